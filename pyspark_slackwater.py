@@ -1,0 +1,11 @@
+"""Makes the Spark source known to Spark by itself.
+
+Spark looks through the modules whose names start with "pyspark_" for a DefaultSource, so that
+spark.readStream.format("spanner_changes") works in any notebook without registering it.
+"""
+
+from scheduler.source import SpannerChangesDataSource
+
+
+class DefaultSource(SpannerChangesDataSource):
+    """The source under the name that Spark looks for."""

@@ -1,0 +1,1 @@
+"""One change stream partition query: statement, transport, decoding, ending."""

@@ -1,0 +1,73 @@
+"""Which change stream to read, and how its queries ask for it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from reader.errors import ChangeStreamNameError
+
+_PATTERNS = {
+    # Domain-scoped projects look like example.com:project.
+    "project": re.compile(r"(?:[a-z0-9.-]+:)?[a-z][a-z0-9-]{2,61}[a-z0-9]"),
+    "instance": re.compile(r"[a-z][a-z0-9-]{0,62}[a-z0-9]"),
+    "database": re.compile(r"[a-z][a-z0-9_-]{0,28}[a-z0-9]"),
+    # The name becomes part of a function's name in SQL, where no parameter can stand.
+    "change_stream": re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}"),
+}
+
+
+class Dialect(StrEnum):
+    """The database's SQL dialect, by Spanner's names."""
+
+    GOOGLE_STANDARD_SQL = "GOOGLE_STANDARD_SQL"
+    POSTGRESQL = "POSTGRESQL"
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeStream:
+    """A change stream's address and the request options of its queries.
+
+    Attributes:
+        project, instance, database, change_stream: names, without paths.
+        database_role: fine-grained access control role that the session takes; None for none.
+        priority: "low", "medium" or "high"; None for Spanner's default.
+        request_tag: shown in Spanner's query statistics; None for none.
+        directed_read: DirectedReadOptions as a mapping in protobuf's JSON form; None for none.
+        emulator_host: HOST:PORT of an emulator; None for the service.
+
+    Raises:
+        ChangeStreamNameError: a name that Spanner could not have given.
+    """
+
+    project: str
+    instance: str
+    database: str
+    change_stream: str
+    database_role: str | None = None
+    priority: str | None = None
+    request_tag: str | None = None
+    directed_read: Mapping[str, Any] | None = None
+    emulator_host: str | None = None
+
+    def __post_init__(self) -> None:
+        for field, pattern in _PATTERNS.items():
+            value = getattr(self, field)
+            if not pattern.fullmatch(value):
+                raise ChangeStreamNameError(
+                    f"{field} {value!r} is no name that Spanner gives.",
+                    f"It must match {pattern.pattern}",
+                )
+
+    @property
+    def database_path(self) -> str:
+        """projects/P/instances/I/databases/D."""
+        return f"projects/{self.project}/instances/{self.instance}/databases/{self.database}"
+
+    @property
+    def path(self) -> str:
+        """The database's path and the stream's name: the identity of what is read."""
+        return f"{self.database_path}/changeStreams/{self.change_stream}"

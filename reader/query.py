@@ -1,0 +1,137 @@
+"""One partition query: its records, with retries, once each.
+
+A query that breaks is opened again at the last commit_timestamp seen, and the records that were
+already handed on at that timestamp are dropped: what was given to Spark can't be taken back.
+Resume tokens are not used: the emulator ignores them, and a timestamp serves everywhere.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tenacity import RetryCallState, wait_random_exponential
+
+from reader.change_stream import Dialect
+from reader.connection import Call, Connection
+from reader.decode import ChangeRecordDecoder
+from reader.errors import DecodeError, ReaderError
+from reader.records import ChangeRecord
+from reader.statement import partition_query
+from reader.status import CALL_ERRORS, is_retryable, to_reader_error
+from reader.watermark import PartitionProgress
+
+# Attempts in a row without one new record; with the waits below, about a minute.
+_ATTEMPTS_MAX: Final = 15
+_WAIT = wait_random_exponential(multiplier=0.05, max=8)
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """The records that one message completed, and its size on the wire in bytes."""
+
+    records: Sequence[ChangeRecord]
+    size_bytes: int
+
+
+class PartitionQuery:
+    """The change records of one partition token over [start, end], in commit order.
+
+    Iterating ends when Spanner ended the query with status OK; what that shows is for
+    reader.ending.conclude to say. Each record comes once, however often the query broke.
+
+    Raises while iterating:
+        StartOutsidePartitionError: the partition ended before the start.
+        ReaderError: any other answer of Spanner, retryable ones after a minute without progress.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        dialect: Dialect,
+        *,
+        partition_token: str | None,
+        start_timestamp_ns: int,
+        end_timestamp_ns: int | None,
+        heartbeat_ms: int,
+    ) -> None:
+        self._connection = connection
+        self._dialect = dialect
+        self._token = partition_token
+        self._end_ns = end_timestamp_ns
+        self._heartbeat_ms = heartbeat_ms
+        self._progress = PartitionProgress(start_timestamp_ns)
+        self._call: Call | None = None
+        self._cancelled = threading.Event()
+        self.retries = 0
+
+    def __iter__(self) -> Iterator[Message]:
+        """The query's messages; see the class."""
+        failures = 0
+        while True:
+            before = self._progress.reopen_ns
+            try:
+                yield from self._once()
+            except CALL_ERRORS as error:
+                failures = 1 if self._progress.reopen_ns > before else failures + 1
+                self._give_up_or_wait(error, failures)
+            else:
+                return
+
+    def cancel(self) -> None:
+        """End the query from another thread; its iterator stops with an error."""
+        self._cancelled.set()
+        call = self._call
+        if call is not None:
+            call.cancel()
+
+    def _once(self) -> Iterator[Message]:
+        decoder = ChangeRecordDecoder()
+        self._call = call = self._connection.stream(
+            partition_query(
+                self._dialect,
+                self._connection.change_stream.change_stream,
+                start_timestamp_ns=self._progress.reopen_ns,
+                end_timestamp_ns=self._end_ns,
+                partition_token=self._token,
+                heartbeat_ms=self._heartbeat_ms,
+            )
+        )
+        reopened = self.retries > 0
+        try:
+            for message in call:
+                records: Sequence[ChangeRecord] = decoder.feed(message)
+                if reopened:
+                    records = self._progress.fresh(records)
+                if records:
+                    self._advance(records)
+                    yield Message(records, len(message))
+            decoder.finish()
+        finally:
+            call.cancel()
+
+    def _advance(self, records: Sequence[ChangeRecord]) -> None:
+        try:
+            self._progress.advance(records)
+        except ValueError as error:
+            raise DecodeError(f"partition {self._token}: {error}") from error
+
+    def _give_up_or_wait(self, error: BaseException, failures: int) -> None:
+        if self._cancelled.is_set():
+            raise QueryCancelledError(f"the query of partition {self._token} was cancelled.")
+        self._connection.forget_session_if_lost(error)
+        if not is_retryable(error) or failures >= _ATTEMPTS_MAX:
+            raise to_reader_error(error, self._connection.change_stream) from error
+        self.retries += 1
+        state = RetryCallState(retry_object=None, fn=None, args=(), kwargs={})  # type: ignore[arg-type]
+        state.attempt_number = failures
+        # Waiting on the event lets cancel() end the wait.
+        self._cancelled.wait(_WAIT(state))
+
+
+class QueryCancelledError(ReaderError):
+    """The query was cancelled by its owner; nobody is at fault."""
+
+

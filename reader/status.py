@@ -1,0 +1,124 @@
+"""gRPC status codes to the reader's errors, and which of them are worth another try."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import grpc
+from google.api_core.exceptions import GoogleAPICallError
+from google.auth.exceptions import GoogleAuthError
+
+from reader.change_stream import ChangeStream
+from reader.ending import OutOfRange, earliest_start_ns, out_of_range
+from reader.errors import (
+    InvalidQueryError,
+    NotFoundError,
+    PermissionDeniedError,
+    ReaderError,
+    StartInFutureError,
+    StartOutsidePartitionError,
+    StartTooOldError,
+    UnauthenticatedError,
+    UnavailableError,
+)
+from reader.timestamp import format_rfc3339
+
+RETRYABLE: Final = frozenset(
+    {
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.ABORTED,
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        # A stream reset in the middle arrives as INTERNAL or UNKNOWN, by the gRPC version. Reading
+        # again is safe; a real internal error ends when the retries are used up.
+        grpc.StatusCode.INTERNAL,
+        grpc.StatusCode.UNKNOWN,
+    }
+)
+CALL_ERRORS: Final = (grpc.RpcError, GoogleAPICallError, GoogleAuthError)
+
+
+def is_retryable(error: BaseException) -> bool:
+    """True where the same request may well succeed later."""
+    return isinstance(error, CALL_ERRORS) and (
+        code_of(error) in RETRYABLE or _is_session_lost(error)
+    )
+
+
+def code_of(error: BaseException) -> grpc.StatusCode:
+    """The gRPC status code of an error of grpcio, google-api-core or google-auth."""
+    if isinstance(error, GoogleAuthError):
+        return grpc.StatusCode.UNAUTHENTICATED
+    code = error.grpc_status_code if isinstance(error, GoogleAPICallError) else _call(error).code()
+    return code if isinstance(code, grpc.StatusCode) else grpc.StatusCode.UNKNOWN
+
+
+def details_of(error: BaseException) -> str:
+    """The status message, without the library's decorations."""
+    if isinstance(error, GoogleAPICallError):
+        return str(error.message)
+    return str(error) if isinstance(error, GoogleAuthError) else str(_call(error).details() or "")
+
+
+def _is_session_lost(error: BaseException) -> bool:
+    return code_of(error) is grpc.StatusCode.NOT_FOUND and is_session_lost(details_of(error))
+
+
+def is_session_lost(message: str) -> bool:
+    """True for the NOT_FOUND that a new session cures."""
+    return "Session not found" in message
+
+
+def _call(error: BaseException) -> Any:
+    return error
+
+
+def to_reader_error(error: BaseException, change_stream: ChangeStream) -> ReaderError:
+    """The error to raise for a failed call, with what to do about it."""
+    code, message = code_of(error), details_of(error)
+    where = f"Spanner answered {code.name} for {change_stream.path}: {message}"
+    match code:
+        case grpc.StatusCode.OUT_OF_RANGE:
+            return _out_of_range(message, where)
+        case grpc.StatusCode.NOT_FOUND:
+            return NotFoundError(where, "Correct the name, or create it")
+        case grpc.StatusCode.INVALID_ARGUMENT if "Table-valued function not found" in message:
+            return NotFoundError(where, "Correct change_stream, or create the change stream")
+        case grpc.StatusCode.PERMISSION_DENIED:
+            return PermissionDeniedError(
+                where,
+                "Grant roles/spanner.databaseReader on the database, or SELECT on the change"
+                " stream and EXECUTE on its read function to the database role",
+            )
+        case grpc.StatusCode.UNAUTHENTICATED:
+            return UnauthenticatedError(
+                where,
+                "Provide Application Default Credentials:"
+                " gcloud auth application-default login, or GOOGLE_APPLICATION_CREDENTIALS",
+            )
+        case _ if code in RETRYABLE:
+            return UnavailableError(
+                where,
+                "Check the network and the service; if it is an emulator, that it runs at"
+                f" {change_stream.emulator_host or 'the host in SPANNER_EMULATOR_HOST'}",
+            )
+        case _:
+            return InvalidQueryError(where)
+
+
+def _out_of_range(message: str, where: str) -> ReaderError:
+    match out_of_range(message):
+        case OutOfRange.START_TOO_OLD:
+            earliest_ns = earliest_start_ns(message)
+            earliest = "" if earliest_ns is None else f" at {format_rfc3339(earliest_ns)} or later"
+            return StartTooOldError(
+                "the start lies before the change stream's retention period or its creation:"
+                f" {message}",
+                f"Start{earliest}, or use start: earliest",
+            )
+        case OutOfRange.START_IN_FUTURE:
+            return StartInFutureError(f"the start lies in the future: {message}", "Use start: now")
+        case OutOfRange.START_OUTSIDE_PARTITION:
+            return StartOutsidePartitionError(message)
+        case _:
+            return InvalidQueryError(where)

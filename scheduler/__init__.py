@@ -1,0 +1,1 @@
+"""Lineage rules, epochs, plans and claims, and the Spark source that is built of them."""

@@ -1,0 +1,62 @@
+"""Which cut an epoch is: pure arithmetic on low watermarks.
+
+Commit timestamps are whole microseconds. A low watermark lies half a microsecond after one
+(nanoseconds end in 500), so that no record can lie on a boundary, and it does not matter which
+end of a query is inclusive.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+HALF_MICROSECOND_NS: Final = 500
+_MICROSECOND_NS: Final = 1_000
+
+
+def watermark_before(time_ns: int) -> int:
+    """The latest low watermark below a time, such as a reading of Spanner's clock."""
+    return (time_ns - HALF_MICROSECOND_NS - 1) // _MICROSECOND_NS * _MICROSECOND_NS + (
+        HALF_MICROSECOND_NS
+    )
+
+
+def watermark_for_start(start_ns: int) -> int:
+    """The low watermark after which all records at or after a start_timestamp come."""
+    return -(-start_ns // _MICROSECOND_NS) * _MICROSECOND_NS - HALF_MICROSECOND_NS
+
+
+def watermark_for_end(end_ns: int) -> int:
+    """The low watermark up to which all records at or before an end_timestamp come."""
+    return end_ns // _MICROSECOND_NS * _MICROSECOND_NS + HALF_MICROSECOND_NS
+
+
+def is_watermark(time_ns: int) -> bool:
+    """True for a time that a low watermark can have."""
+    return time_ns % _MICROSECOND_NS == HALF_MICROSECOND_NS
+
+
+def next_watermark(
+    *, clock_ns: int, base_ns: int | None, span_max_ns: int, end_ns: int | None
+) -> int:
+    """The low watermark at which the next epoch shall end; it never goes back.
+
+    Args:
+        clock_ns: Spanner's clock by a strong read: all committed at or before it is visible.
+        base_ns: the low watermark at which the epoch starts; None if it is not known, which
+            leaves its span unbounded.
+        span_max_ns: the longest span of an epoch.
+        end_ns: the pipeline's last low watermark, None for none.
+    """
+    target = watermark_before(clock_ns)
+    if base_ns is not None:
+        target = min(target, watermark_for_end(base_ns + span_max_ns))
+    if end_ns is not None:
+        target = min(target, end_ns)
+    if base_ns is not None:
+        target = max(target, base_ns)
+    return target
+
+
+def in_cut(commit_timestamp_ns: int, start_ns: int, end_ns: int) -> bool:
+    """True for a record of the epoch (start, end]."""
+    return start_ns < commit_timestamp_ns <= end_ns

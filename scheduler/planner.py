@@ -1,0 +1,196 @@
+"""The edges of planning: Spanner's clock and the metadata store around the pure rules."""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from typing import Final
+
+from reader.connection import Connection
+from reader.database import Description, describe, partitions_alive
+from reader.ending import earliest_start_ns
+from reader.errors import StartInFutureError, StartTooOldError
+from reader.query import PartitionQuery
+from reader.timestamp import NANOSECONDS_PER_SECOND, format_rfc3339
+from scheduler import epoch, lineage
+from scheduler.errors import CheckpointLostError, WatermarkRegressionError
+from scheduler.options import EARLIEST, NOW, SourceOptions
+from scheduler.plan import Task, assign
+from state.facts import Partition, Plan, Wanted
+from state.store import Store
+
+_log = logging.getLogger(__name__)
+
+# How long a finished partition is remembered, for those who look at the lineage.
+KEEP_FINISHED_NS: Final = 3_600 * NANOSECONDS_PER_SECOND
+_PRUNE_EVERY_S: Final = 60.0
+_LONG_AGO_NS: Final = 0
+
+
+class Planner:
+    """Chooses epochs and plans them; one for a pipeline, in the process that drives it."""
+
+    def __init__(self, options: SourceOptions, connection: Connection, store: Store) -> None:
+        self._options = options
+        self._connection = connection
+        self._store = store
+        self._description: Description | None = None
+        self._pruned_at = time.monotonic()
+        store.ensure_pipeline(options.pipeline, options.change_stream.path)
+
+    def description(self) -> Description:
+        """The change stream's, looked up once."""
+        if self._description is None:
+            self._description = describe(self._connection)
+        return self._description
+
+    def planned_watermark_ns(self) -> int | None:
+        """The end of the last epoch planned, None if none is known."""
+        pipeline = self._store.pipeline(self._options.pipeline)
+        return pipeline.planned_watermark_ns if pipeline else None
+
+    def first_watermark_ns(self) -> int:
+        """The low watermark after which the pipeline starts; for "now", Spanner's clock.
+
+        Raises:
+            StartInFutureError: the start lies after Spanner's clock.
+            ReaderError: as strong_read_timestamp_ns().
+        """
+        clock_ns = self._connection.strong_read_timestamp_ns()
+        start = self._options.start
+        if start == NOW:
+            return epoch.watermark_before(clock_ns)
+        if start == EARLIEST:
+            return self._earliest_watermark_ns(clock_ns)
+        assert isinstance(start, int)  # noqa: S101 - the parser made it so
+        if start > clock_ns:
+            raise StartInFutureError(
+                f"the start {format_rfc3339(start)} lies after Spanner's clock,"
+                f" {format_rfc3339(clock_ns)}.",
+                "Use start: now, or an earlier time",
+            )
+        return start
+
+    def next_watermark_ns(self, base_ns: int | None, *, clock_ns: int | None = None) -> int:
+        """Where the next epoch shall end; base_ns where the pipeline is draining.
+
+        Args:
+            base_ns: the low watermark at which the epoch starts, None if it is not known.
+            clock_ns: go no further than this reading of Spanner's clock; None reads it now.
+        """
+        pipeline = self._store.pipeline(self._options.pipeline)
+        if base_ns is not None and pipeline and pipeline.wanted is Wanted.DRAINING:
+            return base_ns
+        return epoch.next_watermark(
+            clock_ns=clock_ns or self._connection.strong_read_timestamp_ns(),
+            base_ns=base_ns,
+            span_max_ns=self._options.span_max_ns,
+            end_ns=self._options.end_ns,
+        )
+
+    def plan_first(self, end_ns: int) -> list[Task]:
+        """Plan the pipeline's first epoch, which finds out where (start, end] begins.
+
+        Raises:
+            CheckpointLostError: the pipeline has committed epochs before.
+        """
+        pipeline = self._store.pipeline(self._options.pipeline)
+        if (
+            self._options.is_state_lasting
+            and pipeline is not None
+            and pipeline.low_watermark_ns is not None
+        ):
+            raise CheckpointLostError(
+                pipeline.name, format_rfc3339(pipeline.low_watermark_ns)
+            )
+        # Starting now means starting at the first epoch's end, which Spark's checkpoint keeps: a
+        # later reading of the clock could not be repeated after a crash.
+        start_ns = end_ns if self._options.start == NOW else self.first_watermark_ns()
+        start_ns = min(start_ns, end_ns)
+        self._discover(start_ns)
+        return self._plan(start_ns, end_ns)
+
+    def plan(self, start_ns: int, end_ns: int) -> list[Task]:
+        """Plan the epoch (start, end]; planning it again gives the same cut under a new id.
+
+        Raises:
+            WatermarkRegressionError: end lies before start.
+            ReaderError, StateError: what Spanner or the store failed with.
+        """
+        if end_ns < start_ns:
+            raise WatermarkRegressionError(
+                f"the epoch after {format_rfc3339(start_ns)} would end at"
+                f" {format_rfc3339(end_ns)}, before it starts.",
+                "Set end to a later time",
+            )
+        if not self._has_lineage_at(start_ns):
+            _log.warning(
+                "pipeline %s: the metadata store does not know the partitions at low watermark %s;"
+                " they are found again from the change stream",
+                self._options.pipeline,
+                format_rfc3339(start_ns),
+            )
+            self._discover(start_ns)
+        return self._plan(start_ns, end_ns)
+
+    def commit(self, watermark_ns: int) -> None:
+        """The sink has committed everything through the watermark."""
+        name = self._options.pipeline
+        self._store.commit_epoch_watermark(name, watermark_ns)
+        if time.monotonic() - self._pruned_at >= _PRUNE_EVERY_S:
+            self._pruned_at = time.monotonic()
+            partitions = self._store.partitions(name)
+            self._store.remove_partitions(
+                name, lineage.prunable(partitions, watermark_ns, keep_ns=KEEP_FINISHED_NS)
+            )
+
+    def _plan(self, start_ns: int, end_ns: int) -> list[Task]:
+        name = self._options.pipeline
+        plan = Plan(uuid.uuid4().hex, name, start_ns, end_ns)
+        self._store.begin_plan(plan)
+        if start_ns == end_ns:
+            return []
+        roots = lineage.roots(self._store.open_partitions(name, start_ns), start_ns)
+        return assign(plan, roots, tasks_max=self._options.tasks_max)
+
+    def _has_lineage_at(self, watermark_ns: int) -> bool:
+        pipeline = self._store.pipeline(self._options.pipeline)
+        if pipeline is None or not self._store.open_partitions(pipeline.name, watermark_ns):
+            return False
+        # What had ended KEEP_FINISHED_NS before the last commit may have been forgotten.
+        committed_ns = pipeline.low_watermark_ns
+        return committed_ns is None or committed_ns - KEEP_FINISHED_NS <= watermark_ns
+
+    def _discover(self, watermark_ns: int) -> None:
+        tokens = partitions_alive(
+            self._connection,
+            self.description().dialect,
+            watermark_ns,
+            heartbeat_ms=self._options.heartbeat_ms,
+        )
+        self._store.replace_partitions(
+            self._options.pipeline, [Partition(token, watermark_ns) for token in tokens]
+        )
+
+    def _earliest_watermark_ns(self, clock_ns: int) -> int:
+        """Spanner names the earliest possible start when it refuses an earlier one."""
+        query = PartitionQuery(
+            self._connection,
+            self.description().dialect,
+            partition_token=None,
+            start_timestamp_ns=_LONG_AGO_NS,
+            end_timestamp_ns=_LONG_AGO_NS,
+            heartbeat_ms=self._options.heartbeat_ms,
+        )
+        try:
+            for _ in query:
+                pass
+        except StartTooOldError as error:
+            earliest_ns = earliest_start_ns(error.message)
+        else:
+            earliest_ns = _LONG_AGO_NS
+        if earliest_ns is None:
+            # A minute's grace: what expires while the first queries run would fail them.
+            earliest_ns = clock_ns - self.description().retention_ns + 60 * NANOSECONDS_PER_SECOND
+        return epoch.watermark_for_start(earliest_ns)

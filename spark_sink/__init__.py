@@ -1,0 +1,1 @@
+"""What becomes of an epoch's DataFrame."""

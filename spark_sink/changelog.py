@@ -1,0 +1,85 @@
+"""The changelog: every data change record as Spanner sent it, an epoch a directory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+
+from spark_sink.epoch_directory import EpochDirectory
+from spark_sink.errors import UnknownFormatError
+
+FORMATS: Final = ("parquet", "json", "orc")
+
+
+@dataclass(frozen=True, slots=True)
+class EpochSummary:
+    """What an epoch held.
+
+    Attributes:
+        records: data change records.
+        transactions: transactions.
+        commit_timestamp_min, commit_timestamp_max: UTC; None in an empty epoch.
+        is_new: False where the epoch was visible already, before a replay.
+    """
+
+    records: int
+    transactions: int
+    commit_timestamp_min: datetime | None
+    commit_timestamp_max: datetime | None
+    is_new: bool
+
+
+class Changelog:
+    """Writes epochs under a path, each exactly once however often it is replayed.
+
+    Args:
+        path: a directory, as Spark takes it; made if missing.
+        file_format: one of FORMATS.
+
+    Raises:
+        UnknownFormatError: the format is none of FORMATS.
+    """
+
+    def __init__(self, path: str, file_format: str) -> None:
+        if file_format not in FORMATS:
+            raise UnknownFormatError(
+                f"the changelog has no format {file_format!r}.", f"Known: {', '.join(FORMATS)}"
+            )
+        self._path = path
+        self._format = file_format
+
+    def write(self, epoch: DataFrame, epoch_id: int) -> EpochSummary:
+        """Write one epoch and make it visible at once; an empty epoch leaves nothing behind.
+
+        Raises:
+            PublishError: the file system refused.
+        """
+        directory = EpochDirectory(epoch.sparkSession, self._path)
+        observation = Observation()
+        observed = epoch.observe(
+            observation,
+            F.count(F.lit(1)).alias("records"),
+            # Each of a transaction's n records counts as one nth of it.
+            F.sum(F.lit(1.0) / F.col("number_of_records_in_transaction")).alias("transactions"),
+            F.min("commit_timestamp").alias("first"),
+            F.max("commit_timestamp").alias("last"),
+            F.max("low_watermark").alias("low_watermark"),
+        )
+        observed.write.format(self._format).mode("overwrite").save(directory.staging(epoch_id))
+        metrics = observation.get
+        is_new = False
+        if metrics["records"]:
+            is_new = directory.publish(epoch_id, metrics["low_watermark"])
+        else:
+            directory.discard(epoch_id)
+        return EpochSummary(
+            records=metrics["records"],
+            transactions=round(metrics["transactions"] or 0),
+            commit_timestamp_min=metrics["first"],
+            commit_timestamp_max=metrics["last"],
+            is_new=is_new,
+        )

@@ -1,0 +1,29 @@
+"""What a sink refuses or fails at.
+
+    SinkError
+    |- UnknownFormatError  user: the format is none that the sink writes
+    `- PublishError        world: the file system did not do what it was asked
+"""
+
+from __future__ import annotations
+
+
+class SinkError(Exception):
+    """Root of the sinks' errors: message says what and where, hint what to do."""
+
+    user_error = False
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(f"{message} {hint}".strip())
+        self.message = message
+        self.hint = hint
+
+
+class UnknownFormatError(SinkError):
+    """The format is none that the sink writes: choose one of those named."""
+
+    user_error = True
+
+
+class PublishError(SinkError):
+    """The file system did not do what it was asked: the epoch is written again at the next run."""
