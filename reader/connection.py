@@ -25,7 +25,6 @@ from google.cloud.spanner_v1.types import (
     TransactionOptions,
     TransactionSelector,
     Type,
-    TypeCode,
 )
 from google.protobuf import json_format
 from tenacity import (
@@ -110,7 +109,7 @@ class Connection:
                 request.params.fields[name].null_value = 0
             else:
                 request.params.fields[name].string_value = value
-            request.param_types[name].CopyFrom(Type.pb(Type(code=TypeCode[statement.types[name]])))
+            request.param_types[name].CopyFrom(Type.pb(Type(code=statement.types[name])))
         stream = self._pick_stream()
         return cast(
             Call,
@@ -250,4 +249,3 @@ class Connection:
             )
         self._channels.append(channel)
         return channel
-

@@ -1,17 +1,17 @@
 """What can go wrong between us and Spanner, each with what to do about it.
 
-    ReaderError
-    |- ChangeStreamNameError      user: a project, instance, database or stream name is malformed
-    |- NotFoundError              user: it is well-formed and does not exist
-    |- PermissionDeniedError      world: the credentials are known and do not suffice
-    |- UnauthenticatedError       world: there are no credentials
-    |- StartTooOldError           user: start before the retention or the stream's creation
-    |- StartInFutureError         user: start after Spanner's clock
-    |- InvalidQueryError          user: Spanner refused an argument
-    |- UnsupportedStreamError     user: the stream has a form that this reader does not know
-    |- StartOutsidePartitionError the partition ended before the start: see reader.ending
-    |- DecodeError                world: Spanner answered something that its documents do not show
-    `- UnavailableError           world: Spanner could not be reached, or went on failing
+ReaderError
+|- ChangeStreamNameError      user: a project, instance, database or stream name is malformed
+|- NotFoundError              user: it is well-formed and does not exist
+|- PermissionDeniedError      world: the credentials are known and do not suffice
+|- UnauthenticatedError       world: there are no credentials
+|- StartTooOldError           user: start before the retention or the stream's creation
+|- StartInFutureError         user: start after Spanner's clock
+|- InvalidQueryError          user: Spanner refused an argument
+|- UnsupportedStreamError     user: the stream has a form that this reader does not know
+|- StartOutsidePartitionError the partition ended before the start: see reader.ending
+|- DecodeError                world: Spanner answered something that its documents do not show
+`- UnavailableError           world: Spanner could not be reached, or went on failing
 """
 
 from __future__ import annotations
@@ -91,4 +91,4 @@ class DecodeError(ReaderError):
 
 
 class UnavailableError(ReaderError):
-    """Spanner could not be reached or went on failing after all retries: it is tried again later."""
+    """Spanner could not be reached, or went on failing after all retries: try again later."""

@@ -133,5 +133,3 @@ class PartitionQuery:
 
 class QueryCancelledError(ReaderError):
     """The query was cancelled by its owner; nobody is at fault."""
-
-

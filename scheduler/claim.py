@@ -10,7 +10,8 @@ from reader.ending import Finished
 from scheduler.lineage import is_ready
 from scheduler.plan import Task
 from state.facts import Partition
-from state.store import Store, Transaction
+from state.store import Store
+from state.transaction import Transaction
 
 
 def finish_partition(
@@ -22,7 +23,6 @@ def finish_partition(
     with what its first attempt had claimed.
 
     Raises:
-        UnknownParentError: a child names a parent that was never seen.
         StateError: the store can't be reached, or holds a contradicting end.
     """
     plan = task.plan

@@ -1,11 +1,11 @@
 """What the scheduler refuses to do, each with the remedy.
 
-    SchedulerError
-    |- OptionError            user: an option of the Spark source is missing or malformed
-    |- ForeignCheckpointError user: the checkpoint belongs to another pipeline or change stream
-    |- CheckpointLostError    user: the pipeline has committed epochs, the checkpoint is empty
-    |- WatermarkRegressionError user: an epoch would end before it starts
-    `- UnknownParentError     world: a child partition names a parent that was never seen
+SchedulerError
+|- OptionError            user: an option of the Spark source is missing or malformed
+|- ForeignCheckpointError user: the checkpoint belongs to another pipeline or change stream
+|- CheckpointLostError    user: the pipeline has committed epochs, the checkpoint is empty
+|- WatermarkRegressionError user: an epoch would end before it starts
+`- UnknownParentError     world: a child partition names a parent that was never seen
 """
 
 from __future__ import annotations
@@ -68,14 +68,3 @@ class WatermarkRegressionError(SchedulerError):
     """An epoch would end before it starts: the end setting lies before the checkpoint."""
 
     user_error = True
-
-
-class UnknownParentError(SchedulerError):
-    """A child partition names a parent that was never seen: report it, with the lineage."""
-
-    def __init__(self, child: str, parent: str) -> None:
-        super().__init__(
-            f"partition {child} names the parent {parent}, which this pipeline has never seen.",
-            "Nothing was skipped. Remove the pipeline's metadata store: the partitions are then"
-            " found again from the checkpoint's low watermark",
-        )

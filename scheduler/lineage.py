@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
 
-from scheduler.errors import UnknownParentError
 from state.facts import Partition
 
 
@@ -37,22 +36,39 @@ def is_finished(partition: Partition, watermark_ns: int) -> bool:
     )
 
 
-def roots(open_partitions: Collection[Partition], watermark_ns: int) -> list[Partition]:
+def roots(partitions: Collection[Partition], watermark_ns: int) -> list[Partition]:
     """The partitions that an epoch starts with, in order of start and token.
 
     Args:
-        open_partitions: every partition that is not finished at the watermark. A parent that is
-            not among them has finished: partitions are forgotten only when they have, and a
-            child is never recorded with a parent that was not seen (see is_ready).
+        partitions: every partition that is not finished at the watermark, and their parents. A
+            parent that is not among them was never seen, and its child waits: forgetting a
+            partition takes it out of its children's parents.
         watermark_ns: the low watermark at which the epoch starts.
     """
-    tokens = {partition.token for partition in open_partitions}
+    finished = {p.token for p in partitions if is_finished(p, watermark_ns)}
     starting = [
-        partition
-        for partition in open_partitions
-        if tokens.isdisjoint(partition.parents) and partition.start_timestamp_ns <= watermark_ns
+        p
+        for p in partitions
+        if p.token not in finished
+        and p.start_timestamp_ns <= watermark_ns
+        and p.parents <= finished
     ]
     return sorted(starting, key=lambda p: (p.start_timestamp_ns, p.token))
+
+
+def orphans(partitions: Collection[Partition], watermark_ns: int) -> list[tuple[str, str]]:
+    """Pairs of a partition that should have started by the watermark and a parent never seen.
+
+    The parent's own parent may have ended without showing it; it then comes with the next epoch.
+    A pair that stays is a partition that is not read.
+    """
+    seen = {p.token for p in partitions}
+    return sorted(
+        (p.token, parent)
+        for p in partitions
+        if p.start_timestamp_ns <= watermark_ns and not is_finished(p, watermark_ns)
+        for parent in p.parents - seen
+    )
 
 
 def start_position_ns(partition: Partition, watermark_ns: int) -> int:
@@ -74,37 +90,28 @@ def is_ready(
         known: what is known of the child's parents, by token.
         watermark_ns: the low watermark at which the plan's epoch starts.
 
-    Raises:
-        UnknownParentError: a parent was never seen. Starting without it could break the order of
-            a key's changes, waiting for it could last for ever.
+    A parent that is not known will be: another partition that is still being read leads to it.
     """
-    for parent in child.parents:
-        if parent in arrived:
-            continue
-        if parent not in known:
-            raise UnknownParentError(child.token, parent)
-        if not is_finished(known[parent], watermark_ns):
-            return False
-    return True
+    return all(
+        parent in arrived or (parent in known and is_finished(known[parent], watermark_ns))
+        for parent in child.parents
+    )
 
 
 def prunable(partitions: Sequence[Partition], watermark_ns: int, *, keep_ns: int) -> list[str]:
     """Tokens of finished partitions that no later epoch needs and that ended keep_ns ago.
 
     A finished partition is still needed while one of its children waits for another parent: the
-    child would seem to have fewer parents than it has.
+    child would seem never to get it.
     """
-    unfinished = {p.token for p in partitions if not is_finished(p, watermark_ns)}
+    finished = {p.token for p in partitions if is_finished(p, watermark_ns)}
     needed = {
-        parent
-        for child in partitions
-        if not unfinished.isdisjoint(child.parents)
-        for parent in child.parents
+        parent for child in partitions if not child.parents <= finished for parent in child.parents
     }
     return sorted(
         p.token
         for p in partitions
-        if p.token not in unfinished
+        if p.token in finished
         and p.token not in needed
         and p.end_timestamp_ns is not None
         and p.end_timestamp_ns <= watermark_ns - keep_ns
@@ -113,13 +120,13 @@ def prunable(partitions: Sequence[Partition], watermark_ns: int, *, keep_ns: int
 
 def states(partitions: Collection[Partition], watermark_ns: int) -> dict[str, PartitionState]:
     """The state of every partition at a low watermark, by token."""
-    unfinished = {p.token for p in partitions if not is_finished(p, watermark_ns)}
+    finished = {p.token for p in partitions if is_finished(p, watermark_ns)}
     return {
         p.token: (
             PartitionState.FINISHED
-            if p.token not in unfinished
+            if p.token in finished
             else PartitionState.RUNNING
-            if unfinished.isdisjoint(p.parents)
+            if p.parents <= finished and p.start_timestamp_ns <= watermark_ns
             else PartitionState.WAITING
         )
         for p in partitions

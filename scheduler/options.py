@@ -142,9 +142,7 @@ def _start(text: str) -> str | int:
         raise OptionError(f"start: {error}.", "Use now, earliest or an RFC 3339 time") from error
 
 
-def _parsed(
-    options: Mapping[str, str], name: str, parse: Callable[[str], T], default: Any
-) -> Any:
+def _parsed(options: Mapping[str, str], name: str, parse: Callable[[str], T], default: Any) -> Any:
     text = options.get(name)
     if text is None or text == "":
         return default
@@ -183,7 +181,7 @@ def _priority(text: str) -> str:
 def _json_object(text: str) -> dict[str, Any]:
     value = json.loads(text)
     if not isinstance(value, dict):
-        raise ValueError(f"{text!r} is no JSON object")
+        raise ValueError(f"{text!r} is no JSON object")  # noqa: TRY004 - of the user
     return value
 
 

@@ -101,9 +101,7 @@ class Planner:
             and pipeline is not None
             and pipeline.low_watermark_ns is not None
         ):
-            raise CheckpointLostError(
-                pipeline.name, format_rfc3339(pipeline.low_watermark_ns)
-            )
+            raise CheckpointLostError(pipeline.name, format_rfc3339(pipeline.low_watermark_ns))
         # Starting now means starting at the first epoch's end, which Spark's checkpoint keeps: a
         # later reading of the clock could not be repeated after a crash.
         start_ns = end_ns if self._options.start == NOW else self.first_watermark_ns()
@@ -137,7 +135,7 @@ class Planner:
     def commit(self, watermark_ns: int) -> None:
         """The sink has committed everything through the watermark."""
         name = self._options.pipeline
-        self._store.commit_epoch_watermark(name, watermark_ns)
+        self._store.commit_watermark(name, watermark_ns)
         if time.monotonic() - self._pruned_at >= _PRUNE_EVERY_S:
             self._pruned_at = time.monotonic()
             partitions = self._store.partitions(name)
@@ -151,12 +149,21 @@ class Planner:
         self._store.begin_plan(plan)
         if start_ns == end_ns:
             return []
-        roots = lineage.roots(self._store.open_partitions(name, start_ns), start_ns)
+        partitions = self._store.lineage_at(name, start_ns)
+        for token, parent in lineage.orphans(partitions, start_ns):
+            _log.warning(
+                "pipeline %s: partition %s is not read yet: it waits for its parent partition %s,"
+                " which no partition has announced so far",
+                name,
+                token,
+                parent,
+            )
+        roots = lineage.roots(partitions, start_ns)
         return assign(plan, roots, tasks_max=self._options.tasks_max)
 
     def _has_lineage_at(self, watermark_ns: int) -> bool:
         pipeline = self._store.pipeline(self._options.pipeline)
-        if pipeline is None or not self._store.open_partitions(pipeline.name, watermark_ns):
+        if pipeline is None or not self._store.lineage_at(pipeline.name, watermark_ns):
             return False
         # What had ended KEEP_FINISHED_NS before the last commit may have been forgotten.
         committed_ns = pipeline.low_watermark_ns

@@ -18,10 +18,10 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from reader.connection import Connection
 from reader.change_stream import ChangeStream, Dialect
+from reader.connection import Connection
 from reader.query import PartitionQuery
-from reader.schema import ddl
+from reader.schema import SCHEMA, ddl
 from reader.timestamp import format_rfc3339, parse_rfc3339
 from scheduler.epoch import is_watermark
 from scheduler.errors import ForeignCheckpointError, OptionError
@@ -66,7 +66,7 @@ class SpannerChangesDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> SpannerChangesStreamReader:  # noqa: N802
         """A reader for one streaming query."""
-        if schema.simpleString() != StructType.fromDDL(ddl()).simpleString():
+        if schema.fieldNames() != SCHEMA.names:
             raise OptionError("spanner_changes has a schema of its own.", "Leave out .schema(...)")
         return SpannerChangesStreamReader(self._parsed)
 
@@ -93,7 +93,11 @@ class SpannerChangesStreamReader(DataSourceStreamReader, _AvailableNow):
         """Before the first epoch."""
         return self._offset(None)
 
-    def latestOffset(self, start: Offset | None = None, limit: object = None) -> Offset:  # noqa: N802
+    def latestOffset(  # noqa: N802
+        self,
+        start: Offset | None = None,
+        limit: object = None,  # noqa: ARG002 - Spark 4.2 hands it over
+    ) -> Offset:
         """Where the next epoch shall end.
 
         Args:

@@ -209,7 +209,9 @@ class _TaskRun:
                     elif isinstance(record, ChildPartitionsRecord):
                         announced.append(record)
                 if data:
-                    self.handoff.put((partition.token, data, message.size_bytes), message.size_bytes)
+                    self.handoff.put(
+                        (partition.token, data, message.size_bytes), message.size_bytes
+                    )
         finally:
             with self._lock:
                 self._running.discard(query)

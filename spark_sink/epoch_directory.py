@@ -36,10 +36,10 @@ class EpochDirectory:
     """
 
     def __init__(self, spark: SparkSession, path: str) -> None:
-        jvm: Any = spark._jvm  # noqa: SLF001 - Spark offers Python no other way to a file system
+        jvm: Any = spark._jvm
         self._jvm_path = jvm.org.apache.hadoop.fs.Path
         self._root = self._jvm_path(path)
-        jsc: Any = spark._jsc  # noqa: SLF001
+        jsc: Any = spark._jsc
         self._files: Any = self._root.getFileSystem(jsc.hadoopConfiguration())
 
     def staging(self, epoch_id: int) -> str:

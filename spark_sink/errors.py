@@ -1,8 +1,8 @@
 """What a sink refuses or fails at.
 
-    SinkError
-    |- UnknownFormatError  user: the format is none that the sink writes
-    `- PublishError        world: the file system did not do what it was asked
+SinkError
+|- UnknownFormatError  user: the format is none that the sink writes
+`- PublishError        world: the file system did not do what it was asked
 """
 
 from __future__ import annotations

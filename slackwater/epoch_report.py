@@ -1,0 +1,85 @@
+"""What a committed epoch shows to those who watch: log lines, the live view, the store."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from reader.timestamp import NANOSECONDS_PER_SECOND, format_rfc3339, parse_rfc3339
+
+
+@dataclass(frozen=True, slots=True)
+class EpochReport:
+    """An epoch that the sink committed.
+
+    Attributes:
+        epoch: Spark's number of the micro-batch.
+        start_ns, low_watermark_ns: the cut (start, low watermark].
+        records, transactions: what it held.
+        partitions: partitions alive or waiting at its end.
+        lag_ns: how far the low watermark was behind Spanner's clock when it was committed.
+        seconds: from choosing the cut to the commit.
+    """
+
+    epoch: int
+    start_ns: int
+    low_watermark_ns: int
+    records: int
+    transactions: int
+    partitions: int
+    lag_ns: int
+    seconds: float
+
+    def fields(self) -> dict[str, object]:
+        """For a log line, in the order a person wants them."""
+        return {
+            "epoch": self.epoch,
+            "low_watermark": format_rfc3339(self.low_watermark_ns // 1000 * 1000),
+            "lag_seconds": round(self.lag_ns / NANOSECONDS_PER_SECOND, 3),
+            "records": self.records,
+            "transactions": self.transactions,
+            "partitions": self.partitions,
+            "seconds": round(self.seconds, 3),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The part of Spark's progress event that matters here.
+
+    Attributes:
+        epoch: the micro-batch's number.
+        start_ns: None for the epoch that finds out where the pipeline starts.
+        end_ns: None where there is no epoch yet.
+        seconds: Spark's duration of the whole trigger.
+    """
+
+    epoch: int
+    start_ns: int | None
+    end_ns: int | None
+    seconds: float
+
+    @property
+    def is_epoch(self) -> bool:
+        """False for an event that only says that there was nothing new."""
+        return self.end_ns is not None and self.start_ns != self.end_ns
+
+
+def parse_progress(event: Mapping[str, Any]) -> Progress:
+    """A StreamingQueryProgress, as its JSON text parses."""
+    source = event["sources"][0]
+    return Progress(
+        epoch=event["batchId"],
+        start_ns=_watermark_ns(source.get("startOffset")),
+        end_ns=_watermark_ns(source.get("endOffset")),
+        seconds=event.get("durationMs", {}).get("triggerExecution", 0) / 1000,
+    )
+
+
+def _watermark_ns(offset: Any) -> int | None:
+    if isinstance(offset, str):
+        offset = json.loads(offset)
+    text = offset.get("low_watermark") if offset else None
+    return None if text is None else parse_rfc3339(text)

@@ -1,0 +1,56 @@
+"""The Spark session of the daemon."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import Final
+
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from scheduler.source import SpannerChangesDataSource
+
+_DEFAULTS: Final = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # An epoch is small and often: a shuffle over Spark's 200 partitions would cost more than it.
+    "spark.sql.shuffle.partitions": "4",
+    # Bounds the checkpoint's offset and commit logs.
+    "spark.sql.streaming.minBatchesToRetain": "100",
+    "spark.sql.streaming.numRecentProgressUpdates": "20",
+}
+
+
+def start_spark(name: str, master: str, conf: Mapping[str, str]) -> SparkSession:
+    """A session with the source registered; conf wins over what this program sets.
+
+    The JVM gets a session of its own in the operating system's sense: a Ctrl-C in the terminal
+    shall reach this program, which drains, and not the JVM and its Python workers.
+    """
+    # Or Spark's workers start another Python, without our packages.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    settings = SparkConf(loadDefaults=False)
+    settings.setAppName(f"slackwater {name}").setMaster(master)
+    for key, value in {**_DEFAULTS, **conf}.items():
+        settings.set(key, value)
+    gateway = launch_gateway(settings, popen_kwargs={"start_new_session": True})
+    context = SparkContext(conf=settings, gateway=gateway)
+    context.setLogLevel("ERROR")
+    spark = SparkSession(context)
+    spark.dataSource.register(SpannerChangesDataSource)
+    return spark
+
+
+def stop_spark(spark: SparkSession) -> None:
+    """Stop the session and its JVM."""
+    spark.stop()
+    gateway = SparkContext._gateway
+    if gateway is not None:
+        gateway.shutdown()
+        SparkContext._gateway = None
+        SparkContext._jvm = None

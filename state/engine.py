@@ -1,0 +1,89 @@
+"""How each kind of database is opened, and how its transactions begin."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy import event
+from sqlalchemy.engine import URL, Engine, make_url
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+
+from state.errors import StoreUnreachableError, StoreUrlError
+
+_BUSY_SECONDS: Final = 30
+_CONNECT_SECONDS: Final = 5
+
+
+def make_engine(url_text: str, *, create: bool) -> Engine:
+    """An engine; no connection is made yet.
+
+    Args:
+        url_text: SQLAlchemy URL.
+        create: make a SQLite file, private to its user, and its folder if they are missing.
+
+    Raises:
+        StoreUrlError: the URL is malformed, or its driver is not installed.
+        StoreUnreachableError: the SQLite file is missing or can't be made.
+    """
+    try:
+        url = make_url(url_text)
+        if url.get_backend_name() == "sqlite":
+            return _sqlite(url, create=create)
+        arguments = {}
+        if url.get_driver_name() == "psycopg" and "connect_timeout" not in url.query:
+            arguments["connect_timeout"] = _CONNECT_SECONDS
+        return sa.create_engine(url, pool_pre_ping=True, connect_args=arguments)
+    except (ArgumentError, NoSuchModuleError, ModuleNotFoundError) as error:
+        raise StoreUrlError(
+            f"the metadata store's URL can't be used: {type(error).__name__}"
+            f"{'' if isinstance(error, ArgumentError) else f' {error}'}.",
+            "Write sqlite:///path/state.db or postgresql+psycopg://user:password@host/database",
+        ) from error
+
+
+def _sqlite(url: URL, *, create: bool) -> Engine:
+    if url.database in (None, "", ":memory:"):
+        raise StoreUrlError(
+            "a metadata store in memory can't be shared with Spark's processes.",
+            "Write sqlite:///path/state.db",
+        )
+    path = Path(str(url.database))
+    try:
+        if create:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            # Made before SQLite makes it, so that it is private from the first moment.
+            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+        elif not path.exists():
+            raise StoreUnreachableError(
+                f"the metadata store {path} does not exist.",
+                "If this is a Spark executor, it needs a store that all executors reach, such as"
+                " PostgreSQL; otherwise run the pipeline once",
+            )
+    except OSError as error:
+        raise StoreUnreachableError(
+            f"the metadata store {path} can't be opened: {error.strerror}.",
+            "Check the folder's permissions",
+        ) from error
+    engine = sa.create_engine(url, connect_args={"timeout": _BUSY_SECONDS})
+    event.listen(engine, "connect", _on_sqlite_connect)
+    event.listen(engine, "begin", _on_sqlite_begin)
+    return engine
+
+
+def _on_sqlite_connect(connection: Any, _record: Any) -> None:
+    # The driver shall not begin transactions by itself: it would begin them too late, and a
+    # transaction that reads before it writes can then fail at once instead of waiting.
+    connection.isolation_level = None
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA journal_mode=WAL")
+    # What a power cut may lose here can be found again from the change stream.
+    cursor.execute("PRAGMA synchronous=NORMAL")
+    cursor.close()
+
+
+def _on_sqlite_begin(connection: sa.Connection) -> None:
+    is_write = connection.get_execution_options().get("slackwater_write", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if is_write else "BEGIN")

@@ -1,0 +1,62 @@
+"""What can go wrong with the metadata store, each with what to do about it.
+
+StateError
+|- StoreUrlError         user: the URL is malformed or names a driver that is not installed
+|- StoreUnreachableError world: the store does not answer
+|- NewerSchemaError      user: a later version of this program made the store
+|- PipelineMismatchError user: the pipeline's name is used for another change stream
+|- PlanMissingError      user: the tasks reach another store than the planner
+`- ContradictionError    world: two different ends of one partition were seen
+"""
+
+from __future__ import annotations
+
+
+class StateError(Exception):
+    """Root of the store's errors: message says what and where, hint what to do.
+
+    Messages never hold the URL's password.
+    """
+
+    user_error = False
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(f"{message} {hint}".strip())
+        self.message = message
+        self.hint = hint
+
+    def __reduce__(self) -> tuple[type[StateError], tuple[str, str]]:
+        """Errors cross from Spark's workers to the driver, so they must pickle."""
+        return (type(self), (self.message, self.hint))
+
+
+class StoreUrlError(StateError):
+    """The store's URL can't be used: correct state.url."""
+
+    user_error = True
+
+
+class StoreUnreachableError(StateError):
+    """The store does not answer: check that it runs and that the URL is right."""
+
+
+class NewerSchemaError(StateError):
+    """A later version of this program made the store: upgrade."""
+
+    user_error = True
+
+
+class PipelineMismatchError(StateError):
+    """The pipeline's name is used for another change stream: choose another name."""
+
+    user_error = True
+
+
+class PlanMissingError(StateError):
+    """The plan is not in the store: every executor must reach the store that planned it."""
+
+    user_error = True
+
+
+class ContradictionError(StateError):
+    """Two different ends of one partition were seen: report it, nothing was skipped."""

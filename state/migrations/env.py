@@ -1,0 +1,13 @@
+"""Runs the migrations on the connection that state.schema hands over."""
+
+from alembic import context
+
+from state.tables import metadata
+
+context.configure(
+    connection=context.config.attributes["connection"],
+    target_metadata=metadata,
+    transactional_ddl=True,
+)
+with context.begin_transaction():
+    context.run_migrations()

@@ -1,0 +1,354 @@
+"""The metadata store: pipelines, partitions and their lineage, plans, epochs.
+
+Any number of processes may open one store. What it holds of a change stream can be found again
+from a low watermark; what it holds of epochs is for those who watch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Final, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Engine
+from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, OperationalError
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
+
+from state import schema
+from state.engine import make_engine
+from state.errors import PipelineMismatchError, PlanMissingError, StoreUnreachableError
+from state.facts import Epoch, Partition, Pipeline, Plan, Wanted
+from state.tables import (
+    epochs,
+    partition_parents,
+    partitions,
+    pipelines,
+    plan_arrivals,
+    plan_children,
+    plans,
+)
+from state.transaction import Transaction, assemble, chunks
+
+T = TypeVar("T")
+
+_PATIENCE_S: Final = 30.0
+_OPEN_PATIENCE_S: Final = 5.0
+# The latest plan, and the one before it whose tasks may still be ending.
+_PLANS_KEPT: Final = 2
+_SERIALIZATION_STATES: Final = frozenset({"40001", "40P01"})
+
+
+class Store:
+    """An open metadata store, for many threads; open one in each process, after any fork."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    @classmethod
+    def open(cls, url: str, *, migrate: bool) -> Store:
+        """Open the store at a SQLAlchemy URL.
+
+        Args:
+            url: sqlite:///... or postgresql+psycopg://...
+            migrate: make the schema or upgrade it; otherwise it has to be there.
+
+        Raises:
+            StoreUrlError: the URL can't be used.
+            StoreUnreachableError: the store does not answer within 5 s.
+            NewerSchemaError: a later version of this program made it.
+            PlanMissingError: without migrate, there is no schema.
+        """
+        store = cls(make_engine(url, create=migrate))
+        if migrate:
+            store._write(lambda c: schema.migrate(c, store.url), patience_s=_OPEN_PATIENCE_S)
+        else:
+            store._read(lambda c: schema.check(c, store.url), patience_s=_OPEN_PATIENCE_S)
+        return store
+
+    @property
+    def url(self) -> str:
+        """The store's URL without its password."""
+        return self._engine.url.render_as_string(hide_password=True)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._engine.dispose()
+
+    # Pipelines
+
+    def pipelines(self) -> list[Pipeline]:
+        """All pipelines, by name."""
+        rows = self._read(
+            lambda c: c.execute(sa.select(pipelines).order_by(pipelines.c.name)).all()
+        )
+        return [_pipeline(row) for row in rows]
+
+    def pipeline(self, name: str) -> Pipeline | None:
+        """A pipeline, or None."""
+        row = self._read(
+            lambda c: c.execute(sa.select(pipelines).where(pipelines.c.name == name)).first()
+        )
+        return None if row is None else _pipeline(row)
+
+    def ensure_pipeline(self, name: str, source: str) -> Pipeline:
+        """The pipeline of this name, made if it is new.
+
+        Raises:
+            PipelineMismatchError: it reads another change stream.
+        """
+
+        def work(connection: sa.Connection) -> None:
+            found = sa.select(pipelines.c.name).where(pipelines.c.name == name)
+            if connection.execute(found).first() is None:
+                row = {"name": name, "source": source, "wanted": Wanted.RUNNING.value}
+                connection.execute(sa.insert(pipelines), row)
+
+        known = self.pipeline(name)
+        if known is None:
+            self._write(work)
+            known = self.pipeline(name)
+        assert known is not None  # noqa: S101 - made above
+        if known.source != source:
+            raise PipelineMismatchError(
+                f"pipeline {name!r} in {self.url} reads {known.source}, not {source}.",
+                "Give this pipeline another name",
+            )
+        return known
+
+    def set_wanted(self, name: str, wanted: Wanted) -> None:
+        """Tell whoever runs the pipeline what is wanted of it."""
+        self._update_pipeline(name, wanted=wanted.value)
+
+    def commit_watermark(self, name: str, watermark_ns: int) -> None:
+        """The sink has committed everything through the watermark; it never goes back."""
+        column = pipelines.c.low_watermark_ns
+        self._update_pipeline(
+            name, sa.or_(column.is_(None), column < watermark_ns), low_watermark_ns=watermark_ns
+        )
+
+    def _update_pipeline(self, name: str, *where: Any, **values: Any) -> None:
+        statement = sa.update(pipelines).where(pipelines.c.name == name, *where).values(**values)
+        self._write(lambda c: c.execute(statement))
+
+    # Lineage
+
+    def partitions(self, pipeline: str) -> list[Partition]:
+        """All partitions that are remembered."""
+        return self._partitions(pipeline, sa.true())
+
+    def lineage_at(self, pipeline: str, watermark_ns: int) -> list[Partition]:
+        """The partitions not finished at a low watermark, and the finished ones among their parents.
+
+        See scheduler.lineage.is_finished for what finished means.
+        """
+        p, link = partitions, partition_parents
+        unfinished = sa.or_(
+            p.c.end_timestamp_ns.is_(None),
+            p.c.end_timestamp_ns > watermark_ns,
+            p.c.end_found_ns >= watermark_ns,
+        )
+        child = partitions.alias("child")
+        is_parent = sa.exists().where(
+            link.c.pipeline == pipeline,
+            link.c.parent_token == p.c.token,
+            child.c.pipeline == pipeline,
+            child.c.token == link.c.token,
+            sa.or_(
+                child.c.end_timestamp_ns.is_(None),
+                child.c.end_timestamp_ns > watermark_ns,
+                child.c.end_found_ns >= watermark_ns,
+            ),
+        )
+        return self._partitions(pipeline, sa.or_(unfinished, is_parent))
+
+    def _partitions(self, pipeline: str, condition: Any) -> list[Partition]:
+        p, link = partitions, partition_parents
+        wanted = sa.select(p).where(p.c.pipeline == pipeline, condition)
+        tokens = sa.select(p.c.token).where(p.c.pipeline == pipeline, condition)
+        links = sa.select(link).where(link.c.pipeline == pipeline, link.c.token.in_(tokens))
+        return self._read(
+            lambda c: assemble(
+                c.execute(wanted.order_by(p.c.start_timestamp_ns, p.c.token)), c.execute(links)
+            )
+        )
+
+    def replace_partitions(self, pipeline: str, found: Sequence[Partition]) -> None:
+        """Forget the pipeline's lineage and begin with these partitions."""
+
+        def work(connection: sa.Connection) -> None:
+            for table in (partitions, partition_parents):
+                connection.execute(sa.delete(table).where(table.c.pipeline == pipeline))
+            Transaction(connection).add_partitions(pipeline, found)
+
+        self._write(work)
+
+    def remove_partitions(self, pipeline: str, tokens: Collection[str]) -> None:
+        """Forget partitions, also as parents of others."""
+        p, link = partitions.c, partition_parents.c
+
+        def work(connection: sa.Connection) -> None:
+            for chunk in chunks(tokens):
+                connection.execute(
+                    sa.delete(partitions).where(p.pipeline == pipeline, p.token.in_(chunk))
+                )
+                connection.execute(
+                    sa.delete(partition_parents).where(
+                        link.pipeline == pipeline,
+                        sa.or_(link.token.in_(chunk), link.parent_token.in_(chunk)),
+                    )
+                )
+
+        if tokens:
+            self._write(work)
+
+    # Plans
+
+    def begin_plan(self, plan: Plan) -> None:
+        """Keep a plan for its tasks; plans before the previous one are forgotten."""
+
+        def work(connection: sa.Connection) -> None:
+            latest = connection.execute(
+                sa.select(sa.func.max(plans.c.number)).where(plans.c.pipeline == plan.pipeline)
+            ).scalar()
+            number = (latest or 0) + 1
+            connection.execute(
+                sa.insert(plans),
+                {
+                    "plan_id": plan.plan_id,
+                    "pipeline": plan.pipeline,
+                    "number": number,
+                    "start_ns": plan.start_ns,
+                    "end_ns": plan.end_ns,
+                },
+            )
+            planned = pipelines.c.planned_watermark_ns
+            connection.execute(
+                sa.update(pipelines)
+                .where(
+                    pipelines.c.name == plan.pipeline,
+                    sa.or_(planned.is_(None), planned < plan.end_ns),
+                )
+                .values(planned_watermark_ns=plan.end_ns)
+            )
+            old = connection.execute(
+                sa.select(plans.c.plan_id).where(
+                    plans.c.pipeline == plan.pipeline, plans.c.number <= number - _PLANS_KEPT
+                )
+            ).scalars()
+            for chunk in chunks(list(old)):
+                for table in (plan_arrivals, plan_children, plans):
+                    connection.execute(sa.delete(table).where(table.c.plan_id.in_(chunk)))
+
+        self._write(work)
+
+    def plan(self, plan_id: str) -> Plan:
+        """A plan by its id.
+
+        Raises:
+            PlanMissingError: this is not the store that planned it, or it is long over.
+        """
+        row = self._read(
+            lambda c: c.execute(sa.select(plans).where(plans.c.plan_id == plan_id)).first()
+        )
+        if row is None:
+            raise PlanMissingError(
+                f"the plan {plan_id} is not in the metadata store {self.url}.",
+                "Every Spark executor must reach the store of the pipeline",
+            )
+        return Plan(row.plan_id, row.pipeline, row.start_ns, row.end_ns)
+
+    # Epochs
+
+    def record_epoch(self, epoch: Epoch) -> None:
+        """Remember a committed epoch; a second time it is replaced."""
+        row = {name: getattr(epoch, name) for name in epochs.c.keys()}  # noqa: SIM118
+        key = (epochs.c.pipeline == epoch.pipeline, epochs.c.end_ns == epoch.end_ns)
+
+        def work(connection: sa.Connection) -> None:
+            connection.execute(sa.delete(epochs).where(*key))
+            connection.execute(sa.insert(epochs), row)
+
+        self._write(work)
+
+    def epochs(self, pipeline: str, *, limit: int) -> list[Epoch]:
+        """The last epochs, the newest last."""
+        newest = sa.select(epochs).where(epochs.c.pipeline == pipeline)
+        newest = newest.order_by(epochs.c.end_ns.desc()).limit(limit)
+        rows = self._read(lambda c: c.execute(newest).all())
+        return [Epoch(**row._asdict()) for row in reversed(rows)]
+
+    def prune_epochs(self, pipeline: str, *, keep: int) -> None:
+        """Forget all but the last epochs."""
+        kept = self.epochs(pipeline, limit=keep)
+        if kept:
+            older = sa.delete(epochs).where(
+                epochs.c.pipeline == pipeline, epochs.c.end_ns < kept[0].end_ns
+            )
+            self._write(lambda c: c.execute(older))
+
+    # Transactions
+
+    def run(self, work: Callable[[Transaction], T]) -> T:
+        """Run work in one read-write transaction; it is run again as a whole if it collides.
+
+        Raises:
+            StoreUnreachableError: the store did not answer for 30 s.
+        """
+        return self._write(lambda connection: work(Transaction(connection)))
+
+    def _write(self, work: Callable[[sa.Connection], T], *, patience_s: float = _PATIENCE_S) -> T:
+        def attempt() -> T:
+            with self._engine.connect() as connection:
+                connection = connection.execution_options(slackwater_write=True)
+                with connection.begin():
+                    return work(connection)
+
+        return self._retried(attempt, patience_s)
+
+    def _read(self, work: Callable[[sa.Connection], T], *, patience_s: float = _PATIENCE_S) -> T:
+        def attempt() -> T:
+            with self._engine.connect() as connection, connection.begin():
+                return work(connection)
+
+        return self._retried(attempt, patience_s)
+
+    def _retried(self, attempt: Callable[[], T], patience_s: float) -> T:
+        try:
+            return Retrying(
+                retry=retry_if_exception(_is_worth_retrying),
+                wait=wait_random_exponential(multiplier=0.01, max=2),
+                stop=stop_after_delay(patience_s),
+                reraise=True,
+            )(attempt)
+        except (OperationalError, InterfaceError) as error:
+            raise StoreUnreachableError(
+                f"the metadata store {self.url} does not answer: {_first_line(error)}.",
+                "Check that it runs, that the URL is right and the user may create tables",
+            ) from error
+
+
+def _is_worth_retrying(error: BaseException) -> bool:
+    """Collisions with other processes, and a store that may come back.
+
+    IntegrityError: another process inserted the same row first; the next attempt finds it.
+    """
+    if isinstance(error, IntegrityError | OperationalError | InterfaceError):
+        return True
+    return (
+        isinstance(error, DBAPIError)
+        and getattr(error.orig, "sqlstate", None) in _SERIALIZATION_STATES
+    )
+
+
+def _first_line(error: DBAPIError) -> str:
+    return str(error.orig).strip().splitlines()[0] if str(error.orig).strip() else "no answer"
+
+
+def _pipeline(row: Any) -> Pipeline:
+    return Pipeline(
+        row.name,
+        row.source,
+        row.low_watermark_ns,
+        row.planned_watermark_ns,
+        Wanted(row.wanted),
+    )

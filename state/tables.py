@@ -1,0 +1,101 @@
+"""The tables of the metadata store.
+
+All times are whole nanoseconds since the Unix epoch. Tokens are keys, so they are bounded strings:
+some databases can't index unbounded text.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import sqlalchemy as sa
+
+# The migration that makes this schema; a test holds the two together.
+HEAD: Final = "0001"
+
+TOKEN_CHARS_MAX: Final = 1_024
+NAME_CHARS_MAX: Final = 64
+
+metadata = sa.MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+_TOKEN = sa.String(TOKEN_CHARS_MAX)
+_NAME = sa.String(NAME_CHARS_MAX)
+_PLAN = sa.String(32)
+
+pipelines = sa.Table(
+    "pipelines",
+    metadata,
+    sa.Column("name", _NAME, primary_key=True),
+    sa.Column("source", sa.String(512), nullable=False),
+    sa.Column("low_watermark_ns", sa.BigInteger),
+    sa.Column("planned_watermark_ns", sa.BigInteger),
+    sa.Column("wanted", sa.String(16), nullable=False),
+)
+
+partitions = sa.Table(
+    "partitions",
+    metadata,
+    sa.Column("pipeline", _NAME, primary_key=True),
+    sa.Column("token", _TOKEN, primary_key=True),
+    sa.Column("start_timestamp_ns", sa.BigInteger, nullable=False),
+    sa.Column("end_timestamp_ns", sa.BigInteger),
+    sa.Column("end_found_ns", sa.BigInteger),
+    sa.Index(None, "pipeline", "end_timestamp_ns"),
+)
+
+partition_parents = sa.Table(
+    "partition_parents",
+    metadata,
+    sa.Column("pipeline", _NAME, primary_key=True),
+    sa.Column("token", _TOKEN, primary_key=True),
+    sa.Column("parent_token", _TOKEN, primary_key=True),
+    sa.Index(None, "pipeline", "parent_token"),
+)
+
+plans = sa.Table(
+    "plans",
+    metadata,
+    sa.Column("plan_id", _PLAN, primary_key=True),
+    sa.Column("pipeline", _NAME, nullable=False),
+    sa.Column("number", sa.BigInteger, nullable=False),
+    sa.Column("start_ns", sa.BigInteger, nullable=False),
+    sa.Column("end_ns", sa.BigInteger, nullable=False),
+    # Two planners of one pipeline at once would replace each other's lineage.
+    sa.UniqueConstraint("pipeline", "number"),
+)
+
+# A child partition met in a plan. The primary key is what makes a second claim impossible.
+plan_children = sa.Table(
+    "plan_children",
+    metadata,
+    sa.Column("plan_id", _PLAN, primary_key=True),
+    sa.Column("token", _TOKEN, primary_key=True),
+    sa.Column("claimed_by", sa.Integer),
+)
+
+plan_arrivals = sa.Table(
+    "plan_arrivals",
+    metadata,
+    sa.Column("plan_id", _PLAN, primary_key=True),
+    sa.Column("token", _TOKEN, primary_key=True),
+    sa.Column("parent_token", _TOKEN, primary_key=True),
+)
+
+epochs = sa.Table(
+    "epochs",
+    metadata,
+    sa.Column("pipeline", _NAME, primary_key=True),
+    sa.Column("end_ns", sa.BigInteger, primary_key=True),
+    sa.Column("start_ns", sa.BigInteger, nullable=False),
+    sa.Column("records", sa.BigInteger, nullable=False),
+    sa.Column("transactions", sa.BigInteger, nullable=False),
+    sa.Column("partitions", sa.BigInteger, nullable=False),
+    sa.Column("committed_at_ns", sa.BigInteger, nullable=False),
+    sa.Column("seconds", sa.Float, nullable=False),
+)

@@ -1,0 +1,198 @@
+"""The operations inside one read-write transaction on the metadata store."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, Final, TypeVar
+
+import sqlalchemy as sa
+
+from state.errors import ContradictionError
+from state.facts import Partition
+from state.tables import partition_parents, partitions, plan_arrivals, plan_children
+
+T = TypeVar("T")
+
+# Databases bound the number of parameters in a statement; SQLite's old bound was 999.
+_CHUNK: Final = 400
+
+
+class Transaction:
+    """Facts, arrivals and claims; all of them can be written twice without harm."""
+
+    def __init__(self, connection: sa.Connection) -> None:
+        self._connection = connection
+
+    def lock_children(self, plan_id: str, tokens: Collection[str]) -> None:
+        """Hold the children's rows of this plan until the transaction ends.
+
+        Of two parents that finish at the same moment, the second has to see the first one's
+        arrival. Without the lock each would count one arrival of two, and nobody would claim the
+        child. Rows are locked in one order, so that two transactions can't wait for each other.
+        """
+        table, ordered = plan_children, sorted(tokens)
+        where = (table.c.plan_id == plan_id, table.c.token)
+        known = set(self._column(table.c.token, where, ordered))
+        missing = [token for token in ordered if token not in known]
+        self._insert(table, ({"plan_id": plan_id, "token": token} for token in missing))
+        for chunk in chunks(ordered):
+            self._connection.execute(
+                sa.select(table.c.token)
+                .where(table.c.plan_id == plan_id, table.c.token.in_(chunk))
+                .order_by(table.c.token)
+                .with_for_update()
+            )
+
+    def record_end(
+        self, pipeline: str, token: str, end_timestamp_ns: int, end_found_ns: int
+    ) -> None:
+        """Note that a partition ended, shown by an epoch that started at end_found_ns.
+
+        Raises:
+            ContradictionError: another end is known.
+        """
+        known = self.partitions(pipeline, [token])[token]
+        if known.end_timestamp_ns not in (None, end_timestamp_ns):
+            raise ContradictionError(
+                f"partition {token} ended at {known.end_timestamp_ns} and at {end_timestamp_ns}.",
+                "Report it: a change stream's partition ends once",
+            )
+        if known.end_found_ns is None or end_found_ns < known.end_found_ns:
+            self._connection.execute(
+                sa.update(partitions)
+                .where(partitions.c.pipeline == pipeline, partitions.c.token == token)
+                .values(end_timestamp_ns=end_timestamp_ns, end_found_ns=end_found_ns)
+            )
+
+    def record_partitions(self, pipeline: str, found: Sequence[Partition]) -> None:
+        """Add the partitions that are not known yet, with their parents."""
+        where = (partitions.c.pipeline == pipeline, partitions.c.token)
+        known = set(self._column(partitions.c.token, where, [p.token for p in found]))
+        self.add_partitions(pipeline, [p for p in found if p.token not in known])
+
+    def add_partitions(self, pipeline: str, new: Sequence[Partition]) -> None:
+        """Add partitions of which none is known."""
+        self._insert(
+            partitions,
+            (
+                {
+                    "pipeline": pipeline,
+                    "token": p.token,
+                    "start_timestamp_ns": p.start_timestamp_ns,
+                    "end_timestamp_ns": p.end_timestamp_ns,
+                    "end_found_ns": p.end_found_ns,
+                }
+                for p in new
+            ),
+        )
+        self._insert(
+            partition_parents,
+            (
+                {"pipeline": pipeline, "token": p.token, "parent_token": parent}
+                for p in new
+                for parent in sorted(p.parents)
+            ),
+        )
+
+    def partitions(self, pipeline: str, tokens: Collection[str]) -> dict[str, Partition]:
+        """What is known of these partitions, by token."""
+        rows = [
+            row
+            for chunk in chunks(tokens)
+            for row in self._connection.execute(
+                sa.select(partitions).where(
+                    partitions.c.pipeline == pipeline, partitions.c.token.in_(chunk)
+                )
+            )
+        ]
+        links = [
+            link
+            for chunk in chunks(tokens)
+            for link in self._connection.execute(
+                sa.select(partition_parents).where(
+                    partition_parents.c.pipeline == pipeline, partition_parents.c.token.in_(chunk)
+                )
+            )
+        ]
+        return {p.token: p for p in assemble(rows, links)}
+
+    def record_arrivals(
+        self, plan_id: str, parent_token: str, child_tokens: Collection[str]
+    ) -> None:
+        """Note that a plan has read this parent of the children to its end."""
+        table = plan_arrivals
+        where = (
+            sa.and_(table.c.plan_id == plan_id, table.c.parent_token == parent_token),
+            table.c.token,
+        )
+        known = set(self._column(table.c.token, where, child_tokens))
+        self._insert(
+            table,
+            (
+                {"plan_id": plan_id, "token": token, "parent_token": parent_token}
+                for token in sorted(child_tokens)
+                if token not in known
+            ),
+        )
+
+    def arrivals(self, plan_id: str, child_tokens: Collection[str]) -> dict[str, frozenset[str]]:
+        """For each child, the parents that the plan has read to their end."""
+        table = plan_arrivals
+        found: dict[str, set[str]] = {}
+        for chunk in chunks(child_tokens):
+            for token, parent in self._connection.execute(
+                sa.select(table.c.token, table.c.parent_token).where(
+                    table.c.plan_id == plan_id, table.c.token.in_(chunk)
+                )
+            ):
+                found.setdefault(token, set()).add(parent)
+        return {token: frozenset(parents) for token, parents in found.items()}
+
+    def claim(self, plan_id: str, token: str, task: int) -> bool:
+        """Claim a child for a task; True if it is the task's, now or from a former attempt."""
+        table = plan_children
+        row = sa.and_(table.c.plan_id == plan_id, table.c.token == token)
+        self._connection.execute(
+            sa.update(table).where(row, table.c.claimed_by.is_(None)).values(claimed_by=task)
+        )
+        owner = self._connection.execute(sa.select(table.c.claimed_by).where(row)).scalar_one()
+        return bool(owner == task)
+
+    def _column(
+        self, column: sa.Column[T], where: tuple[Any, sa.Column[str]], values: Collection[str]
+    ) -> Iterator[T]:
+        condition, key = where
+        for chunk in chunks(values):
+            yield from self._connection.execute(
+                sa.select(column).where(condition, key.in_(chunk))
+            ).scalars()
+
+    def _insert(self, table: sa.Table, rows: Iterable[Mapping[str, Any]]) -> None:
+        listed = list(rows)
+        if listed:
+            self._connection.execute(sa.insert(table), listed)
+
+
+def chunks(values: Collection[T]) -> Iterator[list[T]]:
+    """The values in lists short enough for a statement."""
+    iterator = iter(values)
+    while chunk := list(islice(iterator, _CHUNK)):
+        yield chunk
+
+
+def assemble(rows: Iterable[Any], links: Iterable[Any]) -> list[Partition]:
+    """Partitions of rows of partitions and of partition_parents."""
+    parents: dict[str, set[str]] = {}
+    for link in links:
+        parents.setdefault(link.token, set()).add(link.parent_token)
+    return [
+        Partition(
+            row.token,
+            row.start_timestamp_ns,
+            frozenset(parents.get(row.token, ())),
+            row.end_timestamp_ns,
+            row.end_found_ns,
+        )
+        for row in rows
+    ]

@@ -1,0 +1,152 @@
+"""PartialResultSets as Spanner sends them, made from plain Python values for tests."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from google.cloud.spanner_v1.types import PartialResultSet
+from google.protobuf.struct_pb2 import Value
+
+from reader.records import (
+    ChangeRecord,
+    ChildPartitionsRecord,
+    DataChangeRecord,
+    HeartbeatRecord,
+)
+from reader.timestamp import format_rfc3339
+
+PartialResultSetPb: Any = PartialResultSet.pb(PartialResultSet()).__class__
+
+_MOD = ("keys", "new_values", "old_values")
+_COLUMN = ("name", "type", "is_primary_key", "ordinal_position")
+_DATA = (
+    "commit_timestamp",
+    "record_sequence",
+    "server_transaction_id",
+    "is_last_record_in_transaction_in_partition",
+    "table_name",
+    "column_types",
+    "mods",
+    "mod_type",
+    "value_capture_type",
+    "number_of_records_in_transaction",
+    "number_of_partitions_in_transaction",
+    "transaction_tag",
+    "is_system_transaction",
+)
+
+
+def value(of: Any) -> Value:
+    """A google.protobuf.Value of None, bool, str or nested lists."""
+    made = Value()
+    if of is None:
+        made.null_value = 0
+    elif isinstance(of, bool):
+        made.bool_value = of
+    elif isinstance(of, str):
+        made.string_value = of
+    else:
+        made.list_value.SetInParent()
+        made.list_value.values.extend(value(item) for item in of)
+    return made
+
+
+def googlesql_row(record: ChangeRecord) -> Value:
+    """The ChangeRecord column of one row, in GoogleSQL."""
+    data, heartbeat, children = [], [], []
+    if isinstance(record, DataChangeRecord):
+        data.append(
+            [
+                format_rfc3339(record.commit_timestamp_ns),
+                record.record_sequence,
+                record.server_transaction_id,
+                record.is_last_record_in_transaction_in_partition,
+                record.table_name,
+                [[c.name, c.type, c.is_primary_key, str(c.ordinal_position)] for c in record[5]],
+                [list(mod) for mod in record.mods],
+                record.mod_type,
+                record.value_capture_type,
+                str(record.number_of_records_in_transaction),
+                str(record.number_of_partitions_in_transaction),
+                record.transaction_tag,
+                record.is_system_transaction,
+            ]
+        )
+    elif isinstance(record, HeartbeatRecord):
+        heartbeat.append([format_rfc3339(record.timestamp_ns)])
+    else:
+        children.append(
+            [
+                format_rfc3339(record.start_timestamp_ns),
+                record.record_sequence,
+                [[c.token, sorted(c.parent_partition_tokens)] for c in record.child_partitions],
+            ]
+        )
+    return value([[data, heartbeat, children]])
+
+
+def postgresql_row(record: ChangeRecord) -> Value:
+    """The JSON column of one row, in PostgreSQL, with its own way of writing UTC."""
+
+    def stamp(timestamp_ns: int) -> str:
+        return format_rfc3339(timestamp_ns).replace("Z", "+00:00")
+
+    body: dict[str, Any]
+    if isinstance(record, DataChangeRecord):
+        fields = record._asdict()
+        fields["commit_timestamp"] = stamp(fields.pop("commit_timestamp_ns"))
+        fields["column_types"] = [c._asdict() | {"type": json.loads(c.type)} for c in record[5]]
+        fields["mods"] = [
+            {name: json.loads(text) for name, text in mod._asdict().items() if text is not None}
+            for mod in record.mods
+        ]
+        body = {"data_change_record": fields}
+    elif isinstance(record, HeartbeatRecord):
+        body = {"heartbeat_record": {"timestamp": stamp(record.timestamp_ns)}}
+    else:
+        assert isinstance(record, ChildPartitionsRecord)
+        body = {
+            "child_partitions_record": {
+                "start_timestamp": stamp(record.start_timestamp_ns),
+                "record_sequence": record.record_sequence,
+                "child_partitions": [
+                    {"token": c.token, "parent_partition_tokens": sorted(c.parent_partition_tokens)}
+                    for c in record.child_partitions
+                ],
+            }
+        }
+    return value(json.dumps(body, ensure_ascii=False))
+
+
+def messages(rows: Sequence[Value], *, is_postgresql: bool) -> list[bytes]:
+    """One message a row, the metadata in the first one."""
+    parts = [PartialResultSetPb(values=[row]) for row in rows] or [PartialResultSetPb()]
+    parts[0].metadata.CopyFrom(postgresql_metadata() if is_postgresql else googlesql_metadata())
+    return [part.SerializeToString() for part in parts]
+
+
+def postgresql_metadata() -> Any:
+    metadata = PartialResultSetPb().metadata
+    metadata.row_type.fields.add(name="changerecord").type_.code = 11
+    return metadata
+
+
+def googlesql_metadata(data_fields: Sequence[str] = _DATA) -> Any:
+    metadata = PartialResultSetPb().metadata
+    column = metadata.row_type.fields.add(name="ChangeRecord")
+    column.type_.code = 8
+    outer = column.type_.array_element_type
+    outer.code = 9
+    for name, fields in (
+        ("data_change_record", data_fields),
+        ("heartbeat_record", ("timestamp",)),
+        ("child_partitions_record", ("start_timestamp", "record_sequence", "child_partitions")),
+    ):
+        item = outer.struct_type.fields.add(name=name)
+        item.type_.code = 8
+        item.type_.array_element_type.code = 9
+        for field in fields:
+            item.type_.array_element_type.struct_type.fields.add(name=field).type_.code = 6
+    return metadata

@@ -1,0 +1,74 @@
+import pytest
+
+from reader.ending import (
+    Alive,
+    Finished,
+    OutOfRange,
+    Premature,
+    conclude,
+    earliest_start_ns,
+    out_of_range,
+)
+from reader.records import ChildPartition, ChildPartitionsRecord
+from reader.timestamp import parse_rfc3339
+
+A = ChildPartition("a", frozenset({"p"}))
+B = ChildPartition("b", frozenset({"p", "q"}))
+
+
+def test_child_partitions_records_prove_that_a_partition_finished() -> None:
+    records = [ChildPartitionsRecord(7, "1", (B,)), ChildPartitionsRecord(7, "2", (A,))]
+    assert conclude(records, 9) == Finished(7, (A, B))
+
+
+def test_a_record_returned_twice_announces_its_children_once() -> None:
+    record = ChildPartitionsRecord(7, "1", (A,))
+    assert conclude([record, record], None) == Finished(7, (A,))
+
+
+def test_ok_at_the_end_timestamp_means_alive() -> None:
+    assert conclude([], 9) == Alive(9)
+
+
+def test_ok_without_children_or_end_timestamp_is_premature() -> None:
+    assert conclude([], None) == Premature()
+
+
+def test_children_that_start_at_two_times_are_a_contradiction() -> None:
+    with pytest.raises(ValueError, match="several times"):
+        conclude([ChildPartitionsRecord(7, "1", (A,)), ChildPartitionsRecord(8, "2", (B,))], 9)
+
+
+# As the emulator answered.
+TOO_OLD = (
+    "Specified start_timestamp is too far in the past. Please specify a start_timestamp within the"
+    " earliest read timestamp: 2026-11-21T02:39:07.337992527+00:00. Received start_timestamp:"
+    " 2020-01-01T00:00:00+00:00."
+)
+FUTURE = (
+    "Specified start_timestamp is too far in the future. Please specify a start_timestamp within"
+    " the earliest read timestamp: 2026-11-21T02:39:07.337992527+00:00, and the current maximum"
+    " start timestamp: 2026-11-21T02:49:29.252170643+00:00. Received start_timestamp: x."
+)
+OUTSIDE = (
+    "Specified start_timestamp is invalid for the partition. Please specify a start_timestamp"
+    " within 2026-11-21T02:39:25.568679+00:00 and 2026-11-21T02:39:29.65607+00:00."
+)
+
+
+@pytest.mark.parametrize(
+    ("message", "meaning"),
+    [
+        (TOO_OLD, OutOfRange.START_TOO_OLD),
+        (FUTURE, OutOfRange.START_IN_FUTURE),
+        (OUTSIDE, OutOfRange.START_OUTSIDE_PARTITION),
+        ("heartbeat_milliseconds must be within min 100", OutOfRange.UNKNOWN),
+    ],
+)
+def test_out_of_range_is_told_apart_by_its_message(message: str, meaning: OutOfRange) -> None:
+    assert out_of_range(message) is meaning
+
+
+def test_the_earliest_possible_start_is_read_from_the_message() -> None:
+    assert earliest_start_ns(TOO_OLD) == parse_rfc3339("2026-11-21T02:39:07.337992527Z")
+    assert earliest_start_ns(OUTSIDE) is None
