@@ -9,14 +9,12 @@ from typing import Final
 
 from reader.connection import Connection
 from reader.database import Description, describe, partitions_alive
-from reader.ending import earliest_start_ns
-from reader.errors import StartInFutureError, StartTooOldError
-from reader.query import PartitionQuery
 from reader.timestamp import NANOSECONDS_PER_SECOND, format_rfc3339
 from scheduler import epoch, lineage
 from scheduler.errors import CheckpointLostError, WatermarkRegressionError
-from scheduler.options import EARLIEST, NOW, SourceOptions
+from scheduler.options import NOW, SourceOptions
 from scheduler.plan import Task, assign
+from scheduler.start import first_watermark_ns
 from state.facts import Partition, Plan, Wanted
 from state.store import Store
 
@@ -25,7 +23,6 @@ _log = logging.getLogger(__name__)
 # How long a finished partition is remembered, for those who look at the lineage.
 KEEP_FINISHED_NS: Final = 3_600 * NANOSECONDS_PER_SECOND
 _PRUNE_EVERY_S: Final = 60.0
-_LONG_AGO_NS: Final = 0
 
 
 class Planner:
@@ -51,26 +48,8 @@ class Planner:
         return pipeline.planned_watermark_ns if pipeline else None
 
     def first_watermark_ns(self) -> int:
-        """The low watermark after which the pipeline starts; for "now", Spanner's clock.
-
-        Raises:
-            StartInFutureError: the start lies after Spanner's clock.
-            ReaderError: as strong_read_timestamp_ns().
-        """
-        clock_ns = self._connection.strong_read_timestamp_ns()
-        start = self._options.start
-        if start == NOW:
-            return epoch.watermark_before(clock_ns)
-        if start == EARLIEST:
-            return self._earliest_watermark_ns(clock_ns)
-        assert isinstance(start, int)  # noqa: S101 - the parser made it so
-        if start > clock_ns:
-            raise StartInFutureError(
-                f"the start {format_rfc3339(start)} lies after Spanner's clock,"
-                f" {format_rfc3339(clock_ns)}.",
-                "Use start: now, or an earlier time",
-            )
-        return start
+        """The low watermark after which the pipeline starts: see scheduler.start."""
+        return first_watermark_ns(self._options, self._connection, self.description())
 
     def next_watermark_ns(self, base_ns: int | None, *, clock_ns: int | None = None) -> int:
         """Where the next epoch shall end; base_ns where the pipeline is draining.
@@ -179,25 +158,3 @@ class Planner:
         self._store.replace_partitions(
             self._options.pipeline, [Partition(token, watermark_ns) for token in tokens]
         )
-
-    def _earliest_watermark_ns(self, clock_ns: int) -> int:
-        """Spanner names the earliest possible start when it refuses an earlier one."""
-        query = PartitionQuery(
-            self._connection,
-            self.description().dialect,
-            partition_token=None,
-            start_timestamp_ns=_LONG_AGO_NS,
-            end_timestamp_ns=_LONG_AGO_NS,
-            heartbeat_ms=self._options.heartbeat_ms,
-        )
-        try:
-            for _ in query:
-                pass
-        except StartTooOldError as error:
-            earliest_ns = earliest_start_ns(error.message)
-        else:
-            earliest_ns = _LONG_AGO_NS
-        if earliest_ns is None:
-            # A minute's grace: what expires while the first queries run would fail them.
-            earliest_ns = clock_ns - self.description().retention_ns + 60 * NANOSECONDS_PER_SECOND
-        return epoch.watermark_for_start(earliest_ns)

@@ -18,6 +18,7 @@ from pyspark.sql.streaming import StreamingQuery, StreamingQueryListener
 
 from reader.connection import Connection
 from reader.errors import ReaderError
+from scheduler.lineage import is_finished
 from scheduler.source import FORMAT
 from slackwater.epoch_report import EpochReport, Progress, parse_progress
 from slackwater.errors import PipelineFailedError
@@ -133,7 +134,8 @@ class Daemon:
     def _record(
         self, progress: Progress, start_ns: int, end_ns: int, summary: EpochSummary
     ) -> None:
-        partitions = self._store.lineage_at(self._pipeline, end_ns)
+        lineage = self._store.lineage_at(self._pipeline, end_ns)
+        partitions = [p for p in lineage if not is_finished(p, end_ns)]
         report = EpochReport(
             epoch=progress.epoch,
             start_ns=start_ns,

@@ -1,0 +1,69 @@
+"""Where a new pipeline starts: "now", "earliest" or a time, as a low watermark."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from reader.connection import Connection
+from reader.database import Description, partitions_alive
+from reader.ending import earliest_start_ns
+from reader.errors import StartInFutureError, StartTooOldError
+from reader.timestamp import NANOSECONDS_PER_SECOND, format_rfc3339
+from scheduler import epoch
+from scheduler.options import EARLIEST, NOW, SourceOptions
+
+_LONG_AGO_NS: Final = 0
+_GRACE_NS: Final = 60 * NANOSECONDS_PER_SECOND
+
+
+def first_watermark_ns(
+    options: SourceOptions, connection: Connection, description: Description
+) -> int:
+    """The low watermark after which the pipeline's first records come.
+
+    Raises:
+        StartInFutureError: the start lies after Spanner's clock.
+        ReaderError: Spanner can't be asked.
+    """
+    clock_ns = connection.strong_read_timestamp_ns()
+    if options.start == NOW:
+        return epoch.watermark_before(clock_ns)
+    if options.start == EARLIEST:
+        return _earliest_watermark_ns(options, connection, description, clock_ns)
+    start_ns = int(options.start)
+    if start_ns > clock_ns:
+        raise StartInFutureError(
+            f"the start {format_rfc3339(start_ns + epoch.HALF_MICROSECOND_NS)} lies after Spanner's"
+            f" clock, {format_rfc3339(clock_ns)}.",
+            "Use start: now, or an earlier time",
+        )
+    return start_ns
+
+
+def check_start(options: SourceOptions, connection: Connection, description: Description) -> None:
+    """Ask Spanner whether the change stream can be read from the start.
+
+    Raises:
+        StartTooOldError: the start lies before the retention or the stream's creation; the
+            message names the earliest possible start.
+        StartInFutureError: it lies after Spanner's clock.
+    """
+    start_ns = first_watermark_ns(options, connection, description)
+    partitions_alive(connection, description.dialect, start_ns, heartbeat_ms=options.heartbeat_ms)
+
+
+def _earliest_watermark_ns(
+    options: SourceOptions, connection: Connection, description: Description, clock_ns: int
+) -> int:
+    """Spanner names the earliest possible start when it refuses an earlier one."""
+    try:
+        partitions_alive(
+            connection, description.dialect, _LONG_AGO_NS, heartbeat_ms=options.heartbeat_ms
+        )
+    except StartTooOldError as error:
+        earliest_ns = earliest_start_ns(error.message)
+        if earliest_ns is None:
+            # What expires while the first queries run would fail them.
+            earliest_ns = clock_ns - description.retention_ns + _GRACE_NS
+        return epoch.watermark_for_start(earliest_ns)
+    return epoch.watermark_for_start(_LONG_AGO_NS)

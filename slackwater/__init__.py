@@ -1,0 +1,1 @@
+"""Slackwater: the changes of a Cloud Spanner database, each once, in consistent epochs."""

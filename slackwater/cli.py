@@ -1,0 +1,192 @@
+"""The command line: parses, prints, and turns errors into messages and exit codes.
+
+Exit code 2 says that the user has to change something, 1 that the world failed.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from slackwater import log
+from slackwater.settings import load_settings
+
+app = typer.Typer(
+    help="Every change of a Cloud Spanner database, once, in epochs that are consistent cuts.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+File = Annotated[
+    Path | None, typer.Option("-c", "--config", help="The settings file, slackwater.yaml.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+class Form(StrEnum):
+    """How `partitions` prints."""
+
+    TABLE = "table"
+    JSON = "json"
+    DOT = "dot"
+
+
+@app.callback()
+def _root(
+    debug: Annotated[bool, typer.Option("--debug", help="Show traces of errors.")] = False,
+) -> None:
+    log.configure(debug=debug)
+    _Debug.on = debug
+
+
+class _Debug:
+    on = False
+
+
+@app.command()
+def run(
+    config: File = None,
+    until_caught_up: Annotated[
+        bool,
+        typer.Option(
+            "--until-caught-up", help="Stop after the epoch that reaches the time of the start."
+        ),
+    ] = False,
+) -> None:
+    """Run the pipeline; SIGTERM and Ctrl-C finish the epoch and exit with 0."""
+    from slackwater import commands
+
+    commands.run(load_settings(config), until_caught_up=until_caught_up)
+
+
+@app.command()
+def check(config: File = None) -> None:
+    """Connect to everything that the pipeline needs and say what is wrong."""
+    from slackwater import inspect
+
+    worst = 0
+    for found in inspect.checks(load_settings(config)):
+        if found.problem is None:
+            print(f"ok    {found.name}: {found.found}")  # noqa: T201
+        else:
+            worst = max(worst, _exit_code(found.problem))
+            print(f"wrong {found.name}: {_text(found.problem)}")  # noqa: T201
+    raise typer.Exit(worst)
+
+
+@app.command()
+def status(config: File = None, as_json: Json = False) -> None:
+    """Where the pipeline stands and whether it keeps up."""
+    from slackwater import inspect
+
+    found = inspect.status(load_settings(config))
+    if as_json:
+        print(json.dumps(found, indent=2))  # noqa: T201
+        return
+    for name, value in _flat(found):
+        print(f"{name:24} {'-' if value is None else value}")  # noqa: T201
+
+
+@app.command()
+def partitions(
+    config: File = None,
+    form: Annotated[Form, typer.Option("--format", help="table, json or dot.")] = Form.TABLE,
+) -> None:
+    """The partitions: alive, waiting for their parents, and lately finished."""
+    from scheduler.lineage import states
+    from slackwater import inspect
+    from slackwater.lineage_graph import to_dot
+
+    found, watermark_ns = inspect.partition_rows(load_settings(config))
+    if form is Form.DOT:
+        print(to_dot(found, low_watermark_ns=watermark_ns), end="")  # noqa: T201
+        return
+    at = states(found, watermark_ns or 0)
+    rows = [inspect.partition_fields(p, at[p.token]) for p in found]
+    if form is Form.JSON:
+        print(json.dumps(rows, indent=2))  # noqa: T201
+        return
+    table = Table("token", "state", "start", "end", "parents")
+    for row in rows:
+        parents = ", ".join(parent[:12] for parent in row["parents"])
+        table.add_row(
+            row["token"][:12],
+            row["state"],
+            row["start_timestamp"],
+            row["end_timestamp"] or "-",
+            parents,
+        )
+    Console().print(table)
+
+
+@app.command()
+def demo(
+    directory: Annotated[
+        Path, typer.Option("--directory", help="Where the output and the picture go.")
+    ] = Path("out/demo"),
+    seconds: Annotated[int, typer.Option("--seconds", help="How long to write.", min=10)] = 30,
+) -> None:
+    """Show it all on the emulator: churn, load, a kill in the middle, the proof."""
+    from slackwater.demo.show import show
+
+    if not show(directory, seconds=seconds):
+        raise typer.Exit(1)
+
+
+def _flat(values: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    pairs: list[tuple[str, Any]] = []
+    for name, value in values.items():
+        if isinstance(value, dict):
+            pairs += _flat(value, f"{prefix}{name} ")
+        else:
+            pairs.append((f"{prefix}{name}".replace("_", " "), value))
+    return pairs
+
+
+def _exit_code(error: BaseException) -> int:
+    return 2 if getattr(error, "user_error", False) else 1
+
+
+def _text(error: BaseException) -> str:
+    message = getattr(error, "message", None)
+    if message is None:
+        return f"{type(error).__name__}: {error}"
+    hint = getattr(error, "hint", "")
+    return f"{message}\n      {hint}" if hint else str(message)
+
+
+def main() -> None:
+    """The program's entry point."""
+    try:
+        app(standalone_mode=False)
+    except typer.Exit as done:
+        sys.exit(done.exit_code)
+    except typer.Abort:
+        sys.exit(130)
+    except Exception as error:  # noqa: BLE001 - the one place where errors become messages
+        if isinstance(error, _usage_errors()):
+            error.show()  # type: ignore[attr-defined]
+            sys.exit(2)
+        if _Debug.on:
+            traceback.print_exc()
+        print(f"slackwater: {_text(error)}", file=sys.stderr)  # noqa: T201
+        sys.exit(_exit_code(error))
+
+
+def _usage_errors() -> type[Exception]:
+    from click import ClickException
+
+    return ClickException
+
+
+if __name__ == "__main__":
+    main()

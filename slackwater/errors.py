@@ -1,0 +1,61 @@
+"""What the program itself refuses or fails at.
+
+SlackwaterError
+|- SettingsError         user: the settings file or its environment variables are wrong
+|- JavaNotFoundError     user: Spark needs Java and there is none
+|- EmulatorNotFoundError user: the demo or a test needs the emulator and there is none
+|- EmulatorFailedError   world: the emulator did not come up
+|- CheckpointError       user: the checkpoint does not fit the pipeline
+`- PipelineFailedError   world: the streaming query failed
+"""
+
+from __future__ import annotations
+
+
+class SlackwaterError(Exception):
+    """Root of the program's errors.
+
+    Attributes:
+        message: what was wrong, and where.
+        hint: what to do about it; may be empty.
+        user_error: True where the exit code is 2, False where it is 1.
+    """
+
+    user_error = False
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(f"{message} {hint}".strip())
+        self.message = message
+        self.hint = hint
+
+
+class SettingsError(SlackwaterError):
+    """The settings are wrong: correct what the message names."""
+
+    user_error = True
+
+
+class JavaNotFoundError(SlackwaterError):
+    """Spark needs Java 17 or 21: install it or set JAVA_HOME."""
+
+    user_error = True
+
+
+class EmulatorNotFoundError(SlackwaterError):
+    """The Cloud Spanner emulator is not installed: install it or point to it."""
+
+    user_error = True
+
+
+class EmulatorFailedError(SlackwaterError):
+    """The Cloud Spanner emulator did not come up: its log says why."""
+
+
+class CheckpointError(SlackwaterError):
+    """The checkpoint does not fit the pipeline: use its own."""
+
+    user_error = True
+
+
+class PipelineFailedError(SlackwaterError):
+    """The streaming query failed; nothing is lost, it can be run again."""

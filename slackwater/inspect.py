@@ -1,0 +1,173 @@
+"""What `status`, `partitions` and `check` find out."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import reader
+from reader.errors import ReaderError
+from reader.timestamp import NANOSECONDS_PER_SECOND, format_rfc3339
+from scheduler.lineage import states
+from slackwater.errors import SettingsError
+from slackwater.java import find_java
+from slackwater.pipeline import check_new, connect
+from slackwater.settings import Settings
+from state.facts import Epoch, Partition, Pipeline
+from state.store import Store
+
+_EPOCHS_SUMMED = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that `check` looked at; problem is None where it is well."""
+
+    name: str
+    found: str
+    problem: Exception | None = None
+
+
+def checks(settings: Settings) -> Iterator[Check]:
+    """Connect to everything that the pipeline needs; nothing is written, no store is made."""
+    yield _check("java", lambda: str(find_java()))
+    yield Check("reader", str(Path(str(reader.__file__)).parent))
+    spanner_holder: list[Any] = []
+
+    def look_up() -> str:
+        spanner_holder.append(connect(settings))
+        spanner = spanner_holder[0]
+        days = spanner.description.retention_ns / NANOSECONDS_PER_SECOND / 86_400
+        return f"{spanner.options.change_stream.path}, {spanner.description.dialect}, {days:g} d"
+
+    yield _check("change stream", look_up)
+    if spanner_holder:
+
+        def start() -> str:
+            check_new(spanner_holder[0])
+            return settings.source.start
+
+        yield _check("start", start)
+    yield _check("metadata store", lambda: _look_at_store(settings))
+    yield _check("sink", lambda: _look_at_sink(settings))
+
+
+def _check(name: str, look: Callable[[], str]) -> Check:
+    try:
+        return Check(name, look())
+    except Exception as error:  # noqa: BLE001 - each is reported, and the rest looked at too
+        return Check(name, "", error)
+
+
+def _look_at_store(settings: Settings) -> str:
+    url = settings.state.url
+    path = url.removeprefix("sqlite:///")
+    if path != url and not Path(path).exists():
+        return f"{url} (will be made)"
+    store = Store.open(url, migrate=False)
+    try:
+        known = store.pipeline(settings.pipeline)
+        return f"{store.url}, {'known pipeline' if known else 'new pipeline'}"
+    finally:
+        store.close()
+
+
+def _look_at_sink(settings: Settings) -> str:
+    for text in (settings.sink.path, settings.sink.checkpoint):
+        path = Path(text.removeprefix("file://"))
+        if "://" in str(text) and not text.startswith("file://"):
+            continue
+        nearest = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
+        if not (nearest.is_dir() and os.access(nearest, os.W_OK)):
+            raise SettingsError(f"{text} can't be written: {nearest} is no writable folder.")
+    return f"{settings.sink.format} in {settings.sink.path}"
+
+
+def open_pipeline(settings: Settings) -> tuple[Store, Pipeline]:
+    """The store and what it knows of the pipeline.
+
+    Raises:
+        SettingsError: the store does not know the pipeline.
+    """
+    store = Store.open(settings.state.url, migrate=False)
+    known = store.pipeline(settings.pipeline)
+    if known is None:
+        names = ", ".join(p.name for p in store.pipelines()) or "none"
+        store.close()
+        raise SettingsError(
+            f"the metadata store {store.url} knows no pipeline {settings.pipeline!r}.",
+            f"It knows: {names}",
+        )
+    return store, known
+
+
+def status(settings: Settings) -> dict[str, Any]:
+    """The pipeline at a glance; lag_seconds is None while Spanner can't be asked."""
+    store, known = open_pipeline(settings)
+    try:
+        epochs = store.epochs(settings.pipeline, limit=_EPOCHS_SUMMED)
+        watermark_ns = known.low_watermark_ns
+        found = store.partitions(settings.pipeline)
+        by_state = Counter(states(found, watermark_ns or 0).values()) if watermark_ns else {}
+        return {
+            "pipeline": known.name,
+            "source": known.source,
+            "wanted": str(known.wanted),
+            "low_watermark": _stamp(watermark_ns),
+            "lag_seconds": _lag_seconds(settings, watermark_ns),
+            "partitions": {str(state): count for state, count in sorted(by_state.items())},
+            "epochs": len(epochs),
+            "records": sum(epoch.records for epoch in epochs),
+            "transactions": sum(epoch.transactions for epoch in epochs),
+            "last_epoch": _epoch(epochs[-1]) if epochs else None,
+        }
+    finally:
+        store.close()
+
+
+def _lag_seconds(settings: Settings, watermark_ns: int | None) -> float | None:
+    if watermark_ns is None:
+        return None
+    try:
+        clock_ns = connect(settings).connection.strong_read_timestamp_ns()
+    except ReaderError:
+        return None
+    return round((clock_ns - watermark_ns) / NANOSECONDS_PER_SECOND, 3)
+
+
+def _epoch(epoch: Epoch) -> dict[str, Any]:
+    return {
+        "low_watermark": _stamp(epoch.end_ns),
+        "records": epoch.records,
+        "transactions": epoch.transactions,
+        "seconds": round(epoch.seconds, 3),
+        "committed_at": _stamp(epoch.committed_at_ns // 1_000 * 1_000),
+    }
+
+
+def partition_rows(settings: Settings) -> tuple[list[Partition], int | None]:
+    """The partitions that are remembered, and the pipeline's low watermark."""
+    store, known = open_pipeline(settings)
+    try:
+        return store.partitions(settings.pipeline), known.low_watermark_ns
+    finally:
+        store.close()
+
+
+def partition_fields(partition: Partition, state: str) -> dict[str, Any]:
+    """A partition as JSON shows it."""
+    return {
+        "token": partition.token,
+        "state": state,
+        "start_timestamp": _stamp(partition.start_timestamp_ns),
+        "end_timestamp": _stamp(partition.end_timestamp_ns),
+        "parents": sorted(partition.parents),
+    }
+
+
+def _stamp(timestamp_ns: int | None) -> str | None:
+    return None if timestamp_ns is None else format_rfc3339(timestamp_ns)

@@ -1,0 +1,50 @@
+"""Finds the Java that Spark will run on."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from slackwater.errors import JavaNotFoundError
+
+VERSIONS: Final = (17, 21)
+_HINT: Final = (
+    "Install Java 17 (Debian and Ubuntu: apt-get install openjdk-17-jre-headless; macOS:"
+    " brew install openjdk@17) or set JAVA_HOME to one"
+)
+
+
+def find_java(environ: Mapping[str, str] = os.environ) -> Path:
+    """The java program, from JAVA_HOME or PATH.
+
+    Raises:
+        JavaNotFoundError: there is none, or its version is none that Spark 4 runs on.
+    """
+    home = environ.get("JAVA_HOME")
+    found = (
+        str(Path(home) / "bin" / "java") if home else shutil.which("java", path=environ.get("PATH"))
+    )
+    if found is None or not Path(found).exists():
+        where = f"JAVA_HOME is {home}, which has no bin/java" if home else "there is none on PATH"
+        raise JavaNotFoundError(f"Spark needs Java, and {where}.", _HINT)
+    version = java_version(Path(found))
+    if version not in VERSIONS:
+        raise JavaNotFoundError(f"Spark needs Java 17 or 21, and {found} is {version}.", _HINT)
+    return Path(found)
+
+
+def java_version(java: Path) -> int | None:
+    """The feature version of a java program, such as 17; None if it does not tell."""
+    try:
+        shown = subprocess.run(  # noqa: S603 - the user's own Java
+            [str(java), "-version"], capture_output=True, text=True, timeout=30, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    match = re.search(r'version "(?:1\.)?(\d+)', shown.stderr + shown.stdout)
+    return int(match.group(1)) if match else None

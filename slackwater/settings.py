@@ -1,0 +1,189 @@
+"""The settings: one YAML file, each key also as an environment variable, checked as a whole.
+
+SLACKWATER_SOURCE_CHANGE_STREAM stands for change_stream under source, SLACKWATER_PIPELINE for
+pipeline; the environment wins over the file.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import model_validator as check_model
+
+from reader.statement import HEARTBEAT_MS_MAX, HEARTBEAT_MS_MIN
+from reader.timestamp import format_rfc3339, parse_rfc3339
+from slackwater.errors import SettingsError
+from slackwater.settings_file import explain, from_environment, read_yaml
+from spark_sink.changelog import FORMATS
+
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
+_UNIT_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def parse_duration_ms(value: object) -> object:
+    """Milliseconds of a text such as 500ms, 1s, 10m, 2h; a bare 0 is no time at all."""
+    if value == 0:
+        return 0
+    match = _DURATION.fullmatch(str(value))
+    if match is None:
+        raise ValueError(f"{value!r} is no duration such as 500ms, 1s or 10m")
+    return round(float(match.group(1)) * _UNIT_MS[match.group(2)])
+
+
+def _rfc3339(text: str) -> str:
+    parse_rfc3339(text)
+    return text
+
+
+def _start(text: str) -> str:
+    return text if text in ("now", "earliest") else _rfc3339(text)
+
+
+def _as_text(value: object) -> object:
+    # YAML reads an unquoted time as a datetime.
+    return (
+        format_rfc3339(round(value.timestamp() * 1_000_000) * 1_000)
+        if hasattr(value, "timestamp")
+        else value
+    )
+
+
+def _format(text: str) -> str:
+    if text not in FORMATS:
+        raise ValueError(f"{text!r} is no format of the changelog; known: {', '.join(FORMATS)}")
+    return text
+
+
+DurationMs = Annotated[int, BeforeValidator(parse_duration_ms)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Replica(_Section):
+    """A replica that directed reads choose or avoid."""
+
+    location: str | None = None
+    type: Literal["READ_WRITE", "READ_ONLY"] | None = None
+
+
+class DirectedRead(_Section):
+    """Which replicas serve the queries; one of the two lists."""
+
+    include: tuple[Replica, ...] = ()
+    exclude: tuple[Replica, ...] = ()
+
+    def options(self) -> dict[str, Any]:
+        """Spanner's DirectedReadOptions in protobuf's JSON form."""
+        kind, replicas = (
+            ("includeReplicas", self.include) if self.include else ("excludeReplicas", self.exclude)
+        )
+        listed = [replica.model_dump(exclude_none=True) for replica in replicas]
+        return {kind: {"replicaSelections": listed}}
+
+
+class Source(_Section):
+    """Which change stream to read, from when to when."""
+
+    project: str
+    instance: str
+    database: str
+    change_stream: str
+    start: Annotated[str, BeforeValidator(_as_text), AfterValidator(_start)] = "now"
+    end: Annotated[str, BeforeValidator(_as_text), AfterValidator(_rfc3339)] | None = None
+    database_role: str | None = None
+    priority: Literal["low", "medium", "high"] | None = None
+    request_tag: str | None = None
+    directed_read: DirectedRead | None = None
+
+    @check_model(mode="after")
+    def _end_after_start(self) -> Self:
+        if (
+            self.end is not None
+            and self.start not in ("now", "earliest")
+            and parse_rfc3339(self.end) < parse_rfc3339(self.start)
+        ):
+            raise ValueError(f"end {self.end} lies before start {self.start}")
+        return self
+
+
+class EpochSettings(_Section):
+    """How long an epoch is."""
+
+    trigger: DurationMs = 1_000
+    max_span: Annotated[DurationMs, Field(ge=1_000)] = 600_000
+    heartbeat: Annotated[DurationMs, Field(ge=HEARTBEAT_MS_MIN, le=HEARTBEAT_MS_MAX)] = 10_000
+    concurrent_queries: Annotated[int, Field(ge=1, le=1_000)] = 16
+
+
+class Sink(_Section):
+    """What becomes of the records."""
+
+    kind: Literal["changelog"] = "changelog"
+    format: Annotated[str, AfterValidator(_format)] = "parquet"
+    path: Annotated[str, Field(min_length=1)]
+    checkpoint: Annotated[str, Field(min_length=1)]
+
+    @check_model(mode="after")
+    def _apart(self) -> Self:
+        if self.path.rstrip("/") == self.checkpoint.rstrip("/"):
+            raise ValueError(f"path and checkpoint are both {self.path}; they must differ")
+        return self
+
+
+class State(_Section):
+    """The metadata store."""
+
+    url: Annotated[str, Field(min_length=1)] = "sqlite:///out/state.db"
+
+
+class Spark(_Section):
+    """The Spark that runs it."""
+
+    # Without the second number Spark does not try a failed task again on one machine.
+    master: str = "local[*,4]"
+    conf: dict[str, str] = {}
+
+
+class Settings(_Section):
+    """A pipeline's settings."""
+
+    pipeline: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")]
+    source: Source
+    epoch: EpochSettings = EpochSettings()
+    sink: Sink
+    state: State = State()
+    spark: Spark = Spark()
+
+
+def load_settings(path: Path | None, environ: Mapping[str, str] = os.environ) -> Settings:
+    """The settings of a file and the environment.
+
+    Args:
+        path: a YAML file; None for the environment alone.
+        environ: variables named SLACKWATER_...
+
+    Raises:
+        SettingsError: names every problem at once: file, line, key and what is wrong.
+    """
+    values, lines = read_yaml(path) if path is not None else ({}, {})
+    sections = {
+        name: set(field.annotation.model_fields) if _is_section(field.annotation) else None
+        for name, field in Settings.model_fields.items()
+    }
+    names = from_environment(values, sections, environ)
+    try:
+        return Settings.model_validate(values)
+    except ValidationError as error:
+        where = str(path) if path is not None else "the environment"
+        raise SettingsError(explain(error, where, lines, names, Settings)) from error
+
+
+def _is_section(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)

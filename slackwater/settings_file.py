@@ -1,0 +1,122 @@
+"""Reading the settings' YAML and environment, and saying what is wrong with them.
+
+pydantic-settings is not used for this: its messages know neither lines nor near names, and its
+environment reader ignores names that it does not know.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from slackwater.errors import SettingsError
+
+PREFIX: Final = "SLACKWATER_"
+Key = tuple[str, ...]
+
+
+def read_yaml(path: Path) -> tuple[dict[str, Any], dict[Key, int]]:
+    """A YAML file's mapping, and the line of each key.
+
+    Raises:
+        SettingsError: the file is missing, is no YAML, or holds no mapping.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is no UTF-8 text"
+        raise SettingsError(f"the settings file {path} can't be read: {reason}.") from error
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        values = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise SettingsError(f"the settings file {path} is no YAML: {error}") from error
+    if not isinstance(values, dict):
+        raise SettingsError(
+            f"the settings file {path} holds no keys.",
+            "It begins with pipeline:, source: and sink:",
+        )
+    return values, _lines(node, ())
+
+
+def _lines(node: Any, key: Key) -> dict[Key, int]:
+    lines: dict[Key, int] = {}
+    if isinstance(node, yaml.MappingNode):
+        for name, value in node.value:
+            inner = (*key, str(name.value))
+            lines[inner] = name.start_mark.line + 1
+            lines |= _lines(value, inner)
+    return lines
+
+
+def from_environment(
+    values: dict[str, Any],
+    sections: Mapping[str, set[str] | None],
+    environ: Mapping[str, str],
+) -> dict[Key, str]:
+    """Put the environment's values over the file's; the variable that each key came from.
+
+    A variable's name that fits no key stays in values under its own name, so that it is refused
+    like any unknown key.
+    """
+    names: dict[Key, str] = {}
+    for variable in sorted(environ):
+        if not variable.startswith(PREFIX):
+            continue
+        section, _, rest = variable.removeprefix(PREFIX).lower().partition("_")
+        key: Key = (
+            (section, rest)
+            if rest and sections.get(section) is not None
+            else (variable.removeprefix(PREFIX).lower(),)
+        )
+        names[key] = variable
+        value = yaml.safe_load(environ[variable]) if key == ("spark", "conf") else environ[variable]
+        if len(key) == 2:
+            inner = values.get(key[0])
+            values[key[0]] = {**(inner if isinstance(inner, dict) else {}), key[1]: value}
+        else:
+            values[key[0]] = value
+    return names
+
+
+def explain(
+    error: ValidationError,
+    where: str,
+    lines: Mapping[Key, int],
+    names: Mapping[Key, str],
+    model: type[BaseModel],
+) -> str:
+    """Every problem on a line of its own: place, key, what is wrong."""
+    problems = []
+    for item in error.errors():
+        key = tuple(str(part) for part in item["loc"])
+        place = names.get(key) or (f"{where}:{lines[key]}" if key in lines else where)
+        problems.append(f"{place}: {'.'.join(key) or 'settings'}: {_what(item, key, model)}")
+    return "\n".join(problems)
+
+
+def _what(item: Mapping[str, Any], key: Key, model: type[BaseModel]) -> str:
+    match item["type"]:
+        case "extra_forbidden":
+            near = difflib.get_close_matches(key[-1], _siblings(key, model), n=1)
+            return f"unknown key{f'; did you mean {near[0]!r}?' if near else ''}"
+        case "missing":
+            return "is missing"
+        case "string_pattern_mismatch":
+            return f"{item['input']!r} must match {item['ctx']['pattern']}"
+        case _:
+            return str(item["msg"]).removeprefix("Value error, ")
+
+
+def _siblings(key: Key, model: type[BaseModel]) -> list[str]:
+    for part in key[:-1]:
+        field = model.model_fields.get(part)
+        if field is None or not isinstance(field.annotation, type):
+            return []
+        model = field.annotation
+    return list(model.model_fields)
