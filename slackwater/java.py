@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -48,3 +49,15 @@ def java_version(java: Path) -> int | None:
         return None
     match = re.search(r'version "(?:1\.)?(\d+)', shown.stderr + shown.stdout)
     return int(match.group(1)) if match else None
+
+
+def main() -> None:
+    """Say where Java is, or how to get it."""
+    try:
+        print(find_java())  # noqa: T201
+    except JavaNotFoundError as error:
+        sys.exit(f"slackwater: {error}")
+
+
+if __name__ == "__main__":
+    main()

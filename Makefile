@@ -1,0 +1,66 @@
+# Two commands for a newcomer: `make demo` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+VENV42 := .venv-spark42
+BIN := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo check test lint format lock bench clean
+
+help: ## Show what there is to make
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
+
+define INSTALL
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "slackwater needs Python 3.11 or later; set PYTHON=/path/to/it")'
+	@$(PYTHON) -m venv $(1) || { echo "python3 -m venv failed; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 2; }
+	$(1)/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r $(2)
+	$(1)/bin/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+endef
+
+$(VENV)/.installed: requirements.lock pyproject.toml
+	$(call INSTALL,$(VENV),requirements.lock)
+
+$(VENV42)/.installed: requirements-spark42.lock pyproject.toml
+	$(call INSTALL,$(VENV42),requirements-spark42.lock)
+
+install: $(VENV)/.installed ## Install what the lock file names into .venv
+
+demo: install ## Show the main job on the emulator, with the proof
+	@$(BIN)/slackwater demo
+
+check: install ## The quick checks: style, types, rules, unit tests
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/pytest -q tests/unit tests/simulation tests/test_house.py
+
+test: install $(VENV42)/.installed ## All tests, on Spark 4.1 and the source's on Spark 4.2 too
+	@$(BIN)/python -m slackwater.java
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/pytest
+	@$(VENV42)/bin/pytest tests/spark/test_source.py
+
+lint: install ## Style and types
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+
+format: install ## Put the code into its one form
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+COMPILE = $(BIN)/uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-header --group dev pyproject.toml
+
+lock: install ## Resolve the lock files anew
+	$(BIN)/python -m pip install -q uv
+	echo 'pyspark==4.1.3' | $(COMPILE) -c - -o requirements.lock
+	echo 'pyspark==4.2.0' | $(COMPILE) -c - -o requirements-spark42.lock
+
+bench: install ## Measure; see docs/performance.md
+	@$(BIN)/python -m bench.read_cpu
+	@$(BIN)/python -m bench.freshness
+
+clean: ## Remove what was built, not what was installed
+	rm -rf out build spark-warehouse .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,1 @@
+"""The demonstration on the emulator."""

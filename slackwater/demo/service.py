@@ -1,0 +1,114 @@
+"""The pipeline as a process of its own, that can be killed like one."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+import yaml
+
+from slackwater.errors import PipelineFailedError
+from state.errors import StateError
+from state.store import Store
+
+_STOP_SECONDS_MAX = 60
+
+
+class Service:
+    """`slackwater run` on a settings file.
+
+    Args:
+        settings: what the file holds.
+        directory: where the file and the log go.
+        environ: the process's environment.
+    """
+
+    def __init__(
+        self, settings: Mapping[str, Any], directory: Path, environ: Mapping[str, str]
+    ) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self.config = directory / "slackwater.yaml"
+        self.config.write_text(yaml.safe_dump(dict(settings), sort_keys=False))
+        self.log = directory / "run.log"
+        self._settings = settings
+        self._environ = dict(environ)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, *arguments: str) -> None:
+        """Start the process."""
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(  # noqa: S603 - this program
+                [sys.executable, "-m", "slackwater.cli", "run", "-c", str(self.config), *arguments],
+                env=self._environ,
+                stdout=log,
+                stderr=log,
+            )
+
+    def kill(self) -> None:
+        """kill -9 of the process and everything below it, at once."""
+        assert self._process is not None  # noqa: S101 - started before
+        try:
+            process = psutil.Process(self._process.pid)
+            tree = [process, *process.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            tree = []
+        for part in tree:
+            # Stopped first, so that none can see another one's death.
+            _send(part, signal.SIGSTOP)
+        for part in tree:
+            _send(part, signal.SIGKILL)
+        psutil.wait_procs(tree, timeout=10)
+        self._process.wait()
+
+    def drain(self) -> int:
+        """SIGTERM; the exit code."""
+        assert self._process is not None  # noqa: S101 - started before
+        self._process.send_signal(signal.SIGTERM)
+        return self._process.wait(timeout=_STOP_SECONDS_MAX)
+
+    def wait(self, seconds_max: float) -> int:
+        """The exit code, once the process has ended by itself."""
+        assert self._process is not None  # noqa: S101 - started before
+        return self._process.wait(timeout=seconds_max)
+
+    def wait_for_watermark(self, watermark_ns: int, *, seconds_max: float) -> None:
+        """Wait until the pipeline's low watermark has reached a time.
+
+        Raises:
+            PipelineFailedError: the process ended, or the time was up.
+        """
+        assert self._process is not None  # noqa: S101 - started before
+        until = time.monotonic() + seconds_max
+        while (self.low_watermark_ns() or 0) < watermark_ns:
+            if self._process.poll() is not None or time.monotonic() > until:
+                tail = self.log.read_text(errors="replace")[-2_000:]
+                raise PipelineFailedError(
+                    f"the pipeline did not reach the low watermark {watermark_ns}.",
+                    f"The end of {self.log}:\n{tail}",
+                )
+            time.sleep(0.1)
+
+    def low_watermark_ns(self) -> int | None:
+        """From the metadata store; None before the first epoch."""
+        try:
+            store = Store.open(self._settings["state"]["url"], migrate=False)
+        except StateError:
+            return None
+        try:
+            known = store.pipeline(self._settings["pipeline"])
+            return known.low_watermark_ns if known else None
+        finally:
+            store.close()
+
+
+def _send(process: psutil.Process, number: signal.Signals) -> None:
+    try:
+        process.send_signal(number)
+    except psutil.NoSuchProcess:
+        return

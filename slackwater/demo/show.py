@@ -1,0 +1,195 @@
+"""The demonstration: a churning change stream lands in Parquet, through a kill, and is proved."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import statistics
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+from rich.table import Table
+
+from reader.change_stream import ChangeStream, Dialect
+from reader.connection import Connection
+from reader.timestamp import NANOSECONDS_PER_SECOND, format_rfc3339
+from slackwater.demo.load import CHANGE_STREAM, Load, LoadResult, ddl
+from slackwater.demo.service import Service
+from slackwater.emulator import Emulator, running_emulator
+from slackwater.emulator_database import create_database
+from slackwater.java import find_java
+from slackwater.lineage_graph import GRAPHVIZ_HINT, render_svg, to_dot
+from slackwater.proof import broken_promises, compare, freshness_seconds, read_changelog
+from slackwater.truth import Truth, read_truth
+from state.store import Store
+
+_TRANSACTIONS_PER_SECOND: Final = 60
+_CHURN_SECONDS: Final = 2
+_CATCH_UP_SECONDS_MAX: Final = 90
+
+
+def show(directory: Path, *, seconds: int) -> bool:
+    """Run the demonstration; True if output and truth are equal.
+
+    Args:
+        directory: is emptied first; keeps the output, the log and the picture.
+        seconds: how long to write.
+    """
+    find_java()
+    console = Console(soft_wrap=True)
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    console.print("[bold]Starting the Cloud Spanner emulator[/]; partitions live about 2 s each")
+    log = directory / "emulator.log"
+    with running_emulator(partition_alive_seconds=_CHURN_SECONDS, log=log) as emulator:
+        # The truth's client finds the emulator by this variable.
+        os.environ.update(emulator.environment())
+        return _show_on(emulator, console, directory, seconds)
+
+
+def _show_on(emulator: Emulator, console: Console, directory: Path, seconds: int) -> bool:
+    stream = ChangeStream(
+        project="demo-project",
+        instance="demo-instance",
+        database=f"demo-{time.time_ns() // 1_000_000_000}",
+        change_stream=CHANGE_STREAM,
+        emulator_host=emulator.host,
+    )
+    create_database(stream, Dialect.GOOGLE_STANDARD_SQL, ddl(Dialect.GOOGLE_STANDARD_SQL))
+    connection = Connection(stream)
+    start_ns = connection.strong_read_timestamp_ns()
+    start = format_rfc3339(start_ns)
+    service = Service(_settings(stream, directory, start), directory, os.environ)
+    console.print("[bold]Starting the pipeline[/]; Spark takes its time")
+    service.start()
+    service.wait_for_watermark(start_ns, seconds_max=_CATCH_UP_SECONDS_MAX)
+    written = _write_and_kill(console, service, stream, seconds)
+    end_ns = connection.strong_read_timestamp_ns()
+    service.wait_for_watermark(end_ns, seconds_max=_CATCH_UP_SECONDS_MAX)
+    console.print(f"caught up; SIGTERM drains it: exit code {service.drain()}")
+    console.print("[bold]The truth, read another way[/]: a plain client follows the stream")
+    truth = read_truth(
+        project=stream.project,
+        instance=stream.instance,
+        database=stream.database,
+        change_stream=stream.change_stream,
+        is_postgresql=False,
+        start=start,
+        end=format_rfc3339(end_ns),
+    )
+    connection.close()
+    return _report(console, directory, truth, written)
+
+
+def _settings(stream: ChangeStream, directory: Path, start: str) -> dict[str, object]:
+    return {
+        "pipeline": "demo",
+        "source": {
+            "project": stream.project,
+            "instance": stream.instance,
+            "database": stream.database,
+            "change_stream": stream.change_stream,
+            "start": start,
+        },
+        "epoch": {"trigger": "0s"},
+        "sink": {
+            "kind": "changelog",
+            "format": "parquet",
+            "path": str(directory / "changes"),
+            "checkpoint": str(directory / "checkpoint"),
+        },
+        "state": {"url": f"sqlite:///{directory / 'state.db'}"},
+        "spark": {"master": "local[2,4]"},
+    }
+
+
+def _write_and_kill(
+    console: Console, service: Service, stream: ChangeStream, seconds: int
+) -> LoadResult:
+    results: list[LoadResult] = []
+
+    def write() -> None:
+        load = Load(stream, Dialect.GOOGLE_STANDARD_SQL, seed=1)
+        results.append(load.run(transactions_per_second=_TRANSACTIONS_PER_SECOND, seconds=seconds))
+
+    writer = threading.Thread(target=write)
+    console.print(
+        f"[bold]Writing[/] {_TRANSACTIONS_PER_SECOND} transactions a second for {seconds} s"
+    )
+    writer.start()
+    time.sleep(seconds * 0.5)
+    console.print("[bold red]kill -9[/] of the pipeline and all its processes, and a new start")
+    service.kill()
+    service.start()
+    writer.join()
+    return results[0]
+
+
+def _report(console: Console, directory: Path, truth: Truth, written: LoadResult) -> bool:
+    output = read_changelog(directory / "changes")
+    _show_rows(console, output.slice(0, 4).to_pylist())
+    tables = Counter(output.column("table_name").to_pylist())
+    console.print(
+        f"records: {output.num_rows}  ("
+        + ", ".join(f"{name} {count}" for name, count in sorted(tables.items()))
+        + f") of {written.transactions} transactions, over"
+        f" {len(set(output.column('partition_token').to_pylist()))} partitions with records"
+        f" of {len(truth.partitions)} that lived"
+    )
+    store = Store.open(f"sqlite:///{directory / 'state.db'}", migrate=False)
+    _show_epochs(console, store)
+    _draw(console, directory, store)
+    fresh = freshness_seconds(directory / "changes")
+    console.print(
+        f"freshness, commit to readable: median {statistics.median(fresh):.2f} s,"
+        f" worst {fresh[-1]:.2f} s (it was killed and started again meanwhile)"
+    )
+    found = compare(output, truth.records)
+    promises = broken_promises(output)
+    console.print(
+        f"[bold]output against truth:[/] {found.equal} of {len(truth.records)} records equal,"
+        f" {len(found.missing)} missing, {len(found.unexpected)} unexpected,"
+        f" {len(found.doubled)} doubled; {len(promises)} broken cuts"
+    )
+    is_proved = found.is_equal and not promises and written.transactions > 0
+    console.print("[bold green]equal[/]" if is_proved else "[bold red]NOT equal[/]")
+    return is_proved
+
+
+def _show_rows(console: Console, rows: list[dict[str, object]]) -> None:
+    names = ("commit_timestamp", "server_transaction_id", "table_name", "mod_type", "mods")
+    table = Table(*names, title="the first rows of the Parquet output")
+    for row in rows:
+        table.add_row(*(str(row[name])[:60] for name in names))
+    console.print(table)
+
+
+def _show_epochs(console: Console, store: Store) -> None:
+    epochs = store.epochs("demo", limit=10_000)
+    table = Table(
+        "low watermark", "records", "transactions", "partitions", "seconds", title="the last epochs"
+    )
+    for epoch in epochs[-6:]:
+        table.add_row(
+            format_rfc3339(epoch.end_ns),
+            *(str(n) for n in (epoch.records, epoch.transactions, epoch.partitions)),
+            f"{epoch.seconds:.2f}",
+        )
+    console.print(table)
+    spans = [(e.end_ns - e.start_ns) / NANOSECONDS_PER_SECOND for e in epochs]
+    console.print(f"{len(epochs)} epochs, median span {statistics.median(spans):.2f} s")
+
+
+def _draw(console: Console, directory: Path, store: Store) -> None:
+    dot = to_dot(store.partitions("demo"), low_watermark_ns=None)
+    (directory / "lineage.dot").write_text(dot)
+    svg = render_svg(dot)
+    if svg is None:
+        console.print(f"the lineage is in {directory / 'lineage.dot'}. {GRAPHVIZ_HINT}")
+        return
+    (directory / "lineage.svg").write_bytes(svg)
+    console.print(f"the lineage is drawn in {directory / 'lineage.svg'}")

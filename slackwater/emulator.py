@@ -1,0 +1,177 @@
+"""Finds and runs the Cloud Spanner emulator."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Final
+
+import grpc
+
+from slackwater.errors import EmulatorFailedError, EmulatorNotFoundError
+
+IMAGE: Final = "gcr.io/cloud-spanner-emulator/emulator"
+_IN_SDK: Final = Path("bin/cloud_spanner_emulator/emulator_main")
+_SDK_FOLDERS: Final = (
+    "/usr/lib/google-cloud-sdk",
+    "/usr/share/google-cloud-sdk",
+    "/opt/google-cloud-sdk",
+    "/snap/google-cloud-cli/current",
+    "~/google-cloud-sdk",
+)
+_HINT: Final = (
+    "Install it in one of these ways: Debian and Ubuntu with Google's package source:"
+    " apt-get install google-cloud-cli-spanner-emulator; with the Google Cloud SDK:"
+    " gcloud components install cloud-spanner-emulator; or have docker running. Or set"
+    " SPANNER_EMULATOR_PATH to emulator_main, or SPANNER_EMULATOR_HOST to one that runs"
+)
+_START_SECONDS_MAX: Final = 30
+_PR_SET_PDEATHSIG: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Emulator:
+    """A running emulator."""
+
+    host: str
+
+    def environment(self) -> dict[str, str]:
+        """What a process needs to use it."""
+        return {"SPANNER_EMULATOR_HOST": self.host}
+
+
+def find_emulator(environ: Mapping[str, str] = os.environ) -> list[str]:
+    """The command that starts the emulator, without its arguments.
+
+    Looked for in SPANNER_EMULATOR_PATH, on PATH, in the Google Cloud SDK, and as a docker image.
+
+    Raises:
+        EmulatorNotFoundError: says how to get it.
+    """
+    given = environ.get("SPANNER_EMULATOR_PATH")
+    if given:
+        if not os.access(given, os.X_OK):
+            raise EmulatorNotFoundError(
+                f"SPANNER_EMULATOR_PATH is {given}, which is no program.", _HINT
+            )
+        return [given]
+    path = environ.get("PATH")
+    candidates = [shutil.which("emulator_main", path=path)]
+    candidates += [str(folder / _IN_SDK) for folder in _sdk_folders(environ)]
+    for candidate in candidates:
+        if candidate and os.access(candidate, os.X_OK):
+            return [candidate]
+    docker = shutil.which("docker", path=path)
+    if docker and _docker_answers(docker):
+        # The host's network, so that the port is the one that was asked for.
+        return [docker, "run", "--rm", "--init", "--network", "host", IMAGE, "./emulator_main"]
+    raise EmulatorNotFoundError("the Cloud Spanner emulator was not found.", _HINT)
+
+
+def _sdk_folders(environ: Mapping[str, str]) -> Iterator[Path]:
+    if root := environ.get("CLOUDSDK_ROOT_DIR"):
+        yield Path(root)
+    if gcloud := shutil.which("gcloud", path=environ.get("PATH")):
+        yield Path(gcloud).resolve().parent.parent
+    for folder in _SDK_FOLDERS:
+        yield Path(folder).expanduser()
+
+
+def _docker_answers(docker: str) -> bool:
+    try:
+        asked = subprocess.run(  # noqa: S603 - the user's docker
+            [docker, "info"], capture_output=True, timeout=10, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return False
+    return asked.returncode == 0
+
+
+@contextmanager
+def running_emulator(
+    *,
+    partition_alive_seconds: int | None = None,
+    arguments: Sequence[str] = (),
+    log: Path | None = None,
+) -> Iterator[Emulator]:
+    """An emulator for the time of the context; one named by SPANNER_EMULATOR_HOST is used as it is.
+
+    Args:
+        partition_alive_seconds: how long a change stream partition lives before it splits, merges
+            or moves; None for the emulator's own choice.
+        arguments: further flags of emulator_main.
+        log: where its output goes.
+
+    Raises:
+        EmulatorNotFoundError: it is not installed.
+        EmulatorFailedError: it does not come up within 30 s.
+    """
+    if host := os.environ.get("SPANNER_EMULATOR_HOST"):
+        wait_until_ready(host)
+        yield Emulator(host)
+        return
+    host = f"127.0.0.1:{_free_port()}"
+    command = [*find_emulator(), f"--host_port={host}", *arguments]
+    if partition_alive_seconds is not None:
+        command.append(
+            f"--override_change_stream_partition_token_alive_seconds={partition_alive_seconds}"
+        )
+    output: IO[bytes] | int = log.open("wb") if log else subprocess.DEVNULL
+    process = subprocess.Popen(  # noqa: S603 - the command that was found
+        command,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+        preexec_fn=_die_with_parent if sys.platform == "linux" else None,
+    )
+    try:
+        wait_until_ready(host, process)
+        yield Emulator(host)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        if not isinstance(output, int):
+            output.close()
+
+
+def wait_until_ready(host: str, process: subprocess.Popen[bytes] | None = None) -> None:
+    """Wait for an emulator to take connections.
+
+    Raises:
+        EmulatorFailedError: it ended, or 30 s went by.
+    """
+    with grpc.insecure_channel(host) as channel:
+        ready = grpc.channel_ready_future(channel)
+        for _ in range(_START_SECONDS_MAX):
+            try:
+                ready.result(timeout=1)
+            except grpc.FutureTimeoutError:
+                if process is not None and process.poll() is not None:
+                    break
+            else:
+                return
+    raise EmulatorFailedError(
+        f"no Cloud Spanner emulator answers at {host}.",
+        "If SPANNER_EMULATOR_HOST is set, start that one or unset it",
+    )
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _die_with_parent() -> None:
+    """Linux: no emulator outlives a test run that was killed."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
