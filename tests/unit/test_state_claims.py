@@ -17,7 +17,7 @@ from state.facts import Partition, Plan
 from state.store import Store
 
 PROCESSES = 6
-MERGES = 24
+MERGES = 90
 PLAN = Plan("plan", "orders", 500, 100_500)
 
 

@@ -1,0 +1,168 @@
+"""The Spark source by itself, as a notebook uses it; runs on Spark 4.1 and on 4.2."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyspark
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import DataStreamReader
+
+from reader.change_stream import ChangeStream, Dialect
+from reader.connection import Connection
+from reader.schema import SCHEMA
+from reader.timestamp import format_rfc3339, parse_rfc3339
+from slackwater.demo.load import Load
+from slackwater.truth import read_truth
+from tests.emulators import NewDatabase
+from tests.spark.sessions import Collected, wait_until
+
+HAS_AVAILABLE_NOW = tuple(map(int, pyspark.__version__.split(".")[:2])) >= (4, 2)
+
+
+def changes(spark: SparkSession, stream: ChangeStream) -> DataStreamReader:
+    return (
+        spark.readStream.format("spanner_changes")
+        .option("project", stream.project)
+        .option("instance", stream.instance)
+        .option("database", stream.database)
+        .option("change_stream", stream.change_stream)
+    )
+
+
+def run_until(source: DataFrame, sink: Any, folder: Path, done: Any) -> None:
+    query = (
+        source.writeStream.foreachBatch(sink)
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(processingTime="200 milliseconds")
+        .start()
+    )
+    try:
+        wait_until(done, query)
+    finally:
+        query.stop()
+
+
+def key(row: Any) -> tuple[str, str, str]:
+    return (f"{row[0]:%Y-%m-%dT%H:%M:%S.%f}Z", row[1], row[2])
+
+
+def test_the_columns_are_those_of_the_contract(spark: SparkSession, tmp_path: Path) -> None:
+    stream = ChangeStream("test-project", "test-instance", "db", "S", emulator_host="x:1")
+    source = changes(spark, stream).load()
+    assert source.columns == SCHEMA.names
+    assert source.schema["commit_timestamp"].dataType.simpleString() == "timestamp"
+    assert source.schema["mods"].dataType.simpleString() == (
+        "array<struct<keys:string,new_values:string,old_values:string>>"
+    )
+
+
+@pytest.mark.parametrize("dialect", list(Dialect), ids=str)
+def test_a_notebook_without_a_metadata_store_reads_every_record_over_a_restart(
+    dialect: Dialect, spark: SparkSession, new_database: NewDatabase, tmp_path: Path
+) -> None:
+    stream = new_database(dialect)
+    connection = Connection(stream)
+    start = format_rfc3339(connection.strong_read_timestamp_ns())
+    load = Load(stream, dialect, seed=3)
+    sink = Collected()
+    written = 0
+    for _ in range(2):
+        written += load.run(transactions_per_second=40, seconds=3).transactions
+        source = changes(spark, stream).option("start", start).load()
+        run_until(
+            source,
+            sink,
+            tmp_path,
+            lambda: len({(row[0], row[1]) for row in sink.rows()}) >= written,
+        )
+    truth = read_truth(
+        project=stream.project,
+        instance=stream.instance,
+        database=stream.database,
+        change_stream=stream.change_stream,
+        is_postgresql=dialect is Dialect.POSTGRESQL,
+        start=start,
+        end=format_rfc3339(connection.strong_read_timestamp_ns()),
+    )
+    # A stop may cut a batch that was already collected; Spark's own sinks drop such a one.
+    assert {key(row) for row in sink.rows()} == {record[:3] for record in truth.records}
+    assert len(truth.records) > written
+
+
+def test_a_query_with_an_end_stops_offering_epochs_there(
+    spark: SparkSession, new_database: NewDatabase, tmp_path: Path
+) -> None:
+    stream = new_database()
+    connection = Connection(stream)
+    start_ns = connection.strong_read_timestamp_ns()
+    load = Load(stream, Dialect.GOOGLE_STANDARD_SQL, seed=4)
+    load.transaction()
+    end_ns = connection.strong_read_timestamp_ns()
+    load.transaction()
+    source = (
+        changes(spark, stream)
+        .option("start", format_rfc3339(start_ns))
+        .option("end", format_rfc3339(end_ns))
+        .load()
+    )
+    sink = Collected()
+    query = (
+        source.writeStream.foreachBatch(sink)
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .start()
+    )
+    wait_until(lambda: bool(sink.rows()), query)
+    query.processAllAvailable()
+    progress = query.lastProgress
+    query.stop()
+    assert progress is not None
+    offset = json.loads(progress.sources[0].endOffset)
+    assert end_ns <= parse_rfc3339(offset["low_watermark"]) < end_ns + 1_000
+    assert len({row[1] for row in sink.rows()}) == 1
+
+
+def test_available_now_reads_up_to_the_clock_and_ends(
+    spark: SparkSession, new_database: NewDatabase, tmp_path: Path
+) -> None:
+    stream = new_database()
+    start = format_rfc3339(Connection(stream).strong_read_timestamp_ns())
+    written = Load(stream, Dialect.GOOGLE_STANDARD_SQL, seed=5).run(
+        transactions_per_second=30, seconds=2
+    )
+    source = changes(spark, stream).option("start", start).option("max_span_seconds", "1").load()
+    sink = Collected()
+    query = (
+        source.writeStream.foreachBatch(sink)
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(60)
+    got = len({row[1] for row in sink.rows()})
+    if HAS_AVAILABLE_NOW:
+        assert got == written.transactions
+        assert len(sink.epochs) >= 2, "max_span_seconds did not bound the epochs"
+    else:
+        # Spark 4.1 takes the first offset that the source names and stops: still no record twice.
+        assert got <= written.transactions
+        assert len(sink.rows()) == len({key(row) for row in sink.rows()})
+
+
+def test_an_option_that_is_not_known_is_named_with_the_near_one(spark: SparkSession) -> None:
+    stream = ChangeStream("test-project", "test-instance", "db", "S", emulator_host="x:1")
+    with pytest.raises(Exception, match=r"no option 'chnage_stream'.*'change_stream'"):
+        changes(spark, stream).option("chnage_stream", "S").load()
+
+
+def test_a_checkpoint_of_another_change_stream_is_refused(
+    spark: SparkSession, new_database: NewDatabase, tmp_path: Path
+) -> None:
+    sink = Collected()
+    run_until(changes(spark, new_database()).load(), sink, tmp_path, lambda: len(sink.epochs) >= 2)
+    with pytest.raises((StreamingQueryException, AssertionError), match="belongs to change_stream"):
+        run_until(changes(spark, new_database()).load(), sink, tmp_path, lambda: False)

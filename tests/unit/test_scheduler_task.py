@@ -1,0 +1,220 @@
+"""A task reads its partitions at the same time, children after all parents, within bounds."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from reader.errors import StartOutsidePartitionError, UnavailableError
+from reader.query import Message
+from reader.records import ChangeRecord, ChildPartition, ChildPartitionsRecord, DataChangeRecord
+from scheduler.epoch import watermark_for_end
+from scheduler.handoff import ClosedError, Handoff
+from scheduler.plan import Task, assign
+from scheduler.task import Query, read_task
+from state.errors import PlanMissingError
+from state.facts import Partition, Plan
+from state.store import Store
+
+PLAN = Plan("plan", "orders", watermark_for_end(0), watermark_for_end(100_000))
+
+
+def data(time_ns: int) -> DataChangeRecord:
+    return DataChangeRecord(
+        time_ns, "t", str(time_ns), True, "T", (), (), "INSERT", "NEW_ROW", 1, 1, "", False
+    )
+
+
+def children(time_ns: int, **parents: set[str]) -> ChildPartitionsRecord:
+    return ChildPartitionsRecord(
+        time_ns, "0", tuple(ChildPartition(t, frozenset(p)) for t, p in parents.items())
+    )
+
+
+class ScriptedQuery:
+    def __init__(self, records: Sequence[ChangeRecord], stream: ScriptedStream) -> None:
+        self._records = records
+        self._stream = stream
+        self.cancelled = threading.Event()
+
+    def __iter__(self) -> Iterator[Message]:
+        with self._stream.lock:
+            self._stream.running += 1
+            self._stream.most = max(self._stream.most, self._stream.running)
+        try:
+            self._stream.gate(self)
+            for record in self._records:
+                yield Message([record], 1)
+        finally:
+            with self._stream.lock:
+                self._stream.running -= 1
+
+    def cancel(self) -> None:
+        self.cancelled.set()
+
+
+class ScriptedStream:
+    """Answers by token; starts at or after a partition's end are refused as Spanner does."""
+
+    def __init__(self, scripts: dict[str, Sequence[ChangeRecord]]) -> None:
+        self.scripts = scripts
+        self.lock = threading.Lock()
+        self.asked: list[tuple[str, int]] = []
+        self.running = self.most = 0
+        self.gate = lambda query: None
+
+    def query(self, token: str, start_ns: int, end_ns: int) -> Query:
+        records = self.scripts[token]
+        with self.lock:
+            self.asked.append((token, start_ns))
+        last = records[-1] if records else None
+        if isinstance(last, ChildPartitionsRecord) and start_ns > last.start_timestamp_ns:
+            raise StartOutsidePartitionError("invalid for the partition")
+        return ScriptedQuery(
+            [
+                r
+                for r in records
+                if not isinstance(r, DataChangeRecord) or start_ns <= r[0] <= end_ns
+            ],
+            self,
+        )
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    opened = Store.open(f"sqlite:///{tmp_path / 'state.db'}", migrate=True)
+    opened.ensure_pipeline("orders", "stream")
+    opened.begin_plan(PLAN)
+    yield opened
+    opened.close()
+
+
+def rows(store: Store, stream: ScriptedStream, *roots: Partition, queries: int = 8) -> list[int]:
+    store.replace_partitions("orders", roots)
+    batches = read_task(
+        Task(PLAN, 0, roots), store=store, reader=stream, concurrent_queries=queries
+    )
+    return [ns for batch in batches for ns in batch.column(2).cast("int64").to_pylist()]
+
+
+def test_a_merge_is_read_after_both_parents_by_whoever_finishes_last(store: Store) -> None:
+    merge = children(50_000, c={"a", "b"})
+    stream = ScriptedStream(
+        {"a": [data(1_000), merge], "b": [data(2_000), merge], "c": [data(50_000)]}
+    )
+    got = rows(store, stream, Partition("a", 0), Partition("b", 0))
+    assert sorted(got) == [1_000, 2_000, 50_000]
+    assert stream.asked[-1] == ("c", 50_000)
+    assert [token for token, _ in stream.asked].count("c") == 1
+
+
+def test_partition_queries_run_at_the_same_time(store: Store) -> None:
+    stream = ScriptedStream({f"p{i}": [] for i in range(6)})
+    barrier = threading.Barrier(6, timeout=30)
+    stream.gate = lambda query: barrier.wait()  # type: ignore[assignment,return-value]
+    assert rows(store, stream, *(Partition(f"p{i}", 0) for i in range(6))) == []
+    assert stream.most == 6
+
+
+def test_more_partitions_than_queries_at_once_are_all_read(store: Store) -> None:
+    stream = ScriptedStream({f"p{i}": [data(i * 1_000)] for i in range(1, 40)})
+    got = rows(store, stream, *(Partition(f"p{i}", 0) for i in range(1, 40)), queries=3)
+    assert sorted(got) == [i * 1_000 for i in range(1, 40)]
+    assert stream.most <= 3
+
+
+def test_records_outside_the_cut_are_not_delivered(store: Store) -> None:
+    stream = ScriptedStream({"a": [data(0), data(1_000), data(100_000), data(101_000)]})
+    assert rows(store, stream, Partition("a", 0)) == [1_000, 100_000]
+
+
+def test_a_partition_that_ended_unseen_is_read_again_from_before_its_end(store: Store) -> None:
+    """The query of an earlier epoch ended with OK and without the child partitions record."""
+    plan_start = 10 * 10**9
+    plan = Plan("later", "orders", watermark_for_end(plan_start), watermark_for_end(2 * plan_start))
+    store.begin_plan(plan)
+    ended = plan_start - 3 * 10**9
+    stream = ScriptedStream(
+        {"a": [children(ended, b={"a"})], "b": [data(ended), data(plan_start + 1_000)]}
+    )
+    store.replace_partitions("orders", [Partition("a", 0)])
+    batches = read_task(
+        Task(plan, 0, (Partition("a", 0),)), store=store, reader=stream, concurrent_queries=2
+    )
+    assert sum(batch.num_rows for batch in batches) == 2
+    known = {p.token: p for p in store.partitions("orders")}
+    assert (known["a"].end_timestamp_ns, known["a"].end_found_ns) == (ended, plan.start_ns)
+
+
+def test_a_failed_query_fails_the_task_and_ends_the_others(store: Store) -> None:
+    stream = ScriptedStream({"a": [], "b": []})
+    others: list[ScriptedQuery] = []
+
+    def gate(query: ScriptedQuery) -> None:
+        if not others:
+            others.append(query)
+            query.cancelled.wait(30)
+        else:
+            raise UnavailableError("gone")
+
+    stream.gate = gate  # type: ignore[assignment]
+    with pytest.raises(UnavailableError, match="gone"):
+        rows(store, stream, Partition("a", 0), Partition("b", 0))
+    assert others[0].cancelled.is_set()
+
+
+def test_a_task_that_is_dropped_ends_its_queries(store: Store) -> None:
+    stream = ScriptedStream({"a": [data(i * 1_000) for i in range(1, 20_000)]})
+    store.replace_partitions("orders", [Partition("a", 0)])
+    plan = Plan("long", "orders", PLAN.start_ns, watermark_for_end(10**9))
+    store.begin_plan(plan)
+    batches = read_task(
+        Task(plan, 0, (Partition("a", 0),)), store=store, reader=stream, concurrent_queries=1
+    )
+    next(batches)
+    batches.close()  # type: ignore[attr-defined]
+    assert stream.running == 0
+
+
+def test_a_task_with_another_store_is_refused(tmp_path: Path) -> None:
+    store = Store.open(f"sqlite:///{tmp_path / 'other.db'}", migrate=True)
+    with pytest.raises(PlanMissingError, match="executor"):
+        next(
+            read_task(
+                Task(PLAN, 0, ()), store=store, reader=ScriptedStream({}), concurrent_queries=1
+            )
+        )
+    store.close()
+
+
+def test_a_plan_gives_every_root_to_one_task() -> None:
+    roots = [Partition(f"p{i}", 0) for i in range(10)]
+    tasks = assign(PLAN, roots, tasks_max=4)
+    assert sorted(p.token for task in tasks for p in task.roots) == sorted(p.token for p in roots)
+    assert {len(task.roots) for task in tasks} == {2, 3}
+    assert assign(PLAN, [], tasks_max=4) == []
+
+
+def test_a_handoff_holds_no_more_bytes_than_its_bound() -> None:
+    handoff: Handoff[int] = Handoff(10)
+    handoff.put(1, 6)
+    blocked = threading.Thread(target=handoff.put, args=(2, 6))
+    blocked.start()
+    time.sleep(0.05)
+    assert blocked.is_alive()
+    items = iter(handoff)
+    assert next(items) == 1
+    blocked.join(timeout=10)
+    handoff.end()
+    assert list(items) == [2]
+
+
+def test_a_handoff_without_a_receiver_stops_its_senders() -> None:
+    handoff: Handoff[int] = Handoff(1)
+    handoff.close()
+    with pytest.raises(ClosedError):
+        handoff.put(1, 1)
