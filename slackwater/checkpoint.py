@@ -11,12 +11,14 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from slackwater.errors import CheckpointError
+
 
 def last_offset(spark: SparkSession, checkpoint: str) -> dict[str, Any] | None:
     """The source's offset of the last epoch planned, None where no epoch was.
 
     Raises:
-        ValueError: the file is none that Spark writes for one source.
+        CheckpointError: the file is none that Spark writes for one source.
     """
     jvm: Any = spark._jvm
     jsc: Any = spark._jsc
@@ -30,7 +32,13 @@ def last_offset(spark: SparkSession, checkpoint: str) -> dict[str, Any] | None:
         return None
     path = jvm.org.apache.hadoop.fs.Path(offsets, epochs[-1])
     text = spark.sparkContext.wholeTextFiles(path.toString()).first()[1]
-    offset = json.loads(text.rstrip().splitlines()[-1])
+    try:
+        offset = json.loads(text.rstrip().splitlines()[-1])
+    except ValueError:
+        offset = None
     if not isinstance(offset, dict):
-        raise ValueError(f"{path.toString()} ends with no source's offset")
+        raise CheckpointError(
+            f"the checkpoint's file {path.toString()} ends with no source's offset.",
+            "Use the checkpoint that slackwater made",
+        )
     return offset

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack
 
 import structlog
@@ -23,6 +24,7 @@ from slackwater.pipeline import (
 from slackwater.settings import Settings
 from slackwater.spark import start_spark, stop_spark
 from spark_sink.changelog import Changelog
+from state.errors import StateError
 from state.store import Store
 
 _log = structlog.get_logger("slackwater.run")
@@ -69,8 +71,6 @@ def run(settings: Settings, *, until_caught_up: bool) -> None:
 
 def _is_new(settings: Settings) -> bool:
     """True where the store does not know that the pipeline has begun; makes no store."""
-    from state.errors import StateError
-
     try:
         store = Store.open(settings.state.url, migrate=False)
     except StateError:
@@ -82,7 +82,7 @@ def _is_new(settings: Settings) -> bool:
         store.close()
 
 
-def _reporter(pipeline: str, stack: ExitStack):  # type: ignore[no-untyped-def]
+def _reporter(pipeline: str, stack: ExitStack) -> Callable[[EpochReport], None]:
     if sys.stderr.isatty():
         return stack.enter_context(LiveView(pipeline, Console(stderr=True))).show
 

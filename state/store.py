@@ -137,7 +137,7 @@ class Store:
         return self._partitions(pipeline, sa.true())
 
     def lineage_at(self, pipeline: str, watermark_ns: int) -> list[Partition]:
-        """The partitions not finished at a low watermark, and the finished ones among their parents.
+        """The partitions not finished at a low watermark, and the finished parents of theirs.
 
         See scheduler.lineage.is_finished for what finished means.
         """

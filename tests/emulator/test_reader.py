@@ -248,7 +248,8 @@ def test_a_partition_ends_with_its_child_partitions_and_not_a_moment_later(
     ended_ns = records[-1].start_timestamp_ns
     assert start_ns < ended_ns < end_ns
     again = read(connection, dialect, token, ended_ns, end_ns)
-    assert again and all(isinstance(r, ChildPartitionsRecord) for r in again)
+    assert again
+    assert all(isinstance(r, ChildPartitionsRecord) for r in again)
     with pytest.raises(StartOutsidePartitionError):
         read(connection, dialect, token, ended_ns + 1_000, end_ns)
 
@@ -300,5 +301,5 @@ def test_a_host_that_does_not_answer_is_named(emulator: Emulator) -> None:
     del emulator
     stream = ChangeStream("project", "instance", "database", "s", emulator_host="127.0.0.1:1")
     connection = Connection(stream)
-    with pytest.raises(UnavailableError, match="127.0.0.1:1"):
+    with pytest.raises(UnavailableError, match=r"127\.0\.0\.1:1"):
         connection.retry(lambda: connection.strong_read_timestamp_ns(), seconds_max=1)

@@ -11,7 +11,7 @@ STEP_NS = 1_000
 
 @dataclass
 class Life:
-    """One partition as it truly was: it holds records at every whole microsecond of [start, end)."""
+    """One partition as it truly was: it has a record at every microsecond of [start, end)."""
 
     token: str
     start_ns: int

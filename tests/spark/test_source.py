@@ -78,7 +78,7 @@ def test_a_notebook_without_a_metadata_store_reads_every_record_over_a_restart(
             source,
             sink,
             tmp_path,
-            lambda: len({(row[0], row[1]) for row in sink.rows()}) >= written,
+            lambda count=written: len({(row[0], row[1]) for row in sink.rows()}) >= count,
         )
     truth = read_truth(
         project=stream.project,
@@ -121,7 +121,7 @@ def test_a_query_with_an_end_stops_offering_epochs_there(
     progress = query.lastProgress
     query.stop()
     assert progress is not None
-    offset = json.loads(progress.sources[0].endOffset)
+    offset = json.loads(progress.json)["sources"][0]["endOffset"]
     assert end_ns <= parse_rfc3339(offset["low_watermark"]) < end_ns + 1_000
     assert len({row[1] for row in sink.rows()}) == 1
 

@@ -1,0 +1,92 @@
+"""The rules of the house: where imports point, how large files are, what they must not name."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = ("reader", "state", "scheduler", "spark_sink", "slackwater")
+LINES_MAX = 400
+HEAVY = {"google", "grpc", "pyarrow", "pyspark", "sqlalchemy", "time"}
+# time is built into the interpreter and loaded before any of our code runs.
+SEEN_IN_MODULES = HEAVY - {"time"}
+
+
+def sources(*folders: str) -> list[Path]:
+    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+
+
+def pure_modules() -> list[str]:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    contracts = settings["tool"]["importlinter"]["contracts"]
+    (pure,) = [c for c in contracts if c["name"].startswith("pure modules")]
+    return list(pure["source_modules"])
+
+
+def imported(path: Path) -> set[str]:
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module.split(".")[0])
+    return names
+
+
+def test_imports_point_one_way() -> None:
+    lint = Path(sys.executable).parent / "lint-imports"
+    done = subprocess.run(
+        [str(lint), "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("module", pure_modules())
+def test_a_pure_module_loads_nothing_heavy(module: str) -> None:
+    """Re-exports in a package's __init__ would pass the import contracts and still load it."""
+    code = f"import sys, {module}; print(' '.join({{m.split('.')[0] for m in sys.modules}}))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert SEEN_IN_MODULES.isdisjoint(done.stdout.split())
+    assert HEAVY.isdisjoint(imported(ROOT / (module.replace(".", "/") + ".py")))
+
+
+@pytest.mark.parametrize("path", sources(*PACKAGES, "tests", "bench"), ids=str)
+def test_a_file_is_not_too_long(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= LINES_MAX
+
+
+@pytest.mark.parametrize("path", sources(*PACKAGES), ids=str)
+def test_modules_are_named_by_what_they_hold(path: Path) -> None:
+    assert path.stem not in {"utils", "util", "helpers", "common", "misc"}
+    if path.name == "__init__.py":
+        body = ast.parse(path.read_text()).body
+        assert len(body) == 1, "a package's __init__ holds a docstring only"
+
+
+def test_test_folders_are_named_by_kind() -> None:
+    folders = {path.name for path in (ROOT / "tests").iterdir() if path.is_dir()}
+    assert folders.isdisjoint(PACKAGES)
+
+
+def test_no_file_names_a_place_of_one_machine() -> None:
+    shown = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    homes = "|".join(("root", "work", "home"))
+    hosts = "|".join((r"pypi\.org", r"pythonhosted\.org", r"deb\.debian\.org"))
+    bad = re.compile(rf"(?<![\w.])/(?:{homes})/|{hosts}")
+    for name in shown.stdout.splitlines():
+        path = ROOT / name
+        if path.suffix in {".png", ".svg"} or not path.is_file():
+            continue
+        found = bad.search(path.read_text(errors="replace"))
+        assert found is None, f"{name} names {found and found.group()}"

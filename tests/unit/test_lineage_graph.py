@@ -1,0 +1,23 @@
+from slackwater.lineage_graph import to_dot
+from state.facts import Partition
+
+A = Partition("aaaaaaaa1", 0, frozenset(), 2_000_000_000, 0)
+B = Partition('aaaaaaaa"2', 2_000_000_000, frozenset({"aaaaaaaa1"}))
+C = Partition("waiting", 2_000_000_000, frozenset({"aaaaaaaa1", 'aaaaaaaa"2'}))
+
+
+def test_partitions_are_drawn_from_parents_to_children_in_one_order() -> None:
+    dot = to_dot([C, B, A], low_watermark_ns=2_000_000_500)
+    assert dot == to_dot([A, B, C], low_watermark_ns=2_000_000_500)
+    assert '"aaaaaaaa1" -> "aaaaaaaa\\"2";' in dot
+    assert dot.count("->") == 3
+
+
+def test_states_can_be_told_apart() -> None:
+    lines = to_dot([A, B, C], low_watermark_ns=2_000_000_500).splitlines()
+    tips = [line.rsplit("tooltip=", 1)[1] for line in lines if "tooltip=" in line]
+    assert tips == ['"finished"];', '"running"];', '"waiting"];']
+
+
+def test_short_names_stay_different() -> None:
+    assert 'label="aaaaaaaa1\\n0.0 s to 2.0"' in to_dot([A, B], low_watermark_ns=None)

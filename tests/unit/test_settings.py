@@ -1,0 +1,126 @@
+"""The settings: file and environment, checked as a whole, every problem named at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from slackwater.errors import SettingsError
+from slackwater.settings import Settings, load_settings, parse_duration_ms
+
+MINIMAL: dict[str, Any] = {
+    "pipeline": "orders",
+    "source": {"project": "p", "instance": "i", "database": "d", "change_stream": "s"},
+    "sink": {"path": "out/changes", "checkpoint": "out/checkpoint"},
+}
+
+
+def load(tmp_path: Path, text: str | None = None, **environ: str) -> Settings:
+    path = tmp_path / "slackwater.yaml"
+    path.write_text(yaml.safe_dump(MINIMAL) if text is None else text)
+    return load_settings(path, environ)
+
+
+def problems(tmp_path: Path, text: str, **environ: str) -> str:
+    with pytest.raises(SettingsError) as caught:
+        load(tmp_path, text, **environ)
+    return str(caught.value)
+
+
+def test_what_is_left_out_has_a_default(tmp_path: Path) -> None:
+    settings = load(tmp_path)
+    assert settings.source.start == "now"
+    assert (settings.epoch.trigger, settings.epoch.max_span) == (1_000, 600_000)
+    assert settings.sink.format == "parquet"
+    assert settings.spark.master == "local[*,4]"
+
+
+def test_the_environment_wins_over_the_file(tmp_path: Path) -> None:
+    settings = load(
+        tmp_path,
+        SLACKWATER_PIPELINE="payments",
+        SLACKWATER_SOURCE_CHANGE_STREAM="other",
+        SLACKWATER_EPOCH_MAX_SPAN="2m",
+        SLACKWATER_SPARK_CONF='{"spark.executor.memory": "1g"}',
+        UNRELATED="x",
+    )
+    assert settings.pipeline == "payments"
+    assert settings.source.change_stream == "other"
+    assert settings.epoch.max_span == 120_000
+    assert settings.spark.conf == {"spark.executor.memory": "1g"}
+
+
+def test_the_environment_alone_is_enough() -> None:
+    environ = {
+        "SLACKWATER_PIPELINE": "orders",
+        "SLACKWATER_SINK_PATH": "a",
+        "SLACKWATER_SINK_CHECKPOINT": "b",
+    } | {f"SLACKWATER_SOURCE_{k.upper()}": v for k, v in MINIMAL["source"].items()}
+    assert load_settings(None, environ) == load_settings(None, environ)
+
+
+def test_an_unknown_key_is_named_with_its_line_and_the_near_one(tmp_path: Path) -> None:
+    text = yaml.safe_dump(MINIMAL) + "epoch:\n  triger: 1s\n"
+    line = text.splitlines().index("  triger: 1s") + 1
+    said = problems(tmp_path, text)
+    assert f"slackwater.yaml:{line}: epoch.triger: unknown key; did you mean 'trigger'?" in said
+
+
+def test_an_unknown_variable_is_named(tmp_path: Path) -> None:
+    said = problems(tmp_path, yaml.safe_dump(MINIMAL), SLACKWATER_SOURCE_PROJCT="x")
+    assert "SLACKWATER_SOURCE_PROJCT: source.projct: unknown key; did you mean 'project'?" in said
+
+
+def test_every_problem_is_named_at_once(tmp_path: Path) -> None:
+    said = problems(tmp_path, "pipeline: Orders\nsource: {start: never}\nsink: {format: csv}\n")
+    for expected in ("pipeline:", "source.project: is missing", "source.start", "sink.format"):
+        assert expected in said
+
+
+def test_an_end_before_the_start_is_refused(tmp_path: Path) -> None:
+    source = MINIMAL["source"] | {"start": "2026-02-01T00:00:00Z", "end": "2026-01-01T00:00:00Z"}
+    assert "lies before start" in problems(tmp_path, yaml.safe_dump(MINIMAL | {"source": source}))
+
+
+def test_a_time_that_yaml_reads_as_one_is_taken(tmp_path: Path) -> None:
+    text = yaml.safe_dump(MINIMAL).replace("source:", "source:\n  start: 2026-01-31T09:00:00.5Z")
+    assert load(tmp_path, text).source.start == "2026-01-31T09:00:00.500000Z"
+
+
+def test_output_and_checkpoint_must_differ(tmp_path: Path) -> None:
+    sink = {"path": "out/", "checkpoint": "out"}
+    assert "must differ" in problems(tmp_path, yaml.safe_dump(MINIMAL | {"sink": sink}))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("[1]", "holds no keys"), ("a: [", "is no YAML"), ("", "holds no keys")]
+)
+def test_a_file_that_holds_no_settings_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    assert said in problems(tmp_path, text)
+
+
+def test_directed_reads_become_spanners_options(tmp_path: Path) -> None:
+    source = MINIMAL["source"] | {
+        "directed_read": {"include": [{"location": "us-east1", "type": "READ_ONLY"}]}
+    }
+    settings = load(tmp_path, yaml.safe_dump(MINIMAL | {"source": source}))
+    assert settings.source.directed_read is not None
+    assert settings.source.directed_read.options() == {
+        "includeReplicas": {"replicaSelections": [{"location": "us-east1", "type": "READ_ONLY"}]}
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"), [("500ms", 500), ("1s", 1_000), ("1.5m", 90_000), ("2h", 7_200_000), (0, 0)]
+)
+def test_durations_are_milliseconds(text: object, ms: int) -> None:
+    assert parse_duration_ms(text) == ms
+
+
+@pytest.mark.parametrize("text", ["1", "s", "-1s", "1 week"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="no duration"):
+        parse_duration_ms(text)
