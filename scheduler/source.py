@@ -80,7 +80,7 @@ class TaskPartition(InputPartition):
         self.dialect = dialect
 
 
-class SpannerChangesStreamReader(DataSourceStreamReader, _AvailableNow):
+class SpannerChangesStreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
     """Epochs as micro-batches; its methods are called by Spark."""
 
     def __init__(self, options: SourceOptions) -> None:
@@ -122,7 +122,7 @@ class SpannerChangesStreamReader(DataSourceStreamReader, _AvailableNow):
         """Go no further than Spanner's clock stands now."""
         self._available_now_ns = self._connection().strong_read_timestamp_ns()
 
-    def partitions(self, start: Offset, end: Offset) -> list[TaskPartition]:  # type: ignore[override]
+    def partitions(self, start: Offset, end: Offset) -> list[TaskPartition]:
         """Plan the epoch (start, end]."""
         planner = self._planning()
         start_ns, end_ns = self._watermark_ns(start), self._watermark_ns(end)

@@ -14,7 +14,8 @@ from typing import Any, Final
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import StreamingQuery, StreamingQueryListener
+from pyspark.sql.streaming.listener import StreamingQueryListener
+from pyspark.sql.streaming.query import StreamingQuery
 
 from reader.connection import Connection
 from reader.errors import ReaderError
@@ -145,6 +146,7 @@ class Daemon:
             partitions=len(partitions),
             lag_ns=self._lag_ns(end_ns),
             seconds=progress.seconds,
+            stages_ms=progress.stages_ms,
         )
         self._store.record_epoch(
             Epoch(

@@ -5,9 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from reader.timestamp import NANOSECONDS_PER_SECOND, format_rfc3339, parse_rfc3339
+
+# Ours, and Spark's names for them.
+_STAGES: Final = {
+    "choose": "latestOffset",
+    "log": "walCommit",
+    "plan": "queryPlanning",
+    "write": "addBatch",
+    "commit": "commitOffsets",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +30,7 @@ class EpochReport:
         partitions: partitions alive or waiting at its end.
         lag_ns: how far the low watermark was behind Spanner's clock when it was committed.
         seconds: from choosing the cut to the commit.
+        stages_ms: how long each of Spark's stages of it took.
     """
 
     epoch: int
@@ -31,6 +41,7 @@ class EpochReport:
     partitions: int
     lag_ns: int
     seconds: float
+    stages_ms: Mapping[str, int]
 
     def fields(self) -> dict[str, object]:
         """For a log line, in the order a person wants them."""
@@ -42,6 +53,7 @@ class EpochReport:
             "transactions": self.transactions,
             "partitions": self.partitions,
             "seconds": round(self.seconds, 3),
+            **{f"{stage}_ms": ms for stage, ms in self.stages_ms.items()},
         }
 
 
@@ -54,12 +66,14 @@ class Progress:
         start_ns: None for the epoch that finds out where the pipeline starts.
         end_ns: None where there is no epoch yet.
         seconds: Spark's duration of the whole trigger.
+        stages_ms: of each stage: choose and log the cut, plan, read and write, commit.
     """
 
     epoch: int
     start_ns: int | None
     end_ns: int | None
     seconds: float
+    stages_ms: Mapping[str, int]
 
     @property
     def is_epoch(self) -> bool:
@@ -70,11 +84,13 @@ class Progress:
 def parse_progress(event: Mapping[str, Any]) -> Progress:
     """A StreamingQueryProgress, as its JSON text parses."""
     source = event["sources"][0]
+    durations = event.get("durationMs", {})
     return Progress(
         epoch=event["batchId"],
         start_ns=_watermark_ns(source.get("startOffset")),
         end_ns=_watermark_ns(source.get("endOffset")),
-        seconds=event.get("durationMs", {}).get("triggerExecution", 0) / 1000,
+        seconds=durations.get("triggerExecution", 0) / 1000,
+        stages_ms={name: durations.get(of, 0) for name, of in _STAGES.items()},
     )
 
 

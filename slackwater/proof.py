@@ -108,8 +108,12 @@ def broken_promises(output: pa.Table) -> list[str]:
     return broken
 
 
-def freshness_seconds(path: Path) -> list[float]:
-    """For each record, the seconds from its commit until its epoch was readable.
+def freshness_seconds(path: Path, *, committed_from: float = 0) -> list[float]:
+    """For each record, the seconds from its commit until its epoch was readable, sorted.
+
+    Args:
+        path: the output.
+        committed_from: leave out what was committed before this Unix time.
 
     An epoch becomes readable by a rename, which the directory's change time shows; it holds where
     the emulator's clock and the file system's are one.
@@ -118,5 +122,6 @@ def freshness_seconds(path: Path) -> list[float]:
     for epoch in sorted(path.glob("epoch=*")):
         readable = epoch.stat().st_ctime
         table = ds.dataset(epoch, format="parquet").to_table(columns=["commit_timestamp"])
-        seconds += [readable - stamp.timestamp() for stamp in table.column(0).to_pylist()]
+        commits = (stamp.timestamp() for stamp in table.column(0).to_pylist())
+        seconds += [readable - commit for commit in commits if commit >= committed_from]
     return sorted(seconds)

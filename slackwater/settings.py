@@ -174,8 +174,7 @@ def load_settings(path: Path | None, environ: Mapping[str, str] = os.environ) ->
     """
     values, lines = read_yaml(path) if path is not None else ({}, {})
     sections = {
-        name: set(field.annotation.model_fields) if _is_section(field.annotation) else None
-        for name, field in Settings.model_fields.items()
+        name for name, field in Settings.model_fields.items() if _is_section(field.annotation)
     }
     names = from_environment(values, sections, environ)
     try:

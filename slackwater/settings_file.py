@@ -7,7 +7,7 @@ environment reader ignores names that it does not know.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -56,7 +56,7 @@ def _lines(node: Any, key: Key) -> dict[Key, int]:
 
 def from_environment(
     values: dict[str, Any],
-    sections: Mapping[str, set[str] | None],
+    sections: Collection[str],
     environ: Mapping[str, str],
 ) -> dict[Key, str]:
     """Put the environment's values over the file's; the variable that each key came from.
@@ -71,7 +71,7 @@ def from_environment(
         section, _, rest = variable.removeprefix(PREFIX).lower().partition("_")
         key: Key = (
             (section, rest)
-            if rest and sections.get(section) is not None
+            if rest and section in sections
             else (variable.removeprefix(PREFIX).lower(),)
         )
         names[key] = variable

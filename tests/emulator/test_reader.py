@@ -58,7 +58,7 @@ def type_ddl(dialect: Dialect, capture: str = CAPTURE_TYPES[0]) -> tuple[str, ..
 def client(stream: ChangeStream, dialect: Dialect) -> Any:
     made = spanner.Client(project=stream.project, credentials=AnonymousCredentials())
     return made.instance(stream.instance).database(
-        stream.database, database_dialect=DatabaseDialect[str(dialect)]
+        stream.database, database_dialect=getattr(DatabaseDialect, str(dialect))
     )
 
 
@@ -280,7 +280,7 @@ def test_each_refusal_of_spanner_is_told_apart(
         read(connection, dialect, "nonsense", now_ns, now_ns)
 
     def missing(**names: str) -> type[ReaderError]:
-        fields = {
+        fields: dict[str, Any] = {
             "project": stream.project,
             "instance": stream.instance,
             "database": stream.database,

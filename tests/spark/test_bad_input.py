@@ -97,7 +97,7 @@ def said(text: str) -> str:
         (
             "source",
             {"change_stream": "Other"},
-            f"no change stream 'Other'. It has: {CHANGE_STREAM}",
+            "has no change stream 'Other'",
         ),
         ("source", {"change_stream": "S`; DROP"}, "no name that Spanner gives"),
         ("source", {"change_strem": "S"}, "unknown key; did you mean 'change_stream'?"),
@@ -168,7 +168,7 @@ def test_a_missing_permission_is_the_worlds_fault_and_says_what_to_grant(
 ) -> None:
     """The emulator allows everything, so a server of the real protocol refuses."""
 
-    class Refuse(grpc.GenericRpcHandler):
+    class Refuse(grpc.GenericRpcHandler):  # type: ignore[misc]
         def service(self, details: Any) -> Any:
             del details
 

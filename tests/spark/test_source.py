@@ -10,7 +10,7 @@ import pyspark
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import DataStreamReader
+from pyspark.sql.streaming.readwriter import DataStreamReader
 
 from reader.change_stream import ChangeStream, Dialect
 from reader.connection import Connection

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -65,7 +65,7 @@ class ScriptedStream:
         self.lock = threading.Lock()
         self.asked: list[tuple[str, int]] = []
         self.running = self.most = 0
-        self.gate = lambda query: None
+        self.gate: Callable[[ScriptedQuery], object] = lambda query: None
 
     def query(self, token: str, start_ns: int, end_ns: int) -> Query:
         records = self.scripts[token]
@@ -115,7 +115,7 @@ def test_a_merge_is_read_after_both_parents_by_whoever_finishes_last(store: Stor
 def test_partition_queries_run_at_the_same_time(store: Store) -> None:
     stream = ScriptedStream({f"p{i}": [] for i in range(6)})
     barrier = threading.Barrier(6, timeout=30)
-    stream.gate = lambda query: barrier.wait()  # type: ignore[assignment,return-value]
+    stream.gate = lambda query: barrier.wait()
     assert rows(store, stream, *(Partition(f"p{i}", 0) for i in range(6))) == []
     assert stream.most == 6
 
@@ -161,7 +161,7 @@ def test_a_failed_query_fails_the_task_and_ends_the_others(store: Store) -> None
         else:
             raise UnavailableError("gone")
 
-    stream.gate = gate  # type: ignore[assignment]
+    stream.gate = gate
     with pytest.raises(UnavailableError, match="gone"):
         rows(store, stream, Partition("a", 0), Partition("b", 0))
     assert others[0].cancelled.is_set()

@@ -1,0 +1,130 @@
+"""Freshness: from a transaction's commit until its records are readable in the Parquet output.
+
+The service runs as a process with trigger 0 on local[2] against an emulator whose partitions
+churn every 2 s, while 20 transactions a second are written.
+
+    python -m bench.freshness [--seconds 60] [--rate 20] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import statistics
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from reader.change_stream import ChangeStream, Dialect
+from reader.connection import Connection
+from reader.timestamp import format_rfc3339
+from slackwater.demo.load import CHANGE_STREAM, Load, ddl
+from slackwater.demo.service import Service
+from slackwater.emulator import running_emulator
+from slackwater.emulator_database import create_database
+from slackwater.proof import freshness_seconds
+from state.store import Store
+
+WARM_UP_SECONDS = 15
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """Of sorted values."""
+    return values[min(len(values) - 1, int(len(values) * share))]
+
+
+def measure(seconds: int, rate: float) -> dict[str, Any]:
+    """Freshness of the records written after a warm-up, and the epochs' seconds."""
+    with (
+        tempfile.TemporaryDirectory() as name,
+        running_emulator(partition_alive_seconds=2) as emulator,
+    ):
+        os.environ.update(emulator.environment())
+        folder = Path(name)
+        stream = ChangeStream(
+            "bench-project", "bench-instance", f"db-{time.time_ns() % 10**9}", CHANGE_STREAM,
+            emulator_host=emulator.host,
+        )  # fmt: skip
+        dialect = Dialect.GOOGLE_STANDARD_SQL
+        create_database(stream, dialect, ddl(dialect))
+        connection = Connection(stream)
+        start_ns = connection.strong_read_timestamp_ns()
+        state = f"sqlite:///{folder / 'state.db'}"
+        service = Service(
+            {
+                "pipeline": "bench",
+                "source": {
+                    "project": stream.project,
+                    "instance": stream.instance,
+                    "database": stream.database,
+                    "change_stream": stream.change_stream,
+                    "start": format_rfc3339(start_ns),
+                },
+                "epoch": {"trigger": "0s"},
+                "sink": {"path": str(folder / "changes"), "checkpoint": str(folder / "cp")},
+                "state": {"url": state},
+                "spark": {"master": "local[2,4]"},
+            },
+            folder,
+            os.environ,
+        )
+        service.start()
+        service.wait_for_watermark(start_ns, seconds_max=90)
+        load = Load(stream, dialect, seed=1)
+        load.run(transactions_per_second=rate, seconds=WARM_UP_SECONDS)
+        from_s = time.time()
+        load.run(transactions_per_second=rate, seconds=seconds)
+        end_ns = connection.strong_read_timestamp_ns()
+        service.wait_for_watermark(end_ns, seconds_max=60)
+        service.drain()
+        fresh = freshness_seconds(folder / "changes", committed_from=from_s)
+        store = Store.open(state, migrate=False)
+        epochs = [e for e in store.epochs("bench", limit=10_000) if e.start_ns > from_s * 1e9]
+        store.close()
+        stages = stage_seconds(service.log.read_text(errors="replace"))
+    return {
+        "records": len(fresh),
+        "median_seconds": statistics.median(fresh),
+        "p99_seconds": percentile(fresh, 0.99),
+        "worst_seconds": fresh[-1],
+        "epochs": len(epochs),
+        "epoch_median_seconds": statistics.median(e.seconds for e in epochs),
+        "stage_median_seconds": stages,
+    }
+
+
+def stage_seconds(log: str) -> dict[str, float]:
+    """The median of each stage that the epochs' log lines name."""
+    found: dict[str, list[float]] = {}
+    for line in log.splitlines():
+        if "event=epoch" in line:
+            for stage, value in re.findall(r"(\w+)_ms=(\d+)", line):
+                found.setdefault(stage, []).append(int(value) / 1000)
+    return {stage: statistics.median(values) for stage, values in found.items()}
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=int, default=60)
+    parser.add_argument("--rate", type=float, default=20)
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    found = measure(given.seconds, given.rate)
+    print(
+        f"freshness of {found['records']} records: median {found['median_seconds']:.3f} s,"
+        f" p99 {found['p99_seconds']:.3f} s, worst {found['worst_seconds']:.3f} s"
+    )
+    print(f"{found['epochs']} epochs, median {found['epoch_median_seconds']:.3f} s, of which")
+    for stage, value in found["stage_median_seconds"].items():
+        print(f"  {stage:16} {value:.3f} s")
+    if given.json:
+        given.json.write_text(json.dumps(found, indent=2))
+
+
+if __name__ == "__main__":
+    main()
