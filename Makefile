@@ -5,6 +5,8 @@ VENV42 := .venv-spark42
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
+# Two installs at once would write one egg-info.
+.NOTPARALLEL:
 .PHONY: help install demo check test lint format lock bench clean
 
 help: ## Show what there is to make

@@ -1,0 +1,6 @@
+"""Measurements; each is a module to be run."""
+
+import os
+
+# As the program does, before gRPC is loaded: see slackwater.cli.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")

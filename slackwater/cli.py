@@ -6,6 +6,7 @@ Exit code 2 says that the user has to change something, 1 that the world failed.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import traceback
 from enum import StrEnum
@@ -46,6 +47,11 @@ def _root(
 ) -> None:
     log.configure(debug=debug)
     _Debug.on = debug
+
+
+# gRPC's handlers around fork can break the start of Spark's JVM when channels are open; what we
+# fork becomes another program at once and needs none of them. Set before gRPC is loaded.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 
 class _Debug:

@@ -16,7 +16,7 @@ from slackwater.errors import JavaNotFoundError
 VERSIONS: Final = (17, 21)
 _HINT: Final = (
     "Install Java 17 (Debian and Ubuntu: apt-get install openjdk-17-jre-headless; macOS:"
-    " brew install openjdk@17) or set JAVA_HOME to one"
+    " brew install openjdk@17; elsewhere: Eclipse Temurin 17) or set JAVA_HOME to one"
 )
 
 
@@ -35,7 +35,8 @@ def find_java(environ: Mapping[str, str] = os.environ) -> Path:
         raise JavaNotFoundError(f"Spark needs Java, and {where}.", _HINT)
     version = java_version(Path(found))
     if version not in VERSIONS:
-        raise JavaNotFoundError(f"Spark needs Java 17 or 21, and {found} is {version}.", _HINT)
+        what = "tells no version" if version is None else f"is Java {version}"
+        raise JavaNotFoundError(f"Spark needs Java 17 or 21, and {found} {what}.", _HINT)
     return Path(found)
 
 

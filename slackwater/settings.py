@@ -6,15 +6,29 @@ pipeline; the environment wins over the file.
 
 from __future__ import annotations
 
+import json
 import os
+import posixpath
 import re
 from collections.abc import Mapping
+from datetime import date, datetime
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 from pydantic import model_validator as check_model
 
+from reader.change_stream import ChangeStream
+from reader.errors import ChangeStreamNameError
 from reader.statement import HEARTBEAT_MS_MAX, HEARTBEAT_MS_MIN
 from reader.timestamp import format_rfc3339, parse_rfc3339
 from slackwater.errors import SettingsError
@@ -23,11 +37,18 @@ from spark_sink.changelog import FORMATS
 
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
 _UNIT_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+# Stand in for the names not being checked, so that each wrong name is told beside the others.
+_ANY_NAMES: Final[dict[str, Any]] = {
+    "project": "some-project",
+    "instance": "some-instance",
+    "database": "some-database",
+    "change_stream": "some_stream",
+}
 
 
 def parse_duration_ms(value: object) -> object:
     """Milliseconds of a text such as 500ms, 1s, 10m, 2h; a bare 0 is no time at all."""
-    if value == 0:
+    if value == 0 and not isinstance(value, bool):  # YAML reads no and off as False
         return 0
     match = _DURATION.fullmatch(str(value))
     if match is None:
@@ -45,12 +66,32 @@ def _start(text: str) -> str:
 
 
 def _as_text(value: object) -> object:
-    # YAML reads an unquoted time as a datetime.
-    return (
-        format_rfc3339(round(value.timestamp() * 1_000_000) * 1_000)
-        if hasattr(value, "timestamp")
-        else value
-    )
+    """YAML reads an unquoted time as a datetime, and an unquoted day as a date."""
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        return format_rfc3339(round(value.timestamp() * 1_000_000) * 1_000)
+    if isinstance(value, date):
+        # Without a zone it would mean another moment on each machine.
+        raise ValueError(  # noqa: TRY004 - pydantic collects ValueErrors
+            f"{value} has no time and zone, as in 2026-01-31T09:00:00Z"
+        )
+    return value
+
+
+def _from_json(value: object) -> object:
+    """A variable of the environment holds a mapping as JSON."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError as error:
+        raise ValueError(f"{value!r} is no JSON: {error}") from error
+
+
+def _one_spelling(path: str) -> str:
+    scheme, separator, rest = path.rpartition("://")
+    if not separator:
+        return str(Path.cwd() / posixpath.normpath(path))
+    return f"{scheme}{separator}{posixpath.normpath(rest)}"
 
 
 def _format(text: str) -> str:
@@ -79,6 +120,12 @@ class DirectedRead(_Section):
     include: tuple[Replica, ...] = ()
     exclude: tuple[Replica, ...] = ()
 
+    @check_model(mode="after")
+    def _one_list(self) -> Self:
+        if bool(self.include) == bool(self.exclude):
+            raise ValueError("needs one list of replicas, include or exclude, and not both")
+        return self
+
     def options(self) -> dict[str, Any]:
         """Spanner's DirectedReadOptions in protobuf's JSON form."""
         kind, replicas = (
@@ -100,7 +147,16 @@ class Source(_Section):
     database_role: str | None = None
     priority: Literal["low", "medium", "high"] | None = None
     request_tag: str | None = None
-    directed_read: DirectedRead | None = None
+    directed_read: Annotated[DirectedRead | None, BeforeValidator(_from_json)] = None
+
+    @field_validator(*_ANY_NAMES)
+    @classmethod
+    def _spanners_name(cls, name: str, info: ValidationInfo) -> str:
+        try:
+            ChangeStream(**(_ANY_NAMES | {str(info.field_name): name}))
+        except ChangeStreamNameError as error:
+            raise ValueError(str(error)) from error
+        return name
 
     @check_model(mode="after")
     def _end_after_start(self) -> Self:
@@ -132,7 +188,7 @@ class Sink(_Section):
 
     @check_model(mode="after")
     def _apart(self) -> Self:
-        if self.path.rstrip("/") == self.checkpoint.rstrip("/"):
+        if _one_spelling(self.path) == _one_spelling(self.checkpoint):
             raise ValueError(f"path and checkpoint are both {self.path}; they must differ")
         return self
 

@@ -20,6 +20,17 @@ PREFIX: Final = "SLACKWATER_"
 Key = tuple[str, ...]
 
 
+class _Loader(yaml.SafeLoader):
+    """YAML whose times stay as written: PyYAML's datetimes lose the nanoseconds."""
+
+
+_LOADED_TAGS: Final = {
+    letter: [(tag, pattern) for tag, pattern in found if tag != "tag:yaml.org,2002:timestamp"]
+    for letter, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.yaml_implicit_resolvers = _LOADED_TAGS
+
+
 def read_yaml(path: Path) -> tuple[dict[str, Any], dict[Key, int]]:
     """A YAML file's mapping, and the line of each key.
 
@@ -32,8 +43,8 @@ def read_yaml(path: Path) -> tuple[dict[str, Any], dict[Key, int]]:
         reason = getattr(error, "strerror", None) or "it is no UTF-8 text"
         raise SettingsError(f"the settings file {path} can't be read: {reason}.") from error
     try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-        values = yaml.safe_load(text)
+        node = yaml.compose(text, Loader=_Loader)
+        values = yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader
     except yaml.YAMLError as error:
         raise SettingsError(f"the settings file {path} is no YAML: {error}") from error
     if not isinstance(values, dict):
@@ -49,7 +60,17 @@ def _lines(node: Any, key: Key) -> dict[Key, int]:
     if isinstance(node, yaml.MappingNode):
         for name, value in node.value:
             inner = (*key, str(name.value))
+            if inner in lines:
+                raise SettingsError(
+                    f"{'.'.join(inner)} stands twice, in lines {lines[inner]} and"
+                    f" {name.start_mark.line + 1}."
+                )
             lines[inner] = name.start_mark.line + 1
+            lines |= _lines(value, inner)
+    elif isinstance(node, yaml.SequenceNode):
+        for index, value in enumerate(node.value):
+            inner = (*key, str(index))
+            lines[inner] = value.start_mark.line + 1
             lines |= _lines(value, inner)
     return lines
 
@@ -75,10 +96,16 @@ def from_environment(
             else (variable.removeprefix(PREFIX).lower(),)
         )
         names[key] = variable
-        value = yaml.safe_load(environ[variable]) if key == ("spark", "conf") else environ[variable]
+        value: Any = environ[variable]
+        if key == ("spark", "conf"):
+            try:
+                value = yaml.safe_load(value)
+            except yaml.YAMLError as error:
+                raise SettingsError(f"{variable} holds no YAML mapping: {error}") from error
         if len(key) == 2:
-            inner = values.get(key[0])
-            values[key[0]] = {**(inner if isinstance(inner, dict) else {}), key[1]: value}
+            inner = values.get(key[0]) or {}
+            # What is no section in the file stays, to be refused.
+            values[key[0]] = {**inner, key[1]: value} if isinstance(inner, dict) else inner
         else:
             values[key[0]] = value
     return names
@@ -95,9 +122,20 @@ def explain(
     problems = []
     for item in error.errors():
         key = tuple(str(part) for part in item["loc"])
-        place = names.get(key) or (f"{where}:{lines[key]}" if key in lines else where)
+        place = _place(key, where, lines, names)
         problems.append(f"{place}: {'.'.join(key) or 'settings'}: {_what(item, key, model)}")
     return "\n".join(problems)
+
+
+def _place(key: Key, where: str, lines: Mapping[Key, int], names: Mapping[Key, str]) -> str:
+    """The variable or line of a key, or of the nearest key around it."""
+    for length in range(len(key), 0, -1):
+        around = key[:length]
+        if around in names:
+            return names[around]
+        if around in lines:
+            return f"{where}:{lines[around]}"
+    return where
 
 
 def _what(item: Mapping[str, Any], key: Key, model: type[BaseModel]) -> str:

@@ -19,6 +19,9 @@ _DEFAULTS: Final = {
     "spark.ui.showConsoleProgress": "false",
     # An epoch is small and often: a shuffle over Spark's 200 partitions would cost more than it.
     "spark.sql.shuffle.partitions": "4",
+    # An epoch's plan has no shuffle to adapt, and looking for one costs time in every epoch.
+    "spark.sql.adaptive.enabled": "false",
+    "spark.locality.wait": "0",
     # Bounds the checkpoint's offset and commit logs.
     "spark.sql.streaming.minBatchesToRetain": "100",
     "spark.sql.streaming.numRecentProgressUpdates": "20",

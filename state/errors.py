@@ -3,9 +3,11 @@
 StateError
 |- StoreUrlError         user: the URL is malformed or names a driver that is not installed
 |- StoreUnreachableError world: the store does not answer
+|- StoreRefusedError     world: the store answers, and refuses what it is asked
 |- NewerSchemaError      user: a later version of this program made the store
 |- PipelineMismatchError user: the pipeline's name is used for another change stream
 |- PlanMissingError      user: the tasks reach another store than the planner
+|- LineageMissingError   world: the lineage was replaced under a task that was still running
 `- ContradictionError    world: two different ends of one partition were seen
 """
 
@@ -40,6 +42,10 @@ class StoreUnreachableError(StateError):
     """The store does not answer: check that it runs and that the URL is right."""
 
 
+class StoreRefusedError(StateError):
+    """The store answers and refuses: check the user's rights and that it is a store of ours."""
+
+
 class NewerSchemaError(StateError):
     """A later version of this program made the store: upgrade."""
 
@@ -56,6 +62,10 @@ class PlanMissingError(StateError):
     """The plan is not in the store: every executor must reach the store that planned it."""
 
     user_error = True
+
+
+class LineageMissingError(StateError):
+    """A partition that ended is not in the store: another planner found the lineage anew."""
 
 
 class ContradictionError(StateError):

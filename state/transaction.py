@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 
 import sqlalchemy as sa
 
-from state.errors import ContradictionError
+from state.errors import ContradictionError, LineageMissingError
 from state.facts import Partition
 from state.tables import partition_parents, partitions, plan_arrivals, plan_children
 
@@ -30,6 +30,8 @@ class Transaction:
         Of two parents that finish at the same moment, the second has to see the first one's
         arrival. Without the lock each would count one arrival of two, and nobody would claim the
         child. Rows are locked in one order, so that two transactions can't wait for each other.
+        It takes READ COMMITTED, which state.engine sets: what comes after the lock has to be read
+        as it is then, not as it was when the transaction began.
         """
         table, ordered = plan_children, sorted(tokens)
         where = (table.c.plan_id == plan_id, table.c.token)
@@ -51,8 +53,19 @@ class Transaction:
 
         Raises:
             ContradictionError: another end is known.
+            LineageMissingError: the partition is not known.
         """
-        known = self.partitions(pipeline, [token])[token]
+        row = sa.and_(partitions.c.pipeline == pipeline, partitions.c.token == token)
+        # Locked, or of two transactions with different ends each would find none and both pass.
+        known = self._connection.execute(
+            sa.select(partitions).where(row).with_for_update()
+        ).one_or_none()
+        if known is None:
+            raise LineageMissingError(
+                f"partition {token} of pipeline {pipeline!r} ended, and the metadata store does not"
+                " know it.",
+                "Another planner has found the lineage anew: run the pipeline once only",
+            )
         if known.end_timestamp_ns not in (None, end_timestamp_ns):
             raise ContradictionError(
                 f"partition {token} ended at {known.end_timestamp_ns} and at {end_timestamp_ns}.",
@@ -61,7 +74,7 @@ class Transaction:
         if known.end_found_ns is None or end_found_ns < known.end_found_ns:
             self._connection.execute(
                 sa.update(partitions)
-                .where(partitions.c.pipeline == pipeline, partitions.c.token == token)
+                .where(row)
                 .values(end_timestamp_ns=end_timestamp_ns, end_found_ns=end_found_ns)
             )
 

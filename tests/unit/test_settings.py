@@ -13,7 +13,12 @@ from slackwater.settings import Settings, load_settings, parse_duration_ms
 
 MINIMAL: dict[str, Any] = {
     "pipeline": "orders",
-    "source": {"project": "p", "instance": "i", "database": "d", "change_stream": "s"},
+    "source": {
+        "project": "shop-prod",
+        "instance": "main",
+        "database": "shop",
+        "change_stream": "all_changes",
+    },
     "sink": {"path": "out/changes", "checkpoint": "out/checkpoint"},
 }
 
@@ -59,7 +64,9 @@ def test_the_environment_alone_is_enough() -> None:
         "SLACKWATER_SINK_PATH": "a",
         "SLACKWATER_SINK_CHECKPOINT": "b",
     } | {f"SLACKWATER_SOURCE_{k.upper()}": v for k, v in MINIMAL["source"].items()}
-    assert load_settings(None, environ) == load_settings(None, environ)
+    settings = load_settings(None, environ)
+    assert settings.source.model_dump(include=set(MINIMAL["source"])) == MINIMAL["source"]
+    assert (settings.sink.path, settings.sink.checkpoint) == ("a", "b")
 
 
 def test_an_unknown_key_is_named_with_its_line_and_the_near_one(tmp_path: Path) -> None:
@@ -87,7 +94,7 @@ def test_an_end_before_the_start_is_refused(tmp_path: Path) -> None:
 
 def test_a_time_that_yaml_reads_as_one_is_taken(tmp_path: Path) -> None:
     text = yaml.safe_dump(MINIMAL).replace("source:", "source:\n  start: 2026-01-31T09:00:00.5Z")
-    assert load(tmp_path, text).source.start == "2026-01-31T09:00:00.500000Z"
+    assert load(tmp_path, text).source.start == "2026-01-31T09:00:00.5Z"
 
 
 def test_output_and_checkpoint_must_differ(tmp_path: Path) -> None:
@@ -124,3 +131,121 @@ def test_durations_are_milliseconds(text: object, ms: int) -> None:
 def test_what_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="no duration"):
         parse_duration_ms(text)
+
+
+@pytest.mark.parametrize("text", [False, True])
+def test_what_yaml_reads_as_yes_or_no_is_no_duration(text: object) -> None:
+    with pytest.raises(ValueError, match="no duration"):
+        parse_duration_ms(text)
+
+
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [
+        ("change_stream", 's"; DROP TABLE t'),
+        ("change_stream", "s'x"),
+        ("change_stream", "1st"),
+        ("change_stream", "all-changes"),
+        ("change_stream", "s" * 129),
+        ("project", "Shop"),
+        ("instance", "main/other"),
+        ("database", ""),
+    ],
+)
+def test_a_name_that_spanner_could_not_have_given_is_refused(
+    tmp_path: Path, key: str, name: str
+) -> None:
+    source = MINIMAL["source"] | {key: name}
+    said = problems(tmp_path, yaml.safe_dump(MINIMAL | {"source": source}))
+    assert f"source.{key}: {key} {name!r} is no name" in said
+
+
+def test_every_wrong_name_is_named(tmp_path: Path) -> None:
+    source = MINIMAL["source"] | {"project": "P", "change_stream": "a;b"}
+    said = problems(tmp_path, yaml.safe_dump(MINIMAL | {"source": source}))
+    assert "source.project:" in said
+    assert "source.change_stream:" in said
+
+
+@pytest.mark.parametrize("name", ["_s", "s" * 128, "AllChanges2"])
+def test_a_name_that_spanner_gives_is_taken(tmp_path: Path, name: str) -> None:
+    source = MINIMAL["source"] | {"change_stream": name}
+    settings = load(tmp_path, yaml.safe_dump(MINIMAL | {"source": source}))
+    assert settings.source.change_stream == name
+
+
+@pytest.mark.parametrize("name", ["", "Orders", "-orders", "o" * 64, "a b", "orders\n"])
+def test_a_pipelines_name_that_would_need_quoting_is_refused(tmp_path: Path, name: str) -> None:
+    assert "pipeline: " in problems(tmp_path, yaml.safe_dump(MINIMAL | {"pipeline": name}))
+
+
+@pytest.mark.parametrize("time", ["2026-01-31 09:00:00", "2026-01-31T09:00:00", "2026-01-31"])
+def test_a_time_without_a_zone_is_refused(tmp_path: Path, time: str) -> None:
+    """It would mean another moment on each machine."""
+    unquoted = yaml.safe_dump(MINIMAL).replace("source:", f"source:\n  start: {time}")
+    quoted = unquoted.replace(time, f'"{time}"')
+    for text in (unquoted, quoted):
+        assert "source.start" in problems(tmp_path, text)
+
+
+def test_an_offset_is_taken_into_account_when_the_end_is_compared(tmp_path: Path) -> None:
+    times = {"start": "2026-01-31T09:00:00+02:00", "end": "2026-01-31T08:00:00Z"}
+    source = MINIMAL["source"] | times
+    assert load(tmp_path, yaml.safe_dump(MINIMAL | {"source": source})).source.end == times["end"]
+
+
+def test_a_mapping_in_the_environment_is_json(tmp_path: Path) -> None:
+    listed = '{"exclude": [{"location": "us-east1"}]}'
+    settings = load(tmp_path, SLACKWATER_SOURCE_DIRECTED_READ=listed)
+    assert settings.source.directed_read is not None
+    assert settings.source.directed_read.exclude[0].location == "us-east1"
+    said = problems(tmp_path, yaml.safe_dump(MINIMAL), SLACKWATER_SOURCE_DIRECTED_READ="{")
+    assert "SLACKWATER_SOURCE_DIRECTED_READ: source.directed_read: '{' is no JSON" in said
+
+
+@pytest.mark.parametrize(
+    "directed", [{}, {"include": [{"location": "a"}], "exclude": [{"location": "b"}]}]
+)
+def test_directed_reads_need_one_list(tmp_path: Path, directed: dict[str, Any]) -> None:
+    source = MINIMAL["source"] | {"directed_read": directed}
+    assert "include or exclude" in problems(tmp_path, yaml.safe_dump(MINIMAL | {"source": source}))
+
+
+@pytest.mark.parametrize(
+    ("path", "checkpoint"),
+    [("out/a", "./out/a"), ("out/a", "out/b/../a"), ("s3a://b/a", "s3a://b//a/"), ("a", "a/.")],
+)
+def test_one_place_in_two_spellings_is_one_place(
+    tmp_path: Path, path: str, checkpoint: str
+) -> None:
+    sink = {"path": path, "checkpoint": checkpoint}
+    assert "must differ" in problems(tmp_path, yaml.safe_dump(MINIMAL | {"sink": sink}))
+
+
+def test_an_unknown_format_is_answered_with_the_known_ones(tmp_path: Path) -> None:
+    sink = MINIMAL["sink"] | {"format": "csv"}
+    said = problems(tmp_path, yaml.safe_dump(MINIMAL | {"sink": sink}))
+    assert "'csv' is no format of the changelog; known: parquet, json, orc" in said
+
+
+@pytest.mark.parametrize("heartbeat", ["999ms", "301s"])
+def test_a_heartbeat_that_spanner_refuses_is_refused(tmp_path: Path, heartbeat: str) -> None:
+    epoch = {"heartbeat": heartbeat}
+    assert "epoch.heartbeat" in problems(tmp_path, yaml.safe_dump(MINIMAL | {"epoch": epoch}))
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"none\.yaml can't be read: No such file"):
+        load_settings(tmp_path / "none.yaml", {})
+
+
+def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "binary.yaml"
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(SettingsError, match="no UTF-8 text"):
+        load_settings(path, {})
+
+
+def test_settings_do_not_change(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        load(tmp_path).pipeline = "other"
