@@ -1,22 +1,25 @@
 """CPU to read 20,000 single-row records: the Spark source against the plain client's loop.
 
-Both read the same records of one emulator in one run, in turn, several times. CPU is the user and
-system time of all processes of the side that is measured: for the source that is Spark's JVM, the
-planner and the Python workers, once they have started; the emulator is on nobody's bill.
+Both read the same records of one emulator in one run, in turn, over several rounds. The source's
+bill holds everything that works on an epoch: the Python workers and Spark's JVM, from the start of
+the epoch that holds the records until Spark has every value of them; the query runs on from round
+to round, as a service does. The client's bill is its loop alone. The emulator is on nobody's bill.
 
-    python -m bench.read_cpu [--records 20000] [--rounds 5] [--json FILE]
+    python -m bench.read_cpu [--records 20000] [--rounds 6] [--json FILE]
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
+import queue
 import statistics
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +27,7 @@ import psutil
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import spanner
 from google.cloud.spanner_v1 import param_types
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from reader.change_stream import ChangeStream, Dialect
 from reader.connection import Connection
@@ -32,7 +35,9 @@ from reader.database import partitions_alive
 from reader.timestamp import format_rfc3339
 from slackwater.emulator import running_emulator
 from slackwater.emulator_database import create_database
+from slackwater.spark import start_spark, stop_spark
 
+WARM_UP_ROUNDS = 2
 DDL = (
     "CREATE TABLE T (Id INT64 NOT NULL, Name STRING(MAX), Balance NUMERIC) PRIMARY KEY (Id)",
     "CREATE CHANGE STREAM S FOR ALL",
@@ -40,26 +45,28 @@ DDL = (
 
 
 def cpu_seconds() -> float:
-    """Of this process and all below it that live, and of those that ended and were waited for."""
+    """Of this process and all below it, with those that ended and were waited for.
+
+    The emulator is left out; what is added up never goes back while the tree's upper part lives.
+    """
     me = psutil.Process()
     total = 0.0
     for process in [me, *me.children(recursive=True)]:
-        try:
-            times = process.cpu_times()
-        except psutil.NoSuchProcess:
-            continue
-        if process.name() != "emulator_main":
-            total += times.user + times.system
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if process.name() != "emulator_main":
+                total += sum(process.cpu_times()[:4])
     return total
 
 
-def write(stream: ChangeStream, records: int) -> None:
+def write(stream: ChangeStream, records: int, number: int) -> None:
     """One transaction a record, so that each is a data change record of its own."""
     client = spanner.Client(project=stream.project, credentials=AnonymousCredentials())
     database = client.instance(stream.instance).database(stream.database)
     for i in range(records):
         with database.batch() as batch:
-            batch.insert("T", ("Id", "Name", "Balance"), [[i, f"name {i}", f"{i}.5"]])
+            batch.insert(
+                "T", ("Id", "Name", "Balance"), [[number * records + i, f"name {i}", f"{i}.5"]]
+            )
 
 
 def read_by_client(stream: ChangeStream, start: str, end: str, tokens: list[str]) -> int:
@@ -80,85 +87,69 @@ def read_by_client(stream: ChangeStream, start: str, end: str, tokens: list[str]
     return count
 
 
-def read_by_source(spark: SparkSession, stream: ChangeStream, start: str, end: str) -> int:
-    """One epoch of the source, every column of every record taken over by Spark."""
-    counts: list[int] = []
+class Epochs:
+    """A sink that lets the next epoch begin when it is told, and counts and times each."""
 
-    def take(batch: DataFrame, epoch: int) -> None:
+    def __init__(self) -> None:
+        self._go = threading.Semaphore(0)
+        self.waiting = threading.Event()
+        self.done: queue.Queue[tuple[int, float]] = queue.Queue()
+
+    def __call__(self, batch: DataFrame, epoch: int) -> None:
         del epoch
+        self.waiting.set()
+        self._go.acquire()
+        before = cpu_seconds()
         # The hash of all columns makes Spark take every value.
         rows = batch.selectExpr("xxhash64(*) AS h").groupBy().count().collect()
-        counts.append(rows[0][0])
+        self.done.put((rows[0][0], cpu_seconds() - before))
 
-    options = {
-        "project": stream.project,
-        "instance": stream.instance,
-        "database": stream.database,
-        "change_stream": stream.change_stream,
-        "emulator_host": str(stream.emulator_host),
-        "start": start,
-        "end": end,
-        "tasks": "2",
-    }
-    with tempfile.TemporaryDirectory() as folder:
-        query = (
-            spark.readStream.format("spanner_changes")
-            .options(**options)
-            .load()
-            .writeStream.foreachBatch(take)
-            .option("checkpointLocation", folder)
-            .start()
-        )
-        query.processAllAvailable()
-        query.stop()
-    return sum(counts)
-
-
-def timed(work: Callable[[], int], expected: int) -> float:
-    """CPU seconds of work, which has to read as many records as expected."""
-    before = cpu_seconds()
-    got = work()
-    spent = cpu_seconds() - before
-    if got != expected:
-        sys.exit(f"read {got} records instead of {expected}")
-    return spent
+    def next(self) -> tuple[int, float]:
+        """Let the waiting epoch be read: its records, and the CPU seconds that it took."""
+        self.waiting.wait(60)
+        self.waiting.clear()
+        self._go.release()
+        return self.done.get(timeout=60)
 
 
 def measure(records: int, rounds: int) -> dict[str, Any]:
     """The CPU seconds of each round, both sides in turn."""
-    with running_emulator(arguments=["--enable_change_stream_churning=false"]) as emulator:
+    with (
+        running_emulator(arguments=["--enable_change_stream_churning=false"]) as emulator,
+        tempfile.TemporaryDirectory() as folder,
+    ):
         os.environ.update(emulator.environment())
         stream = ChangeStream(
             "bench-project", "bench-instance", f"db-{time.time_ns() % 10**9}", "S",
             emulator_host=emulator.host,
         )  # fmt: skip
         create_database(stream, Dialect.GOOGLE_STANDARD_SQL, DDL)
+        spark = start_spark("bench", "local[2,4]", {})
+        epochs = Epochs()
+        query = (
+            spark.readStream.format("spanner_changes")
+            .options(
+                project=stream.project,
+                instance=stream.instance,
+                database=stream.database,
+                change_stream=stream.change_stream,
+                emulator_host=str(stream.emulator_host),
+                tasks="2",
+            )
+            .load()
+            .writeStream.foreachBatch(epochs)
+            .option("checkpointLocation", folder)
+            .start()
+        )
         connection = Connection(stream)
-        start_ns = connection.strong_read_timestamp_ns()
-        write(stream, records)
-        start = format_rfc3339(start_ns)
-        end = format_rfc3339(connection.strong_read_timestamp_ns())
-        tokens = partitions_alive(
-            connection, Dialect.GOOGLE_STANDARD_SQL, start_ns, heartbeat_ms=10_000
-        )
-        os.environ["PYSPARK_PYTHON"] = sys.executable
-        spark = (
-            SparkSession.builder.master("local[2]")
-            .config("spark.ui.enabled", "false")
-            .getOrCreate()
-        )
-        spark.sparkContext.setLogLevel("OFF")
-        sides: dict[str, Callable[[], int]] = {
-            "client": lambda: read_by_client(stream, start, end, tokens),
-            "source": lambda: read_by_source(spark, stream, start, end),
-        }
-        for side in sides.values():
-            timed(side, records)
-        found: dict[str, list[float]] = {name: [] for name in sides}
-        for _ in range(rounds):
-            for name, side in sides.items():
-                found[name].append(timed(side, records))
-        spark.stop()
+        found: dict[str, list[float]] = {"client": [], "source": []}
+        for number in range(WARM_UP_ROUNDS + rounds):
+            spent = one_round(stream, connection, epochs, records, number)
+            if number >= WARM_UP_ROUNDS:
+                for side, seconds in spent.items():
+                    found[side].append(seconds)
+        query.stop()
+        stop_spark(spark)
     ratios = [b / a for a, b in zip(found["client"], found["source"], strict=True)]
     return {
         "records": records,
@@ -168,11 +159,36 @@ def measure(records: int, rounds: int) -> dict[str, Any]:
     }
 
 
+def one_round(
+    stream: ChangeStream, connection: Connection, epochs: Epochs, records: int, number: int
+) -> dict[str, float]:
+    """Write the records, then let both sides read them."""
+    epochs.waiting.wait(60)
+    start_ns = connection.strong_read_timestamp_ns()
+    write(stream, records, number)
+    end_ns = connection.strong_read_timestamp_ns()
+    # The waiting epoch was cut before the records were written; the next one holds them.
+    got, _ = epochs.next()
+    if got == 0:
+        got, source = epochs.next()
+    if got != records:
+        sys.exit(f"the source read {got} records instead of {records}")
+    tokens = partitions_alive(
+        connection, Dialect.GOOGLE_STANDARD_SQL, start_ns, heartbeat_ms=10_000
+    )
+    before = time.process_time()
+    got = read_by_client(stream, format_rfc3339(start_ns), format_rfc3339(end_ns), tokens)
+    client = time.process_time() - before
+    if got != records:
+        sys.exit(f"the client read {got} records instead of {records}")
+    return {"source": source, "client": client}
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--records", type=int, default=20_000)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     found = measure(given.records, given.rounds)

@@ -17,6 +17,7 @@ _DEFAULTS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
     # An epoch is small and often: a shuffle over Spark's 200 partitions would cost more than it.
     "spark.sql.shuffle.partitions": "4",
     # An epoch's plan has no shuffle to adapt, and looking for one costs time in every epoch.

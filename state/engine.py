@@ -47,11 +47,10 @@ def make_engine(url_text: str, *, create: bool) -> Engine:
         return sa.create_engine(
             url, pool_pre_ping=True, connect_args=arguments, isolation_level=_ISOLATION
         )
-    except ValueError as error:
-        # A port that is no number; the text is not repeated, for it may be part of a password.
+    except ValueError:
         raise StoreUrlError(
-            "the metadata store's URL is malformed: its port is not a number.", _HINT
-        ) from error
+            "the metadata store's URL is malformed: what should be the port is not a number.", _HINT
+        ) from None
     except (ArgumentError, NoSuchModuleError, ModuleNotFoundError) as error:
         raise StoreUrlError(
             f"the metadata store's URL can't be used: {type(error).__name__}"

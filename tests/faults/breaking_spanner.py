@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
-from google.cloud.spanner_v1.types import ExecuteSqlRequest, Session
+from google.cloud.spanner_v1.types import CreateSessionRequest, ExecuteSqlRequest, Session
 
 from reader.records import ChangeRecord
 from reader.timestamp import parse_rfc3339
@@ -33,6 +33,9 @@ class BreakingSpanner:
         self._records = records
         self._breaks = list(breaks)
         self.starts: list[int] = []
+        self.asked: list[Any] = []
+        self.roles: list[str] = []
+        self.multiplexed: list[bool] = []
         self.sessions = 0
         self._server = grpc.server(ThreadPoolExecutor(4))
         self._server.add_generic_rpc_handlers((_Handlers(self),))
@@ -46,13 +49,17 @@ class BreakingSpanner:
         self._server.stop(None).wait()
 
     def create_session(self, request: bytes, context: grpc.ServicerContext) -> bytes:
-        del request, context
+        del context
         self.sessions += 1
+        session = CreateSessionRequest.deserialize(request).session
+        self.roles.append(session.creator_role)
+        self.multiplexed.append(session.multiplexed)
         name = f"projects/p/instances/i/databases/d/sessions/{self.sessions}"
         return bytes(Session.serialize(Session(name=name)))
 
     def execute(self, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
         asked = ExecuteSqlRequest.pb(ExecuteSqlRequest.deserialize(request))
+        self.asked.append(asked)
         start_ns = parse_rfc3339(asked.params.fields["start_timestamp"].string_value)
         self.starts.append(start_ns)
         broken = self._breaks.pop(0) if self._breaks else None

@@ -249,3 +249,16 @@ def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
 def test_settings_do_not_change(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="frozen"):
         load(tmp_path).pipeline = "other"
+
+
+def test_the_example_in_deploy_is_valid() -> None:
+    example = Path(__file__).parent.parent.parent / "deploy" / "slackwater.yaml"
+    assert load_settings(example, {}).pipeline == "orders"
+
+
+def test_the_settings_page_names_every_key() -> None:
+    page = (Path(__file__).parent.parent.parent / "docs" / "settings.md").read_text()
+    for section, field in Settings.model_fields.items():
+        inner = getattr(field.annotation, "model_fields", {})
+        for name in inner:
+            assert f"{section}.{name}" in page or f", {name}" in page, f"{section}.{name}"

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import multiprocessing
 import stat
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from threading import Barrier, BrokenBarrierError
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -16,14 +20,17 @@ from alembic.migration import MigrationContext
 from state import tables
 from state.errors import (
     ContradictionError,
+    LineageMissingError,
     NewerSchemaError,
     PipelineMismatchError,
     PlanMissingError,
+    StoreRefusedError,
     StoreUnreachableError,
     StoreUrlError,
 )
 from state.facts import Epoch, Partition, Plan, Wanted
 from state.store import Store
+from state.transaction import Transaction
 
 A = Partition("a", 0)
 B = Partition("b", 0)
@@ -55,11 +62,17 @@ def test_the_migrations_make_the_tables_that_the_code_uses(store: Store, url: st
     engine.dispose()
 
 
-def test_many_may_make_the_schema_at_once(url: str) -> None:
-    with ThreadPoolExecutor(6) as pool:
-        for store in pool.map(lambda _: Store.open(url, migrate=True), range(6)):
-            assert store.pipelines() == []
-            store.close()
+def open_and_look(url: str) -> int:
+    store = Store.open(url, migrate=True)
+    try:
+        return len(store.pipelines())
+    finally:
+        store.close()
+
+
+def test_many_processes_may_make_the_schema_at_once(url: str) -> None:
+    with ProcessPoolExecutor(4, multiprocessing.get_context("spawn")) as pool:
+        assert list(pool.map(open_and_look, [url] * 4)) == [0] * 4
 
 
 def test_a_newer_schema_is_refused_and_left_alone(store: Store, url: str) -> None:
@@ -134,6 +147,52 @@ def test_two_different_ends_of_one_partition_are_refused(store: Store) -> None:
         store.run(lambda t: t.record_end("orders", "a", 11, 0))
 
 
+def test_two_different_ends_at_the_same_moment_are_refused(store: Store) -> None:
+    store.replace_partitions("orders", [A])
+    both_recorded = Barrier(2)
+
+    def record(end_ns: int) -> str:
+        def work(transaction: Transaction) -> str:
+            transaction.record_end("orders", "a", end_ns, 0)
+            # Met only if neither waits for the other, which is what must not be.
+            with contextlib.suppress(BrokenBarrierError):
+                both_recorded.wait(0.5)
+            return "recorded"
+
+        try:
+            return store.run(work)
+        except ContradictionError:
+            return "refused"
+
+    with ThreadPoolExecutor(2) as pool:
+        assert sorted(pool.map(record, (10, 11))) == ["recorded", "refused"]
+
+
+def test_the_end_of_a_forgotten_partition_is_refused(store: Store) -> None:
+    with pytest.raises(LineageMissingError, match="run the pipeline once only"):
+        store.run(lambda t: t.record_end("orders", "a", 10, 0))
+
+
+def test_a_partition_is_never_read_without_its_parents(store: Store, url: str) -> None:
+    """Rows and links are read one after the other; what happens between them must not show."""
+    store.replace_partitions("orders", [A, B, C])
+    other = Store.open(url, migrate=False)
+    between: list[Callable[[], None]] = [lambda: other.remove_partitions("orders", ["a"])]
+
+    def after(_connection: Any, _cursor: Any, statement: str, *_rest: Any) -> None:
+        if "FROM partitions" in statement and between:
+            between.pop()()
+
+    sa.event.listen(sa.Engine, "after_cursor_execute", after)
+    try:
+        assert store.lineage_at("orders", 0) == [A, B, C]
+    finally:
+        sa.event.remove(sa.Engine, "after_cursor_execute", after)
+    assert not between
+    assert store.partitions("orders") == [B, replace(C, parents=frozenset({"b"}))]
+    other.close()
+
+
 def test_the_lineage_at_a_watermark_is_what_is_unfinished_and_its_parents(store: Store) -> None:
     old = Partition("old", 0, frozenset(), 5, 0)
     a = replace(A, parents=frozenset({"old"}), start_timestamp_ns=5)
@@ -166,6 +225,13 @@ def test_a_new_plan_starts_with_no_arrivals_and_claims(store: Store) -> None:
         store.run(lambda t, p=plan: t.lock_children(p, ["c"]))  # type: ignore[misc]
         store.run(lambda t, p=plan: t.record_arrivals(p, "a", ["c"]))  # type: ignore[misc]
         assert store.run(lambda t, p=plan: t.claim(p, "c", 3))  # type: ignore[misc]
+
+
+def test_a_plan_begun_twice_is_one_plan(store: Store) -> None:
+    """A commit whose answer was lost is tried again, and finds the plan it made."""
+    for i in (1, 2, 2, 2):
+        store.begin_plan(Plan(f"p{i}", "orders", 0, 7))
+    assert store.plan("p1") == Plan("p1", "orders", 0, 7)
 
 
 def test_old_plans_are_forgotten(store: Store) -> None:
@@ -212,7 +278,36 @@ def test_an_unreachable_server_is_named_without_its_password() -> None:
     assert "secret" not in str(caught.value)
 
 
-@pytest.mark.parametrize("bad", ["nonsense", "oracle9://x", "sqlite://", "sqlite:///:memory:"])
+def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    path.write_text("not a database " * 100)
+    with pytest.raises(StoreRefusedError, match="not a database"):
+        Store.open(f"sqlite:///{path}", migrate=True)
+    assert path.read_text() == "not a database " * 100
+
+
+def test_a_user_without_rights_is_told_so(new_postgres_url: Callable[[], str]) -> None:
+    url = sa.make_url(new_postgres_url())
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        connection.execute(sa.text("CREATE ROLE no_rights LOGIN PASSWORD 'secret'"))
+    engine.dispose()
+    url = url.set(username="no_rights", password="secret")
+    with pytest.raises(StoreRefusedError, match="permission denied") as caught:
+        Store.open(url.render_as_string(hide_password=False), migrate=True)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "nonsense",
+        "oracle9://x",
+        "postgresql+psycopg://u@host:port/db",
+        "sqlite://",
+        "sqlite:///:memory:",
+    ],
+)
 def test_a_url_that_cannot_be_a_store_is_refused(bad: str) -> None:
     with pytest.raises(StoreUrlError, match="Write sqlite"):
         Store.open(bad, migrate=True)

@@ -1,0 +1,113 @@
+"""The commands around a pipeline: run until caught up, Ctrl-C, check, status, partitions."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow.dataset as ds
+import yaml
+
+from reader.change_stream import Dialect
+from reader.connection import Connection
+from reader.timestamp import format_rfc3339, parse_rfc3339
+from slackwater.demo.load import Load
+from slackwater.demo.service import Service
+from tests.emulators import NewDatabase
+from tests.spark.test_exactly_once import settings
+
+
+def slackwater(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "slackwater.cli", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_a_pipeline_runs_until_caught_up_and_shows_where_it_stands(
+    new_database: NewDatabase, tmp_path: Path
+) -> None:
+    stream = new_database()
+    connection = Connection(stream)
+    start_ns = connection.strong_read_timestamp_ns()
+    load = Load(stream, Dialect.GOOGLE_STANDARD_SQL, seed=11)
+    written = load.run(transactions_per_second=20, seconds=3)
+    given = settings(stream, tmp_path, format_rfc3339(start_ns))
+    given["epoch"] = {"trigger": "0s", "max_span": "1s"}
+    given["sink"]["format"] = "json"
+    config = tmp_path / "slackwater.yaml"
+    config.write_text(yaml.safe_dump(given))
+    called_ns = connection.strong_read_timestamp_ns()
+
+    done = slackwater("run", "-c", str(config), "--until-caught-up")
+    assert done.returncode == 0, done.stderr
+    lines = [line for line in done.stderr.splitlines() if "event=epoch" in line]
+    assert len(lines) >= 3, "max_span did not bound the epochs"
+    for name in ("low_watermark=", "lag_seconds=", "records=", "transactions=", "partitions="):
+        assert name in lines[0]
+    rows = ds.dataset(tmp_path / "changes", format="json", partitioning="hive").to_table()
+    assert len(set(rows.column("server_transaction_id").to_pylist())) == written.transactions
+
+    shown = slackwater("status", "-c", str(config), "--json")
+    status = json.loads(shown.stdout)
+    assert parse_rfc3339(status["low_watermark"]) >= called_ns
+    assert status["transactions"] == written.transactions
+    assert status["records"] == rows.num_rows
+    assert status["lag_seconds"] > 0
+    assert status["partitions"]["running"] >= 1
+    assert "low watermark" in slackwater("status", "-c", str(config)).stdout
+
+    listed = json.loads(slackwater("partitions", "-c", str(config), "--format", "json").stdout)
+    assert {p["state"] for p in listed} >= {"running", "finished"}
+    tokens = {p["token"] for p in listed}
+    assert any(set(p["parents"]) & tokens for p in listed)
+    dot = slackwater("partitions", "-c", str(config), "--format", "dot").stdout
+    assert dot.startswith("digraph lineage {")
+    assert dot.count("->") == sum(len(set(p["parents"]) & tokens) for p in listed)
+    assert "running" in slackwater("partitions", "-c", str(config)).stdout
+
+    checked = slackwater("check", "-c", str(config))
+    assert checked.returncode == 0, checked.stdout
+    assert checked.stdout.count("ok ") == 6
+
+    again = slackwater("run", "-c", str(config), "--until-caught-up")
+    assert again.returncode == 0, again.stderr
+    more = ds.dataset(tmp_path / "changes", format="json", partitioning="hive").to_table()
+    assert more.num_rows == rows.num_rows
+
+
+def test_ctrl_c_reaches_the_program_and_not_spark_and_drains_it(
+    new_database: NewDatabase, tmp_path: Path
+) -> None:
+    stream = new_database()
+    start_ns = Connection(stream).strong_read_timestamp_ns()
+    service = Service(settings(stream, tmp_path, format_rfc3339(start_ns)), tmp_path, os.environ)
+    with service.log.open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "slackwater.cli", "run", "-c", str(service.config)],
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    try:
+        until = time.monotonic() + 60
+        while (service.low_watermark_ns() or 0) <= start_ns:
+            assert time.monotonic() < until, service.log.read_text()
+            time.sleep(0.1)
+        # A terminal sends Ctrl-C to the whole foreground process group.
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.wait(timeout=60) == 0
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    text = service.log.read_text()
+    assert "event=stopped" in text
+    assert "Traceback" not in text
