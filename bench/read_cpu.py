@@ -5,7 +5,7 @@ bill holds everything that works on an epoch: the Python workers and Spark's JVM
 the epoch that holds the records until Spark has every value of them; the query runs on from round
 to round, as a service does. The client's bill is its loop alone. The emulator is on nobody's bill.
 
-    python -m bench.read_cpu [--records 20000] [--rounds 6] [--json FILE]
+    python -m bench.read_cpu [--records 20000] [--rounds 3] [--json FILE]
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from slackwater.emulator import running_emulator
 from slackwater.emulator_database import create_database
 from slackwater.spark import start_spark, stop_spark
 
-WARM_UP_ROUNDS = 2
+WARM_UP_ROUNDS = 1
 DDL = (
     "CREATE TABLE T (Id INT64 NOT NULL, Name STRING(MAX), Balance NUMERIC) PRIMARY KEY (Id)",
     "CREATE CHANGE STREAM S FOR ALL",
@@ -188,7 +188,7 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--records", type=int, default=20_000)
-    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     found = measure(given.records, given.rounds)

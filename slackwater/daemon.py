@@ -28,6 +28,7 @@ from state.facts import Epoch, Wanted
 from state.store import Store
 
 _POLL_S: Final = 0.05
+_LAST_REPORT_S_MAX: Final = 2.0
 EPOCHS_KEPT: Final = 10_000
 _LAST_LINE: Final = re.compile(r"^(?:[A-Za-z_]\w*\.)+(\w+Error): (.+)$", re.MULTILINE)
 
@@ -73,6 +74,7 @@ class Daemon:
         self._on_epoch = on_epoch
         self._until_ns = until_ns
         self._summaries: dict[int, EpochSummary] = {}
+        self._reported = -1
         self._reached = threading.Event()
         self._drain = threading.Event()
 
@@ -120,17 +122,29 @@ class Daemon:
             time.sleep(_POLL_S)
         if failure := query.exception():
             raise _failure(failure)
+        self._wait_for_last_report(query)
         query.stop()
+
+    def _wait_for_last_report(self, query: StreamingQuery) -> None:
+        """Spark tells its listeners a moment after it has committed."""
+        last = query.lastProgress
+        until = time.monotonic() + _LAST_REPORT_S_MAX
+        while last is not None and self._reported < last.batchId and time.monotonic() < until:
+            time.sleep(_POLL_S)
 
     def _committed(self, progress: Progress) -> None:
         """Spark has committed an epoch, or found nothing new."""
-        if progress.is_epoch and progress.end_ns is not None:
-            summary = self._summaries.pop(progress.epoch, None)
-            self._store.commit_watermark(self._pipeline, progress.end_ns)
-            if progress.start_ns is not None and summary is not None:
-                self._record(progress, progress.start_ns, progress.end_ns, summary)
-        if self._until_ns is not None and (progress.end_ns or 0) >= self._until_ns:
-            self._reached.set()
+        try:
+            if progress.is_epoch and progress.end_ns is not None:
+                summary = self._summaries.pop(progress.epoch, None)
+                self._store.commit_watermark(self._pipeline, progress.end_ns)
+                if progress.start_ns is not None and summary is not None:
+                    self._record(progress, progress.start_ns, progress.end_ns, summary)
+        finally:
+            self._reported = progress.epoch
+            # A store that fails here must not keep the program from ending.
+            if self._until_ns is not None and (progress.end_ns or 0) >= self._until_ns:
+                self._reached.set()
 
     def _record(
         self, progress: Progress, start_ns: int, end_ns: int, summary: EpochSummary
