@@ -46,7 +46,6 @@ partitions = sa.Table(
     sa.Column("start_timestamp_ns", sa.BigInteger, nullable=False),
     sa.Column("end_timestamp_ns", sa.BigInteger),
     sa.Column("end_found_ns", sa.BigInteger),
-    sa.Index(None, "pipeline", "end_timestamp_ns"),
 )
 
 partition_parents = sa.Table(
@@ -66,7 +65,7 @@ plans = sa.Table(
     sa.Column("number", sa.BigInteger, nullable=False),
     sa.Column("start_ns", sa.BigInteger, nullable=False),
     sa.Column("end_ns", sa.BigInteger, nullable=False),
-    # Two planners of one pipeline at once would replace each other's lineage.
+    # Gives the plans of a pipeline an order; two of one number would have none.
     sa.UniqueConstraint("pipeline", "number"),
 )
 

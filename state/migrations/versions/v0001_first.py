@@ -37,9 +37,6 @@ def upgrade() -> None:
         sa.Column("end_found_ns", sa.BigInteger),
         _pk("partitions", "pipeline", "token"),
     )
-    op.create_index(
-        "ix_partitions_pipeline_end_timestamp_ns", "partitions", ["pipeline", "end_timestamp_ns"]
-    )
     op.create_table(
         "partition_parents",
         sa.Column("pipeline", _NAME, nullable=False),
