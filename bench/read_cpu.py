@@ -37,7 +37,8 @@ from slackwater.emulator import running_emulator
 from slackwater.emulator_database import create_database
 from slackwater.spark import start_spark, stop_spark
 
-WARM_UP_ROUNDS = 1
+# The JVM compiles what runs often; a service has long been past that.
+WARM_UP_ROUNDS = 3
 # Partitions that stay, and long chops: or the emulator takes longer than those that read.
 EMULATOR = (
     "--enable_change_stream_churning=false",
