@@ -1,0 +1,98 @@
+"""Epochs of a pipeline in this process: the real planner and tasks, without Spark around them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+import pyarrow as pa
+
+from reader.change_stream import ChangeStream
+from reader.connection import Connection
+from reader.schema import SCHEMA
+from reader.timestamp import format_rfc3339
+from scheduler.options import SourceOptions, parse_options
+from scheduler.plan import Task
+from scheduler.planner import Planner
+from scheduler.source import SpannerPartitions
+from scheduler.task import read_task
+from state.store import Store
+
+
+class EpochLoop:
+    """What Spark does with the source: epoch after epoch, each epoch's tasks side by side.
+
+    Args:
+        stream: what is read; its emulator_host may be a proxy's.
+        state_url: of the metadata store, made if missing.
+        start_ns: a low watermark or any time; the first epoch begins there.
+        options: further options of the Spark source.
+    """
+
+    def __init__(
+        self,
+        stream: ChangeStream,
+        state_url: str,
+        *,
+        start_ns: int,
+        options: Mapping[str, str] | None = None,
+    ) -> None:
+        given = {
+            "project": stream.project,
+            "instance": stream.instance,
+            "database": stream.database,
+            "change_stream": stream.change_stream,
+            "emulator_host": str(stream.emulator_host),
+            "pipeline": "orders",
+            "state_url": state_url,
+            "start": format_rfc3339(start_ns),
+            "tasks": "3",
+            "heartbeat_milliseconds": "1000",
+        }
+        self.options: SourceOptions = parse_options({**given, **(options or {})}, {})
+        self.connection = Connection(stream)
+        self.store = Store.open(state_url, migrate=True)
+        self.planner = Planner(self.options, self.connection, self.store)
+        self.watermark_ns: int | None = None
+
+    def close(self) -> None:
+        self.connection.close()
+        self.store.close()
+
+    def epoch(self, *, end_ns: int | None = None) -> pa.Table:
+        """Read and commit one epoch, up to end_ns or as far as the planner chooses."""
+        if self.watermark_ns is None:
+            first_ns = end_ns or self.planner.first_watermark_ns()
+            tasks, end_ns = self.planner.plan_first(first_ns), first_ns
+        else:
+            end_ns = end_ns or self.planner.next_watermark_ns(self.watermark_ns)
+            tasks = self.planner.plan(self.watermark_ns, end_ns)
+        table = self.read(tasks)
+        self.planner.commit(end_ns)
+        self.watermark_ns = end_ns
+        return table
+
+    def epochs(self, through_ns: int) -> Iterator[pa.Table]:
+        """Epochs until the low watermark has reached a time."""
+        while self.watermark_ns is None or self.watermark_ns < through_ns:
+            yield self.epoch()
+
+    def read(self, tasks: list[Task]) -> pa.Table:
+        """The records of a plan's tasks; fails as a Spark job would if one of them fails."""
+        partitions = SpannerPartitions(
+            self.connection, self.planner.description().dialect, self.options.heartbeat_ms
+        )
+
+        def run(task: Task) -> list[pa.RecordBatch]:
+            return list(
+                read_task(
+                    task,
+                    store=self.store,
+                    reader=partitions,
+                    concurrent_queries=self.options.concurrent_queries,
+                )
+            )
+
+        with ThreadPoolExecutor(max(1, len(tasks))) as pool:
+            batches = [batch for found in pool.map(run, tasks) for batch in found]
+        return pa.Table.from_batches(batches, SCHEMA)
