@@ -27,6 +27,7 @@ from slackwater.demo.service import Service
 from slackwater.emulator import running_emulator
 from slackwater.emulator_database import create_database
 from slackwater.proof import freshness_seconds
+from state.epochs import last_epochs
 from state.store import Store
 
 WARM_UP_SECONDS = 15
@@ -83,7 +84,7 @@ def measure(seconds: int, rate: float) -> dict[str, Any]:
         service.drain()
         fresh = freshness_seconds(folder / "changes", committed_from=from_s)
         store = Store.open(state, migrate=False)
-        epochs = [e for e in store.epochs("bench", limit=10_000) if e.start_ns > from_s * 1e9]
+        epochs = [e for e in last_epochs(store, "bench", limit=10_000) if e.start_ns > from_s * 1e9]
         store.close()
         stages = stage_seconds(service.log.read_text(errors="replace"))
     return {

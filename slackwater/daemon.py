@@ -24,6 +24,7 @@ from scheduler.source import FORMAT
 from slackwater.epoch_report import EpochReport, Progress, parse_progress
 from slackwater.errors import PipelineFailedError
 from spark_sink.changelog import Changelog, EpochSummary
+from state.epochs import prune_epochs, record_epoch
 from state.facts import Epoch, Wanted
 from state.store import Store
 
@@ -162,7 +163,8 @@ class Daemon:
             seconds=progress.seconds,
             stages_ms=progress.stages_ms,
         )
-        self._store.record_epoch(
+        record_epoch(
+            self._store,
             Epoch(
                 pipeline=self._pipeline,
                 start_ns=start_ns,
@@ -172,10 +174,10 @@ class Daemon:
                 partitions=report.partitions,
                 committed_at_ns=time.time_ns(),
                 seconds=report.seconds,
-            )
+            ),
         )
         if progress.epoch % 1_000 == 0:
-            self._store.prune_epochs(self._pipeline, keep=EPOCHS_KEPT)
+            prune_epochs(self._store, self._pipeline, keep=EPOCHS_KEPT)
         self._on_epoch(report)
 
     def _lag_ns(self, end_ns: int) -> int:

@@ -17,6 +17,7 @@ from slackwater.errors import SettingsError
 from slackwater.java import find_java
 from slackwater.pipeline import check_new, connect
 from slackwater.settings import Settings
+from state.epochs import last_epochs
 from state.facts import Epoch, Partition, Pipeline
 from state.store import Store
 
@@ -109,7 +110,7 @@ def status(settings: Settings) -> dict[str, Any]:
     """The pipeline at a glance; lag_seconds is None while Spanner can't be asked."""
     store, known = open_pipeline(settings)
     try:
-        epochs = store.epochs(settings.pipeline, limit=_EPOCHS_SUMMED)
+        epochs = last_epochs(store, settings.pipeline, limit=_EPOCHS_SUMMED)
         watermark_ns = known.low_watermark_ns
         found = store.partitions(settings.pipeline)
         by_state = Counter(states(found, watermark_ns or 0).values()) if watermark_ns else {}

@@ -8,6 +8,7 @@ StateError
 |- PipelineMismatchError user: the pipeline's name is used for another change stream
 |- PlanMissingError      user: the tasks reach another store than the planner
 |- LineageMissingError   world: the lineage was replaced under a task that was still running
+|- LeaseLostError        world: the pipeline has got another owner
 `- ContradictionError    world: two different ends of one partition were seen
 """
 
@@ -66,6 +67,10 @@ class PlanMissingError(StateError):
 
 class LineageMissingError(StateError):
     """A partition that ended is not in the store: another planner found the lineage anew."""
+
+
+class LeaseLostError(StateError):
+    """The pipeline has got another owner: what the former one writes is refused."""
 
 
 class ContradictionError(StateError):

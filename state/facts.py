@@ -52,12 +52,20 @@ class Plan:
     """One attempt at an epoch: the records with start_ns < commit_timestamp <= end_ns.
 
     A replayed epoch is a new plan of the same cut; arrivals and claims belong to a plan.
+
+    Attributes:
+        plan_id: a name of its own for each attempt.
+        pipeline: the pipeline's name.
+        start_ns, end_ns: the cut.
+        generation: of the lease under which it was planned: see state.lease. None where the
+            pipeline has no owner, as in a notebook; then nothing is fenced off.
     """
 
     plan_id: str
     pipeline: str
     start_ns: int
     end_ns: int
+    generation: int | None = None
 
     def __post_init__(self) -> None:
         if self.end_ns < self.start_ns:
@@ -71,6 +79,17 @@ class Wanted(StrEnum):
     DRAINING = "draining"
 
 
+class PipelineState(StrEnum):
+    """What the owner of a pipeline does, under Datastream's names for a stream's states."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    DRAINING = "draining"
+    FAILED = "failed"
+    FAILED_PERMANENTLY = "failed permanently"
+    NOT_RUNNING = "not running"
+
+
 @dataclass(frozen=True, slots=True)
 class Pipeline:
     """A named pipeline and where it stands.
@@ -81,6 +100,10 @@ class Pipeline:
         low_watermark_ns: the end of the last epoch that the sink committed; None before it.
         planned_watermark_ns: the end of the last epoch planned; None before the first.
         wanted: what an operator wants of it.
+        state: what its owner did last; None before the first.
+        state_reason: why it failed and what to do about it; empty where it did not.
+        state_since_ns: since when, by the owner's clock.
+        owner: who runs it, as text for people; None while nobody does.
     """
 
     name: str
@@ -88,6 +111,10 @@ class Pipeline:
     low_watermark_ns: int | None = None
     planned_watermark_ns: int | None = None
     wanted: Wanted = Wanted.RUNNING
+    state: PipelineState | None = None
+    state_reason: str = ""
+    state_since_ns: int | None = None
+    owner: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +126,7 @@ class Epoch:
         start_ns, end_ns: the cut (start_ns, end_ns]; end_ns is the epoch's low watermark.
         records: data change records in the epoch.
         transactions: transactions in the epoch.
-        partitions: partition tokens with records in the epoch.
+        partitions: partitions alive or waiting at its end.
         committed_at_ns: when the sink had committed it, by the driver's clock.
         seconds: from planning to commit.
     """
@@ -112,3 +139,89 @@ class Epoch:
     partitions: int
     committed_at_ns: int
     seconds: float
+    late_records: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """Who owns a pipeline.
+
+    Attributes:
+        owner: who, as text for people; None while nobody does.
+        generation: rises with every change of owner; what an owner of a former generation
+            writes is refused.
+        beat: rises with every renewal; an owner whose beat stands still is gone.
+    """
+
+    owner: str | None
+    generation: int
+    beat: int
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one task saw of a transaction whose records lie in several partitions.
+
+    Attributes:
+        transaction: its server_transaction_id.
+        records, partitions: how many of each the task read.
+        records_stated, partitions_stated: how many Spanner says that there are in all.
+    """
+
+    transaction: str
+    records: int
+    partitions: int
+    records_stated: int
+    partitions_stated: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskTally:
+    """What a plan's task handed on, counted by the task itself.
+
+    Attributes:
+        records: data change records, late ones among them.
+        late_records: those at or before the epoch's start.
+        shares: transactions of which it saw a part.
+        violations: promises of the change stream that the records broke, each one sentence.
+    """
+
+    records: int = 0
+    late_records: int = 0
+    shares: tuple[Share, ...] = ()
+    violations: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OpenQuery:
+    """A partition query that has been running for a while, as its task last reported it.
+
+    Attributes:
+        token: the partition's.
+        watermark_ns: the partition is complete through this time.
+        open_ms: since the query was first opened.
+        silent_ms: since its last message.
+        stalls: how often it was cancelled and opened again because it was silent.
+    """
+
+    token: str
+    watermark_ns: int
+    open_ms: int
+    silent_ms: int
+    stalls: int
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Records that are lost to a pipeline for good, accepted by its operator.
+
+    Attributes:
+        pipeline: the pipeline's name.
+        start_ns, end_ns: low watermarks; what was committed in (start_ns, end_ns] is not read.
+        accepted_at_ns: when, by the clock of the machine where it was accepted.
+    """
+
+    pipeline: str
+    start_ns: int
+    end_ns: int
+    accepted_at_ns: int

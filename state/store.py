@@ -22,14 +22,16 @@ from state.errors import (
     StoreRefusedError,
     StoreUnreachableError,
 )
-from state.facts import Epoch, Partition, Pipeline, Plan, Wanted
+from state.facts import Partition, Pipeline, PipelineState, Plan, Wanted
 from state.tables import (
-    epochs,
     partition_parents,
     partitions,
     pipelines,
     plan_arrivals,
     plan_children,
+    plan_queries,
+    plan_shares,
+    plan_tallies,
     plans,
 )
 from state.transaction import Transaction, assemble, chunks
@@ -40,6 +42,15 @@ _PATIENCE_S: Final = 30.0
 _OPEN_PATIENCE_S: Final = 5.0
 # The latest plan, and the one before it whose tasks may still be ending.
 _PLANS_KEPT: Final = 2
+# The plans themselves last, so that nothing is left of a plan that is not there.
+_OF_A_PLAN: Final = (
+    plan_arrivals,
+    plan_children,
+    plan_queries,
+    plan_shares,
+    plan_tallies,
+    plans,
+)
 _SERIALIZATION_STATES: Final = frozenset({"40001", "40P01"})
 
 
@@ -67,9 +78,9 @@ class Store:
         """
         store = cls(make_engine(url, create=migrate))
         if migrate:
-            store._write(lambda c: schema.migrate(c, store.url), patience_s=_OPEN_PATIENCE_S)
+            store.write(lambda c: schema.migrate(c, store.url), patience_s=_OPEN_PATIENCE_S)
         else:
-            store._read(lambda c: schema.check(c, store.url), patience_s=_OPEN_PATIENCE_S)
+            store.read(lambda c: schema.check(c, store.url), patience_s=_OPEN_PATIENCE_S)
         return store
 
     @property
@@ -85,14 +96,12 @@ class Store:
 
     def pipelines(self) -> list[Pipeline]:
         """All pipelines, by name."""
-        rows = self._read(
-            lambda c: c.execute(sa.select(pipelines).order_by(pipelines.c.name)).all()
-        )
+        rows = self.read(lambda c: c.execute(sa.select(pipelines).order_by(pipelines.c.name)).all())
         return [_pipeline(row) for row in rows]
 
     def pipeline(self, name: str) -> Pipeline | None:
         """A pipeline, or None."""
-        row = self._read(
+        row = self.read(
             lambda c: c.execute(sa.select(pipelines).where(pipelines.c.name == name)).first()
         )
         return None if row is None else _pipeline(row)
@@ -112,7 +121,7 @@ class Store:
 
         known = self.pipeline(name)
         if known is None:
-            self._write(work)
+            self.write(work)
             known = self.pipeline(name)
         assert known is not None  # noqa: S101 - made above
         if known.source != source:
@@ -126,16 +135,38 @@ class Store:
         """Tell whoever runs the pipeline what is wanted of it."""
         self._update_pipeline(name, wanted=wanted.value)
 
-    def commit_watermark(self, name: str, watermark_ns: int) -> None:
-        """The sink has committed everything through the watermark; it never goes back."""
-        column = pipelines.c.low_watermark_ns
-        self._update_pipeline(
-            name, sa.or_(column.is_(None), column < watermark_ns), low_watermark_ns=watermark_ns
-        )
+    def set_state(self, name: str, state: PipelineState, reason: str, since_ns: int) -> None:
+        """Note what the pipeline's owner does, for those who watch.
 
-    def _update_pipeline(self, name: str, *where: Any, **values: Any) -> None:
-        statement = sa.update(pipelines).where(pipelines.c.name == name, *where).values(**values)
-        self._write(lambda c: c.execute(statement))
+        Args:
+            name: the pipeline's.
+            state: what it does.
+            reason: why it failed and what to do about it, empty where it did not.
+            since_ns: when it began, by the owner's clock.
+        """
+        self._update_pipeline(name, state=state.value, state_reason=reason, state_since_ns=since_ns)
+
+    def commit_watermark(
+        self, name: str, watermark_ns: int, *, generation: int | None = None
+    ) -> None:
+        """The sink has committed everything through the watermark; it never goes back.
+
+        Raises:
+            LeaseLostError: the pipeline has got another owner than that of the generation.
+        """
+        column = pipelines.c.low_watermark_ns
+        forward = sa.or_(column.is_(None), column < watermark_ns)
+        statement = sa.update(pipelines).where(pipelines.c.name == name, forward)
+
+        def work(connection: sa.Connection) -> None:
+            Transaction(connection).require_generation(name, generation)
+            connection.execute(statement.values(low_watermark_ns=watermark_ns))
+
+        self.write(work)
+
+    def _update_pipeline(self, name: str, **values: Any) -> None:
+        statement = sa.update(pipelines).where(pipelines.c.name == name).values(**values)
+        self.write(lambda c: c.execute(statement))
 
     # Lineage
 
@@ -144,7 +175,7 @@ class Store:
         p, link = partitions, partition_parents
         rows = sa.select(p).where(p.c.pipeline == pipeline)
         links = sa.select(link).where(link.c.pipeline == pipeline)
-        return self._read(
+        return self.read(
             lambda c: assemble(
                 c.execute(rows.order_by(p.c.start_timestamp_ns, p.c.token)), c.execute(links)
             )
@@ -169,15 +200,22 @@ class Store:
                 wanted |= {p.token, *p.parents}
         return [p for p in remembered if p.token in wanted]
 
-    def replace_partitions(self, pipeline: str, found: Sequence[Partition]) -> None:
-        """Forget the pipeline's lineage and begin with these partitions."""
+    def replace_partitions(
+        self, pipeline: str, found: Sequence[Partition], *, generation: int | None = None
+    ) -> None:
+        """Forget the pipeline's lineage and begin with these partitions.
+
+        Raises:
+            LeaseLostError: the pipeline has got another owner than that of the generation.
+        """
 
         def work(connection: sa.Connection) -> None:
+            Transaction(connection).require_generation(pipeline, generation)
             for table in (partitions, partition_parents):
                 connection.execute(sa.delete(table).where(table.c.pipeline == pipeline))
             Transaction(connection).add_partitions(pipeline, found)
 
-        self._write(work)
+        self.write(work)
 
     def remove_partitions(self, pipeline: str, tokens: Collection[str]) -> None:
         """Forget partitions, also as parents of others."""
@@ -196,7 +234,7 @@ class Store:
                 )
 
         if tokens:
-            self._write(work)
+            self.write(work)
 
     # Plans
 
@@ -204,9 +242,13 @@ class Store:
         """Keep a plan for its tasks; plans before the previous one are forgotten.
 
         Done twice it changes nothing: a commit whose answer was lost is tried again.
+
+        Raises:
+            LeaseLostError: the pipeline has got another owner.
         """
 
         def work(connection: sa.Connection) -> None:
+            Transaction(connection).require_generation(plan.pipeline, plan.generation)
             kept = sa.select(plans.c.plan_id).where(plans.c.plan_id == plan.plan_id)
             if connection.execute(kept).first() is not None:
                 return
@@ -239,10 +281,16 @@ class Store:
                 )
             ).scalars()
             for chunk in chunks(list(old)):
-                for table in (plan_arrivals, plan_children, plans):
+                for table in _OF_A_PLAN:
                     connection.execute(sa.delete(table).where(table.c.plan_id.in_(chunk)))
 
-        self._write(work)
+        self.write(work)
+
+    def latest_plan(self, pipeline: str) -> Plan | None:
+        """The plan begun last, None before the first; its generation is not kept."""
+        latest = sa.select(plans).where(plans.c.pipeline == pipeline)
+        row = self.read(lambda c: c.execute(latest.order_by(plans.c.number.desc())).first())
+        return None if row is None else Plan(row.plan_id, row.pipeline, row.start_ns, row.end_ns)
 
     def plan(self, plan_id: str) -> Plan:
         """A plan by its id.
@@ -250,7 +298,7 @@ class Store:
         Raises:
             PlanMissingError: this is not the store that planned it, or it is long over.
         """
-        row = self._read(
+        row = self.read(
             lambda c: c.execute(sa.select(plans).where(plans.c.plan_id == plan_id)).first()
         )
         if row is None:
@@ -259,35 +307,6 @@ class Store:
                 "Every Spark executor must reach the store of the pipeline",
             )
         return Plan(row.plan_id, row.pipeline, row.start_ns, row.end_ns)
-
-    # Epochs
-
-    def record_epoch(self, epoch: Epoch) -> None:
-        """Remember a committed epoch; a second time it is replaced."""
-        row = {name: getattr(epoch, name) for name in epochs.c.keys()}  # noqa: SIM118
-        key = (epochs.c.pipeline == epoch.pipeline, epochs.c.end_ns == epoch.end_ns)
-
-        def work(connection: sa.Connection) -> None:
-            connection.execute(sa.delete(epochs).where(*key))
-            connection.execute(sa.insert(epochs), row)
-
-        self._write(work)
-
-    def epochs(self, pipeline: str, *, limit: int) -> list[Epoch]:
-        """The last epochs, the newest last."""
-        newest = sa.select(epochs).where(epochs.c.pipeline == pipeline)
-        newest = newest.order_by(epochs.c.end_ns.desc()).limit(limit)
-        rows = self._read(lambda c: c.execute(newest).all())
-        return [Epoch(**row._asdict()) for row in reversed(rows)]
-
-    def prune_epochs(self, pipeline: str, *, keep: int) -> None:
-        """Forget all but the last epochs."""
-        kept = self.epochs(pipeline, limit=keep)
-        if kept:
-            older = sa.delete(epochs).where(
-                epochs.c.pipeline == pipeline, epochs.c.end_ns < kept[0].end_ns
-            )
-            self._write(lambda c: c.execute(older))
 
     # Transactions
 
@@ -298,9 +317,15 @@ class Store:
             StoreUnreachableError: the store did not answer for patience_s.
             StoreRefusedError: it answered, and refused.
         """
-        return self._write(lambda c: work(Transaction(c)), patience_s=patience_s)
+        return self.write(lambda c: work(Transaction(c)), patience_s=patience_s)
 
-    def _write(self, work: Callable[[sa.Connection], T], *, patience_s: float = _PATIENCE_S) -> T:
+    def write(self, work: Callable[[sa.Connection], T], *, patience_s: float = _PATIENCE_S) -> T:
+        """Run work in one read-write transaction, as run() does; for the modules of this package.
+
+        Raises:
+            StateError: as run().
+        """
+
         def attempt() -> T:
             with self._engine.connect() as connection:
                 connection = connection.execution_options(slackwater_write=True)
@@ -309,7 +334,13 @@ class Store:
 
         return self._retried(attempt, patience_s)
 
-    def _read(self, work: Callable[[sa.Connection], T], *, patience_s: float = _PATIENCE_S) -> T:
+    def read(self, work: Callable[[sa.Connection], T], *, patience_s: float = _PATIENCE_S) -> T:
+        """Run work in one transaction that reads one state of the store.
+
+        Raises:
+            StateError: as run().
+        """
+
         def attempt() -> T:
             with self._engine.connect() as connection:
                 connection = connection.execution_options(**self._snapshot)
@@ -362,4 +393,8 @@ def _pipeline(row: Any) -> Pipeline:
         row.low_watermark_ns,
         row.planned_watermark_ns,
         Wanted(row.wanted),
+        None if row.state is None else PipelineState(row.state),
+        row.state_reason or "",
+        row.state_since_ns,
+        row.owner,
     )

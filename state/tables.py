@@ -11,7 +11,7 @@ from typing import Final
 import sqlalchemy as sa
 
 # The migration that makes this schema; a test holds the two together.
-HEAD: Final = "0001"
+HEAD: Final = "0002"
 
 TOKEN_CHARS_MAX: Final = 1_024
 NAME_CHARS_MAX: Final = 64
@@ -36,6 +36,13 @@ pipelines = sa.Table(
     sa.Column("low_watermark_ns", sa.BigInteger),
     sa.Column("planned_watermark_ns", sa.BigInteger),
     sa.Column("wanted", sa.String(16), nullable=False),
+    # NULL as 0: a column that is added to a table with rows has no value in them.
+    sa.Column("owner", sa.String(256)),
+    sa.Column("generation", sa.BigInteger),
+    sa.Column("beat", sa.BigInteger),
+    sa.Column("state", sa.String(32)),
+    sa.Column("state_reason", sa.Text),
+    sa.Column("state_since_ns", sa.BigInteger),
 )
 
 partitions = sa.Table(
@@ -46,6 +53,7 @@ partitions = sa.Table(
     sa.Column("start_timestamp_ns", sa.BigInteger, nullable=False),
     sa.Column("end_timestamp_ns", sa.BigInteger),
     sa.Column("end_found_ns", sa.BigInteger),
+    sa.Column("stalls", sa.BigInteger),
 )
 
 partition_parents = sa.Table(
@@ -86,6 +94,51 @@ plan_arrivals = sa.Table(
     sa.Column("parent_token", _TOKEN, primary_key=True),
 )
 
+# What each task of a plan counted, and the parts of transactions that it saw.
+plan_tallies = sa.Table(
+    "plan_tallies",
+    metadata,
+    sa.Column("plan_id", _PLAN, primary_key=True),
+    sa.Column("task", sa.Integer, primary_key=True),
+    sa.Column("records", sa.BigInteger, nullable=False),
+    sa.Column("late_records", sa.BigInteger, nullable=False),
+    sa.Column("violations", sa.Text, nullable=False),
+)
+
+plan_shares = sa.Table(
+    "plan_shares",
+    metadata,
+    sa.Column("plan_id", _PLAN, primary_key=True),
+    sa.Column("task", sa.Integer, primary_key=True),
+    sa.Column("transaction_id", sa.String(256), primary_key=True),
+    sa.Column("records", sa.BigInteger, nullable=False),
+    sa.Column("partitions", sa.BigInteger, nullable=False),
+    sa.Column("records_stated", sa.BigInteger, nullable=False),
+    sa.Column("partitions_stated", sa.BigInteger, nullable=False),
+)
+
+# Queries of a plan that have been running for a while, for those who watch.
+plan_queries = sa.Table(
+    "plan_queries",
+    metadata,
+    sa.Column("plan_id", _PLAN, primary_key=True),
+    sa.Column("task", sa.Integer, primary_key=True),
+    sa.Column("token", _TOKEN, primary_key=True),
+    sa.Column("watermark_ns", sa.BigInteger, nullable=False),
+    sa.Column("open_ms", sa.BigInteger, nullable=False),
+    sa.Column("silent_ms", sa.BigInteger, nullable=False),
+    sa.Column("stalls", sa.BigInteger, nullable=False),
+)
+
+gaps = sa.Table(
+    "gaps",
+    metadata,
+    sa.Column("pipeline", _NAME, primary_key=True),
+    sa.Column("start_ns", sa.BigInteger, primary_key=True),
+    sa.Column("end_ns", sa.BigInteger, nullable=False),
+    sa.Column("accepted_at_ns", sa.BigInteger, nullable=False),
+)
+
 epochs = sa.Table(
     "epochs",
     metadata,
@@ -97,4 +150,5 @@ epochs = sa.Table(
     sa.Column("partitions", sa.BigInteger, nullable=False),
     sa.Column("committed_at_ns", sa.BigInteger, nullable=False),
     sa.Column("seconds", sa.Float, nullable=False),
+    sa.Column("late_records", sa.BigInteger),
 )

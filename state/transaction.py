@@ -8,9 +8,15 @@ from typing import Any, Final, TypeVar
 
 import sqlalchemy as sa
 
-from state.errors import ContradictionError, LineageMissingError
+from state.errors import ContradictionError, LeaseLostError, LineageMissingError
 from state.facts import Partition
-from state.tables import partition_parents, partitions, plan_arrivals, plan_children
+from state.tables import (
+    partition_parents,
+    partitions,
+    pipelines,
+    plan_arrivals,
+    plan_children,
+)
 
 T = TypeVar("T")
 
@@ -23,6 +29,28 @@ class Transaction:
 
     def __init__(self, connection: sa.Connection) -> None:
         self._connection = connection
+
+    def require_generation(self, pipeline: str, generation: int | None) -> None:
+        """Refuse what a former owner of a pipeline would write; None stands for no owner.
+
+        The row is locked, so that the owner can't change before the transaction ends.
+
+        Raises:
+            LeaseLostError: the pipeline's generation is another one.
+        """
+        if generation is None:
+            return
+        row = self._connection.execute(
+            sa.select(pipelines.c.generation, pipelines.c.owner)
+            .where(pipelines.c.name == pipeline)
+            .with_for_update()
+        ).one_or_none()
+        if row is None or (row.generation or 0) != generation:
+            raise LeaseLostError(
+                f"pipeline {pipeline!r} is no longer owned by this process"
+                f" (generation {generation}): {'nobody' if row is None else row.owner} took over.",
+                "Nothing is lost; the new owner goes on",
+            )
 
     def lock_children(self, plan_id: str, tokens: Collection[str]) -> None:
         """Hold the children's rows of this plan until the transaction ends.

@@ -25,6 +25,7 @@ from slackwater.java import find_java
 from slackwater.lineage_graph import GRAPHVIZ_HINT, render_svg, to_dot
 from slackwater.proof import broken_promises, compare, freshness_seconds, read_changelog
 from slackwater.truth import Truth, read_truth
+from state.epochs import last_epochs
 from state.store import Store
 
 _TRANSACTIONS_PER_SECOND: Final = 60
@@ -169,7 +170,7 @@ def _show_rows(console: Console, rows: list[dict[str, object]]) -> None:
 
 
 def _show_epochs(console: Console, store: Store) -> None:
-    epochs = store.epochs("demo", limit=10_000)
+    epochs = last_epochs(store, "demo", limit=10_000)
     table = Table(
         "low watermark", "records", "transactions", "partitions", "seconds", title="the last epochs"
     )

@@ -18,6 +18,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
 from state import tables
+from state.epochs import last_epochs, prune_epochs, record_epoch
 from state.errors import (
     ContradictionError,
     LineageMissingError,
@@ -245,10 +246,10 @@ def test_old_plans_are_forgotten(store: Store) -> None:
 
 def test_epochs_are_kept_in_order_and_pruned(store: Store) -> None:
     for i in (2, 1, 3, 3):
-        store.record_epoch(Epoch("orders", i - 1, i, 10 * i, i, 1, 99, 0.5))
-    assert [e.end_ns for e in store.epochs("orders", limit=9)] == [1, 2, 3]
-    store.prune_epochs("orders", keep=2)
-    assert [e.records for e in store.epochs("orders", limit=9)] == [20, 30]
+        record_epoch(store, Epoch("orders", i - 1, i, 10 * i, i, 1, 99, 0.5))
+    assert [e.end_ns for e in last_epochs(store, "orders", limit=9)] == [1, 2, 3]
+    prune_epochs(store, "orders", keep=2)
+    assert [e.records for e in last_epochs(store, "orders", limit=9)] == [20, 30]
 
 
 def test_ten_thousand_partitions_are_read_back_whole(store: Store) -> None:

@@ -1,0 +1,53 @@
+"""The committed epochs of a pipeline, for those who watch; nothing is derived from them."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from state.facts import Epoch
+from state.store import Store
+from state.tables import epochs as table
+
+
+def record_epoch(store: Store, epoch: Epoch) -> None:
+    """Remember a committed epoch; a second time it is replaced.
+
+    Raises:
+        StateError: the store can't be reached.
+    """
+    row = {name: getattr(epoch, name) for name in table.c.keys()}  # noqa: SIM118
+    key = (table.c.pipeline == epoch.pipeline, table.c.end_ns == epoch.end_ns)
+
+    def work(connection: sa.Connection) -> None:
+        connection.execute(sa.delete(table).where(*key))
+        connection.execute(sa.insert(table), row)
+
+    store.write(work)
+
+
+def last_epochs(store: Store, pipeline: str, *, limit: int) -> list[Epoch]:
+    """The last epochs, the newest last.
+
+    Raises:
+        StateError: the store can't be reached.
+    """
+    newest = sa.select(table).where(table.c.pipeline == pipeline)
+    newest = newest.order_by(table.c.end_ns.desc()).limit(limit)
+    rows = store.read(lambda c: c.execute(newest).all())
+    return [
+        Epoch(**{**row._asdict(), "late_records": row.late_records or 0}) for row in reversed(rows)
+    ]
+
+
+def prune_epochs(store: Store, pipeline: str, *, keep: int) -> None:
+    """Forget all but the last epochs.
+
+    Raises:
+        StateError: the store can't be reached.
+    """
+    kept = last_epochs(store, pipeline, limit=keep)
+    if kept:
+        older = sa.delete(table).where(
+            table.c.pipeline == pipeline, table.c.end_ns < kept[0].end_ns
+        )
+        store.write(lambda c: c.execute(older))
