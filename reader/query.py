@@ -20,8 +20,9 @@ from tenacity import RetryCallState, wait_random_exponential
 from reader.change_stream import Dialect
 from reader.connection import Call, Connection
 from reader.decode import ChangeRecordDecoder
-from reader.errors import DecodeError, ReaderError
-from reader.records import ChangeRecord
+from reader.ending import Premature, conclude
+from reader.errors import DecodeError, ReaderError, UnavailableError
+from reader.records import ChangeRecord, ChildPartitionsRecord
 from reader.stall import WATCH, patience_s
 from reader.statement import partition_query
 from reader.status import CALL_ERRORS, is_retryable, to_reader_error
@@ -47,7 +48,9 @@ class PartitionQuery:
     """The change records of one partition token over [start, end], in commit order.
 
     Iterating ends when Spanner ended the query with status OK; what that shows is for
-    reader.ending.conclude to say. Each record comes once, however often the query broke.
+    reader.ending.conclude to say. A query without an end_timestamp that ended without child
+    partitions records shows nothing, and is opened again. Each record comes once, however often
+    the query broke.
 
     Raises while iterating:
         StartOutsidePartitionError: the partition ended before the start.
@@ -76,6 +79,7 @@ class PartitionQuery:
         # Since when Spanner, and not whoever takes the messages, is waited for.
         self._waiting_since_s: float | None = None
         self._stalls_in_a_row = 0
+        self._announced: list[ChildPartitionsRecord] = []
         self._is_stalled = False
         self.retries = 0
         self.stalls = 0
@@ -93,7 +97,10 @@ class PartitionQuery:
                 is_stall = self._note_stall(has_moved=has_moved)
                 self._give_up_or_wait(error, failures, is_worth_retrying=is_stall)
             else:
-                return
+                if not isinstance(conclude(self._announced, self._end_ns), Premature):
+                    return
+                failures = 1 if self._progress.reopen_ns > before else failures + 1
+                self._again_or_give_up(failures)
 
     def cancel(self) -> None:
         """End the query from another thread; its iterator stops with an error."""
@@ -151,6 +158,7 @@ class PartitionQuery:
                     records = self._progress.fresh(records)
                 if records:
                     self._advance(records)
+                    self._announced += [r for r in records if isinstance(r, ChildPartitionsRecord)]
                     yield Message(records, len(message))
             decoder.finish()
         finally:
@@ -198,6 +206,20 @@ class PartitionQuery:
         is_worth_retrying = is_worth_retrying or is_retryable(error)
         if not is_worth_retrying or failures >= _ATTEMPTS_MAX:
             raise to_reader_error(error, self._connection.change_stream) from error
+        self._wait(failures)
+
+    def _again_or_give_up(self, failures: int) -> None:
+        if self._cancelled.is_set():
+            raise QueryCancelledError(f"the query of partition {self._token} was cancelled.")
+        if failures >= _ATTEMPTS_MAX:
+            raise UnavailableError(
+                f"the query of partition {self._token} ended {failures} times with OK and showed"
+                " neither the partition's end nor anything new.",
+                "Try again later",
+            )
+        self._wait(failures)
+
+    def _wait(self, failures: int) -> None:
         self.retries += 1
         state = RetryCallState(retry_object=None, fn=None, args=(), kwargs={})  # type: ignore[arg-type]
         state.attempt_number = failures

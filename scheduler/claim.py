@@ -23,6 +23,7 @@ def finish_partition(
     with what its first attempt had claimed.
 
     Raises:
+        LeaseLostError: the pipeline has got another owner.
         StateError: the store can't be reached, or holds a contradicting end.
     """
     plan = task.plan
@@ -33,6 +34,7 @@ def finish_partition(
     tokens = [child.token for child in children]
 
     def work(transaction: Transaction) -> list[Partition]:
+        transaction.require_generation(plan.pipeline, plan.generation, is_shared=True)
         transaction.lock_children(plan.plan_id, tokens)
         transaction.record_end(
             plan.pipeline, partition.token, ending.end_timestamp_ns, plan.start_ns

@@ -5,10 +5,12 @@ SchedulerError
 |- ForeignCheckpointError user: the checkpoint belongs to another pipeline or change stream
 |- CheckpointLostError    user: the pipeline has committed epochs, the checkpoint is empty
 |- WatermarkRegressionError user: an epoch would end before it starts
-`- UnknownParentError     world: a child partition names a parent that was never seen
+`- AuditError             world: an epoch breaks what the change stream promises
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 
 class SchedulerError(Exception):
@@ -68,3 +70,13 @@ class WatermarkRegressionError(SchedulerError):
     """An epoch would end before it starts: the end setting lies before the checkpoint."""
 
     user_error = True
+
+
+class AuditError(SchedulerError):
+    """An epoch breaks what the change stream promises: nothing of it was committed."""
+
+    def __init__(self, broken: Sequence[str]) -> None:
+        super().__init__(
+            f"the audit stopped an epoch before its commit: {'; '.join(broken)}.",
+            "The epoch is read again; if it fails again, report it. epoch.audit: log goes on",
+        )

@@ -8,6 +8,7 @@ import os
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -16,8 +17,11 @@ from reader.statement import HEARTBEAT_MS_MAX, HEARTBEAT_MS_MIN
 from reader.timestamp import NANOSECONDS_PER_SECOND, parse_rfc3339
 from scheduler.epoch import watermark_for_end, watermark_for_start
 from scheduler.errors import OptionError
+from scheduler.reading import Proof
+from scheduler.task import AuditMode, ReadOptions
 
 T = TypeVar("T")
+E = TypeVar("E", bound=StrEnum)
 
 PIPELINE_DEFAULT: Final = "notebook"
 NOW: Final = "now"
@@ -39,9 +43,12 @@ class SourceOptions:
         span_max_ns: the longest span of an epoch.
         heartbeat_ms: the heartbeat interval asked of Spanner.
         tasks_max: Spark tasks an epoch, at most.
-        concurrent_queries: partition queries at once in a task.
+        read: how tasks read.
+        generation: of the lease under which the query runs; None where nobody holds one.
         is_checkpoint_empty: True where the caller knows that the checkpoint is new, None where
             it does not know.
+        is_checkpoint_lost: True where the caller knows that the checkpoint was lost, and that
+            start is the low watermark of the last epoch committed.
     """
 
     change_stream: ChangeStream
@@ -53,8 +60,10 @@ class SourceOptions:
     span_max_ns: int
     heartbeat_ms: int
     tasks_max: int
-    concurrent_queries: int
+    read: ReadOptions
+    generation: int | None
     is_checkpoint_empty: bool | None
+    is_checkpoint_lost: bool
 
 
 OPTION_NAMES: Final = (
@@ -72,7 +81,11 @@ OPTION_NAMES: Final = (
     "request_tag",
     "directed_read",
     "emulator_host",
+    "proof",
+    "audit",
+    "generation",
     "checkpoint_is_empty",
+    "checkpoint_is_lost",
 )
 
 
@@ -117,8 +130,14 @@ def parse_options(given: Mapping[str, str], environ: Mapping[str, str]) -> Sourc
             options, "heartbeat_milliseconds", _integer(HEARTBEAT_MS_MIN, HEARTBEAT_MS_MAX), 10_000
         ),
         tasks_max=_parsed(options, "tasks", _integer(1, 100_000), os.cpu_count() or 1),
-        concurrent_queries=_parsed(options, "concurrent_queries", _integer(1, 1_000), 16),
+        read=ReadOptions(
+            concurrent_queries=_parsed(options, "concurrent_queries", _integer(1, 1_000), 16),
+            proof=_parsed(options, "proof", _one_of(Proof), Proof.OK),
+            audit=_parsed(options, "audit", _one_of(AuditMode), AuditMode.STOP),
+        ),
+        generation=_parsed(options, "generation", int, None),
         is_checkpoint_empty=_parsed(options, "checkpoint_is_empty", _boolean, None),
+        is_checkpoint_lost=_parsed(options, "checkpoint_is_lost", _boolean, False),
     )
 
 
@@ -176,6 +195,16 @@ def _priority(text: str) -> str:
     if text.lower() not in ("low", "medium", "high"):
         raise ValueError(f"{text!r} is none of low, medium, high")
     return text.lower()
+
+
+def _one_of(kind: type[E]) -> Callable[[str], E]:
+    def parse(text: str) -> E:
+        known = [member.value for member in kind]
+        if text.lower() not in known:
+            raise ValueError(f"{text!r} is none of {', '.join(known)}")
+        return kind(text.lower())
+
+    return parse
 
 
 def _json_object(text: str) -> dict[str, Any]:

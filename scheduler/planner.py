@@ -15,7 +15,8 @@ from scheduler.errors import CheckpointLostError, WatermarkRegressionError
 from scheduler.options import NOW, SourceOptions
 from scheduler.plan import Task, assign
 from scheduler.start import first_watermark_ns
-from state.facts import Partition, Plan, Wanted
+from state.facts import Gap, Partition, Plan, Wanted
+from state.gaps import gaps
 from state.store import Store
 
 _log = logging.getLogger(__name__)
@@ -61,6 +62,8 @@ class Planner:
         pipeline = self._store.pipeline(self._options.pipeline)
         if base_ns is not None and pipeline and pipeline.wanted is Wanted.DRAINING:
             return base_ns
+        if base_ns is not None and (gap := self._gap_at(base_ns)):
+            return gap.end_ns
         return epoch.next_watermark(
             clock_ns=clock_ns or self._connection.strong_read_timestamp_ns(),
             base_ns=base_ns,
@@ -77,6 +80,7 @@ class Planner:
         pipeline = self._store.pipeline(self._options.pipeline)
         if (
             self._options.is_state_lasting
+            and not self._options.is_checkpoint_lost
             and pipeline is not None
             and pipeline.low_watermark_ns is not None
         ):
@@ -101,6 +105,8 @@ class Planner:
                 f" {format_rfc3339(end_ns)}, before it starts.",
                 "Set end to a later time",
             )
+        if gap := self._gap_at(start_ns):
+            return self._plan_over(gap, end_ns)
         if not self._has_lineage_at(start_ns):
             _log.warning(
                 "pipeline %s: the metadata store does not know the partitions at low watermark %s;"
@@ -112,9 +118,13 @@ class Planner:
         return self._plan(start_ns, end_ns)
 
     def commit(self, watermark_ns: int) -> None:
-        """The sink has committed everything through the watermark."""
+        """The sink has committed everything through the watermark.
+
+        Raises:
+            LeaseLostError: the pipeline has got another owner.
+        """
         name = self._options.pipeline
-        self._store.commit_watermark(name, watermark_ns)
+        self._store.commit_watermark(name, watermark_ns, generation=self._options.generation)
         if time.monotonic() - self._pruned_at >= _PRUNE_EVERY_S:
             self._pruned_at = time.monotonic()
             partitions = self._store.partitions(name)
@@ -122,9 +132,27 @@ class Planner:
                 name, lineage.prunable(partitions, watermark_ns, keep_ns=KEEP_FINISHED_NS)
             )
 
+    def _gap_at(self, watermark_ns: int) -> Gap | None:
+        """The accepted gap in which an epoch would start."""
+        return next(
+            (
+                gap
+                for gap in gaps(self._store, self._options.pipeline)
+                if gap.start_ns <= watermark_ns < gap.end_ns
+            ),
+            None,
+        )
+
+    def _plan_over(self, gap: Gap, end_ns: int) -> list[Task]:
+        """Plan an epoch that starts in an accepted gap: only what lies after the gap is read."""
+        if end_ns < gap.end_ns:
+            return self._plan(end_ns, end_ns)
+        self._discover(gap.end_ns)
+        return self._plan(gap.end_ns, end_ns)
+
     def _plan(self, start_ns: int, end_ns: int) -> list[Task]:
         name = self._options.pipeline
-        plan = Plan(uuid.uuid4().hex, name, start_ns, end_ns)
+        plan = Plan(uuid.uuid4().hex, name, start_ns, end_ns, self._options.generation)
         self._store.begin_plan(plan)
         if start_ns == end_ns:
             return []
@@ -156,5 +184,7 @@ class Planner:
             heartbeat_ms=self._options.heartbeat_ms,
         )
         self._store.replace_partitions(
-            self._options.pipeline, [Partition(token, watermark_ns) for token in tokens]
+            self._options.pipeline,
+            [Partition(token, watermark_ns) for token in tokens],
+            generation=self._options.generation,
         )

@@ -137,12 +137,12 @@ class SpannerChangesStreamReader(DataSourceStreamReader, _AvailableNow):  # type
         """The records of one task of the plan."""
         options = self._options
         connection = _connection(options.change_stream)
-        connection.reserve(options.concurrent_queries)
+        connection.reserve(options.read.concurrent_queries)
         return read_task(
             partition.task,
             store=_store(options.state_url),
             reader=SpannerPartitions(connection, partition.dialect, options.heartbeat_ms),
-            concurrent_queries=options.concurrent_queries,
+            options=options.read,
         )
 
     def commit(self, end: Offset) -> None:
@@ -206,8 +206,8 @@ class SpannerPartitions:
         self._dialect = dialect
         self._heartbeat_ms = heartbeat_ms
 
-    def query(self, token: str, start_ns: int, end_ns: int) -> PartitionQuery:
-        """See scheduler.task.PartitionReader."""
+    def query(self, token: str, start_ns: int, end_ns: int | None) -> PartitionQuery:
+        """See scheduler.reading.PartitionReader."""
         return PartitionQuery(
             self._connection,
             self._dialect,

@@ -1,87 +1,95 @@
 """A plan's task: its partitions' records as Arrow batches, children after all their parents.
 
 A plain generator that knows no Spark. Partition queries run at the same time, each bounded by the
-epoch's end, which lies in the past: so every query ends by itself, nobody waits for anybody, and
-a bounded number of threads is enough for any number of partitions.
+epoch's end, which lies in the past: so every query ends soon, nobody waits for anybody, and a
+bounded number of threads is enough for any number of partitions.
 """
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final, Protocol
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
 
 import pyarrow as pa
 
 from reader.batch import to_record_batch
-from reader.ending import Finished, conclude
-from reader.errors import StartOutsidePartitionError
-from reader.query import Message
-from reader.records import ChildPartitionsRecord, DataChangeRecord
+from reader.ending import Finished
+from reader.records import DataChangeRecord
+from scheduler.audit import PartitionAudit, tally
 from scheduler.claim import finish_partition
+from scheduler.errors import AuditError
 from scheduler.handoff import ClosedError, Handoff
 from scheduler.lineage import start_position_ns
 from scheduler.plan import Task
-from state.facts import Partition
+from scheduler.reading import PartitionReader, PartitionReading, Proof, Query
+from scheduler.report import QueryReporter
+from state.errors import StateError
+from state.facts import OpenQuery, Partition, TaskTally
+from state.queries import count_stalls
 from state.store import Store
-
-_log = logging.getLogger(__name__)
+from state.tallies import record_tally
 
 HANDOFF_BYTES_MAX: Final = 16 * 1024 * 1024
 BATCH_ROWS_MAX: Final = 8_192
 BATCH_BYTES_MAX: Final = 8 * 1024 * 1024
-_STEP_BACK_FIRST_NS: Final = 1_000_000_000
 
 
-class Query(Protocol):
-    """A running partition query."""
+class AuditMode(StrEnum):
+    """What becomes of an epoch that breaks what the change stream promises: see scheduler.audit."""
 
-    def __iter__(self) -> Iterator[Message]:
-        """Its messages; ends when Spanner ended it with OK."""
-
-    def cancel(self) -> None:
-        """End it early, from another thread."""
+    STOP = "stop"
+    LOG = "log"
 
 
-class PartitionReader(Protocol):
-    """Whatever can query partitions: Spanner, or a simulated stream."""
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """How a task reads.
 
-    def query(self, token: str, start_ns: int, end_ns: int) -> Query:
-        """The records of a partition token over [start, end].
+    Attributes:
+        concurrent_queries: partition queries at once, at least 1.
+        proof: what shows that a partition was read through: see scheduler.reading.
+        audit: what becomes of an epoch that fails the audit.
+    """
 
-        Raises while iterating:
-            StartOutsidePartitionError: the partition ended before the start.
-        """
+    concurrent_queries: int = 16
+    proof: Proof = Proof.OK
+    audit: AuditMode = AuditMode.STOP
 
 
 def read_task(
-    task: Task, *, store: Store, reader: PartitionReader, concurrent_queries: int
+    task: Task, *, store: Store, reader: PartitionReader, options: ReadOptions
 ) -> Iterator[pa.RecordBatch]:
     """The data change records of a task, in batches of the output's schema.
 
     Each partition's records come in commit order, and a child partition's after those of all its
-    parents; records of different partitions are mixed.
+    parents; records of different partitions are mixed. When all were taken, the task's tally is in
+    the store.
 
     Args:
         task: a share of a plan, which the store must hold.
         store: the metadata store of the plan.
         reader: where the records come from.
-        concurrent_queries: partition queries at once, at least 1.
+        options: how to read.
 
     Raises:
         PlanMissingError: the store does not hold the plan, so it is another store.
+        AuditError: the records break what the change stream promises.
         ReaderError, StateError, SchedulerError: what a query or the store failed with.
     """
     store.plan(task.plan.plan_id)
-    work = _TaskRun(task, store, reader)
-    with ThreadPoolExecutor(concurrent_queries, thread_name_prefix="partition") as pool:
-        work.start(pool)
+    run = _TaskRun(task, store, reader, options)
+    with ThreadPoolExecutor(options.concurrent_queries, thread_name_prefix="partition") as pool:
+        run.start(pool)
         try:
-            yield from _batches(work.handoff, low_watermark_ns=task.plan.end_ns)
+            yield from _batches(run.handoff, low_watermark_ns=task.plan.end_ns)
         finally:
-            work.stop()
+            run.stop()
+    record_tally(store, task.plan, task.index, run.tally())
 
 
 Group = tuple[str, Sequence[DataChangeRecord], int]
@@ -104,18 +112,24 @@ def _batches(groups: Iterable[Group], *, low_watermark_ns: int) -> Iterator[pa.R
 class _TaskRun:
     """The threads of one task: queries in, groups of records out."""
 
-    def __init__(self, task: Task, store: Store, reader: PartitionReader) -> None:
+    def __init__(
+        self, task: Task, store: Store, reader: PartitionReader, options: ReadOptions
+    ) -> None:
         self.handoff: Handoff[Group] = Handoff(HANDOFF_BYTES_MAX)
         self._task = task
         self._store = store
-        self._reader = reader
+        self._options = options
+        self._reading = PartitionReading(task.plan, reader, options.proof, self._running)
+        self._reporter = QueryReporter(store, task.plan.plan_id, task.index, self._open_queries)
         self._lock = threading.Lock()
-        self._running: set[Query] = set()
+        self._queries: dict[Query, Partition] = {}
+        self._audits: list[PartitionAudit] = []
         self._stopped = False
         self._unfinished = 0
 
     def start(self, pool: ThreadPoolExecutor) -> None:
         self._pool = pool
+        self._reporter.start()
         plan = self._task.plan
         self._submit([(root, start_position_ns(root, plan.start_ns)) for root in self._task.roots])
         if not self._task.roots:
@@ -126,9 +140,15 @@ class _TaskRun:
         self.handoff.close()
         with self._lock:
             self._stopped = True
-            running = list(self._running)
+            running = list(self._queries)
         for query in running:
             query.cancel()
+        self._reporter.stop()
+
+    def tally(self) -> TaskTally:
+        """What was counted; complete once the records have been taken."""
+        with self._lock:
+            return tally(self._audits)
 
     def _submit(self, partitions: Sequence[tuple[Partition, int]]) -> None:
         with self._lock:
@@ -155,64 +175,40 @@ class _TaskRun:
 
     def _read(self, partition: Partition, start_ns: int) -> list[Partition]:
         """Read one partition; the children that this task has to read next."""
-        try:
-            announced = self._query(partition, start_ns, start_ns)
-        except StartOutsidePartitionError:
-            announced = self._recover(partition, start_ns)
-        ending = conclude(announced, self._task.plan.end_ns)
+        audit = PartitionAudit(partition.token, self._task.plan)
+
+        def deliver(records: Sequence[DataChangeRecord], size_bytes: int) -> None:
+            self.handoff.put((partition.token, records, size_bytes), size_bytes)
+
+        ending = self._reading.read(partition, start_ns, deliver, audit)
+        if audit.violations and self._options.audit is AuditMode.STOP:
+            raise AuditError(audit.violations)
+        with self._lock:
+            self._audits.append(audit)
         if not isinstance(ending, Finished):
             return []
         return finish_partition(self._store, self._task, partition, ending)
 
-    def _recover(self, partition: Partition, start_ns: int) -> list[ChildPartitionsRecord]:
-        """Find the end of a partition that lies before the start, and was not shown to us.
-
-        A query with an end_timestamp may end just after its partition did, without the child
-        partitions records (apache/beam issue 40232). They come when it is read from before its
-        end; the partition's own records from there on were delivered by earlier epochs.
-        """
-        step_ns = _STEP_BACK_FIRST_NS
-        while True:
-            earlier_ns = max(partition.start_timestamp_ns, start_ns - step_ns)
-            try:
-                announced = self._query(partition, earlier_ns, start_ns)
-            except StartOutsidePartitionError:
-                if earlier_ns == partition.start_timestamp_ns:
-                    raise
-                step_ns *= 4
-                continue
-            _log.warning(
-                "partition %s had ended before low watermark %d unseen; its children's records"
-                " up to there are late",
-                partition.token,
-                start_ns,
-            )
-            return announced
-
-    def _query(
-        self, partition: Partition, start_ns: int, deliver_from_ns: int
-    ) -> list[ChildPartitionsRecord]:
-        plan = self._task.plan
-        query = self._reader.query(partition.token, start_ns, plan.end_ns)
+    @contextmanager
+    def _running(self, partition: Partition, query: Query) -> Iterator[None]:
         with self._lock:
             if self._stopped:
                 raise ClosedError
-            self._running.add(query)
-        announced: list[ChildPartitionsRecord] = []
+            self._queries[query] = partition
         try:
-            for message in query:
-                data = []
-                for record in message.records:
-                    if isinstance(record, DataChangeRecord):
-                        if deliver_from_ns <= record.commit_timestamp_ns <= plan.end_ns:
-                            data.append(record)
-                    elif isinstance(record, ChildPartitionsRecord):
-                        announced.append(record)
-                if data:
-                    self.handoff.put(
-                        (partition.token, data, message.size_bytes), message.size_bytes
-                    )
+            yield
         finally:
             with self._lock:
-                self._running.discard(query)
-        return announced
+                del self._queries[query]
+            if query.stalls:
+                with suppress(StateError):
+                    count_stalls(
+                        self._store, self._task.plan.pipeline, partition.token, query.stalls
+                    )
+
+    def _open_queries(self) -> list[OpenQuery]:
+        with self._lock:
+            running = list(self._queries.items())
+        return [
+            OpenQuery(p.token, q.watermark_ns, q.open_ms, q.silent_ms, q.stalls) for q, p in running
+        ]

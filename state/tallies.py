@@ -37,7 +37,8 @@ def record_tally(store: Store, plan: Plan, task: int, tally: TaskTally) -> None:
     ]
 
     def work(connection: sa.Connection) -> None:
-        Transaction(connection).require_generation(plan.pipeline, plan.generation)
+        fence = Transaction(connection)
+        fence.require_generation(plan.pipeline, plan.generation, is_shared=True)
         for table in (plan_tallies, plan_shares):
             connection.execute(
                 sa.delete(table).where(table.c.plan_id == plan.plan_id, table.c.task == task)

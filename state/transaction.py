@@ -30,10 +30,18 @@ class Transaction:
     def __init__(self, connection: sa.Connection) -> None:
         self._connection = connection
 
-    def require_generation(self, pipeline: str, generation: int | None) -> None:
+    def require_generation(
+        self, pipeline: str, generation: int | None, *, is_shared: bool = False
+    ) -> None:
         """Refuse what a former owner of a pipeline would write; None stands for no owner.
 
         The row is locked, so that the owner can't change before the transaction ends.
+
+        Args:
+            pipeline: the pipeline's name.
+            generation: that of the lease under which the caller works.
+            is_shared: True in the transactions of tasks, which shall not wait for each other; a
+                transaction that goes on to change the pipeline's row must not share it.
 
         Raises:
             LeaseLostError: the pipeline's generation is another one.
@@ -43,7 +51,7 @@ class Transaction:
         row = self._connection.execute(
             sa.select(pipelines.c.generation, pipelines.c.owner)
             .where(pipelines.c.name == pipeline)
-            .with_for_update()
+            .with_for_update(read=is_shared)
         ).one_or_none()
         if row is None or (row.generation or 0) != generation:
             raise LeaseLostError(

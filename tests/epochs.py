@@ -89,7 +89,7 @@ class EpochLoop:
                     task,
                     store=self.store,
                     reader=partitions,
-                    concurrent_queries=self.options.concurrent_queries,
+                    options=self.options.read,
                 )
             )
 

@@ -15,7 +15,8 @@ from reader.records import ChangeRecord, ChildPartition, ChildPartitionsRecord, 
 from scheduler.epoch import watermark_for_end
 from scheduler.handoff import ClosedError, Handoff
 from scheduler.plan import Task, assign
-from scheduler.task import Query, read_task
+from scheduler.reading import Query
+from scheduler.task import ReadOptions, read_task
 from state.errors import PlanMissingError
 from state.facts import Partition, Plan
 from state.store import Store
@@ -36,6 +37,8 @@ def children(time_ns: int, **parents: set[str]) -> ChildPartitionsRecord:
 
 
 class ScriptedQuery:
+    watermark_ns = open_ms = silent_ms = stalls = 0
+
     def __init__(self, records: Sequence[ChangeRecord], stream: ScriptedStream) -> None:
         self._records = records
         self._stream = stream
@@ -67,7 +70,8 @@ class ScriptedStream:
         self.running = self.most = 0
         self.gate: Callable[[ScriptedQuery], object] = lambda query: None
 
-    def query(self, token: str, start_ns: int, end_ns: int) -> Query:
+    def query(self, token: str, start_ns: int, end_ns: int | None) -> Query:
+        assert end_ns is not None
         records = self.scripts[token]
         with self.lock:
             self.asked.append((token, start_ns))
@@ -96,7 +100,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 def rows(store: Store, stream: ScriptedStream, *roots: Partition, queries: int = 8) -> list[int]:
     store.replace_partitions("orders", roots)
     batches = read_task(
-        Task(PLAN, 0, roots), store=store, reader=stream, concurrent_queries=queries
+        Task(PLAN, 0, roots), store=store, reader=stream, options=ReadOptions(queries)
     )
     return [ns for batch in batches for ns in batch.column(2).cast("int64").to_pylist()]
 
@@ -143,7 +147,7 @@ def test_a_partition_that_ended_unseen_is_read_again_from_before_its_end(store: 
     )
     store.replace_partitions("orders", [Partition("a", 0)])
     batches = read_task(
-        Task(plan, 0, (Partition("a", 0),)), store=store, reader=stream, concurrent_queries=2
+        Task(plan, 0, (Partition("a", 0),)), store=store, reader=stream, options=ReadOptions(2)
     )
     assert sum(batch.num_rows for batch in batches) == 2
     known = {p.token: p for p in store.partitions("orders")}
@@ -173,7 +177,7 @@ def test_a_task_that_is_dropped_ends_its_queries(store: Store) -> None:
     plan = Plan("long", "orders", PLAN.start_ns, watermark_for_end(10**9))
     store.begin_plan(plan)
     batches = read_task(
-        Task(plan, 0, (Partition("a", 0),)), store=store, reader=stream, concurrent_queries=1
+        Task(plan, 0, (Partition("a", 0),)), store=store, reader=stream, options=ReadOptions(1)
     )
     next(batches)
     batches.close()  # type: ignore[attr-defined]
@@ -185,7 +189,7 @@ def test_a_task_with_another_store_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PlanMissingError, match="executor"):
         next(
             read_task(
-                Task(PLAN, 0, ()), store=store, reader=ScriptedStream({}), concurrent_queries=1
+                Task(PLAN, 0, ()), store=store, reader=ScriptedStream({}), options=ReadOptions(1)
             )
         )
     store.close()

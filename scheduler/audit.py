@@ -1,0 +1,212 @@
+"""The audit: what Spanner states of its records, held against what an epoch holds.
+
+Each partition is read by one task, in commit order, so the task itself can tell that no record
+came twice and that each transaction is whole in its partition. A transaction whose records lie in
+several partitions may be spread over tasks; each keeps its share, and the shares are added up when
+the epoch is written. See "Data change records" in Spanner's documentation for the numbers that it
+states: number_of_records_in_transaction, number_of_partitions_in_transaction and
+is_last_record_in_transaction_in_partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from reader.records import DataChangeRecord
+from reader.timestamp import format_rfc3339
+from state.facts import Plan, Share, TaskTally
+
+# More of the same kind would say nothing new.
+_EVIDENCE_MAX: Final = 5
+
+
+@dataclass(slots=True)
+class _InPartition:
+    """A transaction's records in one partition so far."""
+
+    stated: tuple[int, int]
+    sequences: set[str] = field(default_factory=set)
+    is_closed: bool = False
+
+
+class PartitionAudit:
+    """Follows the data change records of one partition in the order in which they come.
+
+    Args:
+        token: the partition's.
+        plan: the epoch; what was committed at or before its start is late.
+    """
+
+    def __init__(self, token: str, plan: Plan) -> None:
+        self._token = token
+        self._start_ns = plan.start_ns
+        self._commit_ns = -1
+        self._open: dict[str, _InPartition] = {}
+        self.records = 0
+        self.late_records = 0
+        self.shares: list[Share] = []
+        self.violations: list[str] = []
+
+    def feed(self, records: Sequence[DataChangeRecord]) -> None:
+        """Note the next records."""
+        self.records += len(records)
+        for record in records:
+            commit_ns = record.commit_timestamp_ns
+            if commit_ns != self._commit_ns:
+                self._close()
+                if commit_ns < self._commit_ns:
+                    self._violated(f"a record of {_stamp(commit_ns)} after {self._at()}")
+                self._commit_ns = commit_ns
+            self.late_records += commit_ns <= self._start_ns
+            self._add(record)
+
+    def end(self) -> None:
+        """No more records of this partition come in this epoch."""
+        self._close()
+
+    def _add(self, record: DataChangeRecord) -> None:
+        transaction = record.server_transaction_id
+        seen = self._open.get(transaction)
+        if seen is None:
+            seen = self._open[transaction] = _InPartition(
+                (
+                    record.number_of_records_in_transaction,
+                    record.number_of_partitions_in_transaction,
+                )
+            )
+        if record.record_sequence in seen.sequences:
+            self._violated(
+                f"record {record.record_sequence} of transaction {transaction} came twice"
+            )
+        if seen.is_closed:
+            self._violated(f"a record of transaction {transaction} came after its last one")
+        seen.sequences.add(record.record_sequence)
+        seen.is_closed = record.is_last_record_in_transaction_in_partition
+
+    def _close(self) -> None:
+        for transaction, seen in self._open.items():
+            records, partitions = seen.stated
+            if not seen.is_closed:
+                self._violated(f"the last record of transaction {transaction} did not come")
+            share = Share(transaction, len(seen.sequences), 1, records, partitions)
+            if partitions == 1:
+                if broken := torn(share):
+                    self._violated(broken)
+            elif self._commit_ns > self._start_ns:
+                # The other parts of a late transaction lie in an earlier epoch.
+                self.shares.append(share)
+        self._open.clear()
+
+    def _violated(self, what: str) -> None:
+        if len(self.violations) < _EVIDENCE_MAX:
+            self.violations.append(f"partition {self._token}, {self._at()}: {what}")
+
+    def _at(self) -> str:
+        return _stamp(self._commit_ns)
+
+
+def torn(share: Share) -> str | None:
+    """What is missing of a transaction, or too much of it; None where it is whole."""
+    found = (share.records, share.partitions)
+    stated = (share.records_stated, share.partitions_stated)
+    if found == stated:
+        return None
+    return (
+        f"transaction {share.transaction} has {found[0]} record(s) in {found[1]} partition(s)"
+        f" instead of {stated[0]} in {stated[1]}"
+    )
+
+
+def add_up(shares: Iterable[Share]) -> dict[str, Share]:
+    """Shares of the same transactions put together, by transaction."""
+    total: dict[str, Share] = {}
+    for share in shares:
+        known = total.get(share.transaction)
+        total[share.transaction] = (
+            share
+            if known is None
+            else replace(
+                known,
+                records=known.records + share.records,
+                partitions=known.partitions + share.partitions,
+            )
+        )
+    return total
+
+
+def tally(audits: Iterable[PartitionAudit]) -> TaskTally:
+    """What a task counted over its partitions; of transactions only those not whole in it."""
+    found = list(audits)
+    shares = add_up(share for audit in found for share in audit.shares)
+    violations = [violation for audit in found for violation in audit.violations]
+    return TaskTally(
+        records=sum(audit.records for audit in found),
+        late_records=sum(audit.late_records for audit in found),
+        shares=tuple(share for share in shares.values() if torn(share) is not None),
+        violations=tuple(violations[:_EVIDENCE_MAX]),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What the sink saw of an epoch while it wrote it.
+
+    Attributes:
+        records: rows.
+        commit_ns_min, commit_ns_max: of the rows, in nanoseconds; None in an empty epoch.
+    """
+
+    records: int
+    commit_ns_min: int | None
+    commit_ns_max: int | None
+
+
+def audit_epoch(
+    plan: Plan,
+    tallies: Mapping[int, TaskTally],
+    written: Written,
+    *,
+    low_watermark_ns: int | None,
+) -> list[str]:
+    """What an epoch breaks of its promises, each with the evidence; empty where it is well.
+
+    Args:
+        plan: the epoch's plan.
+        tallies: what its tasks counted.
+        written: what the sink saw.
+        low_watermark_ns: that of the last epoch committed, None before the first.
+    """
+    counted = sum(found.records for found in tallies.values())
+    broken = [violation for found in tallies.values() for violation in found.violations]
+    if counted != written.records:
+        broken.append(
+            f"the epoch's tasks read {counted} record(s) and {written.records} were written"
+        )
+    shares = add_up(share for found in tallies.values() for share in found.shares)
+    broken += _first(torn(share) for share in shares.values())
+    broken += _outside_the_cut(plan, tallies.values(), written)
+    if low_watermark_ns is not None and plan.end_ns < low_watermark_ns:
+        broken.append(
+            f"the low watermark would go back from {_stamp(low_watermark_ns)} to"
+            f" {_stamp(plan.end_ns)}"
+        )
+    return broken
+
+
+def _outside_the_cut(plan: Plan, tallies: Collection[TaskTally], written: Written) -> Iterable[str]:
+    cut = f"({_stamp(plan.start_ns)}, {_stamp(plan.end_ns)}]"
+    if written.commit_ns_max is not None and written.commit_ns_max > plan.end_ns:
+        yield f"a record of {_stamp(written.commit_ns_max)} lies after the cut {cut}"
+    is_late = any(found.late_records for found in tallies)
+    if written.commit_ns_min is not None and written.commit_ns_min <= plan.start_ns and not is_late:
+        yield f"a record of {_stamp(written.commit_ns_min)} lies before the cut {cut}"
+
+
+def _first(found: Iterable[str | None]) -> list[str]:
+    return [text for text in found if text is not None][:_EVIDENCE_MAX]
+
+
+def _stamp(time_ns: int) -> str:
+    return format_rfc3339(time_ns)

@@ -1,0 +1,194 @@
+"""Reading one partition in an epoch: to its end or through the low watermark, and how it is shown.
+
+Plain code for one thread, without a store: it says how the reading ended, and who called it writes
+that down.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from enum import StrEnum
+from typing import Final, Protocol
+
+from reader.ending import Ending, conclude
+from reader.errors import StartOutsidePartitionError, UnavailableError
+from reader.query import Message
+from reader.records import (
+    ChildPartitionsRecord,
+    DataChangeRecord,
+)
+from reader.timestamp import NANOSECONDS_PER_SECOND, format_rfc3339
+from reader.watermark import record_time_ns
+from scheduler.audit import PartitionAudit
+from state.facts import Partition, Plan
+
+_log = logging.getLogger(__name__)
+
+_STEP_BACK_FIRST_NS: Final = NANOSECONDS_PER_SECOND
+_STEPS_BACK_MAX: Final = 15
+_STEP_PAUSE_S: Final = 0.2
+
+
+class Proof(StrEnum):
+    """What shows that a partition was read through an epoch's end.
+
+    OK: a query with the epoch's end as its end_timestamp ended with status OK. RECORD: a query
+    without an end_timestamp went on until it showed a record, a heartbeat or the partition's end
+    after the epoch's end; it costs up to a heartbeat interval an epoch.
+    """
+
+    OK = "ok"
+    RECORD = "record"
+
+
+class Query(Protocol):
+    """A running partition query."""
+
+    @property
+    def watermark_ns(self) -> int:
+        """The partition is complete through this time."""
+
+    @property
+    def open_ms(self) -> int:
+        """Since it was opened."""
+
+    @property
+    def silent_ms(self) -> int:
+        """How long Spanner has been waited for."""
+
+    stalls: int
+
+    def __iter__(self) -> Iterator[Message]:
+        """Its messages; ends when Spanner ended it with OK."""
+
+    def cancel(self) -> None:
+        """End it early, from another thread."""
+
+
+class PartitionReader(Protocol):
+    """Whatever can query partitions: Spanner, or a simulated stream."""
+
+    def query(self, token: str, start_ns: int, end_ns: int | None) -> Query:
+        """The records of a partition token over [start, end], or to its end.
+
+        Raises while iterating:
+            StartOutsidePartitionError: the partition ended before the start.
+        """
+
+
+Deliver = Callable[[Sequence[DataChangeRecord], int], None]
+Running = Callable[[Partition, Query], AbstractContextManager[None]]
+
+
+class PartitionReading:
+    """Reads partitions of one plan.
+
+    Args:
+        plan: the epoch's.
+        reader: where the records come from.
+        proof: what shows that a partition was read through.
+        running: entered for the time of each query, so that it can be seen and cancelled.
+    """
+
+    def __init__(self, plan: Plan, reader: PartitionReader, proof: Proof, running: Running) -> None:
+        self._plan = plan
+        self._reader = reader
+        self._proof = proof
+        self._running = running
+
+    def read(
+        self, partition: Partition, start_ns: int, deliver: Deliver, audit: PartitionAudit
+    ) -> Ending:
+        """Read a partition from start_ns to its end or the epoch's.
+
+        Args:
+            partition: what to read.
+            start_ns: its own start, or the epoch's where it began before.
+            deliver: called with data change records and their size in bytes, in commit order.
+            audit: sees every record that is delivered.
+
+        Raises:
+            ReaderError: what the queries failed with.
+        """
+        try:
+            announced = self._query(partition, start_ns, start_ns, deliver, audit)
+        except StartOutsidePartitionError:
+            announced = self._recover(partition, start_ns, deliver, audit)
+        audit.end()
+        return conclude(announced, self._plan.end_ns)
+
+    def _recover(
+        self, partition: Partition, start_ns: int, deliver: Deliver, audit: PartitionAudit
+    ) -> list[ChildPartitionsRecord]:
+        """Find the end of a partition that lies before the start, and was not shown to us.
+
+        A query with an end_timestamp may end just after its partition did, without the child
+        partitions records (apache/beam issue 40232). They come when it is read from before its
+        end; the partition's own records from there on were delivered by earlier epochs.
+        """
+        step_ns = _STEP_BACK_FIRST_NS
+        for _ in range(_STEPS_BACK_MAX):
+            earlier_ns = max(partition.start_timestamp_ns, start_ns - step_ns)
+            announced: list[ChildPartitionsRecord] = []
+            try:
+                announced = self._query(partition, earlier_ns, start_ns, deliver, audit)
+            except StartOutsidePartitionError:
+                if earlier_ns == partition.start_timestamp_ns:
+                    raise
+            if announced:
+                _log.warning(
+                    "partition %s had ended before low watermark %s unseen; its children's records"
+                    " up to there are late",
+                    partition.token,
+                    format_rfc3339(start_ns),
+                )
+                return announced
+            if earlier_ns == partition.start_timestamp_ns:
+                # Nothing earlier is left to ask; the answer may be another one in a moment.
+                time.sleep(_STEP_PAUSE_S)
+            step_ns *= 4
+        raise UnavailableError(
+            f"partition {partition.token} ended before {format_rfc3339(start_ns)}, and Spanner"
+            " does not show its child partitions.",
+            "Nothing was skipped: try again later",
+        )
+
+    def _query(
+        self,
+        partition: Partition,
+        start_ns: int,
+        deliver_from_ns: int,
+        deliver: Deliver,
+        audit: PartitionAudit,
+    ) -> list[ChildPartitionsRecord]:
+        """The child partitions records up to the epoch's end; data change records are delivered."""
+        end_ns = self._plan.end_ns
+        query = self._reader.query(
+            partition.token, start_ns, end_ns if self._proof is Proof.OK else None
+        )
+        announced: list[ChildPartitionsRecord] = []
+        with self._running(partition, query):
+            for message in query:
+                data = []
+                is_through = False
+                for record in message.records:
+                    if isinstance(record, DataChangeRecord):
+                        if deliver_from_ns <= record.commit_timestamp_ns <= end_ns:
+                            data.append(record)
+                    elif (
+                        isinstance(record, ChildPartitionsRecord)
+                        and record.start_timestamp_ns <= end_ns
+                    ):
+                        announced.append(record)
+                    is_through = is_through or record_time_ns(record) > end_ns
+                if data:
+                    audit.feed(data)
+                    deliver(data, message.size_bytes)
+                if is_through:
+                    # Whatever the partition does from here on is the next epoch's.
+                    query.cancel()
+                    break
+        return announced
