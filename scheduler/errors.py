@@ -57,12 +57,12 @@ class CheckpointLostError(SchedulerError):
 
     user_error = True
 
-    def __init__(self, pipeline: str, low_watermark: str) -> None:
+    def __init__(self, pipeline: str, low_watermark: str, remedy: str = "") -> None:
         super().__init__(
             f"pipeline {pipeline!r} has committed epochs up to {low_watermark},"
             " but its checkpoint is empty: starting over would write records twice.",
-            f"Restore the checkpoint, or go on under another pipeline name with start:"
-            f" {low_watermark}",
+            "Restore the checkpoint, or go on with a new one:"
+            f" {remedy or f'another pipeline name with start: {low_watermark}'}",
         )
 
 

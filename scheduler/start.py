@@ -29,7 +29,7 @@ def first_watermark_ns(
     if options.start == NOW:
         return epoch.watermark_before(clock_ns)
     if options.start == EARLIEST:
-        return _earliest_watermark_ns(options, connection, description, clock_ns)
+        return earliest_watermark_ns(options, connection, description)
     start_ns = int(options.start)
     if start_ns > clock_ns:
         raise StartInFutureError(
@@ -49,13 +49,29 @@ def check_start(options: SourceOptions, connection: Connection, description: Des
         StartInFutureError: it lies after Spanner's clock.
     """
     start_ns = first_watermark_ns(options, connection, description)
-    partitions_alive(connection, description.dialect, start_ns, heartbeat_ms=options.heartbeat_ms)
+    require_readable(options, connection, description, start_ns)
 
 
-def _earliest_watermark_ns(
-    options: SourceOptions, connection: Connection, description: Description, clock_ns: int
+def require_readable(
+    options: SourceOptions, connection: Connection, description: Description, watermark_ns: int
+) -> None:
+    """Ask Spanner whether the change stream can be read from a low watermark.
+
+    Raises:
+        StartTooOldError, StartInFutureError: it can't.
+    """
+    heartbeat_ms = options.heartbeat_ms
+    partitions_alive(connection, description.dialect, watermark_ns, heartbeat_ms=heartbeat_ms)
+
+
+def earliest_watermark_ns(
+    options: SourceOptions, connection: Connection, description: Description
 ) -> int:
-    """Spanner names the earliest possible start when it refuses an earlier one."""
+    """The earliest low watermark to read from: Spanner names it when it refuses an earlier one.
+
+    Raises:
+        ReaderError: Spanner can't be asked.
+    """
     try:
         partitions_alive(
             connection, description.dialect, _LONG_AGO_NS, heartbeat_ms=options.heartbeat_ms
@@ -64,6 +80,7 @@ def _earliest_watermark_ns(
         earliest_ns = earliest_start_ns(error.message)
         if earliest_ns is None:
             # What expires while the first queries run would fail them.
+            clock_ns = connection.strong_read_timestamp_ns()
             earliest_ns = clock_ns - description.retention_ns + _GRACE_NS
         return epoch.watermark_for_start(earliest_ns)
     return epoch.watermark_for_start(_LONG_AGO_NS)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 import traceback
 from enum import StrEnum
@@ -67,11 +68,31 @@ def run(
             "--until-caught-up", help="Stop after the epoch that reaches the time of the start."
         ),
     ] = False,
+    from_watermark: Annotated[
+        str | None,
+        typer.Option(
+            help="The checkpoint is lost: go on with a new one from this low watermark; last, or"
+            " a time."
+        ),
+    ] = None,
+    skip_to: Annotated[
+        str | None,
+        typer.Option(
+            help="Records are lost to the retention period: go on from here and record the gap;"
+            " earliest, or a time."
+        ),
+    ] = None,
 ) -> None:
     """Run the pipeline; SIGTERM and Ctrl-C finish the epoch and exit with 0."""
     from slackwater import commands
+    from slackwater.recovery import Recovery
 
-    commands.run(load_settings(config), until_caught_up=until_caught_up)
+    given = "" if config is None else f" -c {shlex.quote(str(config))}"
+    commands.run(
+        load_settings(config),
+        until_caught_up=until_caught_up,
+        recovery=Recovery(from_watermark, skip_to, f"slackwater run{given}"),
+    )
 
 
 @app.command()
@@ -112,16 +133,16 @@ def partitions(
     from slackwater import inspect
     from slackwater.lineage_graph import to_dot
 
-    found, watermark_ns = inspect.partition_rows(load_settings(config))
+    found, watermark_ns, stalls = inspect.partition_rows(load_settings(config))
     if form is Form.DOT:
         print(to_dot(found, low_watermark_ns=watermark_ns), end="")  # noqa: T201
         return
     at = states(found, watermark_ns or 0)
-    rows = [inspect.partition_fields(p, at[p.token]) for p in found]
+    rows = [inspect.partition_fields(p, at[p.token], stalls.get(p.token, 0)) for p in found]
     if form is Form.JSON:
         print(json.dumps(rows, indent=2))  # noqa: T201
         return
-    table = Table("token", "state", "start", "end", "parents")
+    table = Table("token", "state", "start", "end", "stalls", "parents")
     for row in rows:
         parents = ", ".join(parent[:12] for parent in row["parents"])
         table.add_row(
@@ -129,6 +150,7 @@ def partitions(
             row["state"],
             row["start_timestamp"],
             row["end_timestamp"] or "-",
+            str(row["stalls"]),
             parents,
         )
     Console().print(table)

@@ -1,36 +1,67 @@
-"""What each command does; the command line only parses and reports."""
+"""What `run` does; the command line only parses and reports."""
 
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass
 
 import structlog
+from pyspark.sql import SparkSession
 from rich.console import Console
 
 from reader.timestamp import format_rfc3339
-from slackwater.daemon import Daemon
+from scheduler.task import AuditMode
+from slackwater.daemon import Daemon, Outcome, Pace
+from slackwater.drain import draining_signals
 from slackwater.epoch_report import EpochReport
 from slackwater.java import find_java
 from slackwater.live import LiveView
+from slackwater.ownership import Ownership
 from slackwater.pipeline import (
+    Spanner,
     check_new,
     connect,
     last_watermark_ns,
     resume_options,
     source_options,
 )
+from slackwater.recovery import (
+    Recovery,
+    accept_gap,
+    last_watermark_known_ns,
+    start_after_lost_checkpoint,
+)
 from slackwater.settings import Settings
 from slackwater.spark import start_spark, stop_spark
+from slackwater.watch import Watch
 from spark_sink.changelog import Changelog
-from state.errors import StateError
+from state.errors import LeaseLostError, StateError
 from state.store import Store
 
 _log = structlog.get_logger("slackwater.run")
 
+# Whoever waits for --until-caught-up to end shall hear of a failure.
+_TRIES_UNTIL_CAUGHT_UP = 3
 
-def run(settings: Settings, *, until_caught_up: bool) -> None:
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What a run is made of, once everything was opened."""
+
+    settings: Settings
+    spanner: Spanner
+    store: Store
+    spark: SparkSession
+    sink: Changelog
+    ownership: Ownership
+    drain: threading.Event
+    on_epoch: Callable[[EpochReport], None]
+
+
+def run(settings: Settings, *, until_caught_up: bool, recovery: Recovery) -> None:
     """Run the pipeline until its end, a signal or a failure.
 
     Everything that can be refused is refused before anything is written.
@@ -40,33 +71,111 @@ def run(settings: Settings, *, until_caught_up: bool) -> None:
     spanner = connect(settings)
     with ExitStack() as stack:
         stack.callback(spanner.connection.close)
+        drain = stack.enter_context(draining_signals())
         if _is_new(settings):
             check_new(spanner)
         store = Store.open(settings.state.url, migrate=True)
         stack.callback(store.close)
-        known = store.ensure_pipeline(settings.pipeline, spanner.options.change_stream.path)
+        store.ensure_pipeline(settings.pipeline, spanner.options.change_stream.path)
+        ownership = Ownership(store, settings.pipeline, duration_s=settings.lease.duration / 1_000)
+        # Whoever stands by has Spark running when its turn comes.
+        ownership.look()
         spark = start_spark(settings.pipeline, settings.spark.master, settings.spark.conf)
         stack.callback(stop_spark, spark)
-        options = source_options(settings) | resume_options(spark, settings, spanner.options, known)
-        options["tasks"] = str(spark.sparkContext.defaultParallelism)
+        drain.listen()
+        on_epoch = _reporter(settings.pipeline, stack)
+        parts = _Parts(settings, spanner, store, spark, sink, ownership, drain, on_epoch)
         until_ns = last_watermark_ns(settings, spanner, until_caught_up=until_caught_up)
+        tries_max = _TRIES_UNTIL_CAUGHT_UP if until_caught_up else None
+        while _own_and_run(parts, until_ns, tries_max, recovery) is Outcome.LEASE_LOST:
+            if settings.lease.when_taken == "exit":
+                raise LeaseLostError(
+                    f"pipeline {settings.pipeline!r} was taken over by another process."
+                )
+            recovery = Recovery(command=recovery.command)
+        _log.info("stopped", pipeline=settings.pipeline)
+
+
+def _own_and_run(
+    parts: _Parts, until_ns: int | None, tries_max: int | None, recovery: Recovery
+) -> Outcome:
+    """Become the owner and run until that ends."""
+    settings, ownership = parts.settings, parts.ownership
+    wait = settings.lease.when_taken == "wait"
+    try:
+        if not ownership.acquire(wait=wait, until=parts.drain.is_set):
+            return Outcome.DONE
+        options = _options(parts, recovery)
         if until_ns is not None:
             options["end"] = format_rfc3339(until_ns)
-        daemon = Daemon(
-            spark,
-            pipeline=settings.pipeline,
-            options=options,
-            sink=sink,
-            checkpoint=settings.sink.checkpoint,
-            trigger_ms=settings.epoch.trigger,
-            store=store,
-            connection=spanner.connection,
-            on_epoch=_reporter(settings.pipeline, stack),
-            until_ns=until_ns,
+        source = parts.spanner.options.change_stream.path
+        _log.info("running", pipeline=settings.pipeline, source=source)
+        watch = Watch(
+            parts.store,
+            settings.pipeline,
+            parts.spanner.connection,
+            parts.spanner.description.retention_ns,
         )
-        _log.info("running", pipeline=settings.pipeline, source=spanner.options.change_stream.path)
-        daemon.run()
-        _log.info("stopped", pipeline=settings.pipeline)
+        watch.start()
+        try:
+            return _daemon(parts, options, until_ns, tries_max, recovery).run()
+        finally:
+            watch.stop()
+    finally:
+        ownership.release()
+
+
+def _options(parts: _Parts, recovery: Recovery) -> dict[str, str]:
+    """The Spark source's options for this owner, from what is known now that it is the owner."""
+    settings, spanner, store = parts.settings, parts.spanner, parts.store
+    known = store.pipeline(settings.pipeline)
+    assert known is not None  # noqa: S101 - made before it was owned
+    options = source_options(settings)
+    if recovery.from_watermark is not None:
+        options |= start_after_lost_checkpoint(parts.spark, settings, known, parts.sink, recovery)
+    else:
+        options |= resume_options(
+            parts.spark,
+            settings,
+            spanner.options,
+            last_watermark_ns=last_watermark_known_ns(parts.spark, known, parts.sink),
+            command=recovery.command,
+        )
+    if recovery.skip_to is not None:
+        gap = accept_gap(parts.spark, settings, spanner, store, recovery.skip_to)
+        _log.warning(
+            "gap accepted",
+            pipeline=settings.pipeline,
+            after=format_rfc3339(gap.start_ns),
+            through=format_rfc3339(gap.end_ns),
+        )
+    options["generation"] = str(parts.ownership.generation)
+    options["tasks"] = str(parts.spark.sparkContext.defaultParallelism)
+    return options
+
+
+def _daemon(
+    parts: _Parts,
+    options: dict[str, str],
+    until_ns: int | None,
+    tries_max: int | None,
+    recovery: Recovery,
+) -> Daemon:
+    epoch = parts.settings.epoch
+    return Daemon(
+        parts.spark,
+        pipeline=parts.settings.pipeline,
+        options=options,
+        sink=parts.sink,
+        checkpoint=parts.settings.sink.checkpoint,
+        pace=Pace(epoch.trigger, until_ns, tries_max, AuditMode(epoch.audit)),
+        store=parts.store,
+        connection=parts.spanner.connection,
+        ownership=parts.ownership,
+        drain=parts.drain,
+        on_epoch=parts.on_epoch,
+        remedies=recovery.remedies(),
+    )
 
 
 def _is_new(settings: Settings) -> bool:

@@ -27,6 +27,7 @@ class EpochReport:
         epoch: Spark's number of the micro-batch.
         start_ns, low_watermark_ns: the cut (start, low watermark].
         records, transactions: what it held.
+        late_records: those at or before start_ns, which a former epoch could not show.
         partitions: partitions alive or waiting at its end.
         lag_ns: how far the low watermark was behind Spanner's clock when it was committed.
         seconds: from choosing the cut to the commit.
@@ -38,6 +39,7 @@ class EpochReport:
     low_watermark_ns: int
     records: int
     transactions: int
+    late_records: int
     partitions: int
     lag_ns: int
     seconds: float
@@ -51,6 +53,7 @@ class EpochReport:
             "lag_seconds": round(self.lag_ns / NANOSECONDS_PER_SECOND, 3),
             "records": self.records,
             "transactions": self.transactions,
+            "late_records": self.late_records,
             "partitions": self.partitions,
             "seconds": round(self.seconds, 3),
             **{f"{stage}_ms": ms for stage, ms in self.stages_ms.items()},

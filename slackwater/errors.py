@@ -6,7 +6,9 @@ SlackwaterError
 |- EmulatorNotFoundError user: the demo or a test needs the emulator and there is none
 |- EmulatorFailedError   world: the emulator did not come up
 |- CheckpointError       user: the checkpoint does not fit the pipeline
-`- PipelineFailedError   world: the streaming query failed
+|- RecoveryError         user: what an operator asks after a loss does not fit the pipeline
+|- PipelineOwnedError    user: another process runs the pipeline
+`- PipelineFailedError   the streaming query failed; whose fault it is, the instance says
 """
 
 from __future__ import annotations
@@ -57,5 +59,21 @@ class CheckpointError(SlackwaterError):
     user_error = True
 
 
+class RecoveryError(SlackwaterError):
+    """What an operator asks after a loss does not fit what is known of the pipeline."""
+
+    user_error = True
+
+
+class PipelineOwnedError(SlackwaterError):
+    """Another process runs the pipeline: stop it there, or stand by."""
+
+    user_error = True
+
+
 class PipelineFailedError(SlackwaterError):
     """The streaming query failed; nothing is lost, it can be run again."""
+
+    def __init__(self, message: str, hint: str = "", *, user_error: bool = False) -> None:
+        super().__init__(message, hint)
+        self.user_error = user_error

@@ -17,8 +17,11 @@ from slackwater.errors import SettingsError
 from slackwater.java import find_java
 from slackwater.pipeline import check_new, connect
 from slackwater.settings import Settings
+from slackwater.watch import held_back_by, retention_used
 from state.epochs import last_epochs
 from state.facts import Epoch, Partition, Pipeline
+from state.gaps import gaps
+from state.queries import open_queries, stalls
 from state.store import Store
 
 _EPOCHS_SUMMED = 10_000
@@ -107,7 +110,7 @@ def open_pipeline(settings: Settings) -> tuple[Store, Pipeline]:
 
 
 def status(settings: Settings) -> dict[str, Any]:
-    """The pipeline at a glance; lag_seconds is None while Spanner can't be asked."""
+    """The pipeline at a glance; what Spanner would have to tell is None while it can't be asked."""
     store, known = open_pipeline(settings)
     try:
         epochs = last_epochs(store, settings.pipeline, limit=_EPOCHS_SUMMED)
@@ -117,49 +120,98 @@ def status(settings: Settings) -> dict[str, Any]:
         return {
             "pipeline": known.name,
             "source": known.source,
-            "wanted": str(known.wanted),
+            **_state(known),
             "low_watermark": _stamp(watermark_ns),
-            "lag_seconds": _lag_seconds(settings, watermark_ns),
+            **_lag(settings, watermark_ns),
+            "held_back_by": _held_back(store, known),
             "partitions": {str(state): count for state, count in sorted(by_state.items())},
+            "stalls": sum(stalls(store, settings.pipeline).values()),
             "epochs": len(epochs),
             "records": sum(epoch.records for epoch in epochs),
+            "late_records": sum(epoch.late_records for epoch in epochs),
             "transactions": sum(epoch.transactions for epoch in epochs),
             "last_epoch": _epoch(epochs[-1]) if epochs else None,
+            "gaps": [
+                {"after": _stamp(gap.start_ns), "through": _stamp(gap.end_ns)}
+                for gap in gaps(store, settings.pipeline)
+            ],
         }
     finally:
         store.close()
 
 
-def _lag_seconds(settings: Settings, watermark_ns: int | None) -> float | None:
+def _state(known: Pipeline) -> dict[str, Any]:
+    return {
+        "state": "not started" if known.state is None else known.state.value,
+        "since": _stamp(known.state_since_ns),
+        "reason": known.state_reason or None,
+        "owner": known.owner,
+        "wanted": known.wanted.value,
+    }
+
+
+def _lag(settings: Settings, watermark_ns: int | None) -> dict[str, Any]:
+    """How far behind Spanner's clock, in seconds and as a share of the retention period."""
+    unknown = {"lag_seconds": None, "retention_used": None}
     if watermark_ns is None:
-        return None
+        return unknown
     try:
-        clock_ns = connect(settings).connection.strong_read_timestamp_ns()
+        spanner = connect(settings)
+        clock_ns = spanner.connection.strong_read_timestamp_ns()
     except ReaderError:
+        return unknown
+    spanner.connection.close()
+    used = retention_used(
+        watermark_ns, clock_ns=clock_ns, retention_ns=spanner.description.retention_ns
+    )
+    return {
+        "lag_seconds": round((clock_ns - watermark_ns) / NANOSECONDS_PER_SECOND, 3),
+        "retention_used": round(used, 4),
+    }
+
+
+def _held_back(store: Store, known: Pipeline) -> dict[str, Any] | None:
+    """The partition that the running epoch waits for, once it waits for some seconds."""
+    plan = store.latest_plan(known.name)
+    if plan is None or plan.end_ns <= (known.low_watermark_ns or 0):
         return None
-    return round((clock_ns - watermark_ns) / NANOSECONDS_PER_SECOND, 3)
+    found = held_back_by(open_queries(store, plan.plan_id))
+    if found is None:
+        return None
+    return {
+        "partition": found.token,
+        "watermark": _stamp(found.watermark_ns),
+        "seconds": round(found.open_ms / 1_000, 1),
+        "silent_seconds": round(found.silent_ms / 1_000, 1),
+        "stalls": found.stalls,
+    }
 
 
 def _epoch(epoch: Epoch) -> dict[str, Any]:
     return {
         "low_watermark": _stamp(epoch.end_ns),
         "records": epoch.records,
+        "late_records": epoch.late_records,
         "transactions": epoch.transactions,
         "seconds": round(epoch.seconds, 3),
         "committed_at": _stamp(epoch.committed_at_ns // 1_000 * 1_000),
     }
 
 
-def partition_rows(settings: Settings) -> tuple[list[Partition], int | None]:
-    """The partitions that are remembered, and the pipeline's low watermark."""
+def partition_rows(settings: Settings) -> tuple[list[Partition], int | None, dict[str, int]]:
+    """The partitions that are remembered, the pipeline's low watermark, the partitions' stalls."""
     store, known = open_pipeline(settings)
     try:
-        return store.partitions(settings.pipeline), known.low_watermark_ns
+        return (
+            store.partitions(settings.pipeline),
+            known.low_watermark_ns,
+            stalls(store, settings.pipeline),
+        )
     finally:
         store.close()
 
 
-def partition_fields(partition: Partition, state: str) -> dict[str, Any]:
+def partition_fields(partition: Partition, state: str, stall_count: int) -> dict[str, Any]:
     """A partition as JSON shows it."""
     return {
         "token": partition.token,
@@ -167,6 +219,7 @@ def partition_fields(partition: Partition, state: str) -> dict[str, Any]:
         "start_timestamp": _stamp(partition.start_timestamp_ns),
         "end_timestamp": _stamp(partition.end_timestamp_ns),
         "parents": sorted(partition.parents),
+        "stalls": stall_count,
     }
 
 

@@ -18,7 +18,6 @@ from scheduler.options import SourceOptions, parse_options
 from scheduler.start import check_start
 from slackwater.checkpoint import last_offset
 from slackwater.settings import Settings
-from state.facts import Pipeline
 
 
 def source_options(settings: Settings, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -36,6 +35,8 @@ def source_options(settings: Settings, environ: Mapping[str, str] = os.environ) 
         "max_span_seconds": str(epoch.max_span // 1_000),
         "heartbeat_milliseconds": str(epoch.heartbeat),
         "concurrent_queries": str(epoch.concurrent_queries),
+        "proof": epoch.proof,
+        "audit": epoch.audit,
         "database_role": source.database_role,
         "priority": source.priority,
         "request_tag": source.request_tag,
@@ -78,9 +79,21 @@ def check_new(spanner: Spanner) -> None:
 
 
 def resume_options(
-    spark: SparkSession, settings: Settings, options: SourceOptions, known: Pipeline
+    spark: SparkSession,
+    settings: Settings,
+    options: SourceOptions,
+    *,
+    last_watermark_ns: int | None,
+    command: str,
 ) -> dict[str, str]:
     """What the checkpoint tells the source.
+
+    Args:
+        spark: reaches the checkpoint.
+        settings: the pipeline's.
+        options: what the settings stand for.
+        last_watermark_ns: that of the last epoch known to be committed, None for none.
+        command: the command line as far as the settings, for messages.
 
     Raises:
         ForeignCheckpointError: the checkpoint belongs to another pipeline or change stream.
@@ -88,8 +101,12 @@ def resume_options(
     """
     offset = last_offset(spark, settings.sink.checkpoint)
     if offset is None:
-        if known.low_watermark_ns is not None:
-            raise CheckpointLostError(known.name, format_rfc3339(known.low_watermark_ns))
+        if last_watermark_ns is not None:
+            raise CheckpointLostError(
+                settings.pipeline,
+                format_rfc3339(last_watermark_ns),
+                f"`{command} --from-watermark last`",
+            )
         return {"checkpoint_is_empty": "true"}
     expected = {"pipeline": options.pipeline, "change_stream": options.change_stream.path}
     for key, value in expected.items():

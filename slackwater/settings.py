@@ -176,6 +176,8 @@ class EpochSettings(_Section):
     max_span: Annotated[DurationMs, Field(ge=1_000)] = 600_000
     heartbeat: Annotated[DurationMs, Field(ge=HEARTBEAT_MS_MIN, le=HEARTBEAT_MS_MAX)] = 10_000
     concurrent_queries: Annotated[int, Field(ge=1, le=1_000)] = 16
+    proof: Literal["ok", "record"] = "ok"
+    audit: Literal["stop", "log"] = "stop"
 
 
 class Sink(_Section):
@@ -199,6 +201,13 @@ class State(_Section):
     url: Annotated[str, Field(min_length=1)] = "sqlite:///out/state.db"
 
 
+class Lease(_Section):
+    """Who runs the pipeline when two processes could."""
+
+    duration: Annotated[DurationMs, Field(ge=2_000, le=600_000)] = 10_000
+    when_taken: Literal["wait", "exit"] = "wait"
+
+
 class Spark(_Section):
     """The Spark that runs it."""
 
@@ -215,6 +224,7 @@ class Settings(_Section):
     epoch: EpochSettings = EpochSettings()
     sink: Sink
     state: State = State()
+    lease: Lease = Lease()
     spark: Spark = Spark()
 
 

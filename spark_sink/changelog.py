@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from pyspark.sql import DataFrame, Observation
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from spark_sink.epoch_directory import EpochDirectory
@@ -51,6 +51,10 @@ class Changelog:
             )
         self._path = path
         self._format = file_format
+
+    def last_low_watermark(self, spark: SparkSession) -> datetime | None:
+        """That of the newest visible epoch, in whole microseconds; None where there is none."""
+        return EpochDirectory(spark, self._path).last_low_watermark()
 
     def write(self, epoch: DataFrame, epoch_id: int) -> EpochSummary:
         """Write one epoch and make it visible at once; an empty epoch leaves nothing behind.

@@ -27,6 +27,14 @@ def epoch_name(low_watermark: datetime) -> str:
     return f"epoch={low_watermark.astimezone(UTC):%Y%m%dT%H%M%S.%f}Z"
 
 
+def low_watermark_of(name: str) -> datetime | None:
+    """The low watermark that a directory's name states, None where it is no epoch's."""
+    try:
+        return datetime.strptime(name, "epoch=%Y%m%dT%H%M%S.%fZ").replace(tzinfo=UTC)
+    except ValueError:
+        return None
+
+
 class EpochDirectory:
     """The output's root directory, on any file system that Spark reaches.
 
@@ -67,6 +75,13 @@ class EpochDirectory:
                 "Check that the directory is writable and on one file system",
             )
         return True
+
+    def last_low_watermark(self) -> datetime | None:
+        """That of the newest visible epoch, in whole microseconds; None where there is none."""
+        if not self._files.exists(self._root):
+            return None
+        names = (status.getPath().getName() for status in self._files.listStatus(self._root))
+        return max(filter(None, map(low_watermark_of, names)), default=None)
 
     def discard(self, epoch_id: int) -> None:
         """Remove a staged epoch; nothing happens if there is none."""

@@ -1,0 +1,38 @@
+"""SIGTERM and Ctrl-C: the running epoch is the last."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Final
+
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+
+
+@contextmanager
+def draining_signals() -> Iterator[Drain]:
+    """A Drain that the signals set, for the time of the context."""
+    drain = Drain()
+    former = {sig: signal.getsignal(sig) for sig in _SIGNALS}
+    drain.listen()
+    try:
+        yield drain
+    finally:
+        for sig, handler in former.items():
+            signal.signal(sig, handler)
+
+
+class Drain(threading.Event):
+    """Set when the process is asked to end."""
+
+    def listen(self) -> None:
+        """Take the signals; again after Spark has started, whose handler cancels the epoch."""
+        for sig in _SIGNALS:
+            signal.signal(sig, self._on_signal)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        del number, frame
+        self.set()

@@ -1,0 +1,58 @@
+"""The audit of an epoch that is written and not yet visible: scheduler.audit at its edges."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import structlog
+
+from scheduler.audit import Written, audit_epoch
+from scheduler.errors import AuditError
+from scheduler.task import AuditMode
+from spark_sink.changelog import EpochSummary
+from state.store import Store
+from state.tallies import tallies
+
+_log = structlog.get_logger("slackwater.audit")
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def audit_written(store: Store, pipeline: str, summary: EpochSummary, mode: AuditMode) -> int:
+    """Hold what the sink wrote against what the plan's tasks counted; the number of late records.
+
+    Raises:
+        AuditError: the epoch breaks a promise, and the mode is to stop.
+        StateError: the store can't be reached.
+    """
+    plan = store.latest_plan(pipeline)
+    known = store.pipeline(pipeline)
+    assert plan is not None  # noqa: S101 - the epoch was planned before it was read
+    assert known is not None  # noqa: S101 - or nobody could own it
+    counted = tallies(store, plan.plan_id)
+    broken = audit_epoch(
+        plan,
+        counted,
+        Written(
+            summary.records,
+            _ns(summary.commit_timestamp_min),
+            _ns(summary.commit_timestamp_max),
+        ),
+        low_watermark_ns=known.low_watermark_ns,
+    )
+    if broken and mode is AuditMode.STOP:
+        raise AuditError(broken)
+    for violation in broken:
+        _log.error("audit failed", pipeline=pipeline, violation=violation)
+    late = sum(found.late_records for found in counted.values())
+    if late:
+        _log.warning("late records", pipeline=pipeline, records=late)
+    return late
+
+
+def _ns(stamp: datetime | None) -> int | None:
+    """Nanoseconds of a timestamp of Spark's; a naive one is in the machine's own time zone."""
+    if stamp is None:
+        return None
+    return (stamp.astimezone(UTC) - _EPOCH) // timedelta(microseconds=1) * 1_000
