@@ -2,53 +2,166 @@
 
 All of it is one transaction on the metadata store, so that a child is claimed exactly once and
 only when the facts that allow it are durable.
+
+Which ends a task has shown is one thing for all attempts at it, because the committed plan decides
+which partitions are finished, and any of its attempts may be the one that Spark commits. Until the
+task is sealed an end that one attempt has shown is adopted by the others; afterwards an end that
+was not shown before is left for the next epoch to show.
 """
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Collection, Mapping, Sequence
+
 from reader.ending import Finished
 from scheduler.lineage import is_ready
 from scheduler.plan import Task
-from state.facts import Partition
+from state.facts import Partition, TaskTally
 from state.store import Store
 from state.transaction import Transaction
 
 
-def finish_partition(
-    store: Store, task: Task, partition: Partition, ending: Finished
-) -> list[Partition]:
-    """Record that a task read a partition to its end; the children that the task now has to read.
+class Attempt:
+    """One attempt at a task of a plan; for its threads.
 
-    Running it again for the same partition gives the same children, so a retried task goes on
-    with what its first attempt had claimed.
+    Spark may try a task again, and the store then holds what the first attempt had recorded. So
+    what this attempt has read itself is known here, and nowhere else.
 
-    Raises:
-        LeaseLostError: the pipeline has got another owner.
-        StateError: the store can't be reached, or holds a contradicting end.
+    Args:
+        task: the task.
+        store: the metadata store, which holds its plan.
     """
-    plan = task.plan
-    children = [
-        Partition(child.token, ending.end_timestamp_ns, child.parent_partition_tokens)
-        for child in ending.children
-    ]
-    tokens = [child.token for child in children]
 
-    def work(transaction: Transaction) -> list[Partition]:
+    def __init__(self, task: Task, store: Store) -> None:
+        self._task = task
+        self._store = store
+        self._lock = threading.Lock()
+        self._read: set[str] = set()
+        self._started: set[str] = set()
+        self._alive: dict[str, Partition] = {}
+
+    def finish(self, partition: Partition, ending: Finished) -> list[Partition]:
+        """Record that this attempt has read a partition to its end; what it has to read next.
+
+        Each child comes once in an attempt, after all its parents: those of other tasks as
+        recorded, those of this task as read by this attempt.
+
+        Raises:
+            LeaseLostError: the pipeline has got another owner.
+            StateError: the store can't be reached, or holds a contradicting end.
+        """
+        with self._lock:
+            self._read.add(partition.token)
+        claimed = self._store.run(lambda t: self._finish(t, partition, ending))
+        return self._not_yet_started(claimed)
+
+    def note_alive(self, partition: Partition) -> None:
+        """Note that this attempt has read a partition through the epoch's end, and saw no other."""
+        with self._lock:
+            self._alive[partition.token] = partition
+
+    def seal(self, tally: TaskTally) -> list[Partition]:
+        """Fix which ends the task has shown; or what has to be read first, and then sealed again.
+
+        Args:
+            tally: what this attempt has counted.
+
+        Raises:
+            LeaseLostError: the pipeline has got another owner.
+            StateError: the store can't be reached.
+        """
+
+        def work(transaction: Transaction) -> tuple[list[str], list[Partition]]:
+            self._begin(transaction)
+            adopted = sorted(transaction.arrived_parents(plan.plan_id) & self._alive.keys())
+            claimed = [
+                child
+                for token in adopted
+                for child in self._record(
+                    transaction, self._alive[token], *_known_end(transaction, plan.pipeline, token)
+                )
+            ]
+            if not adopted:
+                transaction.seal_task(plan.plan_id, self._task.index, tally)
+            return adopted, claimed
+
+        plan = self._task.plan
+        while True:
+            with self._lock:
+                # Read through, with an end that another attempt saw: as good as finished.
+                self._read.update(self._alive)
+            adopted, claimed = self._store.run(work)
+            for token in adopted:
+                del self._alive[token]
+            new = self._not_yet_started(claimed)
+            if new or not adopted:
+                return new
+
+    def _not_yet_started(self, claimed: list[Partition]) -> list[Partition]:
+        with self._lock:
+            new = {c.token: c for c in claimed if c.token not in self._started}
+            self._started.update(new)
+        return list(new.values())
+
+    def _begin(self, transaction: Transaction) -> bool:
+        """Lock what has to be locked, always in this order; True if the task is sealed."""
+        plan = self._task.plan
         transaction.require_generation(plan.pipeline, plan.generation, is_shared=True)
+        return transaction.lock_task(plan.plan_id, self._task.index)
+
+    def _finish(
+        self, transaction: Transaction, partition: Partition, ending: Finished
+    ) -> list[Partition]:
+        plan = self._task.plan
+        is_sealed = self._begin(transaction)
+        if is_sealed and partition.token not in transaction.arrived_parents(plan.plan_id):
+            return []
+        children = [
+            Partition(child.token, ending.end_timestamp_ns, child.parent_partition_tokens)
+            for child in ending.children
+        ]
+        return self._record(transaction, partition, ending.end_timestamp_ns, children)
+
+    def _record(
+        self,
+        transaction: Transaction,
+        partition: Partition,
+        end_timestamp_ns: int,
+        children: Sequence[Partition],
+    ) -> list[Partition]:
+        plan, index = self._task.plan, self._task.index
+        with self._lock:
+            read_here = frozenset(self._read)
+        tokens = [child.token for child in children]
         transaction.lock_children(plan.plan_id, tokens)
-        transaction.record_end(
-            plan.pipeline, partition.token, ending.end_timestamp_ns, plan.start_ns
-        )
+        transaction.record_end(plan.pipeline, partition.token, end_timestamp_ns)
         transaction.record_partitions(plan.pipeline, children)
-        transaction.record_arrivals(plan.plan_id, partition.token, tokens)
+        transaction.record_arrivals(plan.plan_id, partition.token, tokens, index)
         arrivals = transaction.arrivals(plan.plan_id, tokens)
         parents = {parent for child in children for parent in child.parents}
-        known = transaction.partitions(plan.pipeline, sorted(parents))
+        known = transaction.partitions(plan.pipeline, sorted({*parents, *tokens}))
         return [
-            child
+            # As it is known: an attempt that was not committed may have shown its end.
+            known[child.token]
             for child in children
-            if is_ready(child, arrivals.get(child.token, frozenset()), known, plan.start_ns)
-            and transaction.claim(plan.plan_id, child.token, task.index)
+            if is_ready(
+                child,
+                _arrived(arrivals.get(child.token, {}), index, read_here),
+                known,
+                plan.start_ns,
+            )
+            and transaction.claim(plan.plan_id, child.token, index)
         ]
 
-    return store.run(work)
+
+def _known_end(transaction: Transaction, pipeline: str, token: str) -> tuple[int, list[Partition]]:
+    """The end of a partition that was shown, and its children."""
+    end_ns = transaction.partitions(pipeline, [token])[token].end_timestamp_ns
+    assert end_ns is not None  # noqa: S101 - recorded with the arrival
+    return end_ns, transaction.children(pipeline, token)
+
+
+def _arrived(arrivals: Mapping[str, int], task: int, read_here: Collection[str]) -> set[str]:
+    """The parents that count as read: of this task's own, those that this attempt has read."""
+    return {parent for parent, by in arrivals.items() if by != task or parent in read_here}

@@ -23,10 +23,12 @@ class PartitionState(StrEnum):
 
 
 def is_finished(partition: Partition, watermark_ns: int) -> bool:
-    """True if the partition was shown to have ended, by an epoch at or before the watermark.
+    """True if a committed epoch, at or before the watermark, has shown that the partition ended.
 
-    The end alone does not count: an epoch that starts at the watermark and showed it is replayed
-    from the watermark, and has to come upon the partition's children in the same way again.
+    The end alone does not count. An attempt that showed it may never have been committed, and the
+    one that was may not have shown it (apache/beam issue 40232): then nobody has read the
+    partition's children. And an epoch that starts at the watermark and showed it is replayed from
+    the watermark, and has to come upon the children in the same way again.
     """
     return (
         partition.end_timestamp_ns is not None
@@ -72,7 +74,14 @@ def orphans(partitions: Collection[Partition], watermark_ns: int) -> list[tuple[
 
 
 def start_position_ns(partition: Partition, watermark_ns: int) -> int:
-    """The start_timestamp of a root's query: what lies before was read in earlier epochs."""
+    """The start_timestamp of a root's query: what lies before was read in earlier epochs.
+
+    Where the partition is known to have ended before, that is its end: from there Spanner shows its
+    child partitions, and later it refuses.
+    """
+    ended_ns = partition.end_timestamp_ns
+    if ended_ns is not None and ended_ns < watermark_ns:
+        return ended_ns
     return max(partition.start_timestamp_ns, watermark_ns)
 
 

@@ -17,6 +17,7 @@ from scheduler.plan import Task, assign
 from scheduler.start import first_watermark_ns
 from state.facts import Gap, Partition, Plan, Wanted
 from state.gaps import gaps
+from state.plans import begin_plan, settle
 from state.store import Store
 
 _log = logging.getLogger(__name__)
@@ -107,6 +108,8 @@ class Planner:
             )
         if gap := self._gap_at(start_ns):
             return self._plan_over(gap, end_ns)
+        # A crash may have come between the epoch's commit and the note of it.
+        settle(self._store, self._options.pipeline, start_ns)
         if not self._has_lineage_at(start_ns):
             _log.warning(
                 "pipeline %s: the metadata store does not know the partitions at low watermark %s;"
@@ -125,6 +128,7 @@ class Planner:
         """
         name = self._options.pipeline
         self._store.commit_watermark(name, watermark_ns, generation=self._options.generation)
+        settle(self._store, name, watermark_ns)
         if time.monotonic() - self._pruned_at >= _PRUNE_EVERY_S:
             self._pruned_at = time.monotonic()
             partitions = self._store.partitions(name)
@@ -153,20 +157,24 @@ class Planner:
     def _plan(self, start_ns: int, end_ns: int) -> list[Task]:
         name = self._options.pipeline
         plan = Plan(uuid.uuid4().hex, name, start_ns, end_ns, self._options.generation)
-        self._store.begin_plan(plan)
-        if start_ns == end_ns:
-            return []
-        partitions = self._store.lineage_at(name, start_ns)
+        tasks: list[Task] = []
+        if start_ns < end_ns:
+            partitions = self._store.lineage_at(name, start_ns)
+            self._warn_of_orphans(partitions, start_ns)
+            roots = lineage.roots(partitions, start_ns)
+            tasks = assign(plan, roots, tasks_max=self._options.tasks_max)
+        begin_plan(self._store, plan, tasks=len(tasks))
+        return tasks
+
+    def _warn_of_orphans(self, partitions: list[Partition], start_ns: int) -> None:
         for token, parent in lineage.orphans(partitions, start_ns):
             _log.warning(
                 "pipeline %s: partition %s is not read yet: it waits for its parent partition %s,"
                 " which no partition has announced so far",
-                name,
+                self._options.pipeline,
                 token,
                 parent,
             )
-        roots = lineage.roots(partitions, start_ns)
-        return assign(plan, roots, tasks_max=self._options.tasks_max)
 
     def _has_lineage_at(self, watermark_ns: int) -> bool:
         pipeline = self._store.pipeline(self._options.pipeline)

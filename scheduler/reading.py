@@ -113,35 +113,40 @@ class PartitionReading:
         Raises:
             ReaderError: what the queries failed with.
         """
+        has_ended = (
+            partition.end_timestamp_ns is not None
+            and partition.end_timestamp_ns <= self._plan.end_ns
+        )
+        announced: list[ChildPartitionsRecord] = []
         try:
-            announced = self._query(partition, start_ns, start_ns, deliver, audit)
+            announced = self._query(partition, start_ns, deliver, audit)
         except StartOutsidePartitionError:
-            announced = self._recover(partition, start_ns, deliver, audit)
+            has_ended = True
+        if has_ended and not announced:
+            announced = self._recover(partition, start_ns)
         audit.end()
         return conclude(announced, self._plan.end_ns)
 
-    def _recover(
-        self, partition: Partition, start_ns: int, deliver: Deliver, audit: PartitionAudit
-    ) -> list[ChildPartitionsRecord]:
-        """Find the end of a partition that lies before the start, and was not shown to us.
+    def _recover(self, partition: Partition, start_ns: int) -> list[ChildPartitionsRecord]:
+        """Find the end of a partition that has ended and did not show it.
 
         A query with an end_timestamp may end just after its partition did, without the child
-        partitions records (apache/beam issue 40232). They come when it is read from before its
-        end; the partition's own records from there on were delivered by earlier epochs.
+        partitions records (apache/beam issue 40232); later starts are refused. They come when it is
+        read from before its end. The partition's own records were delivered already.
         """
         step_ns = _STEP_BACK_FIRST_NS
         for _ in range(_STEPS_BACK_MAX):
             earlier_ns = max(partition.start_timestamp_ns, start_ns - step_ns)
             announced: list[ChildPartitionsRecord] = []
             try:
-                announced = self._query(partition, earlier_ns, start_ns, deliver, audit)
+                announced = self._query(partition, earlier_ns, None, None)
             except StartOutsidePartitionError:
                 if earlier_ns == partition.start_timestamp_ns:
                     raise
             if announced:
                 _log.warning(
-                    "partition %s had ended before low watermark %s unseen; its children's records"
-                    " up to there are late",
+                    "partition %s had ended unseen before %s; what its children hold up to there"
+                    " comes late",
                     partition.token,
                     format_rfc3339(start_ns),
                 )
@@ -160,9 +165,8 @@ class PartitionReading:
         self,
         partition: Partition,
         start_ns: int,
-        deliver_from_ns: int,
-        deliver: Deliver,
-        audit: PartitionAudit,
+        deliver: Deliver | None,
+        audit: PartitionAudit | None,
     ) -> list[ChildPartitionsRecord]:
         """The child partitions records up to the epoch's end; data change records are delivered."""
         end_ns = self._plan.end_ns
@@ -176,7 +180,7 @@ class PartitionReading:
                 is_through = False
                 for record in message.records:
                     if isinstance(record, DataChangeRecord):
-                        if deliver_from_ns <= record.commit_timestamp_ns <= end_ns:
+                        if start_ns <= record.commit_timestamp_ns <= end_ns:
                             data.append(record)
                     elif (
                         isinstance(record, ChildPartitionsRecord)
@@ -184,7 +188,7 @@ class PartitionReading:
                     ):
                         announced.append(record)
                     is_through = is_through or record_time_ns(record) > end_ns
-                if data:
+                if data and deliver is not None and audit is not None:
                     audit.feed(data)
                     deliver(data, message.size_bytes)
                 if is_through:

@@ -21,7 +21,7 @@ from reader.batch import to_record_batch
 from reader.ending import Finished
 from reader.records import DataChangeRecord
 from scheduler.audit import PartitionAudit, tally
-from scheduler.claim import finish_partition
+from scheduler.claim import Attempt
 from scheduler.errors import AuditError
 from scheduler.handoff import ClosedError, Handoff
 from scheduler.lineage import start_position_ns
@@ -29,10 +29,10 @@ from scheduler.plan import Task
 from scheduler.reading import PartitionReader, PartitionReading, Proof, Query
 from scheduler.report import QueryReporter
 from state.errors import StateError
-from state.facts import OpenQuery, Partition, TaskTally
+from state.facts import OpenQuery, Partition
+from state.plans import plan_by_id
 from state.queries import count_stalls
 from state.store import Store
-from state.tallies import record_tally
 
 HANDOFF_BYTES_MAX: Final = 16 * 1024 * 1024
 BATCH_ROWS_MAX: Final = 8_192
@@ -67,8 +67,8 @@ def read_task(
     """The data change records of a task, in batches of the output's schema.
 
     Each partition's records come in commit order, and a child partition's after those of all its
-    parents; records of different partitions are mixed. When all were taken, the task's tally is in
-    the store.
+    parents; records of different partitions are mixed. When all were taken, the task is sealed:
+    see scheduler.claim.
 
     Args:
         task: a share of a plan, which the store must hold.
@@ -81,7 +81,7 @@ def read_task(
         AuditError: the records break what the change stream promises.
         ReaderError, StateError, SchedulerError: what a query or the store failed with.
     """
-    store.plan(task.plan.plan_id)
+    plan_by_id(store, task.plan.plan_id)
     run = _TaskRun(task, store, reader, options)
     with ThreadPoolExecutor(options.concurrent_queries, thread_name_prefix="partition") as pool:
         run.start(pool)
@@ -89,7 +89,6 @@ def read_task(
             yield from _batches(run.handoff, low_watermark_ns=task.plan.end_ns)
         finally:
             run.stop()
-    record_tally(store, task.plan, task.index, run.tally())
 
 
 Group = tuple[str, Sequence[DataChangeRecord], int]
@@ -119,6 +118,7 @@ class _TaskRun:
         self._task = task
         self._store = store
         self._options = options
+        self._attempt = Attempt(task, store)
         self._reading = PartitionReading(task.plan, reader, options.proof, self._running)
         self._reporter = QueryReporter(store, task.plan.plan_id, task.index, self._open_queries)
         self._lock = threading.Lock()
@@ -133,7 +133,7 @@ class _TaskRun:
         plan = self._task.plan
         self._submit([(root, start_position_ns(root, plan.start_ns)) for root in self._task.roots])
         if not self._task.roots:
-            self.handoff.end()
+            self._seal()
 
     def stop(self) -> None:
         """Nobody wants the records any more: end all queries."""
@@ -144,11 +144,6 @@ class _TaskRun:
         for query in running:
             query.cancel()
         self._reporter.stop()
-
-    def tally(self) -> TaskTally:
-        """What was counted; complete once the records have been taken."""
-        with self._lock:
-            return tally(self._audits)
 
     def _submit(self, partitions: Sequence[tuple[Partition, int]]) -> None:
         with self._lock:
@@ -171,6 +166,20 @@ class _TaskRun:
             self._unfinished -= 1
             done = self._unfinished == 0
         if done:
+            self._seal()
+
+    def _seal(self) -> None:
+        """All partitions are read; end, unless another attempt has shown more ends."""
+        try:
+            with self._lock:
+                counted = tally(self._audits)
+            children = self._attempt.seal(counted)
+        except BaseException as error:  # noqa: BLE001 - raised again by the receiver
+            self.handoff.fail(error)
+            return
+        if children:
+            self._submit([(child, child.start_timestamp_ns) for child in children])
+        else:
             self.handoff.end()
 
     def _read(self, partition: Partition, start_ns: int) -> list[Partition]:
@@ -186,8 +195,9 @@ class _TaskRun:
         with self._lock:
             self._audits.append(audit)
         if not isinstance(ending, Finished):
+            self._attempt.note_alive(partition)
             return []
-        return finish_partition(self._store, self._task, partition, ending)
+        return self._attempt.finish(partition, ending)
 
     @contextmanager
     def _running(self, partition: Partition, query: Query) -> Iterator[None]:

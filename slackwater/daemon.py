@@ -30,6 +30,7 @@ from spark_sink.changelog import Changelog, EpochSummary
 from state.epochs import prune_epochs, record_epoch
 from state.errors import LeaseLostError, StateError
 from state.facts import Epoch, PipelineState, Wanted
+from state.plans import settle
 from state.store import Store
 
 _log = structlog.get_logger("slackwater.daemon")
@@ -213,6 +214,7 @@ class Daemon:
                 self._store.commit_watermark(
                     self._pipeline, progress.end_ns, generation=self._ownership.generation
                 )
+                settle(self._store, self._pipeline, progress.end_ns)
                 self._record(progress, progress.start_ns, progress.end_ns)
         except LeaseLostError:
             self._ownership.lost.set()

@@ -11,6 +11,7 @@ from scheduler.audit import Written, audit_epoch
 from scheduler.errors import AuditError
 from scheduler.task import AuditMode
 from spark_sink.changelog import EpochSummary
+from state.plans import latest_plan
 from state.store import Store
 from state.tallies import tallies
 
@@ -26,7 +27,7 @@ def audit_written(store: Store, pipeline: str, summary: EpochSummary, mode: Audi
         AuditError: the epoch breaks a promise, and the mode is to stop.
         StateError: the store can't be reached.
     """
-    plan = store.latest_plan(pipeline)
+    plan = latest_plan(store, pipeline)
     known = store.pipeline(pipeline)
     assert plan is not None  # noqa: S101 - the epoch was planned before it was read
     assert known is not None  # noqa: S101 - or nobody could own it

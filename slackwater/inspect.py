@@ -21,6 +21,7 @@ from slackwater.watch import held_back_by, retention_used
 from state.epochs import last_epochs
 from state.facts import Epoch, Partition, Pipeline
 from state.gaps import gaps
+from state.plans import latest_plan
 from state.queries import open_queries, stalls
 from state.store import Store
 
@@ -172,7 +173,7 @@ def _lag(settings: Settings, watermark_ns: int | None) -> dict[str, Any]:
 
 def _held_back(store: Store, known: Pipeline) -> dict[str, Any] | None:
     """The partition that the running epoch waits for, once it waits for some seconds."""
-    plan = store.latest_plan(known.name)
+    plan = latest_plan(store, known.name)
     if plan is None or plan.end_ns <= (known.low_watermark_ns or 0):
         return None
     found = held_back_by(open_queries(store, plan.plan_id))

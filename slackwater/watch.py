@@ -14,6 +14,7 @@ from reader.errors import ReaderError
 from reader.timestamp import NANOSECONDS_PER_SECOND, format_rfc3339
 from state.errors import StateError
 from state.facts import OpenQuery
+from state.plans import latest_plan
 from state.queries import open_queries
 from state.store import Store
 
@@ -77,7 +78,7 @@ class Watch:
                 _log.warning("can't look", pipeline=self._pipeline, error=error.message)
 
     def _look_at_queries(self) -> None:
-        plan = self._store.latest_plan(self._pipeline)
+        plan = latest_plan(self._store, self._pipeline)
         found = held_back_by(open_queries(self._store, plan.plan_id)) if plan else None
         if found is not None:
             _log.warning(

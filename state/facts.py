@@ -25,9 +25,9 @@ class Partition:
             partition token announced.
         end_timestamp_ns: when the partition ended, which is the start_timestamp of its children;
             None while it is not known to have ended. The partition covers [start, end).
-        end_found_ns: the low watermark at which the epoch that first showed the end began; None
-            as long as end_timestamp_ns is. An epoch that starts at or before it has to read the
-            partition (again), whatever end_timestamp_ns says: see scheduler.lineage.is_finished.
+        end_found_ns: the low watermark at which the epoch began that showed the end and was
+            committed; None before. An end that only attempts have shown that were never committed
+            does not count: see scheduler.lineage.is_finished.
     """
 
     token: str
@@ -41,8 +41,8 @@ class Partition:
             raise ValueError("a partition needs a token")
         if self.token in self.parents:
             raise ValueError(f"partition {self.token!r} can't be its own parent")
-        if (self.end_timestamp_ns is None) != (self.end_found_ns is None):
-            raise ValueError("end_timestamp_ns and end_found_ns are known together or not at all")
+        if self.end_timestamp_ns is None and self.end_found_ns is not None:
+            raise ValueError(f"partition {self.token!r} has an end that was found, but no end")
         if self.end_timestamp_ns is not None and self.end_timestamp_ns < self.start_timestamp_ns:
             raise ValueError(f"partition {self.token!r} ends before it starts")
 

@@ -18,21 +18,14 @@ from state import schema
 from state.engine import make_engine, snapshot_options
 from state.errors import (
     PipelineMismatchError,
-    PlanMissingError,
     StoreRefusedError,
     StoreUnreachableError,
 )
-from state.facts import Partition, Pipeline, PipelineState, Plan, Wanted
+from state.facts import Partition, Pipeline, PipelineState, Wanted
 from state.tables import (
     partition_parents,
     partitions,
     pipelines,
-    plan_arrivals,
-    plan_children,
-    plan_queries,
-    plan_shares,
-    plan_tallies,
-    plans,
 )
 from state.transaction import Transaction, assemble, chunks
 
@@ -40,17 +33,6 @@ T = TypeVar("T")
 
 _PATIENCE_S: Final = 30.0
 _OPEN_PATIENCE_S: Final = 5.0
-# The latest plan, and the one before it whose tasks may still be ending.
-_PLANS_KEPT: Final = 2
-# The plans themselves last, so that nothing is left of a plan that is not there.
-_OF_A_PLAN: Final = (
-    plan_arrivals,
-    plan_children,
-    plan_queries,
-    plan_shares,
-    plan_tallies,
-    plans,
-)
 _SERIALIZATION_STATES: Final = frozenset({"40001", "40P01"})
 
 
@@ -235,78 +217,6 @@ class Store:
 
         if tokens:
             self.write(work)
-
-    # Plans
-
-    def begin_plan(self, plan: Plan) -> None:
-        """Keep a plan for its tasks; plans before the previous one are forgotten.
-
-        Done twice it changes nothing: a commit whose answer was lost is tried again.
-
-        Raises:
-            LeaseLostError: the pipeline has got another owner.
-        """
-
-        def work(connection: sa.Connection) -> None:
-            Transaction(connection).require_generation(plan.pipeline, plan.generation)
-            kept = sa.select(plans.c.plan_id).where(plans.c.plan_id == plan.plan_id)
-            if connection.execute(kept).first() is not None:
-                return
-            latest = connection.execute(
-                sa.select(sa.func.max(plans.c.number)).where(plans.c.pipeline == plan.pipeline)
-            ).scalar()
-            number = (latest or 0) + 1
-            connection.execute(
-                sa.insert(plans),
-                {
-                    "plan_id": plan.plan_id,
-                    "pipeline": plan.pipeline,
-                    "number": number,
-                    "start_ns": plan.start_ns,
-                    "end_ns": plan.end_ns,
-                },
-            )
-            planned = pipelines.c.planned_watermark_ns
-            connection.execute(
-                sa.update(pipelines)
-                .where(
-                    pipelines.c.name == plan.pipeline,
-                    sa.or_(planned.is_(None), planned < plan.end_ns),
-                )
-                .values(planned_watermark_ns=plan.end_ns)
-            )
-            old = connection.execute(
-                sa.select(plans.c.plan_id).where(
-                    plans.c.pipeline == plan.pipeline, plans.c.number <= number - _PLANS_KEPT
-                )
-            ).scalars()
-            for chunk in chunks(list(old)):
-                for table in _OF_A_PLAN:
-                    connection.execute(sa.delete(table).where(table.c.plan_id.in_(chunk)))
-
-        self.write(work)
-
-    def latest_plan(self, pipeline: str) -> Plan | None:
-        """The plan begun last, None before the first; its generation is not kept."""
-        latest = sa.select(plans).where(plans.c.pipeline == pipeline)
-        row = self.read(lambda c: c.execute(latest.order_by(plans.c.number.desc())).first())
-        return None if row is None else Plan(row.plan_id, row.pipeline, row.start_ns, row.end_ns)
-
-    def plan(self, plan_id: str) -> Plan:
-        """A plan by its id.
-
-        Raises:
-            PlanMissingError: this is not the store that planned it, or it is long over.
-        """
-        row = self.read(
-            lambda c: c.execute(sa.select(plans).where(plans.c.plan_id == plan_id)).first()
-        )
-        if row is None:
-            raise PlanMissingError(
-                f"the plan {plan_id} is not in the metadata store {self.url}.",
-                "Every Spark executor must reach the store of the pipeline",
-            )
-        return Plan(row.plan_id, row.pipeline, row.start_ns, row.end_ns)
 
     # Transactions
 

@@ -92,19 +92,21 @@ plan_arrivals = sa.Table(
     sa.Column("plan_id", _PLAN, primary_key=True),
     sa.Column("token", _TOKEN, primary_key=True),
     sa.Column("parent_token", _TOKEN, primary_key=True),
+    sa.Column("task", sa.Integer),
 )
 
-# What each task of a plan counted, and the parts of transactions that it saw.
-plan_tallies = sa.Table(
-    "plan_tallies",
+# The tasks of a plan. Once a task is sealed, its counts are there and the ends it showed are fixed.
+plan_tasks = sa.Table(
+    "plan_tasks",
     metadata,
     sa.Column("plan_id", _PLAN, primary_key=True),
     sa.Column("task", sa.Integer, primary_key=True),
-    sa.Column("records", sa.BigInteger, nullable=False),
-    sa.Column("late_records", sa.BigInteger, nullable=False),
-    sa.Column("violations", sa.Text, nullable=False),
+    sa.Column("records", sa.BigInteger),
+    sa.Column("late_records", sa.BigInteger),
+    sa.Column("violations", sa.Text),
 )
 
+# The parts of transactions that a task saw, of those that it did not see whole.
 plan_shares = sa.Table(
     "plan_shares",
     metadata,

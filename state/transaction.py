@@ -8,14 +8,21 @@ from typing import Any, Final, TypeVar
 
 import sqlalchemy as sa
 
-from state.errors import ContradictionError, LeaseLostError, LineageMissingError
-from state.facts import Partition
+from state.errors import (
+    ContradictionError,
+    LeaseLostError,
+    LineageMissingError,
+    PlanMissingError,
+)
+from state.facts import Partition, TaskTally
 from state.tables import (
     partition_parents,
     partitions,
     pipelines,
     plan_arrivals,
     plan_children,
+    plan_shares,
+    plan_tasks,
 )
 
 T = TypeVar("T")
@@ -82,10 +89,8 @@ class Transaction:
                 .with_for_update()
             )
 
-    def record_end(
-        self, pipeline: str, token: str, end_timestamp_ns: int, end_found_ns: int
-    ) -> None:
-        """Note that a partition ended, shown by an epoch that started at end_found_ns.
+    def record_end(self, pipeline: str, token: str, end_timestamp_ns: int) -> None:
+        """Note that a partition ended; it counts once an epoch that showed it is committed.
 
         Raises:
             ContradictionError: another end is known.
@@ -102,17 +107,79 @@ class Transaction:
                 " know it.",
                 "Another planner has found the lineage anew: run the pipeline once only",
             )
-        if known.end_timestamp_ns not in (None, end_timestamp_ns):
+        if known.end_timestamp_ns is None:
+            self._connection.execute(
+                sa.update(partitions).where(row).values(end_timestamp_ns=end_timestamp_ns)
+            )
+        elif known.end_timestamp_ns != end_timestamp_ns:
             raise ContradictionError(
                 f"partition {token} ended at {known.end_timestamp_ns} and at {end_timestamp_ns}.",
                 "Report it: a change stream's partition ends once",
             )
-        if known.end_found_ns is None or end_found_ns < known.end_found_ns:
-            self._connection.execute(
-                sa.update(partitions)
-                .where(row)
-                .values(end_timestamp_ns=end_timestamp_ns, end_found_ns=end_found_ns)
+
+    def lock_task(self, plan_id: str, task: int) -> bool:
+        """Hold a task's row until the transaction ends; True if the task is sealed.
+
+        Raises:
+            PlanMissingError: the plan is over, or was never in this store.
+        """
+        row = self._connection.execute(
+            sa.select(plan_tasks.c.records)
+            .where(plan_tasks.c.plan_id == plan_id, plan_tasks.c.task == task)
+            .with_for_update()
+        ).one_or_none()
+        if row is None:
+            raise PlanMissingError(
+                f"task {task} of plan {plan_id} is not in the metadata store.",
+                "Another plan has taken its place, or this is not the store of the pipeline",
             )
+        return row.records is not None
+
+    def seal_task(self, plan_id: str, task: int, tally: TaskTally) -> None:
+        """Keep a task's tally in the place of a former attempt's; from here on it is sealed."""
+        key = {"plan_id": plan_id, "task": task}
+        self._connection.execute(
+            sa.update(plan_tasks)
+            .where(plan_tasks.c.plan_id == plan_id, plan_tasks.c.task == task)
+            .values(
+                records=tally.records,
+                late_records=tally.late_records,
+                violations="\n".join(tally.violations),
+            )
+        )
+        self._connection.execute(
+            sa.delete(plan_shares).where(
+                plan_shares.c.plan_id == plan_id, plan_shares.c.task == task
+            )
+        )
+        self._insert(
+            plan_shares,
+            (
+                {
+                    **key,
+                    "transaction_id": share.transaction,
+                    "records": share.records,
+                    "partitions": share.partitions,
+                    "records_stated": share.records_stated,
+                    "partitions_stated": share.partitions_stated,
+                }
+                for share in tally.shares
+            ),
+        )
+
+    def arrived_parents(self, plan_id: str) -> set[str]:
+        """The partitions whose ends a plan has shown so far."""
+        table = plan_arrivals
+        found = sa.select(table.c.parent_token).where(table.c.plan_id == plan_id).distinct()
+        return set(self._connection.execute(found).scalars())
+
+    def children(self, pipeline: str, parent_token: str) -> list[Partition]:
+        """The partitions that name this one as a parent."""
+        table = partition_parents
+        where = (table.c.pipeline == pipeline, table.c.parent_token == parent_token)
+        tokens = self._connection.execute(sa.select(table.c.token).where(*where)).scalars()
+        known = self.partitions(pipeline, sorted(tokens))
+        return [known[token] for token in sorted(known)]
 
     def record_partitions(self, pipeline: str, found: Sequence[Partition]) -> None:
         """Add the partitions that are not known yet, with their parents."""
@@ -167,9 +234,9 @@ class Transaction:
         return {p.token: p for p in assemble(rows, links)}
 
     def record_arrivals(
-        self, plan_id: str, parent_token: str, child_tokens: Collection[str]
+        self, plan_id: str, parent_token: str, child_tokens: Collection[str], task: int
     ) -> None:
-        """Note that a plan has read this parent of the children to its end."""
+        """Note that a task of a plan has read this parent of the children to its end."""
         table = plan_arrivals
         where = (
             sa.and_(table.c.plan_id == plan_id, table.c.parent_token == parent_token),
@@ -179,24 +246,22 @@ class Transaction:
         self._insert(
             table,
             (
-                {"plan_id": plan_id, "token": token, "parent_token": parent_token}
+                {"plan_id": plan_id, "token": token, "parent_token": parent_token, "task": task}
                 for token in sorted(child_tokens)
                 if token not in known
             ),
         )
 
-    def arrivals(self, plan_id: str, child_tokens: Collection[str]) -> dict[str, frozenset[str]]:
-        """For each child, the parents that the plan has read to their end."""
+    def arrivals(self, plan_id: str, child_tokens: Collection[str]) -> dict[str, dict[str, int]]:
+        """For each child, the parents that the plan has read to their end, and the task of each."""
         table = plan_arrivals
-        found: dict[str, set[str]] = {}
+        found: dict[str, dict[str, int]] = {}
         for chunk in chunks(child_tokens):
-            for token, parent in self._connection.execute(
-                sa.select(table.c.token, table.c.parent_token).where(
-                    table.c.plan_id == plan_id, table.c.token.in_(chunk)
-                )
+            for row in self._connection.execute(
+                sa.select(table).where(table.c.plan_id == plan_id, table.c.token.in_(chunk))
             ):
-                found.setdefault(token, set()).add(parent)
-        return {token: frozenset(parents) for token, parents in found.items()}
+                found.setdefault(row.token, {})[row.parent_token] = row.task
+        return found
 
     def claim(self, plan_id: str, token: str, task: int) -> bool:
         """Claim a child for a task; True if it is the task's, now or from a former attempt."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
@@ -40,6 +42,37 @@ class History:
             for life in self.lives.values()
             if life.start_ns <= time_ns and (life.end_ns is None or life.end_ns > time_ns)
         ]
+
+
+def random_history(choose: random.Random) -> History:
+    """A history chosen by a seed: for simulations that hypothesis can't drive."""
+    lives: dict[str, Life] = {}
+
+    def begin(start_ns: int, parents: frozenset[str]) -> Life:
+        life = Life(f"p{len(lives)}", start_ns, parents)
+        lives[life.token] = life
+        return life
+
+    alive = [begin(0, frozenset()) for _ in range(choose.randint(1, 4))]
+    time_ns = 0
+    for _ in range(choose.randint(2, 14)):
+        time_ns += choose.randint(0, 4) * STEP_NS
+        old = [life for life in alive if life.start_ns < time_ns]
+        if old:
+            parents = choose.sample(old, min(len(old), choose.randint(1, 3)))
+            children = _hand_over(parents, time_ns, choose.randint(1, 3), begin)
+            alive = [life for life in alive if life not in parents] + children
+    return History(lives, time_ns + 4 * STEP_NS)
+
+
+def _hand_over(
+    parents: list[Life], time_ns: int, children: int, begin: Callable[[int, frozenset[str]], Life]
+) -> list[Life]:
+    made = [begin(time_ns, frozenset(life.token for life in parents)) for _ in range(children)]
+    for parent in parents:
+        parent.end_ns = time_ns
+        parent.children = [child.token for child in made]
+    return made
 
 
 @st.composite

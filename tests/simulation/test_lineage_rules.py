@@ -22,6 +22,7 @@ class Reading:
 
     order: list[str]
     delivered: list[tuple[str, int]]
+    ended: set[str]
 
 
 class Ledger:
@@ -42,11 +43,15 @@ class Ledger:
         for token, p in self.partitions.items():
             self.partitions[token] = replace(p, parents=p.parents - set(tokens))
 
-    def finish(self, token: str, end_ns: int, found_ns: int) -> None:
+    def finish(self, token: str, end_ns: int) -> None:
         known = self.partitions[token]
         assert known.end_timestamp_ns in (None, end_ns)
-        found_ns = found_ns if known.end_found_ns is None else min(found_ns, known.end_found_ns)
-        self.partitions[token] = replace(known, end_timestamp_ns=end_ns, end_found_ns=found_ns)
+        self.partitions[token] = replace(known, end_timestamp_ns=end_ns)
+
+    def settle(self, tokens: set[str], found_ns: int) -> None:
+        for token in tokens:
+            if self.partitions[token].end_found_ns is None:
+                self.partitions[token] = replace(self.partitions[token], end_found_ns=found_ns)
 
 
 def attempt(
@@ -63,7 +68,7 @@ def attempt(
     ready = [(p.token, start_position_ns(p, start_ns)) for p in roots(ledger.known(), start_ns)]
     arrivals: dict[str, set[str]] = {}
     claimed: set[str] = set()
-    reading = Reading([], [])
+    reading = Reading([], [], set())
     while ready:
         if len(reading.order) == steps_max:
             return None
@@ -78,7 +83,8 @@ def attempt(
         for child in children:
             ledger.partitions.setdefault(child.token, child)
             arrivals.setdefault(child.token, set()).add(token)
-        ledger.finish(token, life.end_ns, start_ns)
+        ledger.finish(token, life.end_ns)
+        reading.ended.add(token)
         for child in children:
             if child.token not in claimed and is_ready(
                 child, arrivals[child.token], ledger.partitions, start_ns
@@ -114,6 +120,7 @@ def test_every_record_is_delivered_once_and_children_come_after_all_parents(
         assert len(set(reading.order)) == len(reading.order), "a partition was read twice"
         delivered += reading.delivered
         order += [token for token in reading.order if token not in order]
+        ledger.settle(reading.ended, watermark_ns)
         watermark_ns = end_ns
         ledger.forget(prunable(ledger.known(), watermark_ns, keep_ns=0))
     # One more epoch brings what the last cut hid.

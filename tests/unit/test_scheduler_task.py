@@ -18,8 +18,10 @@ from scheduler.plan import Task, assign
 from scheduler.reading import Query
 from scheduler.task import ReadOptions, read_task
 from state.errors import PlanMissingError
-from state.facts import Partition, Plan
+from state.facts import Partition, Plan, TaskTally
+from state.plans import begin_plan
 from state.store import Store
+from state.tallies import tallies
 
 PLAN = Plan("plan", "orders", watermark_for_end(0), watermark_for_end(100_000))
 
@@ -92,7 +94,7 @@ class ScriptedStream:
 def store(tmp_path: Path) -> Iterator[Store]:
     opened = Store.open(f"sqlite:///{tmp_path / 'state.db'}", migrate=True)
     opened.ensure_pipeline("orders", "stream")
-    opened.begin_plan(PLAN)
+    begin_plan(opened, PLAN, tasks=1)
     yield opened
     opened.close()
 
@@ -140,7 +142,7 @@ def test_a_partition_that_ended_unseen_is_read_again_from_before_its_end(store: 
     """The query of an earlier epoch ended with OK and without the child partitions record."""
     plan_start = 10 * 10**9
     plan = Plan("later", "orders", watermark_for_end(plan_start), watermark_for_end(2 * plan_start))
-    store.begin_plan(plan)
+    begin_plan(store, plan, tasks=1)
     ended = plan_start - 3 * 10**9
     stream = ScriptedStream(
         {"a": [children(ended, b={"a"})], "b": [data(ended), data(plan_start + 1_000)]}
@@ -151,7 +153,8 @@ def test_a_partition_that_ended_unseen_is_read_again_from_before_its_end(store: 
     )
     assert sum(batch.num_rows for batch in batches) == 2
     known = {p.token: p for p in store.partitions("orders")}
-    assert (known["a"].end_timestamp_ns, known["a"].end_found_ns) == (ended, plan.start_ns)
+    assert known["a"].end_timestamp_ns == ended
+    assert tallies(store, "later") == {0: TaskTally(records=2, late_records=1)}
 
 
 def test_a_failed_query_fails_the_task_and_ends_the_others(store: Store) -> None:
@@ -175,7 +178,7 @@ def test_a_task_that_is_dropped_ends_its_queries(store: Store) -> None:
     stream = ScriptedStream({"a": [data(i * 1_000) for i in range(1, 20_000)]})
     store.replace_partitions("orders", [Partition("a", 0)])
     plan = Plan("long", "orders", PLAN.start_ns, watermark_for_end(10**9))
-    store.begin_plan(plan)
+    begin_plan(store, plan, tasks=1)
     batches = read_task(
         Task(plan, 0, (Partition("a", 0),)), store=store, reader=stream, options=ReadOptions(1)
     )

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from threading import Barrier, BrokenBarrierError
 from typing import Any
@@ -16,10 +17,15 @@ import sqlalchemy as sa
 
 from reader.ending import Finished
 from reader.records import ChildPartition
-from scheduler.claim import finish_partition
+from scheduler.claim import Attempt
+from scheduler.lineage import is_finished
 from scheduler.plan import Task
-from state.facts import Partition, Plan
+from state.errors import LeaseLostError
+from state.facts import Partition, Plan, TaskTally
+from state.lease import read_lease, take_lease
+from state.plans import begin_plan, settle
 from state.store import Store
+from state.tallies import tallies
 from state.transaction import Transaction
 
 PROCESSES = 6
@@ -61,6 +67,7 @@ def finish_some(url: str, task: int, in_step: Any, results: Any) -> None:
     """
     store = Store.open(url, migrate=False)
     order = random.Random(task)
+    attempt = Attempt(Task(PLAN, task, ()), store)
     claimed = []
     for first in range(0, MERGES, MERGES_AT_ONCE):
         parents = [
@@ -77,11 +84,9 @@ def finish_some(url: str, task: int, in_step: Any, results: Any) -> None:
                 for child, of in merges().items()
                 if parent in of
             )
-            for child in finish_partition(
-                store, Task(PLAN, task, ()), Partition(parent, 0), Finished(50_000, children)
-            ):
+            for child in attempt.finish(Partition(parent, 0), Finished(50_000, children)):
                 arrived = store.run(lambda t, c=child.token: t.arrivals("plan", [c]))  # type: ignore[misc]
-                assert arrived == {child.token: child.parents}, "claimed before its parents ended"
+                assert arrived[child.token].keys() == child.parents, "claimed before its parents"
                 claimed.append(child.token)
     store.close()
     results.put(claimed)
@@ -92,7 +97,7 @@ def test_each_child_is_claimed_once_after_all_parents_by_many_processes(url: str
     store.ensure_pipeline("orders", "stream")
     parents = sorted({parent for of in merges().values() for parent in of})
     store.replace_partitions("orders", [Partition(parent, 0) for parent in parents])
-    store.begin_plan(PLAN)
+    begin_plan(store, PLAN, tasks=PROCESSES)
     # Two transactions that insert the same row wait for each other anyway; where the row is there
     # already, as for the last two of three parents, only the lock makes them wait.
     there = sorted(merges())[::2]
@@ -112,7 +117,7 @@ def test_each_child_is_claimed_once_after_all_parents_by_many_processes(url: str
     claimed = sorted(child for _ in workers for child in results.get(timeout=10))
     assert claimed == sorted(merges())
     arrivals = store.run(lambda t: t.arrivals("plan", list(merges())))
-    assert arrivals == {child: frozenset(of) for child, of in merges().items()}
+    assert {child: sorted(by) for child, by in arrivals.items()} == merges()
     store.close()
 
 
@@ -124,7 +129,7 @@ def test_of_two_parents_at_the_same_moment_one_sees_both(url: str) -> None:
     def arrive(parent: str) -> int:
         def work(transaction: Transaction) -> int:
             transaction.lock_children("plan", ["c"])
-            transaction.record_arrivals("plan", parent, ["c"])
+            transaction.record_arrivals("plan", parent, ["c"], 0)
             # Met only if neither waits for the other, and then neither sees the other.
             with contextlib.suppress(BrokenBarrierError):
                 both_recorded.wait(0.5)
@@ -137,20 +142,89 @@ def test_of_two_parents_at_the_same_moment_one_sees_both(url: str) -> None:
     store.close()
 
 
-def test_a_retried_task_finds_its_claims_and_no_other_ones(tmp_path: Path) -> None:
-    store = Store.open(f"sqlite:///{tmp_path / 'state.db'}", migrate=True)
-    store.ensure_pipeline("orders", "stream")
-    store.replace_partitions("orders", [Partition("a", 0), Partition("b", 0)])
-    store.begin_plan(PLAN)
-    ending = Finished(50_000, (ChildPartition("c", frozenset({"a", "b"})),))
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    opened = Store.open(f"sqlite:///{tmp_path / 'state.db'}", migrate=True)
+    opened.ensure_pipeline("orders", "stream")
+    opened.replace_partitions("orders", [Partition("a", 0), Partition("b", 0)])
+    begin_plan(opened, PLAN, tasks=2)
+    yield opened
+    opened.close()
 
-    def finish(task: int, parent: str) -> list[str]:
-        found = finish_partition(store, Task(PLAN, task, ()), Partition(parent, 0), ending)
-        return [child.token for child in found]
 
-    assert finish(0, "a") == []
-    assert finish(1, "b") == ["c"]
+MERGE = Finished(50_000, (ChildPartition("c", frozenset({"a", "b"})),))
+SPLIT = Finished(50_000, (ChildPartition("c", frozenset({"a"})),))
+
+
+def finish(attempt: Attempt, parent: str, ending: Finished = MERGE) -> list[str]:
+    return [child.token for child in attempt.finish(Partition(parent, 0), ending)]
+
+
+def test_a_retried_task_finds_its_claims_and_no_other_ones(store: Store) -> None:
+    first, second = Task(PLAN, 0, ()), Task(PLAN, 1, ())
+    assert finish(Attempt(first, store), "a") == []
+    assert finish(Attempt(second, store), "b") == ["c"]
     # Both tasks fail and run again: the child stays with the task that claimed it.
-    assert finish(0, "a") == []
-    assert finish(1, "b") == ["c"]
-    store.close()
+    assert finish(Attempt(first, store), "a") == []
+    assert finish(Attempt(second, store), "b") == ["c"]
+
+
+def test_a_retried_task_reads_a_child_once_after_both_of_its_parents(store: Store) -> None:
+    """The first attempt's arrivals are in the store, and say nothing of what this one has read."""
+    task = Task(PLAN, 0, ())
+    dead = Attempt(task, store)
+    assert [finish(dead, "a"), finish(dead, "b")] == [[], ["c"]]
+    retried = Attempt(task, store)
+    assert [finish(retried, "b"), finish(retried, "a")] == [[], ["c"]]
+
+
+def test_an_end_that_one_attempt_saw_is_adopted_by_the_one_that_is_committed(store: Store) -> None:
+    """The other saw the query end with OK and no child partitions record (apache/beam 40232)."""
+    task = Task(PLAN, 0, ())
+    assert finish(Attempt(task, store), "a", SPLIT) == ["c"]
+    other = Attempt(task, store)
+    other.note_alive(Partition("a", 0))
+    assert [child.token for child in other.seal(TaskTally())] == ["c"]
+    other.note_alive(Partition("c", 50_000))
+    assert other.seal(TaskTally()) == []
+
+
+def test_an_end_seen_after_the_task_was_sealed_is_left_to_the_next_epoch(store: Store) -> None:
+    task = Task(PLAN, 0, ())
+    sealed = Attempt(task, store)
+    sealed.note_alive(Partition("a", 0))
+    assert sealed.seal(TaskTally(records=7)) == []
+    assert finish(Attempt(task, store), "a", SPLIT) == []
+    assert tallies(store, "plan") == {0: TaskTally(records=7)}
+    settle(store, "orders", PLAN.end_ns)
+    assert not any(is_finished(p, PLAN.end_ns) for p in store.partitions("orders"))
+
+
+def test_an_end_counts_only_once_the_plan_that_showed_it_is_committed(store: Store) -> None:
+    finish(Attempt(Task(PLAN, 0, ()), store), "a", SPLIT)
+    again = replace(PLAN, plan_id="again")
+    begin_plan(store, again, tasks=1)
+    settle(store, "orders", PLAN.end_ns)
+    assert not any(is_finished(p, PLAN.end_ns) for p in store.partitions("orders"))
+    finish(Attempt(Task(again, 0, ()), store), "a", SPLIT)
+    settle(store, "orders", PLAN.end_ns)
+    finished = [p.token for p in store.partitions("orders") if is_finished(p, PLAN.end_ns)]
+    assert finished == ["a"]
+
+
+def test_what_a_former_owner_finishes_is_refused(store: Store) -> None:
+    first = take_lease(store, "orders", "first", read_lease(store, "orders"))
+    assert first is not None
+    owned = replace(PLAN, plan_id="owned", generation=first.generation)
+    begin_plan(store, owned, tasks=1)
+    assert take_lease(store, "orders", "second", first) is not None
+    attempt = Attempt(Task(owned, 0, ()), store)
+    for write in (
+        lambda: finish(attempt, "a"),
+        lambda: attempt.seal(TaskTally()),
+        lambda: begin_plan(store, replace(owned, plan_id="next"), tasks=1),
+        lambda: store.commit_watermark("orders", 9, generation=first.generation),
+        lambda: store.replace_partitions("orders", [], generation=first.generation),
+    ):
+        with pytest.raises(LeaseLostError, match="second took over"):
+            write()

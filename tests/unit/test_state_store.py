@@ -30,6 +30,7 @@ from state.errors import (
     StoreUrlError,
 )
 from state.facts import Epoch, Partition, Plan, Wanted
+from state.plans import begin_plan, plan_by_id, settle
 from state.store import Store
 from state.transaction import Transaction
 
@@ -96,7 +97,7 @@ def test_two_pipelines_in_one_store_do_not_touch_each_other(store: Store) -> Non
     store.replace_partitions("orders", [A, B, C])
     store.replace_partitions("payments", [A])
     store.commit_watermark("payments", 7)
-    store.begin_plan(Plan("p1", "payments", 0, 7))
+    begin_plan(store, Plan("p1", "payments", 0, 7), tasks=1)
     store.remove_partitions("payments", ["a"])
     assert store.partitions("orders") == [A, B, C]
     assert store.partitions("payments") == []
@@ -108,8 +109,8 @@ def test_two_pipelines_in_one_store_do_not_touch_each_other(store: Store) -> Non
 def test_a_low_watermark_never_goes_back(store: Store) -> None:
     store.commit_watermark("orders", 10)
     store.commit_watermark("orders", 5)
-    store.begin_plan(Plan("p1", "orders", 0, 20))
-    store.begin_plan(Plan("p2", "orders", 0, 15))
+    begin_plan(store, Plan("p1", "orders", 0, 20), tasks=1)
+    begin_plan(store, Plan("p2", "orders", 0, 15), tasks=1)
     known = store.pipeline("orders")
     assert known is not None
     assert (known.low_watermark_ns, known.planned_watermark_ns) == (10, 20)
@@ -126,26 +127,19 @@ def test_facts_written_twice_change_nothing(store: Store) -> None:
     store.replace_partitions("orders", [A, B])
     for _ in range(2):
         store.run(lambda t: t.record_partitions("orders", [C]))
-        store.run(lambda t: t.record_end("orders", "a", 10, 0))
+        store.run(lambda t: t.record_end("orders", "a", 10))
     assert store.partitions("orders") == [
-        replace(A, end_timestamp_ns=10, end_found_ns=0),
+        replace(A, end_timestamp_ns=10),
         B,
         C,
     ]
 
 
-def test_an_end_found_again_by_a_later_epoch_keeps_the_first_finding(store: Store) -> None:
-    store.replace_partitions("orders", [A])
-    for found_ns in (5, 3, 8):
-        store.run(lambda t, f=found_ns: t.record_end("orders", "a", 10, f))  # type: ignore[misc]
-    assert store.partitions("orders") == [replace(A, end_timestamp_ns=10, end_found_ns=3)]
-
-
 def test_two_different_ends_of_one_partition_are_refused(store: Store) -> None:
     store.replace_partitions("orders", [A])
-    store.run(lambda t: t.record_end("orders", "a", 10, 0))
+    store.run(lambda t: t.record_end("orders", "a", 10))
     with pytest.raises(ContradictionError, match="10 and at 11"):
-        store.run(lambda t: t.record_end("orders", "a", 11, 0))
+        store.run(lambda t: t.record_end("orders", "a", 11))
 
 
 def test_two_different_ends_at_the_same_moment_are_refused(store: Store) -> None:
@@ -154,7 +148,7 @@ def test_two_different_ends_at_the_same_moment_are_refused(store: Store) -> None
 
     def record(end_ns: int) -> str:
         def work(transaction: Transaction) -> str:
-            transaction.record_end("orders", "a", end_ns, 0)
+            transaction.record_end("orders", "a", end_ns)
             # Met only if neither waits for the other, which is what must not be.
             with contextlib.suppress(BrokenBarrierError):
                 both_recorded.wait(0.5)
@@ -171,7 +165,7 @@ def test_two_different_ends_at_the_same_moment_are_refused(store: Store) -> None
 
 def test_the_end_of_a_forgotten_partition_is_refused(store: Store) -> None:
     with pytest.raises(LineageMissingError, match="run the pipeline once only"):
-        store.run(lambda t: t.record_end("orders", "a", 10, 0))
+        store.run(lambda t: t.record_end("orders", "a", 10))
 
 
 def test_a_partition_is_never_read_without_its_parents(store: Store, url: str) -> None:
@@ -198,8 +192,14 @@ def test_the_lineage_at_a_watermark_is_what_is_unfinished_and_its_parents(store:
     old = Partition("old", 0, frozenset(), 5, 0)
     a = replace(A, parents=frozenset({"old"}), start_timestamp_ns=5)
     store.replace_partitions("orders", [old, a, B, C])
-    store.run(lambda t: t.record_end("orders", "a", 10, 8))
-    ended = replace(a, end_timestamp_ns=10, end_found_ns=8)
+    begin_plan(store, Plan("p1", "orders", 8, 20), tasks=1)
+    store.run(lambda t: t.record_end("orders", "a", 10))
+    store.run(lambda t: t.record_arrivals("p1", "a", ["c"], 0))
+    # Not committed: what showed the end may never be.
+    shown = replace(a, end_timestamp_ns=10)
+    assert store.lineage_at("orders", 20) == [B, old, shown, C]
+    settle(store, "orders", 20)
+    ended = replace(shown, end_found_ns=8)
     assert store.lineage_at("orders", 20) == [B, ended, C]
     # At the watermark whose epoch found the end, the partition is not finished yet.
     assert store.lineage_at("orders", 8) == [B, old, ended, C]
@@ -212,7 +212,7 @@ def test_a_forgotten_partition_is_no_parent_any_more(store: Store) -> None:
 
 
 def test_a_child_is_claimed_once_and_stays_its_claimers(store: Store) -> None:
-    store.begin_plan(Plan("p1", "orders", 0, 7))
+    begin_plan(store, Plan("p1", "orders", 0, 7), tasks=1)
     store.run(lambda t: t.lock_children("p1", ["c"]))
     assert store.run(lambda t: t.claim("p1", "c", 1))
     assert not store.run(lambda t: t.claim("p1", "c", 2))
@@ -221,27 +221,27 @@ def test_a_child_is_claimed_once_and_stays_its_claimers(store: Store) -> None:
 
 def test_a_new_plan_starts_with_no_arrivals_and_claims(store: Store) -> None:
     for plan in ("p1", "p2"):
-        store.begin_plan(Plan(plan, "orders", 0, 7))
+        begin_plan(store, Plan(plan, "orders", 0, 7), tasks=1)
         assert store.run(lambda t, p=plan: t.arrivals(p, ["c"])) == {}  # type: ignore[misc]
         store.run(lambda t, p=plan: t.lock_children(p, ["c"]))  # type: ignore[misc]
-        store.run(lambda t, p=plan: t.record_arrivals(p, "a", ["c"]))  # type: ignore[misc]
+        store.run(lambda t, p=plan: t.record_arrivals(p, "a", ["c"], 0))  # type: ignore[misc]
         assert store.run(lambda t, p=plan: t.claim(p, "c", 3))  # type: ignore[misc]
 
 
 def test_a_plan_begun_twice_is_one_plan(store: Store) -> None:
     """A commit whose answer was lost is tried again, and finds the plan it made."""
     for i in (1, 2, 2, 2):
-        store.begin_plan(Plan(f"p{i}", "orders", 0, 7))
-    assert store.plan("p1") == Plan("p1", "orders", 0, 7)
+        begin_plan(store, Plan(f"p{i}", "orders", 0, 7), tasks=1)
+    assert plan_by_id(store, "p1") == Plan("p1", "orders", 0, 7)
 
 
 def test_old_plans_are_forgotten(store: Store) -> None:
     for i in range(5):
-        store.begin_plan(Plan(f"p{i}", "orders", i, i + 1))
-    assert store.plan("p4") == Plan("p4", "orders", 4, 5)
-    assert store.plan("p3").plan_id == "p3"
+        begin_plan(store, Plan(f"p{i}", "orders", i, i + 1), tasks=1)
+    assert plan_by_id(store, "p4") == Plan("p4", "orders", 4, 5)
+    assert plan_by_id(store, "p3").plan_id == "p3"
     with pytest.raises(PlanMissingError, match="Every Spark executor"):
-        store.plan("p2")
+        plan_by_id(store, "p2")
 
 
 def test_epochs_are_kept_in_order_and_pruned(store: Store) -> None:

@@ -27,14 +27,15 @@ def upgrade() -> None:
     op.add_column("pipelines", sa.Column("state_since_ns", sa.BigInteger))
     op.add_column("partitions", sa.Column("stalls", sa.BigInteger))
     op.add_column("epochs", sa.Column("late_records", sa.BigInteger))
+    op.add_column("plan_arrivals", sa.Column("task", sa.Integer))
     op.create_table(
-        "plan_tallies",
+        "plan_tasks",
         sa.Column("plan_id", _PLAN, nullable=False),
         sa.Column("task", sa.Integer, nullable=False),
-        sa.Column("records", sa.BigInteger, nullable=False),
-        sa.Column("late_records", sa.BigInteger, nullable=False),
-        sa.Column("violations", sa.Text, nullable=False),
-        _pk("plan_tallies", "plan_id", "task"),
+        sa.Column("records", sa.BigInteger),
+        sa.Column("late_records", sa.BigInteger),
+        sa.Column("violations", sa.Text),
+        _pk("plan_tasks", "plan_id", "task"),
     )
     op.create_table(
         "plan_shares",

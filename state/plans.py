@@ -1,0 +1,141 @@
+"""Plans: attempts at epochs, their tasks, and which of them was committed."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import sqlalchemy as sa
+
+from state.errors import PlanMissingError
+from state.facts import Plan
+from state.store import Store
+from state.tables import (
+    partitions,
+    pipelines,
+    plan_arrivals,
+    plan_children,
+    plan_queries,
+    plan_shares,
+    plan_tasks,
+    plans,
+)
+from state.transaction import Transaction, chunks
+
+# The latest plan, and the one before it whose tasks may still be ending.
+_PLANS_KEPT: Final = 2
+# The plans themselves last, so that nothing is left of a plan that is not there.
+_OF_A_PLAN: Final = (
+    plan_arrivals,
+    plan_children,
+    plan_queries,
+    plan_shares,
+    plan_tasks,
+    plans,
+)
+
+
+def begin_plan(store: Store, plan: Plan, *, tasks: int) -> None:
+    """Keep a plan and as many tasks of it; plans before the previous one are forgotten.
+
+    Done twice it changes nothing: a commit whose answer was lost is tried again.
+
+    Raises:
+        LeaseLostError: the pipeline has got another owner.
+    """
+
+    def work(connection: sa.Connection) -> None:
+        Transaction(connection).require_generation(plan.pipeline, plan.generation)
+        kept = sa.select(plans.c.plan_id).where(plans.c.plan_id == plan.plan_id)
+        if connection.execute(kept).first() is not None:
+            return
+        latest = connection.execute(
+            sa.select(sa.func.max(plans.c.number)).where(plans.c.pipeline == plan.pipeline)
+        ).scalar()
+        number = (latest or 0) + 1
+        connection.execute(
+            sa.insert(plans),
+            {
+                "plan_id": plan.plan_id,
+                "pipeline": plan.pipeline,
+                "number": number,
+                "start_ns": plan.start_ns,
+                "end_ns": plan.end_ns,
+            },
+        )
+        rows = [{"plan_id": plan.plan_id, "task": index} for index in range(tasks)]
+        if rows:
+            connection.execute(sa.insert(plan_tasks), rows)
+        planned = pipelines.c.planned_watermark_ns
+        connection.execute(
+            sa.update(pipelines)
+            .where(
+                pipelines.c.name == plan.pipeline,
+                sa.or_(planned.is_(None), planned < plan.end_ns),
+            )
+            .values(planned_watermark_ns=plan.end_ns)
+        )
+        old = connection.execute(
+            sa.select(plans.c.plan_id).where(
+                plans.c.pipeline == plan.pipeline, plans.c.number <= number - _PLANS_KEPT
+            )
+        ).scalars()
+        for chunk in chunks(list(old)):
+            for table in _OF_A_PLAN:
+                connection.execute(sa.delete(table).where(table.c.plan_id.in_(chunk)))
+
+    store.write(work)
+
+
+def settle(store: Store, pipeline: str, watermark_ns: int) -> None:
+    """Let the ends count that the committed plan up to a low watermark has shown.
+
+    That is the last plan made for the watermark: after it was committed nobody plans it again.
+    """
+    p, a = partitions.c, plan_arrivals.c
+
+    def work(connection: sa.Connection) -> None:
+        plan = connection.execute(
+            sa.select(plans.c.plan_id, plans.c.start_ns)
+            .where(
+                plans.c.pipeline == pipeline,
+                plans.c.end_ns == watermark_ns,
+                plans.c.start_ns < watermark_ns,
+            )
+            .order_by(plans.c.number.desc())
+            .limit(1)
+        ).one_or_none()
+        if plan is None:
+            return
+        shown = sa.select(a.parent_token).where(a.plan_id == plan.plan_id).distinct()
+        for chunk in chunks(list(connection.execute(shown).scalars())):
+            connection.execute(
+                sa.update(partitions)
+                .where(p.pipeline == pipeline, p.token.in_(chunk), p.end_found_ns.is_(None))
+                .values(end_found_ns=plan.start_ns)
+            )
+
+    store.write(work)
+
+
+def latest_plan(store: Store, pipeline: str) -> Plan | None:
+    """The plan begun last, None before the first; its generation is not kept."""
+    latest = sa.select(plans).where(plans.c.pipeline == pipeline)
+    row = store.read(lambda c: c.execute(latest.order_by(plans.c.number.desc())).first())
+    return None if row is None else Plan(row.plan_id, row.pipeline, row.start_ns, row.end_ns)
+
+
+def plan_by_id(store: Store, plan_id: str) -> Plan:
+    """A plan by its id.
+
+    Raises:
+        PlanMissingError: this is not the store that planned it, or it is long over.
+    """
+    row = store.read(
+        lambda c: c.execute(sa.select(plans).where(plans.c.plan_id == plan_id)).first()
+    )
+    if row is None:
+        raise PlanMissingError(
+            f"the plan {plan_id} is not in the metadata store {store.url}.",
+            "Every Spark executor must reach the store of the pipeline",
+        )
+    return Plan(row.plan_id, row.pipeline, row.start_ns, row.end_ns)

@@ -1,0 +1,204 @@
+"""A simulated change stream, and tasks that die, run twice or run slowly, for the real scheduler.
+
+Everything runs in one thread and is chosen by one seed: the planner, the claims, the audit and the
+metadata store (SQLite) are the real ones; what is simulated is Spanner's answers, the clock, and
+Spark's tasks, which take turns at every step that could interleave.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+
+from reader.ending import Finished
+from reader.errors import StartOutsidePartitionError
+from reader.query import Message
+from reader.records import (
+    ChangeRecord,
+    ChildPartition,
+    ChildPartitionsRecord,
+    DataChangeRecord,
+    HeartbeatRecord,
+)
+from scheduler.audit import PartitionAudit, tally
+from scheduler.claim import Attempt
+from scheduler.errors import AuditError
+from scheduler.lineage import start_position_ns
+from scheduler.plan import Task
+from scheduler.reading import PartitionReading, Proof, Query
+from state.errors import StateError
+from state.facts import Partition
+from state.store import Store
+from tests.simulation.history import STEP_NS, History, Life
+
+Row = tuple[str, int]
+
+
+class SimulatedQuery:
+    """The records of a query, in order; what was not taken is forgotten when it is cancelled."""
+
+    watermark_ns = open_ms = silent_ms = stalls = 0
+
+    def __init__(self, records: Sequence[ChangeRecord], error: Exception | None = None) -> None:
+        self._records = records
+        self._error = error
+
+    def __iter__(self) -> Iterator[Message]:
+        if self._error is not None:
+            raise self._error
+        for record in self._records:
+            yield Message([record], 1)
+
+    def cancel(self) -> None:
+        pass
+
+
+@dataclass
+class SimulatedStream:
+    """Answers partition queries as Spanner does, over a history.
+
+    Attributes:
+        history: what truly happened.
+        clock_ns: Spanner's clock.
+        choose: the seed's choices.
+        hide: how likely a query with an end_timestamp just after its partition's end keeps the
+            child partitions record to itself (apache/beam issue 40232).
+    """
+
+    history: History
+    clock_ns: int
+    choose: random.Random
+    hide: float
+    hidden: int = 0
+
+    def query(self, token: str, start_ns: int, end_ns: int | None) -> Query:
+        life = self.history.lives[token]
+        if life.end_ns is not None and start_ns > life.end_ns:
+            return SimulatedQuery([], StartOutsidePartitionError("invalid for the partition"))
+        through_ns = self.clock_ns if end_ns is None else end_ns
+        records: list[ChangeRecord] = [
+            self._record(life, time_ns) for time_ns in life.record_times(start_ns, through_ns)
+        ]
+        if life.end_ns is not None and life.end_ns <= through_ns:
+            if end_ns is None or not self._hides(life.end_ns, end_ns):
+                records.append(self._children(life))
+        elif end_ns is None:
+            records.append(HeartbeatRecord(through_ns))
+        return SimulatedQuery(records)
+
+    def _hides(self, partition_end_ns: int, end_ns: int) -> bool:
+        is_hidden = end_ns - partition_end_ns < 2 * STEP_NS and self.choose.random() < self.hide
+        self.hidden += is_hidden
+        return is_hidden
+
+    def _record(self, life: Life, time_ns: int) -> DataChangeRecord:
+        """All partitions alive at a time share a transaction: each has one record of it."""
+        alive = self.history.alive_at(time_ns)
+        return DataChangeRecord(
+            time_ns,
+            f"t{time_ns}",
+            life.token,
+            True,
+            "T",
+            (),
+            (),
+            "INSERT",
+            "NEW_ROW",
+            len(alive),
+            len(alive),
+            "",
+            False,
+        )
+
+    def _children(self, life: Life) -> ChildPartitionsRecord:
+        assert life.end_ns is not None
+        children = tuple(
+            ChildPartition(token, self.history.lives[token].parents) for token in life.children
+        )
+        return ChildPartitionsRecord(life.end_ns, "0", children)
+
+
+@dataclass
+class SimulatedTask:
+    """One attempt at a task of a plan; it gives way to others after every step."""
+
+    task: Task
+    stream: SimulatedStream
+    store: Store
+    proof: Proof
+    completed: set[tuple[str, str]]
+    rows: list[Row] = field(default_factory=list)
+
+    def run(self) -> Iterator[None]:
+        """Read all partitions, in an order of the seed's; then the rows are whole.
+
+        Raises:
+            AuditError, StateError: as the real task does.
+        """
+        plan = self.task.plan
+        waiting = [(root, start_position_ns(root, plan.start_ns)) for root in self.task.roots]
+        audits = []
+        attempt = Attempt(self.task, self.store)
+        while waiting:
+            partition, start_ns = waiting.pop(self.stream.choose.randrange(len(waiting)))
+            self._require_parents_first(partition)
+            audit = PartitionAudit(partition.token, plan)
+            audits.append(audit)
+            reading = PartitionReading(plan, self.stream, self.proof, _running)
+            ending = reading.read(partition, start_ns, self._deliver(partition), audit)
+            if audit.violations:
+                raise AuditError(audit.violations)
+            yield
+            self.completed.add((plan.plan_id, partition.token))
+            if isinstance(ending, Finished):
+                children = attempt.finish(partition, ending)
+                waiting += [(child, child.start_timestamp_ns) for child in children]
+            else:
+                attempt.note_alive(partition)
+            yield
+            if not waiting:
+                children = attempt.seal(tally(audits))
+                waiting += [(child, child.start_timestamp_ns) for child in children]
+                yield
+
+    def _deliver(self, partition: Partition):  # type: ignore[no-untyped-def]
+        def deliver(records: Sequence[DataChangeRecord], size_bytes: int) -> None:
+            del size_bytes
+            self.rows += [(partition.token, record.commit_timestamp_ns) for record in records]
+
+        return deliver
+
+    def _require_parents_first(self, partition: Partition) -> None:
+        plan, lives = self.task.plan, self.stream.history.lives
+        for parent in lives[partition.token].parents:
+            end_ns = lives[parent].end_ns
+            assert end_ns is not None
+            is_read = end_ns <= plan.start_ns or (plan.plan_id, parent) in self.completed
+            assert is_read, f"{partition.token} was started before its parent {parent} was read"
+
+
+@contextmanager
+def _running(partition: Partition, query: Query) -> Iterator[None]:
+    yield
+
+
+class Zombies:
+    """Attempts that nobody waits for any more and that go on all the same."""
+
+    def __init__(self, choose: random.Random) -> None:
+        self._choose = choose
+        self._running: list[Iterator[None]] = []
+
+    def add(self, attempt: Iterator[None]) -> None:
+        self._running.append(attempt)
+
+    def step(self) -> None:
+        """Let one of them take a step; what it fails with is nobody's business."""
+        if self._running:
+            attempt = self._choose.choice(self._running)
+            with suppress(StateError, AuditError, StopIteration):
+                next(attempt)
+                return
+            self._running.remove(attempt)
