@@ -50,6 +50,12 @@ class Service:
                 stderr=log,
             )
 
+    @property
+    def pid(self) -> int:
+        """Of the process that was started last."""
+        assert self._process is not None  # noqa: S101 - started before
+        return self._process.pid
+
     def kill(self) -> None:
         """kill -9 of the process and everything below it, at once."""
         assert self._process is not None  # noqa: S101 - started before
