@@ -3,10 +3,14 @@
 All of it is one transaction on the metadata store, so that a child is claimed exactly once and
 only when the facts that allow it are durable.
 
-Which ends a task has shown is one thing for all attempts at it, because the committed plan decides
-which partitions are finished, and any of its attempts may be the one that Spark commits. Until the
-task is sealed an end that one attempt has shown is adopted by the others; afterwards an end that
-was not shown before is left for the next epoch to show.
+Which ends a task has shown, and which children it has claimed, is one thing for all attempts at
+it: the committed plan decides which partitions are finished, and any of its attempts may be the one
+that Spark commits. Until the task is sealed, what one attempt has shown or claimed is adopted by
+the others; afterwards an end that was not shown before is left for the next epoch to show, and a
+child that was not claimed before for another task to claim.
+
+A plan that was read to its end may have been written, though Spark then plans its cut anew. The new
+plan shows the same ends, or a replay would not give the same records.
 """
 
 from __future__ import annotations
@@ -72,19 +76,17 @@ class Attempt:
             StateError: the store can't be reached.
         """
 
-        def work(transaction: Transaction) -> tuple[list[str], list[Partition]]:
-            self._begin(transaction)
-            adopted = sorted(transaction.arrived_parents(plan.plan_id) & self._alive.keys())
-            claimed = [
-                child
-                for token in adopted
-                for child in self._record(
-                    transaction, self._alive[token], *_known_end(transaction, plan.pipeline, token)
-                )
-            ]
-            if not adopted:
+        def work(transaction: Transaction) -> tuple[set[str], list[Partition]]:
+            is_sealed = self._begin(transaction)
+            adopted = self._shown(transaction) & self._alive.keys()
+            for token in sorted(adopted):
+                end_ns, children = _known_end(transaction, plan.pipeline, token)
+                self._record(transaction, self._alive[token], end_ns, children, is_sealed=is_sealed)
+            mine = transaction.claims(plan.plan_id, self._task.index) - self._started
+            if not (adopted or mine):
                 transaction.seal_task(plan.plan_id, self._task.index, tally)
-            return adopted, claimed
+            known = transaction.partitions(plan.pipeline, sorted(mine))
+            return adopted, list(known.values())
 
         plan = self._task.plan
         while True:
@@ -110,18 +112,29 @@ class Attempt:
         transaction.require_generation(plan.pipeline, plan.generation, is_shared=True)
         return transaction.lock_task(plan.plan_id, self._task.index)
 
+    def _shown(self, transaction: Transaction) -> set[str]:
+        """The partitions whose ends the epoch has shown so far."""
+        plan = self._task.plan
+        shown = transaction.arrived_parents(plan.plan_id)
+        if plan.follows is not None:
+            shown |= transaction.arrived_parents(plan.follows)
+        return shown
+
     def _finish(
         self, transaction: Transaction, partition: Partition, ending: Finished
     ) -> list[Partition]:
         plan = self._task.plan
         is_sealed = self._begin(transaction)
-        if is_sealed and partition.token not in transaction.arrived_parents(plan.plan_id):
+        is_fixed = is_sealed or plan.follows is not None
+        if is_fixed and partition.token not in self._shown(transaction):
             return []
         children = [
             Partition(child.token, ending.end_timestamp_ns, child.parent_partition_tokens)
             for child in ending.children
         ]
-        return self._record(transaction, partition, ending.end_timestamp_ns, children)
+        return self._record(
+            transaction, partition, ending.end_timestamp_ns, children, is_sealed=is_sealed
+        )
 
     def _record(
         self,
@@ -129,6 +142,8 @@ class Attempt:
         partition: Partition,
         end_timestamp_ns: int,
         children: Sequence[Partition],
+        *,
+        is_sealed: bool,
     ) -> list[Partition]:
         plan, index = self._task.plan, self._task.index
         with self._lock:
@@ -151,7 +166,7 @@ class Attempt:
                 known,
                 plan.start_ns,
             )
-            and transaction.claim(plan.plan_id, child.token, index)
+            and transaction.claim(plan.plan_id, child.token, index, may_take=not is_sealed)
         ]
 
 

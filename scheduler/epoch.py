@@ -25,6 +25,11 @@ def watermark_for_start(start_ns: int) -> int:
     return -(-start_ns // _MICROSECOND_NS) * _MICROSECOND_NS - HALF_MICROSECOND_NS
 
 
+def watermark_at_or_after(time_ns: int) -> int:
+    """The earliest low watermark that does not lie before a time."""
+    return watermark_before(time_ns) + _MICROSECOND_NS
+
+
 def watermark_for_end(end_ns: int) -> int:
     """The low watermark up to which all records at or before an end_timestamp come."""
     return end_ns // _MICROSECOND_NS * _MICROSECOND_NS + HALF_MICROSECOND_NS

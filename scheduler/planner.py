@@ -17,7 +17,7 @@ from scheduler.plan import Task, assign
 from scheduler.start import first_watermark_ns
 from state.facts import Gap, Partition, Plan, Wanted
 from state.gaps import gaps
-from state.plans import begin_plan, settle
+from state.plans import begin_plan, read_plan, settle
 from state.store import Store
 
 _log = logging.getLogger(__name__)
@@ -156,7 +156,14 @@ class Planner:
 
     def _plan(self, start_ns: int, end_ns: int) -> list[Task]:
         name = self._options.pipeline
-        plan = Plan(uuid.uuid4().hex, name, start_ns, end_ns, self._options.generation)
+        plan = Plan(
+            uuid.uuid4().hex,
+            name,
+            start_ns,
+            end_ns,
+            self._options.generation,
+            follows=read_plan(self._store, name, start_ns, end_ns),
+        )
         tasks: list[Task] = []
         if start_ns < end_ns:
             partitions = self._store.lineage_at(name, start_ns)

@@ -73,14 +73,12 @@ def earliest_watermark_ns(
         ReaderError: Spanner can't be asked.
     """
     try:
-        partitions_alive(
-            connection, description.dialect, _LONG_AGO_NS, heartbeat_ms=options.heartbeat_ms
-        )
+        require_readable(options, connection, description, _LONG_AGO_NS)
     except StartTooOldError as error:
-        earliest_ns = earliest_start_ns(error.message)
-        if earliest_ns is None:
-            # What expires while the first queries run would fail them.
-            clock_ns = connection.strong_read_timestamp_ns()
-            earliest_ns = clock_ns - description.retention_ns + _GRACE_NS
-        return epoch.watermark_for_start(earliest_ns)
+        # What expires while the first queries run would fail them.
+        clock_ns = connection.strong_read_timestamp_ns()
+        lasting_ns = clock_ns - description.retention_ns + _GRACE_NS
+        return epoch.watermark_at_or_after(
+            max(earliest_start_ns(error.message) or lasting_ns, lasting_ns)
+        )
     return epoch.watermark_for_start(_LONG_AGO_NS)

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from reader.timestamp import format_rfc3339
 from scheduler.task import AuditMode
+from slackwater.checkpoint import last_offset
 from slackwater.daemon import Daemon, Outcome, Pace
 from slackwater.drain import draining_signals
 from slackwater.epoch_report import EpochReport
@@ -131,6 +132,13 @@ def _options(parts: _Parts, recovery: Recovery) -> dict[str, str]:
     known = store.pipeline(settings.pipeline)
     assert known is not None  # noqa: S101 - made before it was owned
     options = source_options(settings)
+    if known.planned_watermark_ns is None and last_offset(parts.spark, settings.sink.checkpoint):
+        _log.warning(
+            "the metadata store knows nothing of this pipeline; the partitions are found again from"
+            " the checkpoint's low watermark",
+            pipeline=settings.pipeline,
+            state=store.url,
+        )
     if recovery.from_watermark is not None:
         options |= start_after_lost_checkpoint(parts.spark, settings, known, parts.sink, recovery)
     else:

@@ -59,6 +59,8 @@ class Plan:
         start_ns, end_ns: the cut.
         generation: of the lease under which it was planned: see state.lease. None where the
             pipeline has no owner, as in a notebook; then nothing is fenced off.
+        follows: a former plan of the same cut that was read to its end, None where there is none.
+            Its epoch may have been written, so this plan has to show the same ends.
     """
 
     plan_id: str
@@ -66,6 +68,7 @@ class Plan:
     start_ns: int
     end_ns: int
     generation: int | None = None
+    follows: str | None = None
 
     def __post_init__(self) -> None:
         if self.end_ns < self.start_ns:

@@ -76,7 +76,9 @@ def begin_plan(store: Store, plan: Plan, *, tasks: int) -> None:
         )
         old = connection.execute(
             sa.select(plans.c.plan_id).where(
-                plans.c.pipeline == plan.pipeline, plans.c.number <= number - _PLANS_KEPT
+                plans.c.pipeline == plan.pipeline,
+                plans.c.number <= number - _PLANS_KEPT,
+                plans.c.plan_id != (plan.follows or ""),
             )
         ).scalars()
         for chunk in chunks(list(old)):
@@ -84,6 +86,33 @@ def begin_plan(store: Store, plan: Plan, *, tasks: int) -> None:
                 connection.execute(sa.delete(table).where(table.c.plan_id.in_(chunk)))
 
     store.write(work)
+
+
+def read_plan(store: Store, pipeline: str, start_ns: int, end_ns: int) -> str | None:
+    """The last plan of a cut whose tasks are all sealed, None where there is none."""
+    tasks = plan_tasks.c
+    unsealed = sa.select(tasks.plan_id).where(
+        tasks.plan_id == plans.c.plan_id, tasks.records.is_(None)
+    )
+    statement = (
+        sa.select(plans.c.plan_id)
+        .where(
+            plans.c.pipeline == pipeline,
+            plans.c.start_ns == start_ns,
+            plans.c.end_ns == end_ns,
+            ~unsealed.exists(),
+        )
+        .order_by(plans.c.number.desc())
+        .limit(1)
+    )
+    found = store.read(lambda c: c.execute(statement).scalar())
+    return None if found is None else str(found)
+
+
+def void_plan(store: Store, plan_id: str) -> None:
+    """Nothing of what a plan has read was written, so no later plan has to follow it."""
+    statement = sa.update(plan_tasks).where(plan_tasks.c.plan_id == plan_id).values(records=None)
+    store.write(lambda c: c.execute(statement))
 
 
 def settle(store: Store, pipeline: str, watermark_ns: int) -> None:

@@ -263,15 +263,28 @@ class Transaction:
                 found.setdefault(row.token, {})[row.parent_token] = row.task
         return found
 
-    def claim(self, plan_id: str, token: str, task: int) -> bool:
-        """Claim a child for a task; True if it is the task's, now or from a former attempt."""
+    def claim(self, plan_id: str, token: str, task: int, *, may_take: bool = True) -> bool:
+        """Claim a child for a task; True if it is the task's, now or from a former attempt.
+
+        Args:
+            plan_id, task: whose claim it is.
+            token: the child.
+            may_take: False where only a former attempt's claim counts.
+        """
         table = plan_children
         row = sa.and_(table.c.plan_id == plan_id, table.c.token == token)
-        self._connection.execute(
-            sa.update(table).where(row, table.c.claimed_by.is_(None)).values(claimed_by=task)
-        )
+        if may_take:
+            self._connection.execute(
+                sa.update(table).where(row, table.c.claimed_by.is_(None)).values(claimed_by=task)
+            )
         owner = self._connection.execute(sa.select(table.c.claimed_by).where(row)).scalar_one()
         return bool(owner == task)
+
+    def claims(self, plan_id: str, task: int) -> set[str]:
+        """The children that a task has claimed, in any attempt."""
+        table = plan_children
+        where = (table.c.plan_id == plan_id, table.c.claimed_by == task)
+        return set(self._connection.execute(sa.select(table.c.token).where(*where)).scalars())
 
     def _column(
         self, column: sa.Column[T], where: tuple[Any, sa.Column[str]], values: Collection[str]

@@ -11,6 +11,7 @@ from unittest.mock import patch
 
 from reader.change_stream import Dialect
 from reader.database import Description
+from reader.errors import UnavailableError
 from scheduler.audit import Written, audit_epoch
 from scheduler.errors import AuditError
 from scheduler.options import parse_options
@@ -20,7 +21,7 @@ from scheduler.reading import Proof
 from state.errors import LeaseLostError
 from state.facts import Plan
 from state.lease import read_lease, take_lease
-from state.plans import latest_plan
+from state.plans import latest_plan, void_plan
 from state.store import Store
 from state.tallies import tallies
 from tests.simulation.history import STEP_NS, History, random_history
@@ -92,9 +93,10 @@ class Pipeline:
         assert plan is not None
         self._audit(plan, rows)
         # The sink's commit: idempotent by the epoch's low watermark.
+        if end_ns not in self.committed:
+            self.late += [row for row in rows if row[1] <= self.watermark_ns]
         self.committed.setdefault(end_ns, rows)
         assert sorted(self.committed[end_ns]) == sorted(rows), "a replay gave other rows"
-        self.late += [row for row in rows if row[1] <= self.watermark_ns]
         self._may_crash()
         self.watermark_ns, self._planned_ns = end_ns, None
         self._planner.commit(end_ns)
@@ -121,6 +123,9 @@ class Pipeline:
                 del attempts[index]
             except AuditError as error:
                 self.audits_failed += 1
+                raise CrashError from error
+            except UnavailableError as error:
+                # It did not show an end in any of its tries: rare, and an epoch's failure.
                 raise CrashError from error
             self._zombies.step()
         return rows
@@ -153,6 +158,7 @@ class Pipeline:
             low_watermark_ns=known.low_watermark_ns,
         )
         if broken:
+            void_plan(self.store, plan.plan_id)
             self.audits_failed += 1
             raise CrashError
 

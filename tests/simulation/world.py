@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from reader.ending import Finished
-from reader.errors import StartOutsidePartitionError
+from reader.errors import ReaderError, StartOutsidePartitionError
 from reader.query import Message
 from reader.records import (
     ChangeRecord,
@@ -198,7 +198,7 @@ class Zombies:
         """Let one of them take a step; what it fails with is nobody's business."""
         if self._running:
             attempt = self._choose.choice(self._running)
-            with suppress(StateError, AuditError, StopIteration):
+            with suppress(StateError, AuditError, ReaderError, StopIteration):
                 next(attempt)
                 return
             self._running.remove(attempt)

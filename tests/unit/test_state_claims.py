@@ -189,6 +189,30 @@ def test_an_end_that_one_attempt_saw_is_adopted_by_the_one_that_is_committed(sto
     assert other.seal(TaskTally()) == []
 
 
+def test_a_child_that_one_attempt_claimed_is_read_by_the_one_that_is_committed(
+    store: Store,
+) -> None:
+    """Two attempts run at once; when the committed one finished a, b had not arrived yet."""
+    task, other = Task(PLAN, 0, ()), Task(PLAN, 1, ())
+    committed, lingering = Attempt(task, store), Attempt(task, store)
+    assert finish(committed, "a") == []
+    # The other task's attempt has not read b itself, so it does not claim.
+    store.run(lambda t: t.record_arrivals("plan", "b", ["c"], other.index))
+    assert finish(lingering, "a") == ["c"]
+    assert [child.token for child in committed.seal(TaskTally())] == ["c"]
+    assert committed.seal(TaskTally()) == []
+
+
+def test_a_sealed_task_claims_nothing_more(store: Store) -> None:
+    task, other = Task(PLAN, 0, ()), Task(PLAN, 1, ())
+    committed = Attempt(task, store)
+    assert finish(committed, "a") == []
+    assert committed.seal(TaskTally()) == []
+    store.run(lambda t: t.record_arrivals("plan", "b", ["c"], other.index))
+    assert finish(Attempt(task, store), "a") == []
+    assert finish(Attempt(other, store), "b") == ["c"]
+
+
 def test_an_end_seen_after_the_task_was_sealed_is_left_to_the_next_epoch(store: Store) -> None:
     task = Task(PLAN, 0, ())
     sealed = Attempt(task, store)
