@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 
@@ -15,8 +16,16 @@ from scheduler.options import SourceOptions, parse_options
 from scheduler.plan import Task
 from scheduler.planner import Planner
 from scheduler.source import SpannerPartitions
-from scheduler.task import read_task
+from scheduler.task import AuditMode, read_task
+from slackwater.epoch_audit import audit_written
+from spark_sink.changelog import EpochSummary
 from state.store import Store
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class AbandonedError(Exception):
+    """The epoch was given up in the middle, as when its process dies."""
 
 
 class EpochLoop:
@@ -27,6 +36,7 @@ class EpochLoop:
         state_url: of the metadata store, made if missing.
         start_ns: a low watermark or any time; the first epoch begins there.
         options: further options of the Spark source.
+        resume: a loop that was given up, in whose place this one goes on as a new process would.
     """
 
     def __init__(
@@ -36,6 +46,7 @@ class EpochLoop:
         *,
         start_ns: int,
         options: Mapping[str, str] | None = None,
+        resume: EpochLoop | None = None,
     ) -> None:
         given = {
             "project": stream.project,
@@ -53,24 +64,53 @@ class EpochLoop:
         self.connection = Connection(stream)
         self.store = Store.open(state_url, migrate=True)
         self.planner = Planner(self.options, self.connection, self.store)
-        self.watermark_ns: int | None = None
+        self.watermark_ns: int | None = resume.watermark_ns if resume else None
+        # The end of the epoch that is planned and not committed: Spark keeps it in its log.
+        self.planned_ns: int | None = resume.planned_ns if resume else None
 
     def close(self) -> None:
         self.connection.close()
         self.store.close()
 
-    def epoch(self, *, end_ns: int | None = None) -> pa.Table:
-        """Read and commit one epoch, up to end_ns or as far as the planner chooses."""
+    def epoch(self, *, end_ns: int | None = None, only_tasks: int | None = None) -> pa.Table:
+        """Read and commit one epoch, up to end_ns or as far as the planner chooses.
+
+        Args:
+            end_ns: where it ends; an epoch that was begun keeps the end it had.
+            only_tasks: give up when so many of its tasks were read.
+
+        Raises:
+            AbandonedError: it was given up.
+        """
+        if self.planned_ns is None:
+            self.planned_ns = end_ns or (
+                self.planner.first_watermark_ns()
+                if self.watermark_ns is None
+                else self.planner.next_watermark_ns(self.watermark_ns)
+            )
         if self.watermark_ns is None:
-            first_ns = end_ns or self.planner.first_watermark_ns()
-            tasks, end_ns = self.planner.plan_first(first_ns), first_ns
+            tasks = self.planner.plan_first(self.planned_ns)
         else:
-            end_ns = end_ns or self.planner.next_watermark_ns(self.watermark_ns)
-            tasks = self.planner.plan(self.watermark_ns, end_ns)
-        table = self.read(tasks)
-        self.planner.commit(end_ns)
-        self.watermark_ns = end_ns
+            tasks = self.planner.plan(self.watermark_ns, self.planned_ns)
+        table = self.read(tasks[:only_tasks])
+        if only_tasks is not None:
+            raise AbandonedError
+        self.audit(table)
+        self.planner.commit(self.planned_ns)
+        self.watermark_ns, self.planned_ns = self.planned_ns, None
         return table
+
+    def audit(self, table: pa.Table) -> None:
+        """As the daemon does before the sink's commit.
+
+        Raises:
+            AuditError: the epoch breaks a promise.
+        """
+        times = sorted(table["commit_timestamp"].cast("int64").to_pylist())
+        stamps = [EPOCH + timedelta(microseconds=time) for time in times]
+        first, last = (stamps[0], stamps[-1]) if stamps else (None, None)
+        summary = EpochSummary(len(times), 0, first, last, is_new=True)
+        audit_written(self.store, self.options.pipeline, summary, AuditMode.STOP)
 
     def epochs(self, through_ns: int) -> Iterator[pa.Table]:
         """Epochs until the low watermark has reached a time."""

@@ -1,0 +1,200 @@
+"""Seeded runs of the real reader and scheduler through the fault proxy, held against the truth.
+
+`python -m tests.faults.seeded --seeds 200` runs many; the tests run the first of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from unittest.mock import patch
+
+import pyarrow as pa
+from tenacity import wait_random_exponential
+
+from reader.change_stream import ChangeStream, Dialect
+from reader.connection import Connection
+from reader.errors import ReaderError
+from reader.timestamp import NANOSECONDS_PER_SECOND, format_rfc3339
+from scheduler.epoch import watermark_for_end
+from scheduler.errors import AuditError
+from slackwater.demo.load import CHANGE_STREAM, Load, ddl
+from slackwater.emulator import running_emulator
+from slackwater.emulator_database import create_database
+from slackwater.proof import broken_promises, compare
+from slackwater.truth import TruthRecord, read_truth
+from state.errors import StateError
+from tests.epochs import AbandonedError, EpochLoop
+from tests.faults.proxy import Breaks, Delays, FaultProxy, HideEnds, Rule
+
+LOAD_SECONDS = 4.0
+TRANSACTIONS_PER_SECOND = 40
+CHURN_SECONDS = 1
+_TRIES_MAX = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What was written to a database, once for all runs."""
+
+    stream: ChangeStream
+    dialect: Dialect
+    start_ns: int
+    end_ns: int
+    truth: list[TruthRecord]
+
+
+def make_sample(stream: ChangeStream, dialect: Dialect) -> Sample:
+    """Write to a new database and read the truth, both past the proxy."""
+    connection = Connection(stream)
+    start_ns = connection.strong_read_timestamp_ns()
+    Load(stream, dialect, seed=11).run(
+        transactions_per_second=TRANSACTIONS_PER_SECOND, seconds=LOAD_SECONDS
+    )
+    end_ns = connection.strong_read_timestamp_ns()
+    connection.close()
+    truth = read_truth(
+        project=stream.project,
+        instance=stream.instance,
+        database=stream.database,
+        change_stream=stream.change_stream,
+        is_postgresql=dialect is Dialect.POSTGRESQL,
+        start=format_rfc3339(start_ns),
+        end=format_rfc3339(end_ns),
+    )
+    return Sample(stream, dialect, start_ns, end_ns, truth.records)
+
+
+def rules_of(choose: random.Random) -> list[Rule]:
+    """The faults of a seed."""
+    rules: list[Rule] = [
+        Breaks(choose.choice((0.2, 0.5, 0.7)), choose.randint(0, 4), choose.choice((0.0, 0.3))),
+        Delays(choose.choice((0.0, 0.2))),
+    ]
+    if choose.random() < 0.5:
+        rules.append(HideEnds(margin_ns=choose.choice((10**8, 10**9)), times=1))
+    return rules
+
+
+def run(seed: int, sample: Sample, folder: Path) -> Counter[str]:
+    """One run; what was injected and what happened.
+
+    Raises:
+        AssertionError: the output differs from the truth, or an epoch is no consistent cut.
+    """
+    choose = random.Random(seed)
+    rules = rules_of(choose)
+    options = {
+        "max_span_seconds": choose.choice(("1", "2")),
+        "tasks": choose.choice(("1", "2", "5")),
+        "concurrent_queries": choose.choice(("1", "4", "16")),
+        "proof": choose.choice(("ok", "record")),
+        "end": format_rfc3339(_last_ns(sample)),
+    }
+    proxied = FaultProxy(str(sample.stream.emulator_host), rules, seed=seed)
+    # The waits between tries are for a service's sake; nothing else of the reader is changed.
+    with proxied as proxy, patch("reader.query._WAIT", wait_random_exponential(0.01, 0.2)):
+        stream = replace(sample.stream, emulator_host=proxy.host)
+        url = f"sqlite:///{folder / f'{seed}.db'}"
+        tables, seen = _epochs(stream, url, sample, options, choose)
+        seen.update(proxy.injected)
+    output = pa.concat_tables(tables)
+    found = compare(output, sample.truth)
+    assert found.is_equal, f"seed {seed}: {found}"
+    is_strict = options["proof"] == "record"
+    hides = any(isinstance(rule, HideEnds) for rule in rules)
+    if is_strict or not hides:
+        assert broken_promises(output) == [], f"seed {seed}"
+    return seen
+
+
+def _epochs(
+    stream: ChangeStream,
+    url: str,
+    sample: Sample,
+    options: dict[str, str],
+    choose: random.Random,
+) -> tuple[list[pa.Table], Counter[str]]:
+    tables, seen = [], Counter[str]()
+    last_ns = watermark_for_end(_last_ns(sample))
+    loop = EpochLoop(stream, url, start_ns=sample.start_ns, options=options)
+    for _ in range(_TRIES_MAX):
+        if loop.watermark_ns is not None and loop.watermark_ns >= last_ns:
+            break
+        only_tasks = choose.randint(0, 2) if choose.random() < 0.2 else None
+        try:
+            tables.append(loop.epoch(only_tasks=only_tasks))
+            seen["epochs"] += 1
+        except AbandonedError:
+            seen["abandoned"] += 1
+        except (ReaderError, StateError, AuditError) as error:
+            seen[f"failed: {type(error).__name__}"] += 1
+        if choose.random() < 0.2:
+            loop.close()
+            loop = EpochLoop(stream, url, start_ns=sample.start_ns, options=options, resume=loop)
+            seen["restarts"] += 1
+    else:
+        raise AssertionError(f"the low watermark stands at {loop.watermark_ns}: {seen}")
+    loop.close()
+    return tables, seen
+
+
+def _last_ns(sample: Sample) -> int:
+    """After the last record there is an epoch more, for what the last cut with records hid."""
+    return sample.end_ns + 2 * NANOSECONDS_PER_SECOND
+
+
+@contextmanager
+def samples() -> Iterator[dict[Dialect, Sample]]:
+    """A sample of each dialect on an emulator of their own."""
+    with running_emulator(partition_alive_seconds=CHURN_SECONDS) as emulator:
+        os.environ.update(emulator.environment())
+        made = {}
+        for dialect in Dialect:
+            stream = ChangeStream(
+                project="test-project",
+                instance="test-instance",
+                database=f"faults-{str(dialect).split('_')[0].lower()}",
+                change_stream=CHANGE_STREAM,
+                emulator_host=emulator.host,
+            )
+            create_database(stream, dialect, ddl(dialect))
+            made[dialect] = make_sample(stream, dialect)
+        yield made
+
+
+def main() -> int:
+    """Run seeds and print a line for each; 1 if any differs from the truth."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=200)
+    parser.add_argument("--first", type=int, default=0)
+    given = parser.parse_args()
+    total: Counter[str] = Counter()
+    failed = []
+    dialects = list(Dialect)
+    with samples() as made, tempfile.TemporaryDirectory() as folder:
+        for seed in range(given.first, given.first + given.seeds):
+            began = time.monotonic()
+            try:
+                seen = run(seed, made[dialects[seed % 2]], Path(folder))
+            except AssertionError as error:
+                failed.append(seed)
+                print(f"seed {seed}: {str(error)[:2_000]}", flush=True)
+                continue
+            total += seen
+            print(f"seed {seed}: {time.monotonic() - began:.1f} s {dict(seen)}", flush=True)
+    print(f"{given.seeds} runs, {len(failed)} differ {failed}: {dict(total)}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

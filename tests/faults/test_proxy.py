@@ -1,0 +1,132 @@
+"""The fault proxy itself: it passes what it shall, and injects what it says."""
+
+from __future__ import annotations
+
+import random
+
+import grpc
+import pytest
+from google.cloud.spanner_v1.types import ExecuteSqlRequest
+
+from reader.change_stream import ChangeStream, Dialect
+from reader.connection import Connection
+from reader.errors import StartTooOldError
+from reader.query import PartitionQuery
+from reader.records import (
+    ChangeRecord,
+    ChildPartitionsRecord,
+    DataChangeRecord,
+)
+from tests.faults.breaking_spanner import BreakingSpanner
+from tests.faults.proxy import (
+    CODES,
+    STREAMING,
+    Asked,
+    Breaks,
+    Delays,
+    FaultProxy,
+    HideEnds,
+    Retention,
+    Rule,
+    Script,
+    Stalls,
+    script,
+)
+from tests.faults.test_query_breaks import RECORDS
+
+ASKED = Asked("p", 500, 10_500, False)
+
+
+def read(host: str, *, end_ns: int = 10_500) -> tuple[list[ChangeRecord], PartitionQuery]:
+    stream = ChangeStream("project", "instance", "database", "s", emulator_host=host)
+    connection = Connection(stream)
+    query = PartitionQuery(
+        connection,
+        Dialect.GOOGLE_STANDARD_SQL,
+        partition_token="p",
+        start_timestamp_ns=500,
+        end_timestamp_ns=end_ns,
+        heartbeat_ms=1_000,
+    )
+    try:
+        return [record for message in query for record in message.records], query
+    finally:
+        connection.close()
+
+
+def through(rules: list[Rule], *, end_ns: int = 10_500) -> tuple[list[ChangeRecord], FaultProxy]:
+    with (
+        BreakingSpanner(RECORDS, []) as spanner,
+        FaultProxy(f"127.0.0.1:{spanner.port}", rules, seed=1) as proxy,
+    ):
+        return read(proxy.host, end_ns=end_ns)[0], proxy
+
+
+def test_without_rules_everything_passes_unchanged() -> None:
+    got, proxy = through([])
+    assert got == RECORDS
+    assert proxy.injected == {}
+
+
+def a_query() -> bytes:
+    params = {"start_timestamp": "1970-01-01T00:00:00Z", "partition_token": "p"}
+    sql = "SELECT ChangeRecord FROM `READ_s`()"
+    return bytes(ExecuteSqlRequest.serialize(ExecuteSqlRequest(sql=sql, params=params)))
+
+
+def test_each_fault_arrives_as_its_status_code_after_its_messages() -> None:
+    seen = set()
+    with BreakingSpanner(RECORDS, []) as spanner:
+        for seed in range(60):
+            rules = [Breaks(1.0, messages_max=0)]
+            with FaultProxy(f"127.0.0.1:{spanner.port}", rules, seed=seed) as proxy:
+                channel = grpc.insecure_channel(proxy.host)
+                call = channel.unary_stream(STREAMING)(a_query())
+                with pytest.raises(grpc.RpcError) as caught:
+                    list(call)
+                channel.close()
+                seen.add(caught.value.code())
+                assert proxy.injected == {caught.value.code().name: 1}
+            if seen == CODES.keys():
+                break
+    assert seen == CODES.keys()
+
+
+def test_an_end_is_hidden_and_nothing_else_and_only_near_the_querys_end() -> None:
+    without = [r for r in RECORDS if not isinstance(r, ChildPartitionsRecord)]
+    got, proxy = through([HideEnds(margin_ns=6_000)])
+    assert got == without
+    assert proxy.injected == {"hidden end": 1}
+    got, proxy = through([HideEnds(margin_ns=6_000)], end_ns=20_500)
+    assert got == RECORDS
+    assert proxy.injected == {}
+
+
+def test_what_lies_before_the_retention_is_refused_as_the_service_does() -> None:
+    with (
+        BreakingSpanner(RECORDS, []) as spanner,
+        FaultProxy(f"127.0.0.1:{spanner.port}", [Retention(2_000_000)]) as proxy,
+        pytest.raises(StartTooOldError, match=r"1970-01-01T00:00:00.002"),
+    ):
+        read(proxy.host)
+
+
+def test_a_stall_is_one_a_token_and_ends_with_the_client() -> None:
+    with (
+        BreakingSpanner(RECORDS, []) as spanner,
+        FaultProxy(f"127.0.0.1:{spanner.port}", [Stalls(messages_max=0)]) as proxy,
+    ):
+        got, query = read(proxy.host)
+        assert [r for r in got if isinstance(r, DataChangeRecord)] == [
+            r for r in RECORDS if isinstance(r, DataChangeRecord)
+        ]
+        assert query.stalls == 1
+        assert proxy.injected == {"stall": 1}
+
+
+def test_what_happens_to_a_query_follows_from_the_seed() -> None:
+    rules: list[Rule] = [Delays(0.5), Breaks(0.5)]
+    made = [script(rules, ASKED, random.Random(seed), 0) for seed in range(50)]
+    assert made == [script(rules, ASKED, random.Random(seed), 0) for seed in range(50)]
+    assert len(set(made)) > 5
+    assert script([], ASKED, random.Random(1), 0) == Script()
