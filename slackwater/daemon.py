@@ -176,9 +176,10 @@ class Daemon:
         )
 
     def _write(self, changes: DataFrame, epoch: int) -> None:
-        summary = self._sink.write(changes, epoch)
+        summary = self._sink.stage(changes, epoch)
         self._ownership.check()
         late = audit_written(self._store, self._pipeline, summary, self._pace.audit)
+        self._sink.publish(self._spark, epoch, summary)
         self._written[epoch] = (summary, late)
 
     def _watch(self, query: StreamingQuery) -> Failure | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -23,14 +24,14 @@ class EpochSummary:
         records: data change records.
         transactions: transactions.
         commit_timestamp_min, commit_timestamp_max: UTC; None in an empty epoch.
-        is_new: False where the epoch was visible already, before a replay.
+        low_watermark: that of the rows, in whole microseconds; None in an empty epoch.
     """
 
     records: int
     transactions: int
     commit_timestamp_min: datetime | None
     commit_timestamp_max: datetime | None
-    is_new: bool
+    low_watermark: datetime | None
 
 
 class Changelog:
@@ -51,18 +52,24 @@ class Changelog:
             )
         self._path = path
         self._format = file_format
+        self._owner = uuid.uuid4().hex
+        self._has_staged = False
 
     def last_low_watermark(self, spark: SparkSession) -> datetime | None:
         """That of the newest visible epoch, in whole microseconds; None where there is none."""
-        return EpochDirectory(spark, self._path).last_low_watermark()
+        return self._directory(spark).last_low_watermark()
 
-    def write(self, epoch: DataFrame, epoch_id: int) -> EpochSummary:
-        """Write one epoch and make it visible at once; an empty epoch leaves nothing behind.
+    def stage(self, epoch: DataFrame, epoch_id: int) -> EpochSummary:
+        """Write one epoch where no reader sees it yet.
 
-        Raises:
-            PublishError: the file system refused.
+        Args:
+            epoch: rows of the contract's columns.
+            epoch_id: Spark's number of the micro-batch.
         """
-        directory = EpochDirectory(epoch.sparkSession, self._path)
+        directory = self._directory(epoch.sparkSession)
+        if not self._has_staged:
+            directory.remove_other_staging()
+            self._has_staged = True
         observation = Observation()
         observed = epoch.observe(
             observation,
@@ -75,15 +82,28 @@ class Changelog:
         )
         observed.write.format(self._format).mode("overwrite").save(directory.staging(epoch_id))
         metrics = observation.get
-        is_new = False
-        if metrics["records"]:
-            is_new = directory.publish(epoch_id, metrics["low_watermark"])
-        else:
-            directory.discard(epoch_id)
         return EpochSummary(
             records=metrics["records"],
             transactions=round(metrics["transactions"] or 0),
             commit_timestamp_min=metrics["first"],
             commit_timestamp_max=metrics["last"],
-            is_new=is_new,
+            low_watermark=metrics["low_watermark"],
         )
+
+    def publish(self, spark: SparkSession, epoch_id: int, summary: EpochSummary) -> bool:
+        """Make a staged epoch visible at once; an empty epoch leaves nothing behind.
+
+        Returns:
+            False where it was visible already, before a replay.
+
+        Raises:
+            PublishError: the file system refused.
+        """
+        directory = self._directory(spark)
+        if summary.low_watermark is None:
+            directory.discard(epoch_id)
+            return False
+        return directory.publish(epoch_id, summary.low_watermark)
+
+    def _directory(self, spark: SparkSession) -> EpochDirectory:
+        return EpochDirectory(spark, self._path, self._owner)

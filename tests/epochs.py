@@ -109,7 +109,7 @@ class EpochLoop:
         times = sorted(table["commit_timestamp"].cast("int64").to_pylist())
         stamps = [EPOCH + timedelta(microseconds=time) for time in times]
         first, last = (stamps[0], stamps[-1]) if stamps else (None, None)
-        summary = EpochSummary(len(times), 0, first, last, is_new=True)
+        summary = EpochSummary(len(times), 0, first, last, None)
         audit_written(self.store, self.options.pipeline, summary, AuditMode.STOP)
 
     def epochs(self, through_ns: int) -> Iterator[pa.Table]:

@@ -1,0 +1,93 @@
+"""An epoch becomes visible once, whole, whoever else writes it at the same time."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from spark_sink.epoch_directory import STAGING, EpochDirectory, epoch_name, low_watermark_of
+from spark_sink.errors import PublishError
+
+AT = datetime(2026, 1, 31, 9, 0, 0, 123456, tzinfo=UTC)
+ROUNDS = 100
+
+
+def stage(directory: EpochDirectory, epoch: int, rows: int = 1) -> None:
+    folder = Path(directory.staging(epoch).removeprefix("file:"))
+    folder.mkdir(parents=True)
+    for row in range(rows):
+        (folder / f"part-{row}.parquet").write_text(str(row))
+
+
+def test_of_two_that_publish_an_epoch_at_once_one_does_and_nothing_is_mixed(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    owners = [EpochDirectory(spark, str(tmp_path), name) for name in ("first", "second")]
+    for number in range(ROUNDS):
+        at = AT + timedelta(seconds=number)
+        for owner in owners:
+            stage(owner, number, rows=2)
+        together = threading.Barrier(2)
+
+        def publish(
+            owner: EpochDirectory,
+            number: int = number,
+            at: datetime = at,
+            together: threading.Barrier = together,
+        ) -> bool:
+            together.wait(10)
+            return owner.publish(number, at)
+
+        with ThreadPoolExecutor(2) as pool:
+            assert sorted(pool.map(publish, owners)) == [False, True]
+        found = sorted(path.name for path in (tmp_path / epoch_name(at)).rglob("*"))
+        assert found == ["part-0.parquet", "part-1.parquet"]
+    assert not list((tmp_path / STAGING).rglob("*.parquet"))
+
+
+def test_an_epoch_that_is_visible_is_not_touched_by_a_replay(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    first = EpochDirectory(spark, str(tmp_path), "first")
+    stage(first, 5, rows=1)
+    assert first.publish(5, AT)
+    inode = (tmp_path / epoch_name(AT)).stat().st_ino
+    stage(first, 5, rows=1)
+    assert not first.publish(5, AT)
+    assert (tmp_path / epoch_name(AT)).stat().st_ino == inode
+
+
+def test_what_former_owners_left_unfinished_is_removed_and_nothing_else(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    former, owner = (EpochDirectory(spark, str(tmp_path), name) for name in ("former", "owner"))
+    stage(former, 3)
+    stage(owner, 4)
+    former.publish(3, AT)
+    stage(former, 5)
+    owner.remove_other_staging()
+    assert [path.name for path in (tmp_path / STAGING).iterdir()] == ["owner"]
+    assert (tmp_path / epoch_name(AT)).exists()
+
+
+def test_the_newest_epoch_is_known_by_its_name(spark: SparkSession, tmp_path: Path) -> None:
+    directory = EpochDirectory(spark, str(tmp_path / "none"), "owner")
+    assert directory.last_low_watermark() is None
+    directory = EpochDirectory(spark, str(tmp_path), "owner")
+    for number, hours in enumerate((0, 5, 2)):
+        stage(directory, number)
+        directory.publish(number, AT + timedelta(hours=hours))
+    assert directory.last_low_watermark() == AT + timedelta(hours=5)
+    assert low_watermark_of(epoch_name(AT)) == AT
+    assert low_watermark_of(STAGING) is None
+
+
+def test_a_folder_that_cannot_be_written_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    directory = EpochDirectory(spark, str(tmp_path), "owner")
+    with pytest.raises(PublishError, match="No such file"):
+        directory.publish(1, AT)
