@@ -64,6 +64,7 @@ class EpochLoop:
         self.connection = Connection(stream)
         self.store = Store.open(state_url, migrate=True)
         self.planner = Planner(self.options, self.connection, self.store)
+        self.late_records = 0
         self.watermark_ns: int | None = resume.watermark_ns if resume else None
         # The end of the epoch that is planned and not committed: Spark keeps it in its log.
         self.planned_ns: int | None = resume.planned_ns if resume else None
@@ -110,7 +111,9 @@ class EpochLoop:
         stamps = [EPOCH + timedelta(microseconds=time) for time in times]
         first, last = (stamps[0], stamps[-1]) if stamps else (None, None)
         summary = EpochSummary(len(times), 0, first, last, None)
-        audit_written(self.store, self.options.pipeline, summary, AuditMode.STOP)
+        self.late_records += audit_written(
+            self.store, self.options.pipeline, summary, AuditMode.STOP
+        )
 
     def epochs(self, through_ns: int) -> Iterator[pa.Table]:
         """Epochs until the low watermark has reached a time."""

@@ -98,7 +98,7 @@ def run(seed: int, sample: Sample, folder: Path) -> Counter[str]:
         "tasks": choose.choice(("1", "2", "5")),
         "concurrent_queries": choose.choice(("1", "4", "16")),
         "proof": choose.choice(("ok", "record")),
-        "end": format_rfc3339(_last_ns(sample)),
+        "end": format_rfc3339(last_ns(sample)),
     }
     proxied = FaultProxy(str(sample.stream.emulator_host), rules, seed=seed)
     # The waits between tries are for a service's sake; nothing else of the reader is changed.
@@ -125,10 +125,10 @@ def _epochs(
     choose: random.Random,
 ) -> tuple[list[pa.Table], Counter[str]]:
     tables, seen = [], Counter[str]()
-    last_ns = watermark_for_end(_last_ns(sample))
+    through_ns = watermark_for_end(last_ns(sample))
     loop = EpochLoop(stream, url, start_ns=sample.start_ns, options=options)
     for _ in range(_TRIES_MAX):
-        if loop.watermark_ns is not None and loop.watermark_ns >= last_ns:
+        if loop.watermark_ns is not None and loop.watermark_ns >= through_ns:
             break
         only_tasks = choose.randint(0, 2) if choose.random() < 0.2 else None
         try:
@@ -148,7 +148,7 @@ def _epochs(
     return tables, seen
 
 
-def _last_ns(sample: Sample) -> int:
+def last_ns(sample: Sample) -> int:
     """After the last record there is an epoch more, for what the last cut with records hid."""
     return sample.end_ns + 2 * NANOSECONDS_PER_SECOND
 

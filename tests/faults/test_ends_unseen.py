@@ -1,0 +1,65 @@
+"""The case of apache/beam issue 40232: a query ends with OK and keeps its partition's end back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from reader.change_stream import Dialect
+from scheduler.epoch import HALF_MICROSECOND_NS, watermark_for_end
+from scheduler.reading import Proof
+from slackwater.proof import compare
+from tests.emulators import NewDatabase
+from tests.epochs import EpochLoop
+from tests.faults.proxy import FaultProxy, HideEnds
+from tests.faults.seeded import Sample, last_ns, make_sample
+
+MARGIN_NS = 10**9
+
+
+def cuts_after_ends(sample: Sample, folder: Path) -> list[int]:
+    """Epoch ends that each lie just after a partition's end and its children's first record."""
+    loop = EpochLoop(
+        sample.stream, f"sqlite:///{folder / 'plain.db'}", start_ns=sample.start_ns, options={}
+    )
+    output = pa.concat_tables(loop.epochs(last_ns(sample)))
+    ends = {p.end_timestamp_ns for p in loop.store.partitions("orders") if p.end_timestamp_ns}
+    loop.close()
+    commits = sorted(us * 1_000 for us in output["commit_timestamp"].cast("int64").to_pylist())
+    firsts = (next((ns for ns in commits if ns >= end), None) for end in sorted(ends))
+    return sorted({watermark_for_end(ns) for ns in firsts if ns is not None})
+
+
+@pytest.mark.parametrize("proof", list(Proof), ids=str)
+def test_nothing_is_lost_and_nothing_is_late_with_strict_proof(
+    proof: Proof, new_database: NewDatabase, tmp_path: Path
+) -> None:
+    sample = make_sample(new_database(), Dialect.GOOGLE_STANDARD_SQL)
+    cuts = [*cuts_after_ends(sample, tmp_path), last_ns(sample) + HALF_MICROSECOND_NS]
+    with FaultProxy(str(sample.stream.emulator_host), [HideEnds(MARGIN_NS)]) as proxy:
+        loop = EpochLoop(
+            replace(sample.stream, emulator_host=proxy.host),
+            f"sqlite:///{tmp_path / 'state.db'}",
+            start_ns=sample.start_ns,
+            options={"proof": proof.value},
+        )
+        epochs = [loop.epoch(end_ns=cut) for cut in cuts]
+        hidden = proxy.injected["hidden end"]
+        loop.close()
+    assert compare(pa.concat_tables(epochs), sample.truth).is_equal
+    late = [
+        ns
+        for former_ns, epoch in zip(cuts, epochs[1:], strict=False)
+        for us in epoch["commit_timestamp"].cast("int64").to_pylist()
+        if (ns := us * 1_000) <= former_ns
+    ]
+    assert loop.late_records == len(late)
+    if proof is Proof.RECORD:
+        assert hidden == 0, "a query without an end_timestamp has no artificial end"
+        assert late == []
+    else:
+        assert hidden > 0
+        assert late, "no end was hidden from an epoch that its children had records in"
