@@ -1,0 +1,84 @@
+"""A stalled partition is opened again, counted, and named while it holds the low watermark back."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from reader.change_stream import ChangeStream, Dialect
+from reader.timestamp import format_rfc3339
+from slackwater.proof import compare
+from state.plans import latest_plan
+from state.queries import open_queries, stalls
+from tests.emulators import NewDatabase
+from tests.epochs import EpochLoop
+from tests.faults.proxy import FaultProxy, Stalls
+from tests.faults.seeded import last_ns, make_sample
+from tests.spark.test_exactly_once import settings
+
+STALLS = 2
+
+
+@pytest.mark.parametrize("proof", ["ok", "record"])
+def test_the_partition_that_holds_the_low_watermark_back_is_named(
+    proof: str, new_database: NewDatabase, tmp_path: Path
+) -> None:
+    sample = make_sample(new_database(), Dialect.GOOGLE_STANDARD_SQL)
+    with FaultProxy(str(sample.stream.emulator_host)) as proxy:
+        loop = EpochLoop(
+            replace(sample.stream, emulator_host=proxy.host),
+            f"sqlite:///{tmp_path / 'state.db'}",
+            start_ns=sample.start_ns,
+            options={"proof": proof},
+        )
+        loop.epoch()
+        roots = {p.token for p in loop.store.partitions("orders")}
+        stalled = sorted(roots)[0]
+        proxy.rules = [Stalls(times=STALLS, messages_max=0, tokens=frozenset({stalled}))]
+        tables: list[Any] = []
+        epoch = threading.Thread(target=lambda: tables.append(loop.epoch(end_ns=last_ns(sample))))
+        epoch.start()
+        # Silent for three heartbeats of a second, and for twice as long when it stalls again.
+        shown = wait_for_status(loop, tmp_path, sample.stream)
+        assert shown["partition"] == stalled
+        assert shown["seconds"] >= 5
+        assert shown["stalls"] >= 1
+        epoch.join(60)
+        assert not epoch.is_alive()
+        assert proxy.injected == {"stall": STALLS}
+        assert stalls(loop.store, "orders") == {stalled: STALLS}
+        plan = latest_plan(loop.store, "orders")
+        assert plan is not None
+        assert open_queries(loop.store, plan.plan_id) == []
+        loop.close()
+    assert compare(tables[0], sample.truth).is_equal
+
+
+def wait_for_status(loop: EpochLoop, folder: Path, stream: ChangeStream) -> dict[str, Any]:
+    """What `slackwater status` says of the partition that the epoch waits for."""
+    config = folder / "slackwater.yaml"
+    config.write_text(yaml.safe_dump(settings(stream, folder, format_rfc3339(0))))
+    until = time.monotonic() + 40
+    while time.monotonic() < until:
+        done = subprocess.run(
+            [sys.executable, "-m", "slackwater.cli", "status", "-c", str(config), "--json"],
+            env=os.environ,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        shown: dict[str, Any] | None = json.loads(done.stdout)["held_back_by"]
+        if shown is not None:
+            return shown
+    raise AssertionError("no partition was named")
