@@ -68,7 +68,7 @@ def run(settings: Settings, *, until_caught_up: bool, recovery: Recovery) -> Non
     Everything that can be refused is refused before anything is written.
     """
     find_java()
-    sink = Changelog(settings.sink.path, settings.sink.format)
+    sink = Changelog(settings.sink.path, settings.sink.format, settings.pipeline)
     spanner = connect(settings)
     with ExitStack() as stack:
         stack.callback(spanner.connection.close)
@@ -81,7 +81,9 @@ def run(settings: Settings, *, until_caught_up: bool, recovery: Recovery) -> Non
         ownership = Ownership(store, settings.pipeline, duration_s=settings.lease.duration / 1_000)
         # Whoever stands by has Spark running when its turn comes.
         ownership.look()
-        spark = start_spark(settings.pipeline, settings.spark.master, settings.spark.conf)
+        spark = start_spark(
+            settings.pipeline, settings.spark.master, settings.spark.conf, settings.sink.format
+        )
         stack.callback(stop_spark, spark)
         drain.listen()
         on_epoch = _reporter(settings.pipeline, stack)

@@ -11,7 +11,7 @@ from scheduler.audit import Written, audit_epoch
 from scheduler.errors import AuditError
 from scheduler.task import AuditMode
 from spark_sink.changelog import EpochSummary
-from state.plans import latest_plan, void_plan
+from state.plans import latest_plan, void_plans
 from state.store import Store
 from state.tallies import tallies
 
@@ -44,7 +44,7 @@ def audit_written(store: Store, pipeline: str, summary: EpochSummary, mode: Audi
     )
     if broken and mode is AuditMode.STOP:
         # Or every replay would have to repeat what is wrong.
-        void_plan(store, plan.plan_id)
+        void_plans(store, plan)
         raise AuditError(broken)
     for violation in broken:
         _log.error("audit failed", pipeline=pipeline, violation=violation)

@@ -5,6 +5,7 @@ SlackwaterError
 |- JavaNotFoundError     user: Spark needs Java and there is none
 |- EmulatorNotFoundError user: the demo or a test needs the emulator and there is none
 |- EmulatorFailedError   world: the emulator did not come up
+|- SparkFailedError      world: Spark's JVM did not start
 |- CheckpointError       user: the checkpoint does not fit the pipeline
 |- RecoveryError         user: what an operator asks after a loss does not fit the pipeline
 |- PipelineOwnedError    user: another process runs the pipeline
@@ -51,6 +52,10 @@ class EmulatorNotFoundError(SlackwaterError):
 
 class EmulatorFailedError(SlackwaterError):
     """The Cloud Spanner emulator did not come up: its log says why."""
+
+
+class SparkFailedError(SlackwaterError):
+    """Spark's JVM did not start: its own output says why."""
 
 
 class CheckpointError(SlackwaterError):

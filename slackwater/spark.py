@@ -7,11 +7,15 @@ import sys
 from collections.abc import Mapping
 from typing import Final
 
+import pyspark
 from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from scheduler.source import SpannerChangesDataSource
+from slackwater.errors import SparkFailedError
+from spark_sink import delta_table
 
 _DEFAULTS: Final = {
     "spark.sql.session.timeZone": "UTC",
@@ -29,8 +33,18 @@ _DEFAULTS: Final = {
 }
 
 
-def start_spark(name: str, master: str, conf: Mapping[str, str]) -> SparkSession:
+def start_spark(name: str, master: str, conf: Mapping[str, str], sink_format: str) -> SparkSession:
     """A session with the source registered; conf wins over what this program sets.
+
+    Args:
+        name: the pipeline's.
+        master: Spark's master URL.
+        conf: the user's settings of Spark.
+        sink_format: of the changelog, which may need jars.
+
+    Raises:
+        SparkFailedError: the JVM did not start, for want of a jar that could not be fetched or
+            another reason that its output names.
 
     The JVM gets a session of its own in the operating system's sense: a Ctrl-C in the terminal
     shall reach this program, which drains, and not the JVM and its Python workers.
@@ -40,9 +54,23 @@ def start_spark(name: str, master: str, conf: Mapping[str, str]) -> SparkSession
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     settings = SparkConf(loadDefaults=False)
     settings.setAppName(f"slackwater {name}").setMaster(master)
-    for key, value in {**_DEFAULTS, **conf}.items():
+    needed = delta_table.spark_conf(pyspark.__version__) if sink_format == "delta" else {}
+    if "spark.jars" in conf:
+        # The user brings the jars.
+        needed = {key: value for key, value in needed.items() if not key.startswith("spark.jars")}
+    for key, value in {**_DEFAULTS, **needed, **conf}.items():
         settings.set(key, value)
-    gateway = launch_gateway(settings, popen_kwargs={"start_new_session": True})
+    try:
+        gateway = launch_gateway(settings, popen_kwargs={"start_new_session": True})
+    except PySparkRuntimeError as error:
+        packages = {**needed, **conf}.get("spark.jars.packages")
+        raise SparkFailedError(
+            "Spark's JVM did not start; what it printed above says why.",
+            f"It fetches {packages} at its first start: where there is no way to a Maven"
+            " repository, put the jars into spark.conf as spark.jars"
+            if packages
+            else "",
+        ) from error
     context = SparkContext(conf=settings, gateway=gateway)
     context.setLogLevel("ERROR")
     spark = SparkSession(context)

@@ -10,10 +10,12 @@ from typing import Final
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
+from spark_sink import delta_table
+from spark_sink.delta_table import DeltaTable
 from spark_sink.epoch_directory import EpochDirectory
 from spark_sink.errors import UnknownFormatError
 
-FORMATS: Final = ("parquet", "json", "orc")
+FORMATS: Final = ("parquet", "json", "orc", delta_table.FORMAT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,24 +41,28 @@ class Changelog:
 
     Args:
         path: a directory, as Spark takes it; made if missing.
-        file_format: one of FORMATS.
+        file_format: one of FORMATS. In a Delta table an epoch is a commit, otherwise a directory.
+        pipeline: the pipeline's name.
 
     Raises:
         UnknownFormatError: the format is none of FORMATS.
     """
 
-    def __init__(self, path: str, file_format: str) -> None:
+    def __init__(self, path: str, file_format: str, pipeline: str) -> None:
         if file_format not in FORMATS:
             raise UnknownFormatError(
                 f"the changelog has no format {file_format!r}.", f"Known: {', '.join(FORMATS)}"
             )
         self._path = path
         self._format = file_format
+        self._pipeline = pipeline
         self._owner = uuid.uuid4().hex
         self._has_staged = False
 
     def last_low_watermark(self, spark: SparkSession) -> datetime | None:
         """That of the newest visible epoch, in whole microseconds; None where there is none."""
+        if self._format == delta_table.FORMAT:
+            return self._table(spark).last_low_watermark()
         return self._directory(spark).last_low_watermark()
 
     def stage(self, epoch: DataFrame, epoch_id: int) -> EpochSummary:
@@ -80,7 +86,10 @@ class Changelog:
             F.max("commit_timestamp").alias("last"),
             F.max("low_watermark").alias("low_watermark"),
         )
-        observed.write.format(self._format).mode("overwrite").save(directory.staging(epoch_id))
+        # Files of a Delta table are not its rows before they are in its log, but a commit can't be
+        # held back until the audit is done: so they are staged like any others.
+        staged = "parquet" if self._format == delta_table.FORMAT else self._format
+        observed.write.format(staged).mode("overwrite").save(directory.staging(epoch_id))
         metrics = observation.get
         return EpochSummary(
             records=metrics["records"],
@@ -90,20 +99,26 @@ class Changelog:
             low_watermark=metrics["low_watermark"],
         )
 
-    def publish(self, spark: SparkSession, epoch_id: int, summary: EpochSummary) -> bool:
-        """Make a staged epoch visible at once; an empty epoch leaves nothing behind.
+    def publish(self, spark: SparkSession, epoch_id: int, summary: EpochSummary) -> None:
+        """Make a staged epoch visible at once, unless it was visible before a replay.
 
-        Returns:
-            False where it was visible already, before a replay.
+        An empty epoch leaves nothing behind.
 
         Raises:
-            PublishError: the file system refused.
+            PublishError: the file system refused, or another process wrote at the same time.
         """
         directory = self._directory(spark)
         if summary.low_watermark is None:
             directory.discard(epoch_id)
-            return False
-        return directory.publish(epoch_id, summary.low_watermark)
+        elif self._format == delta_table.FORMAT:
+            staged = spark.read.parquet(directory.staging(epoch_id))
+            self._table(spark).append(staged, summary.low_watermark)
+            directory.discard(epoch_id)
+        else:
+            directory.publish(epoch_id, summary.low_watermark)
+
+    def _table(self, spark: SparkSession) -> DeltaTable:
+        return DeltaTable(spark, self._path, f"slackwater {self._pipeline}")
 
     def _directory(self, spark: SparkSession) -> EpochDirectory:
         return EpochDirectory(spark, self._path, self._owner)

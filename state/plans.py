@@ -109,10 +109,21 @@ def read_plan(store: Store, pipeline: str, start_ns: int, end_ns: int) -> str | 
     return None if found is None else str(found)
 
 
-def void_plan(store: Store, plan_id: str) -> None:
-    """Nothing of what a plan has read was written, so no later plan has to follow it."""
-    statement = sa.update(plan_tasks).where(plan_tasks.c.plan_id == plan_id).values(records=None)
-    store.write(lambda c: c.execute(statement))
+def void_plans(store: Store, plan: Plan) -> None:
+    """Nothing of what the plans of this cut have read was written: no later one has to follow."""
+    of_cut = sa.select(plans.c.plan_id).where(
+        plans.c.pipeline == plan.pipeline,
+        plans.c.start_ns == plan.start_ns,
+        plans.c.end_ns == plan.end_ns,
+    )
+
+    def work(connection: sa.Connection) -> None:
+        for plan_id in list(connection.execute(of_cut).scalars()):
+            connection.execute(
+                sa.update(plan_tasks).where(plan_tasks.c.plan_id == plan_id).values(records=None)
+            )
+
+    store.write(work)
 
 
 def settle(store: Store, pipeline: str, watermark_ns: int) -> None:

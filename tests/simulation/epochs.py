@@ -21,7 +21,7 @@ from scheduler.reading import Proof
 from state.errors import LeaseLostError
 from state.facts import Plan
 from state.lease import read_lease, take_lease
-from state.plans import latest_plan, void_plan
+from state.plans import latest_plan, void_plans
 from state.store import Store
 from state.tallies import tallies
 from tests.simulation.history import STEP_NS, History, random_history
@@ -158,7 +158,7 @@ class Pipeline:
             low_watermark_ns=known.low_watermark_ns,
         )
         if broken:
-            void_plan(self.store, plan.plan_id)
+            void_plans(self.store, plan)
             self.audits_failed += 1
             raise CrashError
 

@@ -1,0 +1,213 @@
+"""kill -9 of the whole process tree at chosen moments of an epoch, many times, against the truth.
+
+The moments are seen from outside, in the files that Spark and the pipeline write; nothing in the
+program knows of it. `python -m tests.kills --kills 30 --format delta` runs as many as asked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+from deltalake import DeltaTable
+
+from reader.change_stream import ChangeStream, Dialect
+from reader.connection import Connection
+from reader.timestamp import format_rfc3339
+from slackwater.demo.load import CHANGE_STREAM, Load, ddl
+from slackwater.demo.service import Service
+from slackwater.emulator import running_emulator
+from slackwater.emulator_database import create_database
+from slackwater.proof import broken_promises, compare, read_changelog
+from slackwater.truth import read_truth
+from tests.spark.test_exactly_once import settings
+
+TRANSACTIONS_PER_SECOND = 40
+_LOOK_S = 0.0005
+_MOMENT_S_MAX = 30
+
+
+class Moment(StrEnum):
+    """A moment in an epoch, each with what shows it."""
+
+    PLANNING = "planning"
+    READING = "reading"
+    SINK_COMMIT = "sink commit"
+    CHECKPOINT_WRITE = "checkpoint write"
+    STORE_TRANSACTION = "store transaction"
+
+
+@dataclass
+class Watched:
+    """The files of a pipeline under a folder."""
+
+    folder: Path
+
+    def sign(self, moment: Moment) -> Callable[[], object]:
+        """A function whose value changes at the moment."""
+        changes, checkpoint = self.folder / "changes", self.folder / "checkpoint"
+        match moment:
+            case Moment.PLANNING:
+                return lambda: _names(checkpoint / "offsets")
+            case Moment.READING:
+                return lambda: [_names(owner) for owner in _below(changes / "_staging")]
+            case Moment.SINK_COMMIT:
+                return lambda: (_names(changes), _names(changes / "_delta_log"))
+            case Moment.CHECKPOINT_WRITE:
+                return lambda: _names(checkpoint / "commits")
+            case Moment.STORE_TRANSACTION:
+                wal = self.folder / "state.db-wal"
+                return lambda: wal.stat().st_mtime_ns if wal.exists() else None
+
+    def wait(self, moment: Moment) -> None:
+        """Return as soon after the moment as can be seen.
+
+        Raises:
+            TimeoutError: it did not come.
+        """
+        sign = self.sign(moment)
+        before, until = sign(), time.monotonic() + _MOMENT_S_MAX
+        while sign() == before:
+            if time.monotonic() > until:
+                raise TimeoutError(f"{moment} was not seen")
+            time.sleep(_LOOK_S)
+
+
+def _names(folder: Path) -> frozenset[str]:
+    try:
+        return frozenset(os.listdir(folder))
+    except FileNotFoundError:
+        return frozenset()
+
+
+def _below(folder: Path) -> list[Path]:
+    return [folder / name for name in sorted(_names(folder))]
+
+
+@dataclass
+class Killing:
+    """One pipeline under load that is killed again and again.
+
+    Args:
+        stream: with the demo's schema.
+        folder: for everything that the pipeline writes.
+        file_format: of the changelog.
+        seed: of the moments' order and of the pauses after them.
+    """
+
+    stream: ChangeStream
+    folder: Path
+    file_format: str
+    seed: int
+    killed: Counter[str] = field(default_factory=Counter)
+
+    def run(self, kills: int) -> pa.Table:
+        """Kill so often, let it catch up, and hold the output against the truth; the output.
+
+        Raises:
+            AssertionError: the output differs from the truth.
+        """
+        connection = Connection(self.stream)
+        start_ns = connection.strong_read_timestamp_ns()
+        given: dict[str, Any] = settings(self.stream, self.folder, format_rfc3339(start_ns))
+        given["sink"]["format"] = self.file_format
+        service = Service(given, self.folder, os.environ)
+        stop = threading.Event()
+        writer = threading.Thread(target=self._write, args=(stop,))
+        service.start()
+        service.wait_for_watermark(start_ns, seconds_max=90)
+        writer.start()
+        try:
+            self._kill(service, kills)
+        finally:
+            stop.set()
+            writer.join()
+        end_ns = connection.strong_read_timestamp_ns()
+        service.wait_for_watermark(end_ns, seconds_max=180)
+        assert service.drain() == 0
+        connection.close()
+        return self._compare(start_ns, end_ns)
+
+    def _kill(self, service: Service, kills: int) -> None:
+        choose = random.Random(self.seed)
+        watched = Watched(self.folder)
+        for number in range(kills):
+            moment = list(Moment)[number % len(Moment)]
+            watched.wait(moment)
+            # At once, or somewhat later: what comes next in the epoch is hit as well.
+            time.sleep(choose.choice((0.0, choose.uniform(0, 0.05), choose.uniform(0, 0.3))))
+            service.kill()
+            self.killed[moment.value] += 1
+            reached_ns = service.low_watermark_ns() or 0
+            service.start()
+            service.wait_for_watermark(reached_ns + 1, seconds_max=120)
+            print(f"{number + 1} kills, the last one at {moment}", file=sys.stderr, flush=True)
+
+    def _write(self, stop: threading.Event) -> None:
+        load = Load(self.stream, Dialect.GOOGLE_STANDARD_SQL, seed=self.seed)
+        load.run(transactions_per_second=TRANSACTIONS_PER_SECOND, seconds=3_600, stop=stop)
+
+    def _compare(self, start_ns: int, end_ns: int) -> pa.Table:
+        truth = read_truth(
+            project=self.stream.project,
+            instance=self.stream.instance,
+            database=self.stream.database,
+            change_stream=self.stream.change_stream,
+            is_postgresql=False,
+            start=format_rfc3339(start_ns),
+            end=format_rfc3339(end_ns),
+        )
+        path = self.folder / "changes"
+        output = read_delta(path) if self.file_format == "delta" else read_changelog(path)
+        found = compare(output, truth.records)
+        assert (found.missing, found.unexpected, found.doubled) == ([], [], [])
+        assert found.equal == len(truth.records) > 100
+        assert broken_promises(output) == []
+        return output
+
+
+def read_delta(path: Path) -> pa.Table:
+    """The rows of a Delta table, by a library that did not write it."""
+    return ds.dataset(DeltaTable(str(path)).file_uris(), format="parquet").to_table()
+
+
+def main() -> int:
+    """Kill as often as asked, and print what was found."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=30)
+    parser.add_argument("--format", default="parquet")
+    parser.add_argument("--seed", type=int, default=1)
+    given = parser.parse_args()
+    began = time.monotonic()
+    with running_emulator(partition_alive_seconds=2) as emulator:
+        os.environ.update(emulator.environment())
+        stream = ChangeStream(
+            "test-project", "test-instance", "kills", CHANGE_STREAM, emulator_host=emulator.host
+        )
+        dialect = Dialect.GOOGLE_STANDARD_SQL
+        create_database(stream, dialect, ddl(dialect))
+        with tempfile.TemporaryDirectory() as folder:
+            killing = Killing(stream, Path(folder), given.format, given.seed)
+            output = killing.run(given.kills)
+    print(
+        f"{given.format}: {given.kills} kills {dict(killing.killed)},"
+        f" {output.num_rows} records equal, {time.monotonic() - began:.0f} s"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
