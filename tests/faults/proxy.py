@@ -59,6 +59,13 @@ class Breaks:
 
 
 @dataclass(frozen=True, slots=True)
+class Refuses:
+    """Every call and query is refused with one status."""
+
+    code: grpc.StatusCode
+
+
+@dataclass(frozen=True, slots=True)
 class Delays:
     """Queries that answer late."""
 
@@ -95,7 +102,7 @@ class Retention:
     earliest_ns: int
 
 
-Rule = Breaks | Delays | Stalls | HideEnds | Retention
+Rule = Breaks | Refuses | Delays | Stalls | HideEnds | Retention
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +186,7 @@ class FaultProxy:
 
     def unary(self, method: str, request: bytes, context: grpc.ServicerContext) -> bytes:
         """Pass a call on, or fail it."""
+        self._refuse(context)
         choose = self._choose(method)
         for rule in self.rules:
             if isinstance(rule, Breaks) and choose.random() < rule.unary_likely:
@@ -192,6 +200,7 @@ class FaultProxy:
 
     def stream(self, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
         """Pass a query's messages on, as the rules have it."""
+        self._refuse(context)
         asked = parse(request)
         act = Script()
         if asked is not None:
@@ -252,6 +261,12 @@ class FaultProxy:
                 while time.monotonic() < until and not (gone.wait(0.1) or self._closed.is_set()):
                     pass
             context.abort(grpc.StatusCode.CANCELLED, "the stalled query was given up")
+
+    def _refuse(self, context: grpc.ServicerContext) -> None:
+        for rule in self.rules:
+            if isinstance(rule, Refuses):
+                self._count(rule.code.name)
+                context.abort(rule.code, "refused by the test")
 
     def _refuse_what_is_gone(self, asked: Asked, context: grpc.ServicerContext) -> None:
         for rule in self.rules:

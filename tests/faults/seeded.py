@@ -171,6 +171,7 @@ def samples() -> Iterator[dict[Dialect, Sample]]:
             )
             create_database(stream, dialect, ddl(dialect))
             made[dialect] = make_sample(stream, dialect)
+        del os.environ["SPANNER_EMULATOR_HOST"]
         yield made
 
 

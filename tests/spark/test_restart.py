@@ -1,0 +1,92 @@
+"""A pipeline that fails for a while starts again by itself, and says meanwhile why it failed."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import grpc
+import pytest
+
+from reader.change_stream import Dialect
+from reader.connection import Connection
+from reader.timestamp import format_rfc3339
+from slackwater.demo.load import Load
+from slackwater.demo.service import Service
+from slackwater.proof import compare, read_changelog
+from slackwater.restart import delay_s, diagnose
+from slackwater.truth import read_truth
+from state.facts import PipelineState
+from state.store import Store
+from tests.emulators import NewDatabase
+from tests.faults.proxy import FaultProxy, Refuses
+from tests.spark.test_exactly_once import settings
+
+
+@pytest.mark.timeout(200)
+def test_a_failed_pipeline_goes_on_when_the_cause_is_gone(
+    new_database: NewDatabase, tmp_path: Path
+) -> None:
+    stream = new_database()
+    connection = Connection(stream)
+    start_ns = connection.strong_read_timestamp_ns()
+    with FaultProxy(str(stream.emulator_host)) as proxy:
+        given = settings(replace(stream), tmp_path, format_rfc3339(start_ns))
+        service = Service(given, tmp_path, {**os.environ, "SPANNER_EMULATOR_HOST": proxy.host})
+        service.start()
+        service.wait_for_watermark(start_ns, seconds_max=90)
+        proxy.rules = [Refuses(grpc.StatusCode.PERMISSION_DENIED)]
+        wait_for_state(given["state"]["url"], PipelineState.FAILED, "PERMISSION_DENIED")
+        proxy.rules = []
+        Load(stream, Dialect.GOOGLE_STANDARD_SQL, seed=2).run(transactions_per_second=30, seconds=3)
+        end_ns = connection.strong_read_timestamp_ns()
+        service.wait_for_watermark(end_ns, seconds_max=60)
+        wait_for_state(given["state"]["url"], PipelineState.RUNNING, "")
+        assert service.drain() == 0
+    assert "failed, will try again" in service.log.read_text()
+    truth = read_truth(
+        project=stream.project,
+        instance=stream.instance,
+        database=stream.database,
+        change_stream=stream.change_stream,
+        is_postgresql=False,
+        start=format_rfc3339(start_ns),
+        end=format_rfc3339(end_ns),
+    )
+    assert compare(read_changelog(tmp_path / "changes"), truth.records).is_equal
+
+
+def wait_for_state(url: str, state: PipelineState, reason: str) -> None:
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        store = Store.open(url, migrate=False)
+        known = store.pipeline("orders")
+        store.close()
+        if known is not None and known.state is state and reason in known.state_reason:
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"the pipeline is {known and known.state}, not {state}")
+
+
+def test_a_failure_is_known_by_our_own_error_behind_sparks() -> None:
+    trace = """[STREAM_FAILED] Query [id = 1] terminated with exception: ...
+Traceback (most recent call last):
+  File "task.py", line 1, in read
+reader.errors.UnavailableError: Spanner answered UNAVAILABLE for projects/p. Try again later
+
+The above exception was the direct cause of ...
+"""
+    assert diagnose(trace).message.startswith("Spanner answered UNAVAILABLE")
+    assert not diagnose(trace).is_permanent
+    lost = trace.replace("UnavailableError", "NotFoundError")
+    assert diagnose(lost).is_permanent
+    taken = trace.replace("reader.errors.UnavailableError", "state.errors.LeaseLostError")
+    assert diagnose(taken).is_lease_lost
+    other = diagnose("java.lang.OutOfMemoryError: Java heap space\n\tat x")
+    assert (other.kind, other.is_permanent) == ("", False)
+
+
+def test_delays_grow_and_are_bounded() -> None:
+    assert [delay_s(n) for n in (1, 2, 3, 20)] == [1, 2, 4, 60]

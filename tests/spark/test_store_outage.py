@@ -1,0 +1,123 @@
+"""The metadata store goes away in the middle of an epoch and comes back: nothing is lost."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from reader.change_stream import Dialect
+from reader.connection import Connection
+from reader.timestamp import format_rfc3339
+from slackwater.demo.load import Load
+from slackwater.demo.service import Service
+from slackwater.proof import broken_promises, compare, read_changelog
+from slackwater.truth import read_truth
+from tests.emulators import NewDatabase
+from tests.spark.test_exactly_once import settings
+
+# Longer than the store is tried for, so that what needs it fails and has to be done again.
+OUTAGE_S = 40
+
+
+class Wire:
+    """A TCP port that leads to a PostgreSQL server's socket, and can be cut."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._open: set[socket.socket] = set()
+        self._is_cut = False
+        self._lock = threading.Lock()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def cut(self) -> None:
+        with self._lock:
+            self._is_cut = True
+            for end in self._open:
+                with contextlib.suppress(OSError):
+                    end.shutdown(socket.SHUT_RDWR)
+            self._open.clear()
+
+    def mend(self) -> None:
+        with self._lock:
+            self._is_cut = False
+
+    def _accept(self) -> None:
+        while True:
+            near, _ = self._listener.accept()
+            with self._lock:
+                if self._is_cut:
+                    near.close()
+                    continue
+                far = socket.socket(socket.AF_UNIX)
+                far.connect(self._path)
+                self._open |= {near, far}
+            for source, target in ((near, far), (far, near)):
+                threading.Thread(target=self._carry, args=(source, target), daemon=True).start()
+
+    def _carry(self, source: socket.socket, target: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65_536):
+                target.sendall(data)
+        for end in (source, target):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.timeout(300)
+def test_an_epoch_is_retried_when_the_store_comes_back(
+    new_database: NewDatabase, new_postgres_url: Callable[[], str], tmp_path: Path
+) -> None:
+    stream = new_database()
+    url = sa.make_url(new_postgres_url())
+    wire = Wire(f"{url.query['host']}/.s.PGSQL.5432")
+    connection = Connection(stream)
+    start_ns = connection.strong_read_timestamp_ns()
+    given = settings(stream, tmp_path, format_rfc3339(start_ns))
+    through = url.set(host="127.0.0.1", port=wire.port, query={})
+    given["state"] = {"url": through.render_as_string(hide_password=False)}
+    service = Service(given, tmp_path, os.environ)
+    service.start()
+    service.wait_for_watermark(start_ns, seconds_max=90)
+    stop = threading.Event()
+    load = Load(stream, Dialect.GOOGLE_STANDARD_SQL, seed=9)
+    writer = threading.Thread(
+        target=load.run,
+        kwargs={"transactions_per_second": 30, "seconds": 200, "stop": stop},
+    )
+    writer.start()
+    time.sleep(3)
+    wire.cut()
+    time.sleep(OUTAGE_S)
+    wire.mend()
+    end_ns = connection.strong_read_timestamp_ns()
+    service.wait_for_watermark(end_ns, seconds_max=120)
+    stop.set()
+    writer.join()
+    end_ns = connection.strong_read_timestamp_ns()
+    service.wait_for_watermark(end_ns, seconds_max=60)
+    assert service.drain() == 0
+    assert "does not answer" in service.log.read_text()
+    truth = read_truth(
+        project=stream.project,
+        instance=stream.instance,
+        database=stream.database,
+        change_stream=stream.change_stream,
+        is_postgresql=False,
+        start=format_rfc3339(start_ns),
+        end=format_rfc3339(end_ns),
+    )
+    output = read_changelog(tmp_path / "changes")
+    found = compare(output, truth.records)
+    assert (found.missing, found.unexpected, found.doubled) == ([], [], [])
+    assert found.equal > 1_000
+    assert broken_promises(output) == []
