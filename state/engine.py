@@ -11,6 +11,7 @@ from sqlalchemy import event
 from sqlalchemy.engine import URL, Engine, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
+from state import spanner
 from state.errors import StoreUnreachableError, StoreUrlError
 
 _BUSY_SECONDS: Final = 30
@@ -19,7 +20,10 @@ _CONNECT_SECONDS: Final = 5
 # Transaction.lock_children would still not see the arrival it waited for, and nobody would claim
 # the child.
 _ISOLATION: Final = "READ COMMITTED"
-_HINT: Final = "Write sqlite:///path/state.db or postgresql+psycopg://user:password@host/database"
+_HINT: Final = (
+    "Write sqlite:///path/state.db, postgresql+psycopg://user:password@host/database or"
+    " spanner+spanner:///projects/P/instances/I/databases/D"
+)
 
 
 def make_engine(url_text: str, *, create: bool) -> Engine:
@@ -37,6 +41,9 @@ def make_engine(url_text: str, *, create: bool) -> Engine:
         url = make_url(url_text)
         if url.get_backend_name() == "sqlite":
             return _sqlite(url, create=create)
+        if url.get_backend_name() == spanner.NAME:
+            # Its transactions are serializable, and its sessions need no ping.
+            return sa.create_engine(url)
         arguments: dict[str, Any] = {}
         if url.get_driver_name() == "psycopg":
             # A prepared statement's plan knows no values: a list of tokens is then compared one
@@ -65,8 +72,15 @@ def snapshot_options(engine: Engine) -> dict[str, Any]:
     Partitions and their links are read by several statements. If a partition ended between two of
     them it would come without its parents, and be read as if it had none.
     """
-    # SQLite's transactions read a snapshot anyway, and know no isolation level of this name.
-    return {} if engine.dialect.name == "sqlite" else {"isolation_level": "REPEATABLE READ"}
+    match engine.url.get_backend_name():
+        case "sqlite":
+            # Its transactions read a snapshot anyway, and know no isolation level of this name.
+            return {}
+        case spanner.NAME:
+            # Reads a snapshot, takes no locks, and is never aborted.
+            return {"read_only": True}
+        case _:
+            return {"isolation_level": "REPEATABLE READ"}
 
 
 def _sqlite(url: URL, *, create: bool) -> Engine:

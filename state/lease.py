@@ -16,6 +16,7 @@ import sqlalchemy as sa
 from state.facts import Lease
 from state.store import Store
 from state.tables import pipelines
+from state.transaction import locking
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +110,8 @@ def release_lease(store: Store, pipeline: str, lease: Lease) -> None:
 
 def _locked(connection: sa.Connection, pipeline: str) -> Lease:
     columns = (pipelines.c.owner, pipelines.c.generation, pipelines.c.beat)
-    row: Any = connection.execute(
-        sa.select(*columns).where(pipelines.c.name == pipeline).with_for_update()
-    ).one()
+    statement = sa.select(*columns).where(pipelines.c.name == pipeline)
+    row: Any = connection.execute(locking(connection, statement)).one()
     return Lease(row.owner, row.generation or 0, row.beat or 0)
 
 

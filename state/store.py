@@ -14,7 +14,7 @@ from sqlalchemy.engine import Engine
 from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, OperationalError
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
-from state import schema
+from state import schema, spanner
 from state.engine import make_engine, snapshot_options
 from state.errors import (
     PipelineMismatchError,
@@ -23,6 +23,7 @@ from state.errors import (
 )
 from state.facts import Partition, Pipeline, PipelineState, Wanted
 from state.tables import (
+    HEAD,
     partition_parents,
     partitions,
     pipelines,
@@ -59,7 +60,9 @@ class Store:
             PlanMissingError: without migrate, there is no schema.
         """
         store = cls(make_engine(url, create=migrate))
-        if migrate:
+        if migrate and store.is_on_spanner:
+            store.make_on_spanner()
+        elif migrate:
             store.write(lambda c: schema.migrate(c, store.url), patience_s=_OPEN_PATIENCE_S)
         else:
             store.read(lambda c: schema.check(c, store.url), patience_s=_OPEN_PATIENCE_S)
@@ -69,6 +72,28 @@ class Store:
     def url(self) -> str:
         """The store's URL without its password."""
         return self._engine.url.render_as_string(hide_password=True)
+
+    @property
+    def is_on_spanner(self) -> bool:
+        """True where the store is a Spanner database."""
+        return self._engine.url.get_backend_name() == spanner.NAME
+
+    def make_on_spanner(self) -> None:
+        """Make the schema in a Spanner database, or check the one that is there.
+
+        Raises:
+            StateError: as open().
+        """
+
+        def attempt() -> None:
+            with self._engine.connect() as connection:
+                found = schema.version(connection)
+                if found is not None:
+                    schema.check(connection, self.url)
+            if found != HEAD:
+                spanner.make_tables(self._engine)
+
+        self._retried(attempt, spanner.DDL_PATIENCE_S)
 
     def close(self) -> None:
         """Close the connections."""
@@ -273,10 +298,22 @@ class Store:
                 "Check that it runs, that the URL is right and the user may create tables",
             ) from error
         except DBAPIError as error:
-            raise StoreRefusedError(
-                f"the metadata store {self.url} refuses: {_first_line(error)}.",
-                "Check that it is a store of slackwater's and its user may create tables",
-            ) from error
+            raise self._refused(_first_line(error)) from error
+        except Exception as error:
+            if not spanner.is_spanners(error):
+                raise
+            if spanner.is_retryable(error):
+                raise StoreUnreachableError(
+                    f"the metadata store {self.url} does not answer: {error}.",
+                    "Check the network and the service",
+                ) from error
+            raise self._refused(str(error)) from error
+
+    def _refused(self, reason: str) -> StoreRefusedError:
+        return StoreRefusedError(
+            f"the metadata store {self.url} refuses: {reason}.",
+            "Check that it is a store of slackwater's and its user may create tables",
+        )
 
 
 def _is_worth_retrying(error: BaseException) -> bool:
@@ -286,7 +323,7 @@ def _is_worth_retrying(error: BaseException) -> bool:
     """
     if isinstance(error, IntegrityError | OperationalError | InterfaceError):
         return True
-    return (
+    return spanner.is_retryable(error) or (
         isinstance(error, DBAPIError)
         and getattr(error.orig, "sqlstate", None) in _SERIALIZATION_STATES
     )

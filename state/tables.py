@@ -74,7 +74,8 @@ plans = sa.Table(
     sa.Column("start_ns", sa.BigInteger, nullable=False),
     sa.Column("end_ns", sa.BigInteger, nullable=False),
     # Gives the plans of a pipeline an order; two of one number would have none.
-    sa.UniqueConstraint("pipeline", "number"),
+    # An index, because Spanner has no unique constraints.
+    sa.Index("uq_plans_pipeline_number", "pipeline", "number", unique=True),
 )
 
 # A child partition met in a plan. The primary key is what makes a second claim impossible.

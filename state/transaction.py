@@ -8,6 +8,7 @@ from typing import Any, Final, TypeVar
 
 import sqlalchemy as sa
 
+from state import spanner
 from state.errors import (
     ContradictionError,
     LeaseLostError,
@@ -55,10 +56,10 @@ class Transaction:
         """
         if generation is None:
             return
+        columns = (pipelines.c.generation, pipelines.c.owner)
+        statement = sa.select(*columns).where(pipelines.c.name == pipeline)
         row = self._connection.execute(
-            sa.select(pipelines.c.generation, pipelines.c.owner)
-            .where(pipelines.c.name == pipeline)
-            .with_for_update(read=is_shared)
+            locking(self._connection, statement, is_shared=is_shared)
         ).one_or_none()
         if row is None or (row.generation or 0) != generation:
             raise LeaseLostError(
@@ -82,12 +83,10 @@ class Transaction:
         missing = [token for token in ordered if token not in known]
         self._insert(table, ({"plan_id": plan_id, "token": token} for token in missing))
         for chunk in chunks(ordered):
-            self._connection.execute(
-                sa.select(table.c.token)
-                .where(table.c.plan_id == plan_id, table.c.token.in_(chunk))
-                .order_by(table.c.token)
-                .with_for_update()
+            rows = sa.select(table.c.token).where(
+                table.c.plan_id == plan_id, table.c.token.in_(chunk)
             )
+            self._connection.execute(locking(self._connection, rows.order_by(table.c.token)))
 
     def record_end(self, pipeline: str, token: str, end_timestamp_ns: int) -> None:
         """Note that a partition ended; it counts once an epoch that showed it is committed.
@@ -99,7 +98,7 @@ class Transaction:
         row = sa.and_(partitions.c.pipeline == pipeline, partitions.c.token == token)
         # Locked, or of two transactions with different ends each would find none and both pass.
         known = self._connection.execute(
-            sa.select(partitions).where(row).with_for_update()
+            locking(self._connection, sa.select(partitions).where(row))
         ).one_or_none()
         if known is None:
             raise LineageMissingError(
@@ -123,11 +122,10 @@ class Transaction:
         Raises:
             PlanMissingError: the plan is over, or was never in this store.
         """
-        row = self._connection.execute(
-            sa.select(plan_tasks.c.records)
-            .where(plan_tasks.c.plan_id == plan_id, plan_tasks.c.task == task)
-            .with_for_update()
-        ).one_or_none()
+        statement = sa.select(plan_tasks.c.records).where(
+            plan_tasks.c.plan_id == plan_id, plan_tasks.c.task == task
+        )
+        row = self._connection.execute(locking(self._connection, statement)).one_or_none()
         if row is None:
             raise PlanMissingError(
                 f"task {task} of plan {plan_id} is not in the metadata store.",
@@ -299,6 +297,16 @@ class Transaction:
         listed = list(rows)
         if listed:
             self._connection.execute(sa.insert(table), listed)
+
+
+def locking(
+    connection: sa.Connection, statement: sa.Select[Any], *, is_shared: bool = False
+) -> sa.Select[Any]:
+    """The statement, with the rows that it finds locked until the transaction ends."""
+    if connection.engine.url.get_backend_name() == spanner.NAME:
+        # Its transactions are serializable: what one has read, no other changes before it ends.
+        return statement
+    return statement.with_for_update(read=is_shared)
 
 
 def chunks(values: Collection[T]) -> Iterator[list[T]]:

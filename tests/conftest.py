@@ -5,4 +5,4 @@ import os
 # As the program does, before gRPC is loaded: see slackwater.cli.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
-pytest_plugins = ["tests.postgres", "tests.emulators", "tests.spark.sessions"]
+pytest_plugins = ["tests.postgres", "tests.emulators", "tests.spark.sessions", "tests.stores"]

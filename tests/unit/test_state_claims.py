@@ -27,6 +27,7 @@ from state.plans import begin_plan, settle
 from state.store import Store
 from state.tallies import tallies
 from state.transaction import Transaction
+from tests.stores import STORES
 
 PROCESSES = 6
 MERGES = 90
@@ -45,12 +46,10 @@ def parents_of_merge(i: int) -> list[str]:
     return [f"p{i}-{j}" for j in range(2 + i % 2)]
 
 
-@pytest.fixture(params=["sqlite", "postgresql", "postgresql with REPEATABLE READ"])
-def url(request: pytest.FixtureRequest, tmp_path: Path, new_postgres_url: Callable[[], str]) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'state.db'}"
-    made = sa.make_url(new_postgres_url())
-    if request.param != "postgresql":
+@pytest.fixture(params=[*STORES, "postgresql with REPEATABLE READ"])
+def url(request: pytest.FixtureRequest, new_store_url: Callable[[str], str]) -> str:
+    made = sa.make_url(new_store_url(request.param.split()[0]))
+    if "REPEATABLE READ" in request.param:
         engine = sa.create_engine(made)
         with engine.begin() as connection:
             setting = "default_transaction_isolation TO 'repeatable read'"

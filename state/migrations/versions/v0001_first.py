@@ -57,8 +57,8 @@ def upgrade() -> None:
         sa.Column("start_ns", sa.BigInteger, nullable=False),
         sa.Column("end_ns", sa.BigInteger, nullable=False),
         _pk("plans", "plan_id"),
-        sa.UniqueConstraint("pipeline", "number", name="uq_plans_pipeline_number"),
     )
+    op.create_index("uq_plans_pipeline_number", "plans", ["pipeline", "number"], unique=True)
     op.create_table(
         "plan_children",
         sa.Column("plan_id", _PLAN, nullable=False),

@@ -1,0 +1,43 @@
+"""Metadata stores for the tests, one empty database each: SQLite, PostgreSQL, Spanner."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from reader.change_stream import ChangeStream, Dialect
+from slackwater.emulator import Emulator
+from slackwater.emulator_database import create_database
+
+STORES = ("sqlite", "postgresql", "spanner")
+_NUMBERS = itertools.count()
+
+
+@pytest.fixture
+def new_store_url(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], str]:
+    """Makes an empty store of a kind; its URL."""
+
+    def make(kind: str) -> str:
+        match kind:
+            case "sqlite":
+                return f"sqlite:///{tmp_path / 'folder' / 'state.db'}"
+            case "postgresql":
+                made: str = request.getfixturevalue("new_postgres_url")()
+                return made
+            case _:
+                return _spanner_database(request.getfixturevalue("emulator"))
+
+    return make
+
+
+def _spanner_database(emulator: Emulator) -> str:
+    name = f"store-{next(_NUMBERS)}-{time.time_ns() % 10**9}"
+    database = ChangeStream(
+        "test-project", "test-instance", name, "none", emulator_host=emulator.host
+    )
+    create_database(database, Dialect.GOOGLE_STANDARD_SQL, [])
+    return f"spanner+spanner:///{database.database_path}"
