@@ -45,12 +45,17 @@ def out_of_range(message: str) -> OutOfRange:
 
 
 def earliest_start_ns(message: str) -> int | None:
-    """The earliest possible start_timestamp that the message names, in nanoseconds, if any."""
+    """The earliest start that the message of a refused one leaves open, in nanoseconds, if any.
+
+    A whole microsecond, as commit timestamps are, with half of one to spare: a low watermark lies
+    half a microsecond before its start, and Spanner would refuse that too.
+    """
     match = _EARLIEST.search(message)
     try:
-        return parse_rfc3339(match.group(1)) if match else None
+        named_ns = parse_rfc3339(match.group(1)) if match else None
     except ValueError:
         return None
+    return None if named_ns is None else -(-(named_ns + 500) // 1_000) * 1_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 import grpc
@@ -36,6 +37,14 @@ RETRYABLE: Final = frozenset(
     }
 )
 CALL_ERRORS: Final = (grpc.RpcError, GoogleAPICallError, GoogleAuthError)
+# In GoogleSQL, in PostgreSQL, and where the stream was dropped while its query was open.
+_NO_STREAM: Final = re.compile(
+    r"table-valued function not found|function \S*read_json_.* does not exist"
+    r"|change stream not found",
+    re.IGNORECASE,
+)
+_FOREIGN_TOKEN: Final = "partition_token is invalid"  # noqa: S105 - part of a message
+_GO_ON: Final = "give the pipeline another name and a new checkpoint, and use start: earliest"
 
 
 def is_retryable(error: BaseException) -> bool:
@@ -80,10 +89,12 @@ def to_reader_error(error: BaseException, change_stream: ChangeStream) -> Reader
     match code:
         case grpc.StatusCode.OUT_OF_RANGE:
             return _out_of_range(message, where)
+        case _ if _NO_STREAM.search(message):
+            return _no_stream(where)
         case grpc.StatusCode.NOT_FOUND:
             return NotFoundError(where, "Correct the name, or create it")
-        case grpc.StatusCode.INVALID_ARGUMENT if "Table-valued function not found" in message:
-            return NotFoundError(where, "Correct change_stream, or create the change stream")
+        case grpc.StatusCode.INVALID_ARGUMENT if _FOREIGN_TOKEN in message:
+            return _foreign_token(where)
         case grpc.StatusCode.PERMISSION_DENIED:
             return PermissionDeniedError(
                 where,
@@ -106,15 +117,34 @@ def to_reader_error(error: BaseException, change_stream: ChangeStream) -> Reader
             return InvalidQueryError(where)
 
 
+def _no_stream(where: str) -> ReaderError:
+    return NotFoundError(
+        # The lines after the first show our query, not what is wrong.
+        f"the change stream does not exist, or no longer. {where.splitlines()[0]}.",
+        "Correct change_stream, or create the stream. If it was dropped, its records are gone. To"
+        f" go on without them, create it, {_GO_ON}",
+    )
+
+
+def _foreign_token(where: str) -> ReaderError:
+    return InvalidQueryError(
+        f"the change stream does not know a partition of the pipeline. {where}",
+        "If the stream was dropped and made anew under its name, the records before its last"
+        f" creation are gone. To go on without them, {_GO_ON}",
+    )
+
+
 def _out_of_range(message: str, where: str) -> ReaderError:
     match out_of_range(message):
         case OutOfRange.START_TOO_OLD:
             earliest_ns = earliest_start_ns(message)
             earliest = "" if earliest_ns is None else f" at {format_rfc3339(earliest_ns)} or later"
             return StartTooOldError(
-                "the start lies before the change stream's retention period or its creation:"
-                f" {message}",
-                f"Start{earliest}, or use start: earliest",
+                "the start lies before the change stream's retention period or its creation; a"
+                f" stream that was dropped and made anew begins at its last creation. {where}",
+                f"Start{earliest}, or use start: earliest. If the pipeline has run before, the"
+                " records from its low watermark to then are gone. To go on without them,"
+                f" {_GO_ON}",
             )
         case OutOfRange.START_IN_FUTURE:
             return StartInFutureError(f"the start lies in the future: {message}", "Use start: now")

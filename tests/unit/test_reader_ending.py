@@ -11,6 +11,7 @@ from reader.ending import (
 )
 from reader.records import ChildPartition, ChildPartitionsRecord
 from reader.timestamp import parse_rfc3339
+from scheduler.epoch import watermark_for_start
 
 A = ChildPartition("a", frozenset({"p"}))
 B = ChildPartition("b", frozenset({"p", "q"}))
@@ -70,5 +71,14 @@ def test_out_of_range_is_told_apart_by_its_message(message: str, meaning: OutOfR
 
 
 def test_the_earliest_possible_start_is_read_from_the_message() -> None:
-    assert earliest_start_ns(TOO_OLD) == parse_rfc3339("2026-11-21T02:39:07.337992527Z")
+    assert earliest_start_ns(TOO_OLD) == parse_rfc3339("2026-11-21T02:39:07.337994Z")
     assert earliest_start_ns(OUTSIDE) is None
+
+
+@pytest.mark.parametrize("nanoseconds", [0, 1, 499, 500, 501, 999])
+def test_the_low_watermark_before_the_earliest_start_is_not_refused_again(nanoseconds: int) -> None:
+    named = f"2026-11-21T02:39:07.337992{nanoseconds:03}Z"
+    start_ns = earliest_start_ns(f"the earliest read timestamp: {named}. Received: x")
+    assert start_ns is not None
+    assert watermark_for_start(start_ns) >= parse_rfc3339(named)
+    assert start_ns - parse_rfc3339(named) < 1_500

@@ -1,0 +1,157 @@
+"""A database whose schema changes while a pipeline reads it, in both dialects."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from google.auth.credentials import AnonymousCredentials
+from google.cloud import spanner
+from google.cloud.spanner_admin_database_v1 import DatabaseDialect
+
+from reader.change_stream import ChangeStream, Dialect
+from reader.connection import Connection
+from slackwater.emulator_database import update_ddl
+from tests.emulators import NewDatabase
+from tests.epochs import EpochLoop
+
+_STATES = itertools.count()
+_POSTGRESQL = (
+    (r"`", '"'),
+    (r"INT64", "bigint"),
+    (r"STRING\(MAX\)", "varchar"),
+    (r"STRING\((\d+)\)", r"varchar(\1)"),
+    (r"SET OPTIONS", "SET"),
+    (r"OPTIONS", "WITH"),
+)
+
+
+def spell(dialect: Dialect, text: str) -> str:
+    """A statement written in GoogleSQL with `quoted` names, in a dialect."""
+    if dialect is Dialect.POSTGRESQL:
+        for pattern, replacement in _POSTGRESQL:
+            text = re.sub(pattern, replacement, text)
+    return text
+
+
+def table(dialect: Dialect, name: str, columns: str = "`A` STRING(10), `B` STRING(10)") -> str:
+    """CREATE TABLE of a `quoted` name, with the key `Id`."""
+    body, key = f"`Id` INT64 NOT NULL, {columns}", "PRIMARY KEY (`Id`)"
+    if dialect is Dialect.POSTGRESQL:
+        return spell(dialect, f"CREATE TABLE {name} ({body}, {key})")
+    return f"CREATE TABLE {name} ({body}) {key}"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What the tests look at of a data change record with one mod."""
+
+    table: str
+    mod_type: str
+    capture: str
+    types: Mapping[str, str]
+    keys: Mapping[str, Any]
+    new: Mapping[str, Any]
+    old: Mapping[str, Any]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names in column_types, in their order."""
+        return tuple(self.types)
+
+
+def changes(records: pa.Table) -> list[Change]:
+    """An epoch's records, in the order in which the database changed."""
+    order = [(name, "ascending") for name in ("commit_timestamp", "record_sequence")]
+    found = []
+    for row in records.sort_by(order).to_pylist():
+        (mod,) = row["mods"]
+        keys, new, old = (json.loads(mod[f] or "{}") for f in ("keys", "new_values", "old_values"))
+        types = {c["name"]: json.loads(c["type"])["code"] for c in row["column_types"]}
+        found.append(
+            Change(
+                row["table_name"],
+                row["mod_type"],
+                row["value_capture_type"],
+                types,
+                keys,
+                new or {},
+                old or {},
+            )
+        )
+    return found
+
+
+class ChangingDatabase:
+    """Tables `T` and `U`, the change stream `S`, and a pipeline that reads it from now on.
+
+    Args:
+        watched: what the stream watches, as after FOR.
+        new_database: the fixture of that name.
+        state_folder: where the pipelines' metadata stores go.
+    """
+
+    def __init__(
+        self, dialect: Dialect, new_database: NewDatabase, state_folder: str, watched: str
+    ) -> None:
+        self.dialect = dialect
+        self._state_folder = state_folder
+        self._pipelines: list[EpochLoop] = []
+        self.make_stream = spell(dialect, f"CREATE CHANGE STREAM `S` FOR {watched}")
+        tables = [table(dialect, name) for name in ("`T`", "`U`")]
+        self.stream: ChangeStream = new_database(dialect, [*tables, self.make_stream], "S")
+        self._ids = itertools.count(1)
+        client = spanner.Client(project=self.stream.project, credentials=AnonymousCredentials())
+        self.client: Any = client.instance(self.stream.instance).database(
+            self.stream.database, database_dialect=getattr(DatabaseDialect, str(dialect))
+        )
+        self.clock = Connection(self.stream)
+        self.start_ns = self.clock.strong_read_timestamp_ns()
+        self.loop = self.pipeline(self.start_ns)
+        # The first epoch ends where it starts, so that the next one holds all that a test writes.
+        assert self.loop.epoch().num_rows == 0
+
+    def pipeline(self, start_ns: int, **options: str) -> EpochLoop:
+        """A pipeline with a metadata store and a "checkpoint" of its own."""
+        state_url = f"sqlite:///{self._state_folder}/state-{next(_STATES)}.db"
+        loop = EpochLoop(self.stream, state_url, start_ns=start_ns, options=options)
+        self._pipelines.append(loop)
+        return loop
+
+    def ddl(self, *statements: str) -> None:
+        """Run statements, in one request."""
+        update_ddl(self.stream, [spell(self.dialect, statement) for statement in statements])
+
+    def insert(self, name: str = "T", **values: Any) -> int:
+        """Insert a row with a new id, in a transaction of its own."""
+        row_id = next(self._ids)
+        with self.client.batch() as batch:
+            batch.insert(name, ("Id", *values), [[row_id, *values.values()]])
+        return row_id
+
+    def update(self, row_id: int, name: str = "T", **values: Any) -> None:
+        """Update a row, in a transaction of its own."""
+        with self.client.batch() as batch:
+            batch.update(name, ("Id", *values), [[row_id, *values.values()]])
+
+    def close(self) -> None:
+        for pipeline in self._pipelines:
+            pipeline.close()
+        self.clock.close()
+
+    def create_table(self, name: str, columns: str | None = None) -> None:
+        """Create a table of a `quoted` name; without columns it has those of `T`."""
+        text = table(self.dialect, name, columns) if columns else table(self.dialect, name)
+        update_ddl(self.stream, [text])
+
+    def read(self) -> list[Change]:
+        """All changes since the last read, which are one epoch's."""
+        return changes(self.loop.epoch())
+
+
+Watching = Callable[[str], ChangingDatabase]

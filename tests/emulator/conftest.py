@@ -1,0 +1,29 @@
+"""What several modules here share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from reader.change_stream import Dialect
+from tests.changing import ChangingDatabase, Watching
+from tests.emulators import NewDatabase
+
+
+@pytest.fixture(params=list(Dialect), ids=str)
+def watching(
+    request: pytest.FixtureRequest, new_database: NewDatabase, tmp_path: Path
+) -> Iterator[Watching]:
+    """Makes a database whose change stream watches what it is told, in each dialect."""
+    made: list[ChangingDatabase] = []
+
+    def make(watched: str) -> ChangingDatabase:
+        dialect = Dialect(request.param)
+        made.append(ChangingDatabase(dialect, new_database, str(tmp_path), watched))
+        return made[-1]
+
+    yield make
+    for database in made:
+        database.close()

@@ -1,0 +1,76 @@
+"""What a failed call means for whoever runs the pipeline, by Spanner's code and message."""
+
+from __future__ import annotations
+
+import pytest
+from google.api_core.exceptions import GoogleAPICallError, InvalidArgument, NotFound, OutOfRange
+
+from reader.change_stream import ChangeStream
+from reader.ending import earliest_start_ns
+from reader.errors import InvalidQueryError, NotFoundError, ReaderError, StartTooOldError
+from reader.status import to_reader_error
+from reader.timestamp import parse_rfc3339
+
+STREAM = ChangeStream("project", "instance", "database", "S")
+# As the emulator answered: in GoogleSQL, in PostgreSQL, and to a query that was open.
+NO_STREAM = (
+    InvalidArgument(
+        "Table-valued function not found: READ_S [at 1:26]\n"
+        "SELECT ChangeRecord FROM `READ_S`(start_timestamp => @start_timestamp, end_ti...\n"
+        "                         ^"
+    ),
+    NotFound(
+        "[ERROR] function spanner.read_json_S(timestamp with time zone, timestamp with time zone,"
+        " text, bigint, unknown) does not exist\nHint: No function matches the given name and"
+        " argument types. You might need to add explicit type casts."
+    ),
+    NotFound("Change Stream not found: S"),
+)
+FOREIGN_TOKEN = InvalidArgument(
+    "Specified partition_token is invalid, as it does not belong to the Change Stream associated"
+    " with the TVF. Received partition_token: abc."
+)
+TOO_OLD = OutOfRange(
+    "Specified start_timestamp is too far in the past. Please specify a start_timestamp within the"
+    " earliest read timestamp: 2026-11-21T06:20:38.374977317+00:00. Received start_timestamp:"
+    " 2026-11-21T06:20:38.3272215+00:00."
+)
+
+
+@pytest.mark.parametrize("answer", NO_STREAM, ids=lambda answer: str(answer)[:30])
+def test_a_stream_that_was_dropped_is_named_in_one_line(answer: GoogleAPICallError) -> None:
+    error = to_reader_error(answer, STREAM)
+    assert isinstance(error, NotFoundError)
+    assert error.user_error
+    assert "does not exist, or no longer" in error.message
+    assert STREAM.path in error.message
+    assert "\n" not in str(error)
+    assert "its records are gone" in error.hint
+
+
+def test_another_name_that_is_missing_is_not_taken_for_the_stream() -> None:
+    error = to_reader_error(NotFound("Database not found: projects/p"), STREAM)
+    assert isinstance(error, NotFoundError)
+    assert "change stream" not in error.message
+    assert "gone" not in error.hint
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"), [(FOREIGN_TOKEN, InvalidQueryError), (TOO_OLD, StartTooOldError)]
+)
+def test_a_stream_made_anew_stops_the_pipeline_with_a_way_to_go_on(
+    answer: GoogleAPICallError, kind: type[ReaderError]
+) -> None:
+    error = to_reader_error(answer, STREAM)
+    assert type(error) is kind
+    assert error.user_error
+    assert "dropped and made anew" in str(error)
+    assert "are gone. To go on without them" in error.hint
+    assert "another name and a new checkpoint" in error.hint
+    assert STREAM.path in error.message
+
+
+def test_the_earliest_start_is_in_the_hint_and_can_be_read_from_the_message() -> None:
+    error = to_reader_error(TOO_OLD, STREAM)
+    assert "Start at 2026-11-21T06:20:38.374978Z or later" in error.hint
+    assert earliest_start_ns(error.message) == parse_rfc3339("2026-11-21T06:20:38.374978Z")
