@@ -44,7 +44,10 @@ _NO_STREAM: Final = re.compile(
     re.IGNORECASE,
 )
 _FOREIGN_TOKEN: Final = "partition_token is invalid"  # noqa: S105 - part of a message
-_GO_ON: Final = "give the pipeline another name and a new checkpoint, and use start: earliest"
+_GO_ON: Final = (
+    "run with --skip-to earliest, or give the pipeline another name and a new checkpoint, and use"
+    " start: earliest"
+)
 
 
 def is_retryable(error: BaseException) -> bool:

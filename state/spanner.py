@@ -36,6 +36,8 @@ _RETRYABLE: Final = frozenset(
         "Unknown",
     }
 )
+# Two processes make the schema at once.
+_MEANWHILE: Final = ("Duplicate name in schema", "concurrent schema change")
 _LIBRARIES: Final = ("google.api_core.", "google.auth.", "google.cloud.spanner")
 
 
@@ -67,5 +69,7 @@ def is_spanners(error: BaseException) -> bool:
 
 
 def is_retryable(error: BaseException) -> bool:
-    """True where the same transaction may well succeed later."""
-    return is_spanners(error) and type(error).__name__ in _RETRYABLE
+    """True where the same may well succeed later, or another process is doing it."""
+    return is_spanners(error) and (
+        type(error).__name__ in _RETRYABLE or any(text in str(error) for text in _MEANWHILE)
+    )
