@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 .DEFAULT_GOAL := help
 # Two installs at once would write one egg-info.
 .NOTPARALLEL:
-.PHONY: help install demo check test lint format lock bench clean
+.PHONY: help install demo check test lint format lock audit bench faults clean
 
 help: ## Show what there is to make
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
@@ -60,9 +60,19 @@ lock: install ## Resolve the lock files anew
 	echo 'pyspark==4.1.3' | $(COMPILE) -c - -o requirements.lock
 	echo 'pyspark==4.2.0' | $(COMPILE) -c - -o requirements-spark42.lock
 
+audit: install ## Ask the advisory databases about the locked dependencies
+	$(BIN)/python -m pip install -q pip-audit
+	$(BIN)/pip-audit --disable-pip --require-hashes --strict -r requirements.lock
+
 bench: install ## Measure; see docs/performance.md
 	@$(BIN)/python -m bench.read_cpu
 	@$(BIN)/python -m bench.freshness
+
+faults: install ## The long proofs: seeded faults, kills, simulated lives
+	@$(BIN)/python -m tests.simulation.test_epochs 0 5000
+	@$(BIN)/python -m tests.faults.seeded --seeds 200
+	@$(BIN)/python -m tests.kills --kills 30 --format parquet
+	@$(BIN)/python -m tests.kills --kills 30 --format delta
 
 clean: ## Remove what was built, not what was installed
 	rm -rf out build spark-warehouse .pytest_cache .mypy_cache .ruff_cache .hypothesis
