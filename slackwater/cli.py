@@ -175,6 +175,9 @@ def _flat(values: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
     for name, value in values.items():
         if isinstance(value, dict):
             pairs += _flat(value, f"{prefix}{name} ")
+        elif isinstance(value, list):
+            shown = (", ".join(f"{k} {v}" for k, v in item.items()) for item in value)
+            pairs.append((f"{prefix}{name}".replace("_", " "), "; ".join(shown) or None))
         else:
             pairs.append((f"{prefix}{name}".replace("_", " "), value))
     return pairs

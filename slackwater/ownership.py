@@ -35,11 +35,14 @@ _log = structlog.get_logger("slackwater.ownership")
 _RENEWALS: Final = 4
 _OWNER: Final = re.compile(r".* pid (?P<pid>\d+) \((?P<namespace>\S+) \w+\)")
 _LOOK_S: Final = 0.5
+_OF_THIS_PROCESS: Final[set[str]] = set()
 
 
 def owner_name() -> str:
     """Host, process, the namespace that gives the process its number, and a random part."""
-    return f"{socket.gethostname()} pid {os.getpid()} ({_namespace()} {uuid.uuid4().hex[:8]})"
+    name = f"{socket.gethostname()} pid {os.getpid()} ({_namespace()} {uuid.uuid4().hex[:8]})"
+    _OF_THIS_PROCESS.add(name)
+    return name
 
 
 def is_gone(owner: str) -> bool:
@@ -49,10 +52,10 @@ def is_gone(owner: str) -> bool:
     numbers can't be compared the answer is False.
     """
     match = _OWNER.fullmatch(owner)
-    if match is None or match.group("namespace") != _namespace():
+    if match is None or match.group("namespace") != _namespace() or owner in _OF_THIS_PROCESS:
         return False
     pid = int(match.group("pid"))
-    # Our own number, and not our name: a former process had the number.
+    # With our own number and not one of our names, it was a former process.
     return pid == os.getpid() or not psutil.pid_exists(pid)
 
 

@@ -139,6 +139,7 @@ class Killing:
         service.wait_for_watermark(end_ns, seconds_max=180)
         assert service.drain() == 0
         connection.close()
+        assert "customer 1" not in service.log.read_text(), "a record's value is in the log"
         return self._compare(start_ns, end_ns)
 
     def _kill(self, service: Service, kills: int) -> None:

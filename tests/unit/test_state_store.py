@@ -297,8 +297,12 @@ def test_ten_thousand_partitions_are_read_back_whole(store: Store) -> None:
 
 
 def test_a_sqlite_store_is_private_to_its_user(tmp_path: Path) -> None:
-    Store.open(f"sqlite:///{tmp_path / 'state.db'}", migrate=True).close()
-    assert stat.S_IMODE((tmp_path / "state.db").stat().st_mode) == 0o600
+    store = Store.open(f"sqlite:///{tmp_path / 'state.db'}", migrate=True)
+    store.ensure_pipeline("orders", "stream")
+    made = sorted(tmp_path.iterdir())
+    assert [path.name for path in made] == ["state.db", "state.db-shm", "state.db-wal"]
+    assert {stat.S_IMODE(path.stat().st_mode) for path in made} == {0o600}
+    store.close()
 
 
 def test_a_store_that_only_looks_makes_no_file(tmp_path: Path) -> None:

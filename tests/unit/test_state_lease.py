@@ -1,0 +1,128 @@
+"""The lease: one owner at a time, on every store; who is gone is known without comparing clocks."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from slackwater.errors import PipelineOwnedError
+from slackwater.ownership import Ownership, is_gone, owner_name
+from state.errors import LeaseLostError
+from state.facts import Lease
+from state.lease import (
+    Sighting,
+    may_take,
+    observe,
+    read_lease,
+    release_lease,
+    renew_lease,
+    take_lease,
+)
+from state.store import Store
+from tests.stores import STORES
+
+SHORT_S = 0.6
+
+
+def never() -> bool:
+    return False
+
+
+@pytest.fixture(params=STORES)
+def store(request: pytest.FixtureRequest, new_store_url: Callable[[str], str]) -> Iterator[Store]:
+    opened = Store.open(new_store_url(request.param), migrate=True)
+    opened.ensure_pipeline("orders", "stream")
+    yield opened
+    opened.close()
+
+
+def test_of_many_that_want_the_lease_at_once_one_gets_it(store: Store) -> None:
+    seen = read_lease(store, "orders")
+    with ThreadPoolExecutor(4) as pool:
+        took = list(pool.map(lambda name: take_lease(store, "orders", name, seen), "abcd"))
+    (taken,) = [lease for lease in took if lease is not None]
+    assert read_lease(store, "orders") == taken
+    assert taken.generation == 1
+
+
+def test_a_renewal_shows_and_a_former_owner_can_not_renew(store: Store) -> None:
+    first = take_lease(store, "orders", "first", read_lease(store, "orders"))
+    assert first is not None
+    renewed = renew_lease(store, "orders", first)
+    assert renewed is not None
+    assert renewed.beat == first.beat + 1
+    second = take_lease(store, "orders", "second", renewed)
+    assert second is not None
+    assert renew_lease(store, "orders", first) is None
+    release_lease(store, "orders", first)
+    assert read_lease(store, "orders") == second
+    release_lease(store, "orders", second)
+    assert read_lease(store, "orders").owner is None
+
+
+def test_a_lease_is_free_once_its_beat_has_stood_still_for_its_duration() -> None:
+    lease = Lease("owner", 1, 7)
+    sighting = observe(None, lease, 100.0)
+    assert not may_take(sighting, 109.9, duration_s=10)
+    assert observe(sighting, lease, 105.0) == Sighting(lease, 100.0)
+    assert may_take(sighting, 110.0, duration_s=10)
+    renewed = observe(sighting, Lease("owner", 1, 8), 109.0)
+    assert not may_take(renewed, 110.0, duration_s=10)
+    assert may_take(observe(None, Lease(None, 1, 8), 0.0), 0.0, duration_s=10)
+
+
+def test_a_standby_takes_over_from_one_that_no_longer_renews(store: Store) -> None:
+    # Another machine's owner, whose process can't be looked up here.
+    dead = take_lease(store, "orders", "elsewhere pid 1 (x y)", read_lease(store, "orders"))
+    assert dead is not None
+    standby = Ownership(store, "orders", duration_s=SHORT_S)
+    began = time.monotonic()
+    assert standby.acquire(wait=True, until=never)
+    assert SHORT_S <= time.monotonic() - began < 10 * SHORT_S
+    assert standby.generation == dead.generation + 1
+    standby.release()
+    assert read_lease(store, "orders").owner is None
+
+
+def test_whoever_renews_keeps_it_and_whoever_shall_not_wait_is_told(store: Store) -> None:
+    owner = Ownership(store, "orders", duration_s=SHORT_S)
+    assert owner.acquire(wait=True, until=never)
+    other = Ownership(store, "orders", duration_s=SHORT_S)
+    with pytest.raises(PipelineOwnedError, match=f"pid {os.getpid()}"):
+        other.acquire(wait=False, until=never)
+    stop = threading.Event()
+    threading.Timer(3 * SHORT_S, stop.set).start()
+    assert not other.acquire(wait=True, until=stop.is_set)
+    owner.check()
+    owner.release()
+
+
+def test_an_owner_that_was_replaced_learns_of_it(store: Store) -> None:
+    owner = Ownership(store, "orders", duration_s=SHORT_S)
+    assert owner.acquire(wait=True, until=never)
+    while take_lease(store, "orders", "other", read_lease(store, "orders")) is None:
+        pass
+    assert owner.lost.wait(10)
+    with pytest.raises(LeaseLostError, match="other"):
+        owner.check()
+    owner.release()
+    assert read_lease(store, "orders").owner == "other"
+
+
+def test_a_process_of_this_machine_is_known_to_be_gone() -> None:
+    code = "from slackwater.ownership import owner_name; print(owner_name())"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert is_gone(done.stdout.strip())
+    parent = owner_name().replace(f"pid {os.getpid()} ", f"pid {os.getppid()} ")
+    assert not is_gone(parent), "a process that runs"
+    assert not is_gone("another host pid 1 (boot/123 abcdef)")
+    assert not is_gone("nonsense")
