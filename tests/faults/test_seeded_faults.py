@@ -17,7 +17,7 @@ from tests.emulators import NewDatabase
 from tests.faults.proxy import CODES
 from tests.faults.seeded import Sample, make_sample, run
 
-SEEDS_IN_CI = 24
+SEEDS_IN_CI = 16
 
 
 @pytest.fixture(scope="module")
