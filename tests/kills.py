@@ -31,9 +31,9 @@ from slackwater.demo.load import CHANGE_STREAM, Load, ddl
 from slackwater.demo.service import Service
 from slackwater.emulator import running_emulator
 from slackwater.emulator_database import create_database
-from slackwater.proof import broken_promises, compare, read_changelog
-from slackwater.truth import read_truth
+from slackwater.proof import read_changelog
 from tests.spark.test_exactly_once import settings
+from tests.truths import require_equal, truth_of
 
 TRANSACTIONS_PER_SECOND = 40
 _LOOK_S = 0.0005
@@ -162,21 +162,10 @@ class Killing:
         load.run(transactions_per_second=TRANSACTIONS_PER_SECOND, seconds=3_600, stop=stop)
 
     def _compare(self, start_ns: int, end_ns: int) -> pa.Table:
-        truth = read_truth(
-            project=self.stream.project,
-            instance=self.stream.instance,
-            database=self.stream.database,
-            change_stream=self.stream.change_stream,
-            is_postgresql=False,
-            start=format_rfc3339(start_ns),
-            end=format_rfc3339(end_ns),
-        )
+        truth = truth_of(self.stream, start_ns, end_ns)
         path = self.folder / "changes"
         output = read_delta(path) if self.file_format == "delta" else read_changelog(path)
-        found = compare(output, truth.records)
-        assert (found.missing, found.unexpected, found.doubled) == ([], [], [])
-        assert found.equal == len(truth.records) > 100
-        assert broken_promises(output) == []
+        require_equal(output, truth)
         return output
 
 

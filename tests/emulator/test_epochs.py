@@ -9,12 +9,10 @@ import pytest
 
 from reader.change_stream import Dialect
 from reader.connection import Connection
-from reader.timestamp import format_rfc3339
 from slackwater.demo.load import Load
-from slackwater.proof import broken_promises, compare
-from slackwater.truth import read_truth
 from tests.emulators import NewDatabase
 from tests.epochs import EpochLoop
+from tests.truths import require_equal, truth_of
 
 
 @pytest.mark.parametrize("dialect", list(Dialect), ids=str)
@@ -32,16 +30,7 @@ def test_epochs_under_churn_hold_every_record_once(
     Load(stream, dialect, seed=1).run(transactions_per_second=40, seconds=5)
     end_ns = loop.connection.strong_read_timestamp_ns()
     output = pa.concat_tables(loop.epochs(end_ns))
-    truth = read_truth(
-        project=stream.project,
-        instance=stream.instance,
-        database=stream.database,
-        change_stream=stream.change_stream,
-        is_postgresql=dialect is Dialect.POSTGRESQL,
-        start=format_rfc3339(start_ns),
-        end=format_rfc3339(loop.watermark_ns or 0),
-    )
-    assert compare(output, truth.records).is_equal
+    truth = truth_of(stream, start_ns, loop.watermark_ns or 0, dialect)
+    require_equal(output, truth)
     assert len(truth.records) > 100
-    assert broken_promises(output) == []
     loop.close()

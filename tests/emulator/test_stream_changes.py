@@ -11,30 +11,23 @@ import pyarrow as pa
 import pytest
 from google.api_core.exceptions import FailedPrecondition
 
-from reader.change_stream import Dialect
 from reader.database import describe
 from reader.errors import InvalidQueryError, NotFoundError, ReaderError, StartTooOldError
-from reader.timestamp import NANOSECONDS_PER_SECOND, format_rfc3339, parse_rfc3339
+from reader.timestamp import NANOSECONDS_PER_SECOND, parse_rfc3339
 from scheduler.plan import Task
 from slackwater.proof import broken_promises, compare
-from slackwater.truth import TruthRecord, read_truth
+from slackwater.truth import TruthRecord
 from tests.changing import ChangingDatabase, Watching, changes
 from tests.emulators import CHURN_SECONDS
+from tests.truths import truth_of
 
 WAIT_NS = 3 * NANOSECONDS_PER_SECOND
 
 
 def truth(database: ChangingDatabase) -> list[TruthRecord]:
     """What the plain client finds of all that the pipeline has read."""
-    stream = database.stream
-    found = read_truth(
-        project=stream.project,
-        instance=stream.instance,
-        database=stream.database,
-        change_stream=stream.change_stream,
-        is_postgresql=database.dialect is Dialect.POSTGRESQL,
-        start=format_rfc3339(database.start_ns),
-        end=format_rfc3339(database.loop.watermark_ns or 0),
+    found = truth_of(
+        database.stream, database.start_ns, database.loop.watermark_ns or 0, database.dialect
     )
     return sorted(found.records)
 

@@ -31,10 +31,11 @@ from slackwater.demo.load import CHANGE_STREAM, Load, ddl
 from slackwater.emulator import running_emulator
 from slackwater.emulator_database import create_database
 from slackwater.proof import broken_promises, compare
-from slackwater.truth import TruthRecord, read_truth
+from slackwater.truth import TruthRecord
 from state.errors import StateError
 from tests.epochs import AbandonedError, EpochLoop
 from tests.faults.proxy import Breaks, Delays, FaultProxy, HideEnds, Rule
+from tests.truths import truth_of
 
 LOAD_SECONDS = 4.0
 TRANSACTIONS_PER_SECOND = 40
@@ -64,15 +65,7 @@ def make_sample(stream: ChangeStream, dialect: Dialect) -> Sample:
     )
     end_ns = connection.strong_read_timestamp_ns()
     connection.close()
-    truth = read_truth(
-        project=stream.project,
-        instance=stream.instance,
-        database=stream.database,
-        change_stream=stream.change_stream,
-        is_postgresql=dialect is Dialect.POSTGRESQL,
-        start=format_rfc3339(start_ns),
-        end=format_rfc3339(end_ns),
-    )
+    truth = truth_of(stream, start_ns, end_ns, dialect)
     return Sample(stream, dialect, start_ns, end_ns, truth.records)
 
 

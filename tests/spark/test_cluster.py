@@ -24,10 +24,10 @@ from reader.timestamp import format_rfc3339
 from slackwater.demo.load import Load
 from slackwater.demo.service import Service
 from slackwater.java import find_java
-from slackwater.proof import broken_promises, compare, read_changelog
-from slackwater.truth import read_truth
+from slackwater.proof import read_changelog
 from tests.emulators import NewDatabase
 from tests.spark.test_exactly_once import settings
+from tests.truths import require_equal, truth_of
 
 SECONDS = 25
 TRANSACTIONS_PER_SECOND = 40
@@ -161,17 +161,7 @@ def test_a_worker_killed_in_the_middle_loses_nothing_and_doubles_nothing(
     end_ns = connection.strong_read_timestamp_ns()
     service.wait_for_watermark(end_ns, seconds_max=120)
     assert service.drain() == 0
-    truth = read_truth(
-        project=stream.project,
-        instance=stream.instance,
-        database=stream.database,
-        change_stream=stream.change_stream,
-        is_postgresql=False,
-        start=format_rfc3339(start_ns),
-        end=format_rfc3339(end_ns),
-    )
+    truth = truth_of(stream, start_ns, end_ns)
     output = read_changelog(tmp_path / "changes")
-    found = compare(output, truth.records)
     assert len(truth.records) >= SECONDS * TRANSACTIONS_PER_SECOND
-    assert (found.missing, found.unexpected, found.doubled) == ([], [], [])
-    assert broken_promises(output) == []
+    require_equal(output, truth)

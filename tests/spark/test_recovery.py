@@ -21,9 +21,10 @@ from slackwater.demo.load import CHANGE_STREAM, Load
 from slackwater.demo.service import Service
 from slackwater.emulator_database import update_ddl
 from slackwater.proof import broken_promises, compare, read_changelog
-from slackwater.truth import TruthRecord, read_truth
+from slackwater.truth import Truth
 from tests.emulators import NewDatabase
 from tests.spark.test_exactly_once import settings
+from tests.truths import require_equal, truth_of
 
 
 class Runs:
@@ -65,23 +66,12 @@ class Runs:
         found: dict[str, Any] = json.loads(self.slackwater("status", "--json").stdout)
         return found
 
-    def truth(self, start_ns: int) -> list[TruthRecord]:
-        return read_truth(
-            project=self.stream.project,
-            instance=self.stream.instance,
-            database=self.stream.database,
-            change_stream=self.stream.change_stream,
-            is_postgresql=False,
-            start=format_rfc3339(start_ns),
-            end=format_rfc3339(self.connection.strong_read_timestamp_ns()),
-        ).records
+    def truth(self, start_ns: int) -> Truth:
+        return truth_of(self.stream, start_ns, self.connection.strong_read_timestamp_ns())
 
     def require_equal(self) -> None:
         output = read_changelog(self.folder / "changes")
-        found = compare(output, self.truth(self.start_ns))
-        assert (found.missing, found.unexpected, found.doubled) == ([], [], [])
-        assert found.equal > 100
-        assert broken_promises(output) == []
+        require_equal(output, self.truth(self.start_ns))
 
 
 @pytest.fixture
@@ -152,7 +142,7 @@ def test_records_lost_for_good_stop_the_pipeline_until_the_gap_is_accepted(runs:
     assert code == 0, log
     output = read_changelog(runs.folder / "changes")
     truth = runs.truth(made_ns)
-    found = compare(output, truth)
+    found = compare(output, truth.records)
     assert found.missing == []
     assert found.doubled == []
     assert len(found.unexpected) == before

@@ -15,14 +15,14 @@ from reader.connection import Connection
 from reader.timestamp import format_rfc3339
 from slackwater.demo.load import Load
 from slackwater.demo.service import Service
-from slackwater.proof import compare, read_changelog
+from slackwater.proof import read_changelog
 from slackwater.restart import delay_s, diagnose
-from slackwater.truth import read_truth
 from state.facts import PipelineState
 from state.store import Store
 from tests.emulators import NewDatabase
 from tests.faults.proxy import FaultProxy, Refuses
 from tests.spark.test_exactly_once import settings
+from tests.truths import require_equal, truth_of
 
 
 @pytest.mark.timeout(200)
@@ -46,16 +46,8 @@ def test_a_failed_pipeline_goes_on_when_the_cause_is_gone(
         wait_for_state(given["state"]["url"], PipelineState.RUNNING, "")
         assert service.drain() == 0
     assert "failed, will try again" in service.log.read_text()
-    truth = read_truth(
-        project=stream.project,
-        instance=stream.instance,
-        database=stream.database,
-        change_stream=stream.change_stream,
-        is_postgresql=False,
-        start=format_rfc3339(start_ns),
-        end=format_rfc3339(end_ns),
-    )
-    assert compare(read_changelog(tmp_path / "changes"), truth.records).is_equal
+    truth = truth_of(stream, start_ns, end_ns)
+    require_equal(read_changelog(tmp_path / "changes"), truth)
 
 
 def wait_for_state(url: str, state: PipelineState, reason: str) -> None:

@@ -17,9 +17,9 @@ from reader.connection import Connection
 from reader.schema import SCHEMA
 from reader.timestamp import format_rfc3339, parse_rfc3339
 from slackwater.demo.load import Load
-from slackwater.truth import read_truth
 from tests.emulators import NewDatabase
 from tests.spark.sessions import Collected, wait_until
+from tests.truths import truth_of
 
 HAS_AVAILABLE_NOW = tuple(map(int, pyspark.__version__.split(".")[:2])) >= (4, 2)
 
@@ -67,7 +67,8 @@ def test_a_notebook_without_a_metadata_store_reads_every_record_over_a_restart(
 ) -> None:
     stream = new_database(dialect)
     connection = Connection(stream)
-    start = format_rfc3339(connection.strong_read_timestamp_ns())
+    start_ns = connection.strong_read_timestamp_ns()
+    start = format_rfc3339(start_ns)
     load = Load(stream, dialect, seed=3)
     sink = Collected()
     written = 0
@@ -80,15 +81,7 @@ def test_a_notebook_without_a_metadata_store_reads_every_record_over_a_restart(
             tmp_path,
             lambda count=written: len({(row[0], row[1]) for row in sink.rows()}) >= count,
         )
-    truth = read_truth(
-        project=stream.project,
-        instance=stream.instance,
-        database=stream.database,
-        change_stream=stream.change_stream,
-        is_postgresql=dialect is Dialect.POSTGRESQL,
-        start=start,
-        end=format_rfc3339(connection.strong_read_timestamp_ns()),
-    )
+    truth = truth_of(stream, start_ns, connection.strong_read_timestamp_ns(), dialect)
     # A stop may cut a batch that was already collected; Spark's own sinks drop such a one.
     assert {key(row) for row in sink.rows()} == {record[:3] for record in truth.records}
     assert len(truth.records) > written

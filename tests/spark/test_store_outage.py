@@ -18,10 +18,10 @@ from reader.connection import Connection
 from reader.timestamp import format_rfc3339
 from slackwater.demo.load import Load
 from slackwater.demo.service import Service
-from slackwater.proof import broken_promises, compare, read_changelog
-from slackwater.truth import read_truth
+from slackwater.proof import read_changelog
 from tests.emulators import NewDatabase
 from tests.spark.test_exactly_once import settings
+from tests.truths import require_equal, truth_of
 
 # Longer than the store is tried for, so that what needs it fails and has to be done again.
 OUTAGE_S = 40
@@ -107,17 +107,6 @@ def test_an_epoch_is_retried_when_the_store_comes_back(
     service.wait_for_watermark(end_ns, seconds_max=60)
     assert service.drain() == 0
     assert "does not answer" in service.log.read_text()
-    truth = read_truth(
-        project=stream.project,
-        instance=stream.instance,
-        database=stream.database,
-        change_stream=stream.change_stream,
-        is_postgresql=False,
-        start=format_rfc3339(start_ns),
-        end=format_rfc3339(end_ns),
-    )
+    truth = truth_of(stream, start_ns, end_ns)
     output = read_changelog(tmp_path / "changes")
-    found = compare(output, truth.records)
-    assert (found.missing, found.unexpected, found.doubled) == ([], [], [])
-    assert found.equal > 1_000
-    assert broken_promises(output) == []
+    require_equal(output, truth)

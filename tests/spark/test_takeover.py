@@ -17,10 +17,10 @@ from reader.connection import Connection
 from reader.timestamp import format_rfc3339
 from slackwater.demo.load import Load
 from slackwater.demo.service import Service
-from slackwater.proof import broken_promises, compare, read_changelog
-from slackwater.truth import read_truth
+from slackwater.proof import read_changelog
 from tests.emulators import NewDatabase
 from tests.spark.test_exactly_once import settings
+from tests.truths import require_equal, truth_of
 
 TAKEOVER_S_MAX = 15.0
 TRANSACTIONS_PER_SECOND = 30
@@ -60,20 +60,9 @@ class Pair:
         end_ns = self.connection.strong_read_timestamp_ns()
         service.wait_for_watermark(end_ns, seconds_max=90)
         assert service.drain() == 0
-        truth = read_truth(
-            project=self.stream.project,
-            instance=self.stream.instance,
-            database=self.stream.database,
-            change_stream=self.stream.change_stream,
-            is_postgresql=False,
-            start=format_rfc3339(self.start_ns),
-            end=format_rfc3339(end_ns),
-        )
+        truth = truth_of(self.stream, self.start_ns, end_ns)
         output = read_changelog(self.folder / "changes")
-        found = compare(output, truth.records)
-        assert len(truth.records) > TRANSACTIONS_PER_SECOND
-        assert (found.missing, found.unexpected, found.doubled) == ([], [], [])
-        assert broken_promises(output) == []
+        require_equal(output, truth)
 
 
 def wait_for(service: Service, text: str, *, seconds_max: float) -> None:

@@ -1,0 +1,36 @@
+"""The truth of a change stream, read past everything that is tested."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from reader.change_stream import ChangeStream, Dialect
+from reader.timestamp import format_rfc3339
+from slackwater.proof import broken_promises, compare
+from slackwater.truth import Truth, read_truth
+
+
+def truth_of(
+    stream: ChangeStream,
+    start_ns: int,
+    end_ns: int,
+    dialect: Dialect = Dialect.GOOGLE_STANDARD_SQL,
+) -> Truth:
+    """What a plain client reads of the stream between two times."""
+    return read_truth(
+        project=stream.project,
+        instance=stream.instance,
+        database=stream.database,
+        change_stream=stream.change_stream,
+        is_postgresql=dialect is Dialect.POSTGRESQL,
+        start=format_rfc3339(start_ns),
+        end=format_rfc3339(end_ns),
+    )
+
+
+def require_equal(output: pa.Table, truth: Truth) -> None:
+    """Every record of the truth once, none else, and each epoch a consistent cut."""
+    found = compare(output, truth.records)
+    assert (found.missing, found.unexpected, found.doubled) == ([], [], [])
+    assert found.equal == len(truth.records) > 0
+    assert broken_promises(output) == []
