@@ -42,7 +42,7 @@ test: install $(VENV42)/.installed ## All tests, on Spark 4.1 and the source's o
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
-	@$(BIN)/pytest
+	@$(BIN)/pytest --durations=12
 	@$(VENV42)/bin/pytest tests/spark/test_source.py
 
 lint: install ## Style and types

@@ -20,9 +20,13 @@ _NUMBERS = itertools.count()
 NewDatabase = Callable[..., ChangeStream]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
-    """An emulator whose partitions split, merge or move about every two seconds."""
+    """An emulator whose partitions split, merge or move about every two seconds.
+
+    One a module: the partitions of all its databases go on churning until it ends, and after some
+    minutes of that everything takes several times as long.
+    """
     log = tmp_path_factory.mktemp("emulator") / "emulator.log"
     with running_emulator(partition_alive_seconds=CHURN_SECONDS, log=log) as running:
         former = os.environ.get("SPANNER_EMULATOR_HOST")

@@ -16,7 +16,7 @@ from scheduler.reading import Proof
 from state.store import Store
 from tests.simulation.epochs import Pipeline
 
-SEEDS = 400
+SEEDS = 200
 PARTS = 4
 
 
