@@ -24,7 +24,7 @@ from tests.spark.test_exactly_once import settings
 from tests.truths import require_equal, truth_of
 
 # Longer than the store is tried for, so that what needs it fails and has to be done again.
-OUTAGE_S = 40
+OUTAGE_S = 34
 
 
 class Wire:
