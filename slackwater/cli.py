@@ -190,7 +190,9 @@ def _exit_code(error: BaseException) -> int:
 def _text(error: BaseException) -> str:
     message = getattr(error, "message", None)
     if message is None:
-        return f"{type(error).__name__}: {error}"
+        # Spark's exceptions ask the session for their text; once it has stopped, this is left.
+        left = getattr(error, "_desc", None)
+        return f"{type(error).__name__}: {left or error}"
     hint = getattr(error, "hint", "")
     return f"{message}\n      {hint}" if hint else str(message)
 

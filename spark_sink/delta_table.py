@@ -61,9 +61,8 @@ class DeltaTable:
         """That of the newest epoch with records; None where the table does not exist."""
         jvm = self._spark._jvm
         assert jvm is not None  # noqa: S101 - a session has its JVM
-        log = jvm.org.apache.hadoop.fs.Path(self._path, "_delta_log")
-        jsc = self._spark._jsc
-        if not log.getFileSystem(jsc.hadoopConfiguration()).exists(log):
+        # Not by the log's directory: whoever died within the first commit left it without one.
+        if not jvm.io.delta.tables.DeltaTable.isDeltaTable(self._spark._jsparkSession, self._path):
             return None
         table = self._spark.read.format(FORMAT).load(self._path)
         row = table.agg(F.max("low_watermark")).first()

@@ -25,6 +25,9 @@ def test_a_kill_at_any_moment_of_an_epoch_loses_and_doubles_nothing(
     file_format: str, new_database: NewDatabase, tmp_path: Path
 ) -> None:
     moments = MOMENTS[file_format]
+    if file_format == "delta":
+        # What a kill within the table's first commit leaves; no moment meets it for sure.
+        (tmp_path / "changes" / "_delta_log" / "_staged_commits").mkdir(parents=True)
     killing = Killing(new_database(), tmp_path, file_format, seed=7, moments=moments)
     killing.run(len(moments))
     assert killing.killed == {moment.value: 1 for moment in moments}

@@ -31,6 +31,8 @@ def changes(spark: SparkSession, stream: ChangeStream) -> DataStreamReader:
         .option("instance", stream.instance)
         .option("database", stream.database)
         .option("change_stream", stream.change_stream)
+        # The JVM outlives a session, and keeps the environment of the first one's emulator.
+        .option("emulator_host", stream.emulator_host)
     )
 
 
