@@ -68,11 +68,12 @@ bench: install ## Measure; see docs/performance.md
 	@$(BIN)/python -m bench.read_cpu
 	@$(BIN)/python -m bench.freshness
 
-faults: install ## The long proofs: seeded faults, kills, simulated lives
+faults: install ## The long proofs: seeded faults, kills, takeovers, simulated lives
 	@$(BIN)/python -m tests.simulation.test_epochs 0 5000
 	@$(BIN)/python -m tests.faults.seeded --seeds 200
 	@$(BIN)/python -m tests.kills --kills 30 --format parquet
 	@$(BIN)/python -m tests.kills --kills 30 --format delta
+	@$(BIN)/python -m tests.takeover
 
 clean: ## Remove what was built, not what was installed
 	rm -rf out build spark-warehouse .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -15,6 +15,7 @@ from reader.timestamp import NANOSECONDS_PER_SECOND, format_rfc3339
 from scheduler.lineage import states
 from slackwater.errors import SettingsError
 from slackwater.java import find_java
+from slackwater.ownership import is_gone
 from slackwater.pipeline import check_new, connect
 from slackwater.settings import Settings
 from slackwater.watch import held_back_by, retention_used
@@ -142,10 +143,14 @@ def status(settings: Settings) -> dict[str, Any]:
 
 
 def _state(known: Pipeline) -> dict[str, Any]:
+    reason = known.state_reason or None
+    if known.owner is not None and is_gone(known.owner):
+        # It had no time to say so.
+        reason = "its process has died, and none has taken over"
     return {
         "state": "not started" if known.state is None else known.state.value,
         "since": _stamp(known.state_since_ns),
-        "reason": known.state_reason or None,
+        "reason": reason,
         "owner": known.owner,
         "wanted": known.wanted.value,
     }

@@ -42,6 +42,8 @@ def make_engine(url_text: str, *, create: bool) -> Engine:
         if url.get_backend_name() == "sqlite":
             return _sqlite(url, create=create)
         if url.get_backend_name() == spanner.NAME:
+            if not spanner.names_a_database(url):
+                raise StoreUrlError("the metadata store's URL names no Spanner database.", _HINT)
             # Its transactions are serializable, and its sessions need no ping.
             return sa.create_engine(url)
         arguments: dict[str, Any] = {}

@@ -7,10 +7,11 @@ made is completed by the next.
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 import sqlalchemy as sa
-from sqlalchemy.engine import Engine
+from sqlalchemy.engine import URL, Engine
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from state.tables import HEAD, metadata
@@ -18,6 +19,7 @@ from state.tables import HEAD, metadata
 NAME: Final = "spanner"
 # A schema change of the service takes longer than any transaction.
 DDL_PATIENCE_S: Final = 180.0
+_DATABASE: Final = re.compile(r"projects/[^/]+/instances/[^/]+/databases/[^/]+")
 _VERSION: Final = sa.Table(
     "alembic_version",
     sa.MetaData(),
@@ -39,6 +41,11 @@ _RETRYABLE: Final = frozenset(
 # Two processes make the schema at once.
 _MEANWHILE: Final = ("Duplicate name in schema", "concurrent schema change")
 _LIBRARIES: Final = ("google.api_core.", "google.auth.", "google.cloud.spanner")
+
+
+def names_a_database(url: URL) -> bool:
+    """False where the dialect would fail on a URL with an error of Python's own."""
+    return _DATABASE.fullmatch(url.database or "") is not None
 
 
 def make_tables(engine: Engine) -> None:

@@ -304,10 +304,10 @@ class Store:
                 raise
             if spanner.is_retryable(error):
                 raise StoreUnreachableError(
-                    f"the metadata store {self.url} does not answer: {error}.",
+                    f"the metadata store {self.url} does not answer: {_first_line(error)}.",
                     "Check the network and the service",
                 ) from error
-            raise self._refused(str(error)) from error
+            raise self._refused(_first_line(error)) from error
 
     def _refused(self, reason: str) -> StoreRefusedError:
         return StoreRefusedError(
@@ -329,8 +329,10 @@ def _is_worth_retrying(error: BaseException) -> bool:
     )
 
 
-def _first_line(error: DBAPIError) -> str:
-    return str(error.orig).strip().splitlines()[0] if str(error.orig).strip() else "no answer"
+def _first_line(error: Exception) -> str:
+    """Of what the database or its driver said."""
+    said = str(error.orig if isinstance(error, DBAPIError) else error).strip()
+    return said.splitlines()[0] if said else "no answer"
 
 
 def _pipeline(row: Any) -> Pipeline:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
@@ -15,15 +15,23 @@ from tests.epochs import EpochLoop
 from tests.truths import require_equal, truth_of
 
 
-@pytest.mark.parametrize("dialect", list(Dialect), ids=str)
+@pytest.mark.parametrize(
+    ("dialect", "state"),
+    [
+        (Dialect.GOOGLE_STANDARD_SQL, "sqlite"),
+        (Dialect.GOOGLE_STANDARD_SQL, "spanner"),
+        (Dialect.POSTGRESQL, "postgresql"),
+    ],
+    ids=str,
+)
 def test_epochs_under_churn_hold_every_record_once(
-    dialect: Dialect, new_database: NewDatabase, tmp_path: Path
+    dialect: Dialect, state: str, new_database: NewDatabase, new_store_url: Callable[[str], str]
 ) -> None:
     stream = new_database(dialect)
     start_ns = Connection(stream).strong_read_timestamp_ns()
     loop = EpochLoop(
         stream,
-        f"sqlite:///{tmp_path / 'state.db'}",
+        new_store_url(state),
         start_ns=start_ns,
         options={"max_span_seconds": "1"},
     )

@@ -17,6 +17,7 @@ import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
+from slackwater.emulator import Emulator
 from state import tables
 from state.epochs import last_epochs, prune_epochs, record_epoch
 from state.errors import (
@@ -326,6 +327,14 @@ def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path) ->
     assert path.read_text() == "not a database " * 100
 
 
+def test_a_spanner_database_that_does_not_exist_is_named(emulator: Emulator) -> None:
+    del emulator
+    with pytest.raises(StoreRefusedError, match=r"instances/none/databases/none refuses: 404"):
+        Store.open(
+            "spanner+spanner:///projects/test-project/instances/none/databases/none", migrate=True
+        )
+
+
 def test_a_user_without_rights_is_told_so(new_postgres_url: Callable[[], str]) -> None:
     url = sa.make_url(new_postgres_url())
     engine = sa.create_engine(url)
@@ -346,6 +355,7 @@ def test_a_user_without_rights_is_told_so(new_postgres_url: Callable[[], str]) -
         "postgresql+psycopg://u@host:port/db",
         "sqlite://",
         "sqlite:///:memory:",
+        "spanner+spanner:///projects/p/instances/i",
     ],
 )
 def test_a_url_that_cannot_be_a_store_is_refused(bad: str) -> None:

@@ -1,0 +1,135 @@
+"""Two services on one pipeline: the owner dies, the other one takes over.
+
+`python -m tests.takeover` measures from kill -9 until the standby has read everything up to it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import statistics
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from reader.change_stream import ChangeStream, Dialect
+from reader.connection import Connection
+from reader.timestamp import format_rfc3339
+from slackwater.demo.load import CHANGE_STREAM, Load, ddl
+from slackwater.demo.service import Service
+from slackwater.emulator import running_emulator
+from slackwater.emulator_database import create_database
+from slackwater.proof import read_changelog
+from state.store import Store
+from state.tables import pipelines
+from tests.spark.test_exactly_once import settings
+from tests.truths import require_equal, truth_of
+
+TRANSACTIONS_PER_SECOND = 30
+ELSEWHERE = "elsewhere pid 1 (another-machine 00000000)"
+
+
+class Pair:
+    """Two services on one pipeline, and a load that goes on meanwhile."""
+
+    def __init__(self, stream: ChangeStream, folder: Path, **lease: Any) -> None:
+        self.stream = stream
+        self.folder = folder
+        self.connection = Connection(stream)
+        self.start_ns = self.connection.strong_read_timestamp_ns()
+        given = settings(stream, folder, format_rfc3339(self.start_ns)) | {"lease": lease}
+        self.first = Service(given, folder / "first", os.environ)
+        self.second = Service(given, folder / "second", os.environ)
+        self._stop = threading.Event()
+        self._writer = threading.Thread(target=self._write)
+
+    def begin(self) -> None:
+        """The first runs and has read something, the second stands by."""
+        self.first.start()
+        self.first.wait_for_watermark(self.start_ns, seconds_max=60)
+        self.second.start()
+        self._writer.start()
+        wait_for(self.second, "standing by", seconds_max=60)
+
+    def _write(self) -> None:
+        Load(self.stream, Dialect.GOOGLE_STANDARD_SQL, seed=8).run(
+            transactions_per_second=TRANSACTIONS_PER_SECOND, seconds=120, stop=self._stop
+        )
+
+    def kill_first(self, *, elsewhere: bool = False) -> float:
+        """Seconds from kill -9 until the standby has read what was committed before it.
+
+        Args:
+            elsewhere: let the owner have been a process of another machine, of which nobody here
+                can tell that it is gone before its lease runs out.
+        """
+        killed_ns = self.connection.strong_read_timestamp_ns()
+        killed_at = time.monotonic()
+        if elsewhere:
+            # Frozen before it is renamed, or it would notice and leave in good order.
+            os.kill(self.first.pid, signal.SIGSTOP)
+            store = Store.open(f"sqlite:///{self.folder / 'state.db'}", migrate=False)
+            store.write(lambda c: c.execute(sa.update(pipelines).values(owner=ELSEWHERE)))
+            store.close()
+        self.first.kill()
+        self.second.wait_for_watermark(killed_ns, seconds_max=60)
+        return time.monotonic() - killed_at
+
+    def end(self, service: Service) -> None:
+        """Let the load end and the service catch up and drain; the output equals the truth."""
+        self._stop.set()
+        self._writer.join()
+        end_ns = self.connection.strong_read_timestamp_ns()
+        service.wait_for_watermark(end_ns, seconds_max=90)
+        assert service.drain() == 0
+        truth = truth_of(self.stream, self.start_ns, end_ns)
+        output = read_changelog(self.folder / "changes")
+        require_equal(output, truth)
+
+
+def wait_for(service: Service, text: str, *, seconds_max: float) -> None:
+    until = time.monotonic() + seconds_max
+    while text not in service.log.read_text():
+        assert time.monotonic() < until, service.log.read_text()[-2_000:]
+        time.sleep(0.05)
+
+
+def _measure(folder: Path, *, elsewhere: bool) -> float:
+    dialect = Dialect.GOOGLE_STANDARD_SQL
+    with running_emulator(partition_alive_seconds=2) as emulator:
+        os.environ.update(emulator.environment())
+        stream = ChangeStream(
+            "test-project", "test-instance", "takeover", CHANGE_STREAM, emulator_host=emulator.host
+        )
+        create_database(stream, dialect, ddl(dialect))
+        pair = Pair(stream, folder)
+        pair.begin()
+        seconds = pair.kill_first(elsewhere=elsewhere)
+        pair.end(pair.second)
+        del os.environ["SPANNER_EMULATOR_HOST"]
+    return seconds
+
+
+def main() -> None:
+    """Measure with the default lease, and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    rounds = parser.parse_args().rounds
+    for name, elsewhere in (("another machine's", True), ("this machine's", False)):
+        found = []
+        for _ in range(rounds):
+            with tempfile.TemporaryDirectory() as folder:
+                found.append(_measure(Path(folder), elsewhere=elsewhere))
+        print(
+            f"{name} owner killed: the standby has read up to it after"
+            f" {statistics.median(found):.1f} s (worst {max(found):.1f} s)"
+        )
+
+
+if __name__ == "__main__":
+    main()
