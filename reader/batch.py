@@ -6,47 +6,55 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from reader.records import ColumnType, DataChangeRecord
-from reader.schema import COLUMN_TYPES, MODS, SCHEMA
+from reader.schema import COLUMN_TYPES, DATA_SCHEMA, MODS, SCHEMA
 
 _STRING = pa.string()
 
 
-def to_record_batch(
-    groups: Sequence[tuple[str, Sequence[DataChangeRecord]]], *, low_watermark_ns: int
-) -> pa.RecordBatch:
-    """One batch of the records of several partitions.
-
-    Args:
-        groups: pairs of a partition token and its records.
-        low_watermark_ns: the low watermark of the epoch, nanoseconds; the column has microseconds,
-            and rounding down keeps every commit_timestamp of the epoch at or below it.
-    """
-    records = [record for _, group in groups for record in group]
-    columns: list[Sequence[Any]] = list(zip(*records, strict=True)) or [()] * 13
-    tokens = pa.DictionaryArray.from_arrays(
-        pa.array([i for i, (_, group) in enumerate(groups) for _ in group], pa.int32()),
-        pa.array([token for token, _ in groups], _STRING),
-    )
-    timestamp = SCHEMA.field("commit_timestamp").type
-    watermark = pa.scalar(low_watermark_ns // 1000, pa.int64()).cast(timestamp)
+def data_columns(records: Sequence[DataChangeRecord]) -> pa.RecordBatch:
+    """Data change records as the first 13 columns of the output."""
+    columns: list[Sequence[Any]] = list(zip(*records, strict=True)) or [()] * len(DATA_SCHEMA)
+    timestamp = DATA_SCHEMA.field("commit_timestamp").type
     return pa.RecordBatch.from_arrays(
         [
             pa.array([ns // 1000 for ns in columns[0]], pa.int64()).cast(timestamp),
             *(pa.array(columns[i], SCHEMA.field(i).type) for i in range(1, 5)),
-            _column_types(columns[5]),
+            column_types(columns[5]),
             _mods(columns[6]),
             *(pa.array(columns[i], SCHEMA.field(i).type) for i in range(7, 13)),
-            tokens.dictionary_decode(),
-            pa.repeat(watermark, len(records)),
         ],
+        schema=DATA_SCHEMA,
+    )
+
+
+def to_record_batch(
+    data: pa.RecordBatch, owners: Sequence[tuple[str, int]], *, low_watermark_ns: int
+) -> pa.RecordBatch:
+    """All columns of the output.
+
+    Args:
+        data: the first 13.
+        owners: pairs of a partition token and the number of its rows, in the rows' order.
+        low_watermark_ns: the low watermark of the epoch, nanoseconds; the column has microseconds,
+            and rounding down keeps every commit_timestamp of the epoch at or below it.
+    """
+    tokens = pa.DictionaryArray.from_arrays(
+        pa.array(np.repeat(np.arange(len(owners), dtype=np.int32), [n for _, n in owners])),
+        pa.array([token for token, _ in owners], _STRING),
+    )
+    timestamp = SCHEMA.field("low_watermark").type
+    watermark = pa.scalar(low_watermark_ns // 1000, pa.int64()).cast(timestamp)
+    return pa.RecordBatch.from_arrays(
+        [*data.columns, tokens.dictionary_decode(), pa.repeat(watermark, data.num_rows)],
         schema=SCHEMA,
     )
 
 
-def _column_types(columns: Sequence[tuple[ColumnType, ...]]) -> pa.Array:
+def column_types(columns: Sequence[tuple[ColumnType, ...]]) -> pa.Array:
     """Each distinct list of column types is built once and then taken by its index."""
     index: dict[tuple[ColumnType, ...], int] = {}
     # The decoder hands out one tuple for equal column types: its identity spares the hashing.

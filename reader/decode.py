@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import orjson
 from google.cloud.spanner_v1.types import PartialResultSet, TypeCode
+from google.protobuf.struct_pb2 import Value
 
 from reader.errors import DecodeError, UnsupportedStreamError
 from reader.records import (
@@ -27,7 +28,7 @@ from reader.records import (
 from reader.timestamp import parse_rfc3339
 
 _PartialResultSet: Final[Any] = PartialResultSet.pb(PartialResultSet()).__class__
-_DATA_CHANGE_FIELDS: Final = (
+DATA_CHANGE_FIELDS: Final = (
     "commit_timestamp",
     "server_transaction_id",
     "record_sequence",
@@ -48,12 +49,20 @@ class ChangeRecordDecoder:
     """Decodes the messages of one query, in the order they came.
 
     A value may be cut over several messages ("chunked"); its pieces are kept until it is whole.
-    After a query broke, a new decoder starts with the new query: half a value is of no use.
+    After a query broke, half a value is of no use: begin() forgets it.
     """
 
     def __init__(self) -> None:
         self._row: Callable[[Any], list[ChangeRecord]] | None = None
         self._pending: Any = None
+
+    def begin(self) -> None:
+        """Call before the first message of a query that is opened again."""
+        self._row = self._pending = None
+
+    def learn(self, metadata: Any) -> None:
+        """Take the metadata of a first message that is decoded elsewhere."""
+        self._row = _row_decoder(metadata)
 
     def feed(self, message: bytes) -> list[ChangeRecord]:
         """The records that one serialized PartialResultSet completes.
@@ -76,6 +85,11 @@ class ChangeRecordDecoder:
             self._pending = values.pop()
         row = self._row
         return [record for value in values for record in row(value)]
+
+    @property
+    def is_in_value(self) -> bool:
+        """The next message goes on with a value that was cut."""
+        return self._pending is not None
 
     def finish(self) -> None:
         """Call at the end of the query.
@@ -139,7 +153,7 @@ class _StructRows:
             self._heartbeat = outer["heartbeat_record"]
             self._children = outer["child_partitions_record"]
             data = _positions(_element(element_type, self._data))
-            self._order = tuple(data[name] for name in _DATA_CHANGE_FIELDS)
+            self._order = tuple(data[name] for name in DATA_CHANGE_FIELDS)
         except KeyError as error:
             raise UnsupportedStreamError(f"change records have no field {error}.") from error
         self._column_types: dict[bytes, tuple[ColumnType, ...]] = {}
@@ -183,13 +197,21 @@ class _StructRows:
         key = value.SerializeToString()
         known = self._column_types.get(key)
         if known is None:
-            rows = (column.list_value.values for column in value.list_value.values)
-            known = tuple(
-                ColumnType(c[0].string_value, c[1].string_value, c[2].bool_value, int(_int(c[3])))
-                for c in rows
-            )
-            self._column_types[key] = known
+            known = self._column_types[key] = _column_types(value)
         return known
+
+
+def column_types_of(serialized: bytes) -> tuple[ColumnType, ...]:
+    """The column types in a serialized google.protobuf.Value of GoogleSQL."""
+    return _column_types(Value.FromString(serialized))
+
+
+def _column_types(value: Any) -> tuple[ColumnType, ...]:
+    rows = (column.list_value.values for column in value.list_value.values)
+    return tuple(
+        ColumnType(c[0].string_value, c[1].string_value, c[2].bool_value, int(_int(c[3])))
+        for c in rows
+    )
 
 
 def _positions(struct: Any) -> dict[str, int]:

@@ -11,10 +11,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
+import numpy as np
+import pyarrow as pa
 from tenacity import RetryCallState, wait_random_exponential
 
 from reader.change_stream import Dialect
@@ -22,12 +25,14 @@ from reader.connection import Call, Connection
 from reader.decode import ChangeRecordDecoder
 from reader.ending import Premature, conclude
 from reader.errors import DecodeError, ReaderError, UnavailableError
-from reader.records import ChangeRecord, ChildPartitionsRecord
+from reader.gathering import Gathering, Opened, Reception, Rows
+from reader.records import ChangeRecord, ChildPartitionsRecord, DataChangeRecord
 from reader.stall import WATCH, patience_s
 from reader.statement import partition_query
 from reader.status import CALL_ERRORS, is_retryable, to_reader_error
 from reader.timestamp import format_rfc3339
 from reader.watermark import PartitionProgress
+from reader.wire import Flags
 
 _log = logging.getLogger(__name__)
 
@@ -86,12 +91,54 @@ class PartitionQuery:
 
     def __iter__(self) -> Iterator[Message]:
         """The query's messages; see the class."""
+        decoder = ChangeRecordDecoder()
+        for serialized in self._messages(decoder.begin, lambda: None, decoder.finish):
+            records = self._fresh(decoder.feed(serialized))
+            if records:
+                self._note(records)
+                yield Message(records, len(serialized))
+
+    def run(self, gathering: Gathering, reception: Reception) -> None:
+        """Read to the end, together with other queries: see reader.gathering.
+
+        A query without an end_timestamp decodes its messages itself, since whoever wants it may
+        have enough at any record.
+
+        Raises:
+            StartOutsidePartitionError, ReaderError: see the class.
+        """
+        if self._end_ns is None:
+            for message in self:
+                gathering.add_records(reception, message.records)
+                if reception.is_done:
+                    self.cancel()
+                    return
+            return
+        opened = Opened(_Noting(self, reception))
+        settle = partial(gathering.settle, opened)
+        for serialized in self._messages(opened.begin, settle, opened.decoder.finish):
+            gathering.add(opened, serialized)
+
+    def _messages(
+        self, begin: Callable[[], None], settle: Callable[[], None], finish: Callable[[], None]
+    ) -> Iterator[bytes]:
+        """The messages of the query, however often it is opened.
+
+        Args:
+            begin: called before the first message of each time that it is opened.
+            settle: called to have all messages noted that came so far.
+            finish: called when the query has ended with OK, and all was noted.
+        """
         failures = 0
         while True:
             before = self._progress.reopen_ns
             try:
+                begin()
                 yield from self._once()
+                settle()
+                finish()
             except CALL_ERRORS as error:
+                settle()
                 has_moved = self._progress.reopen_ns > before
                 failures = 1 if has_moved else failures + 1
                 is_stall = self._note_stall(has_moved=has_moved)
@@ -134,8 +181,7 @@ class PartitionQuery:
             self._is_stalled = True
             call.cancel()
 
-    def _once(self) -> Iterator[Message]:
-        decoder = ChangeRecordDecoder()
+    def _once(self) -> Iterator[bytes]:
         self._call = call = self._connection.stream(
             partition_query(
                 self._dialect,
@@ -146,21 +192,12 @@ class PartitionQuery:
                 heartbeat_ms=self._heartbeat_ms,
             )
         )
-        reopened = self.retries > 0
         WATCH.add(self)
         try:
             if self._cancelled.is_set():
                 # cancel() came before there was a call to cancel.
                 call.cancel()
-            for message in self._waited_for(call):
-                records: Sequence[ChangeRecord] = decoder.feed(message)
-                if reopened:
-                    records = self._progress.fresh(records)
-                if records:
-                    self._advance(records)
-                    self._announced += [r for r in records if isinstance(r, ChildPartitionsRecord)]
-                    yield Message(records, len(message))
-            decoder.finish()
+            yield from self._waited_for(call)
         finally:
             WATCH.remove(self)
             call.cancel()
@@ -191,11 +228,35 @@ class PartitionQuery:
         )
         return True
 
-    def _advance(self, records: Sequence[ChangeRecord]) -> None:
+    def _fresh(self, records: Sequence[ChangeRecord]) -> Sequence[ChangeRecord]:
+        """Those that were not handed on before the query was opened again."""
+        return self._progress.fresh(records) if self.retries else records
+
+    def _fresh_rows(self, rows: Rows) -> Flags | None:
+        """As _fresh, by column; None for all."""
+        at_reopening = rows.commit_us == self._progress.reopen_ns // 1_000
+        if not self.retries or not at_reopening.any():
+            return None
+        kept = np.ones(len(rows.commit_us), np.bool_)
+        for index in np.flatnonzero(at_reopening):
+            (key,) = _keys(rows, int(index), int(index) + 1)
+            kept[index] = not self._progress.was_handed_on(key)
+        return kept
+
+    def _note(self, records: Sequence[ChangeRecord]) -> None:
         try:
             self._progress.advance(records)
         except ValueError as error:
             raise DecodeError(f"partition {self._token}: {error}") from error
+        self._announced += [r for r in records if isinstance(r, ChildPartitionsRecord)]
+
+    def _note_rows(self, rows: Rows) -> None:
+        times = rows.commit_us
+        first_ns, last_ns = int(times[0]) * 1_000, int(times[-1]) * 1_000
+        if first_ns < self._progress.reopen_ns or (times[1:] < times[:-1]).any():
+            raise DecodeError(f"partition {self._token}: records came out of commit order")
+        begin = int(np.searchsorted(times, times[-1]))
+        self._progress.advance_to(last_ns, _keys(rows, begin, len(times)))
 
     def _give_up_or_wait(
         self, error: BaseException, failures: int, *, is_worth_retrying: bool
@@ -225,6 +286,43 @@ class PartitionQuery:
         state.attempt_number = failures
         # Waiting on the event lets cancel() end the wait.
         self._cancelled.wait(_WAIT(state))
+
+
+def _keys(rows: Rows, begin: int, end: int) -> list[tuple[str, str]]:
+    """server_transaction_id and record_sequence of rows."""
+    columns = (rows.batch.column(name) for name in ("server_transaction_id", "record_sequence"))
+    return list(zip(*(c.slice(begin, end - begin).to_pylist() for c in columns), strict=True))
+
+
+class _Noting:
+    """A reception that notes how far the query has come before it hands on."""
+
+    def __init__(self, query: PartitionQuery, reception: Reception) -> None:
+        self._query = query
+        self._reception = reception
+        self.token = reception.token
+
+    @property
+    def is_done(self) -> bool:
+        return self._reception.is_done
+
+    def take_rows(self, rows: Rows) -> Flags | None:
+        fresh = self._query._fresh_rows(rows)
+        if fresh is not None:
+            rows = Rows(rows.batch.filter(pa.array(fresh)), rows.commit_us[fresh])
+            if not len(rows.commit_us):
+                return fresh
+        self._query._note_rows(rows)
+        kept = self._reception.take_rows(rows)
+        if fresh is None or kept is None:
+            return kept if fresh is None else fresh
+        fresh[fresh] = kept
+        return fresh
+
+    def take_records(self, records: Sequence[ChangeRecord]) -> Sequence[DataChangeRecord]:
+        records = self._query._fresh(records)
+        self._query._note(records)
+        return self._reception.take_records(records)
 
 
 class QueryCancelledError(ReaderError):

@@ -40,6 +40,9 @@ SCHEMA: Final = pa.schema(
     ]
 )
 
+# Those of a data change record, without ours.
+DATA_SCHEMA: Final = pa.schema([SCHEMA.field(i) for i in range(13)])
+
 _DDL = {
     pa.string(): "STRING",
     pa.bool_(): "BOOLEAN",

@@ -7,7 +7,7 @@ child partitions record at T means only that all before T were, since more of T 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from reader.records import ChangeRecord, ChildPartitionsRecord, DataChangeRecord, HeartbeatRecord
 
@@ -53,6 +53,22 @@ class PartitionProgress:
                 if time_ns < self.reopen_ns:
                     raise ValueError(f"a record at {time_ns} came after {self.reopen_ns}")
                 self._handed_on.add((record.server_transaction_id, record.record_sequence))
+
+    def advance_to(self, time_ns: int, keys: Iterable[tuple[str, str]]) -> None:
+        """Note that records in commit order are handed on, the last ones at time_ns.
+
+        Args:
+            time_ns: not before the progress; who calls has seen to it.
+            keys: server_transaction_id and record_sequence of the records at time_ns.
+        """
+        if time_ns > self.reopen_ns:
+            self.reopen_ns = time_ns
+            self._handed_on.clear()
+        self._handed_on.update(keys)
+
+    def was_handed_on(self, key: tuple[str, str]) -> bool:
+        """True for a record at reopen_ns that was handed on before."""
+        return key in self._handed_on
 
     def _was_handed_on(self, record: ChangeRecord) -> bool:
         return (

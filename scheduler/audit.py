@@ -10,16 +10,58 @@ is_last_record_in_transaction_in_partition.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, Protocol
 
-from reader.records import DataChangeRecord
 from reader.timestamp import format_rfc3339
 from state.facts import Plan, Share, TaskTally
 
 # More of the same kind would say nothing new.
 _EVIDENCE_MAX: Final = 5
+
+
+class Counted(Protocol):
+    """What of a data change record the audit looks at; see reader.records."""
+
+    @property
+    def commit_timestamp_ns(self) -> int: ...  # noqa: D102
+    @property
+    def server_transaction_id(self) -> str: ...  # noqa: D102
+    @property
+    def record_sequence(self) -> str: ...  # noqa: D102
+    @property
+    def is_last_record_in_transaction_in_partition(self) -> bool: ...  # noqa: D102
+    @property
+    def number_of_records_in_transaction(self) -> int: ...  # noqa: D102
+    @property
+    def number_of_partitions_in_transaction(self) -> int: ...  # noqa: D102
+
+
+class Shares:
+    """Transactions that lie in several partitions, as far as they were read; for all threads.
+
+    What is whole is forgotten, so that it holds as many as the partitions are apart.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._torn: dict[str, Share] = {}
+
+    def add(self, share: Share) -> None:
+        """Put a transaction's records in one more partition to what is known of it."""
+        with self._lock:
+            total = _sum(self._torn.get(share.transaction), share)
+            if torn(total) is None:
+                self._torn.pop(share.transaction, None)
+            else:
+                self._torn[share.transaction] = total
+
+    def torn(self) -> tuple[Share, ...]:
+        """Those that are not whole."""
+        with self._lock:
+            return tuple(self._torn.values())
 
 
 @dataclass(slots=True)
@@ -37,19 +79,48 @@ class PartitionAudit:
     Args:
         token: the partition's.
         plan: the epoch; what was committed at or before its start is late.
+        shares: where transactions of several partitions are put together.
     """
 
-    def __init__(self, token: str, plan: Plan) -> None:
+    def __init__(self, token: str, plan: Plan, shares: Shares) -> None:
         self._token = token
+        self._shares = shares
         self._start_ns = plan.start_ns
         self._commit_ns = -1
         self._open: dict[str, _InPartition] = {}
         self.records = 0
         self.late_records = 0
-        self.shares: list[Share] = []
         self.violations: list[str] = []
 
-    def feed(self, records: Sequence[DataChangeRecord]) -> None:
+    @property
+    def commit_ns(self) -> int:
+        """The last commit timestamp that was seen; its transactions may go on."""
+        return self._commit_ns
+
+    @property
+    def start_ns(self) -> int:
+        """What was committed at or before it is late."""
+        return self._start_ns
+
+    def feed_whole(
+        self, *, records: int, late_records: int, commit_ns: int, shares: Iterable[Share]
+    ) -> None:
+        """Note records that were seen to be in order, of transactions whole in the partition.
+
+        Args:
+            records: how many; all were committed after what came before.
+            late_records: how many of them are late.
+            commit_ns: of the last one.
+            shares: the transactions that lie in other partitions too, without late ones.
+        """
+        self._close()
+        self.records += records
+        self.late_records += late_records
+        self._commit_ns = commit_ns
+        for share in shares:
+            self._shares.add(share)
+
+    def feed(self, records: Sequence[Counted]) -> None:
         """Note the next records."""
         self.records += len(records)
         for record in records:
@@ -66,7 +137,7 @@ class PartitionAudit:
         """No more records of this partition come in this epoch."""
         self._close()
 
-    def _add(self, record: DataChangeRecord) -> None:
+    def _add(self, record: Counted) -> None:
         transaction = record.server_transaction_id
         seen = self._open.get(transaction)
         if seen is None:
@@ -96,7 +167,7 @@ class PartitionAudit:
                     self._violated(broken)
             elif self._commit_ns > self._start_ns:
                 # The other parts of a late transaction lie in an earlier epoch.
-                self.shares.append(share)
+                self._shares.add(share)
         self._open.clear()
 
     def _violated(self, what: str) -> None:
@@ -123,28 +194,28 @@ def add_up(shares: Iterable[Share]) -> dict[str, Share]:
     """Shares of the same transactions put together, by transaction."""
     total: dict[str, Share] = {}
     for share in shares:
-        known = total.get(share.transaction)
-        total[share.transaction] = (
-            share
-            if known is None
-            else replace(
-                known,
-                records=known.records + share.records,
-                partitions=known.partitions + share.partitions,
-            )
-        )
+        total[share.transaction] = _sum(total.get(share.transaction), share)
     return total
 
 
-def tally(audits: Iterable[PartitionAudit]) -> TaskTally:
+def _sum(known: Share | None, share: Share) -> Share:
+    if known is None:
+        return share
+    return replace(
+        known,
+        records=known.records + share.records,
+        partitions=known.partitions + share.partitions,
+    )
+
+
+def tally(audits: Iterable[PartitionAudit], shares: Shares) -> TaskTally:
     """What a task counted over its partitions; of transactions only those not whole in it."""
     found = list(audits)
-    shares = add_up(share for audit in found for share in audit.shares)
     violations = [violation for audit in found for violation in audit.violations]
     return TaskTally(
         records=sum(audit.records for audit in found),
         late_records=sum(audit.late_records for audit in found),
-        shares=tuple(share for share in shares.values() if torn(share) is not None),
+        shares=shares.torn(),
         violations=tuple(violations[:_EVIDENCE_MAX]),
     )
 

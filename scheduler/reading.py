@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from enum import StrEnum
 from typing import Final, Protocol
 
 from reader.ending import Ending, conclude
 from reader.errors import StartOutsidePartitionError, UnavailableError
-from reader.query import Message
+from reader.gathering import Gathering, Reception
 from reader.records import (
     ChildPartitionsRecord,
-    DataChangeRecord,
 )
 from reader.timestamp import NANOSECONDS_PER_SECOND, format_rfc3339
-from reader.watermark import record_time_ns
 from scheduler.audit import PartitionAudit
+from scheduler.reception import PartitionReception
 from state.facts import Partition, Plan
 
 _log = logging.getLogger(__name__)
@@ -61,8 +60,8 @@ class Query(Protocol):
 
     stalls: int
 
-    def __iter__(self) -> Iterator[Message]:
-        """Its messages; ends when Spanner ended it with OK."""
+    def run(self, gathering: Gathering, reception: Reception) -> None:
+        """Read until Spanner ended it with OK, or the reception has enough."""
 
     def cancel(self) -> None:
         """End it early, from another thread."""
@@ -79,7 +78,6 @@ class PartitionReader(Protocol):
         """
 
 
-Deliver = Callable[[Sequence[DataChangeRecord], int], None]
 Running = Callable[[Partition, Query], AbstractContextManager[None]]
 
 
@@ -100,14 +98,14 @@ class PartitionReading:
         self._running = running
 
     def read(
-        self, partition: Partition, start_ns: int, deliver: Deliver, audit: PartitionAudit
+        self, partition: Partition, start_ns: int, gathering: Gathering, audit: PartitionAudit
     ) -> Ending:
         """Read a partition from start_ns to its end or the epoch's.
 
         Args:
             partition: what to read.
             start_ns: its own start, or the epoch's where it began before.
-            deliver: called with data change records and their size in bytes, in commit order.
+            gathering: takes the data change records.
             audit: sees every record that is delivered.
 
         Raises:
@@ -119,15 +117,17 @@ class PartitionReading:
         )
         announced: list[ChildPartitionsRecord] = []
         try:
-            announced = self._query(partition, start_ns, deliver, audit)
+            announced = self._query(partition, start_ns, gathering, audit)
         except StartOutsidePartitionError:
             has_ended = True
         if has_ended and not announced:
-            announced = self._recover(partition, start_ns)
+            announced = self._recover(partition, start_ns, gathering)
         audit.end()
         return conclude(announced, self._plan.end_ns)
 
-    def _recover(self, partition: Partition, start_ns: int) -> list[ChildPartitionsRecord]:
+    def _recover(
+        self, partition: Partition, start_ns: int, gathering: Gathering
+    ) -> list[ChildPartitionsRecord]:
         """Find the end of a partition that has ended and did not show it.
 
         A query with an end_timestamp may end just after its partition did, without the child
@@ -139,7 +139,7 @@ class PartitionReading:
             earlier_ns = max(partition.start_timestamp_ns, start_ns - step_ns)
             announced: list[ChildPartitionsRecord] = []
             try:
-                announced = self._query(partition, earlier_ns, None, None)
+                announced = self._query(partition, earlier_ns, gathering, None)
             except StartOutsidePartitionError:
                 if earlier_ns == partition.start_timestamp_ns:
                     raise
@@ -165,34 +165,15 @@ class PartitionReading:
         self,
         partition: Partition,
         start_ns: int,
-        deliver: Deliver | None,
+        gathering: Gathering,
         audit: PartitionAudit | None,
     ) -> list[ChildPartitionsRecord]:
-        """The child partitions records up to the epoch's end; data change records are delivered."""
+        """The child partitions records up to the epoch's end; with an audit, data is delivered."""
         end_ns = self._plan.end_ns
         query = self._reader.query(
             partition.token, start_ns, end_ns if self._proof is Proof.OK else None
         )
-        announced: list[ChildPartitionsRecord] = []
+        reception = PartitionReception(partition.token, start_ns, end_ns, audit)
         with self._running(partition, query):
-            for message in query:
-                data = []
-                is_through = False
-                for record in message.records:
-                    if isinstance(record, DataChangeRecord):
-                        if start_ns <= record.commit_timestamp_ns <= end_ns:
-                            data.append(record)
-                    elif (
-                        isinstance(record, ChildPartitionsRecord)
-                        and record.start_timestamp_ns <= end_ns
-                    ):
-                        announced.append(record)
-                    is_through = is_through or record_time_ns(record) > end_ns
-                if data and deliver is not None and audit is not None:
-                    audit.feed(data)
-                    deliver(data, message.size_bytes)
-                if is_through:
-                    # Whatever the partition does from here on is the next epoch's.
-                    query.cancel()
-                    break
-        return announced
+            query.run(gathering, reception)
+        return reception.announced

@@ -19,8 +19,8 @@ import pyarrow as pa
 
 from reader.batch import to_record_batch
 from reader.ending import Finished
-from reader.records import DataChangeRecord
-from scheduler.audit import PartitionAudit, tally
+from reader.gathering import Gathering, Owners
+from scheduler.audit import PartitionAudit, Shares, tally
 from scheduler.claim import Attempt
 from scheduler.errors import AuditError
 from scheduler.handoff import ClosedError, Handoff
@@ -91,21 +91,29 @@ def read_task(
             run.stop()
 
 
-Group = tuple[str, Sequence[DataChangeRecord], int]
+Group = tuple[pa.RecordBatch, Owners]
 
 
 def _batches(groups: Iterable[Group], *, low_watermark_ns: int) -> Iterator[pa.RecordBatch]:
-    pending: list[tuple[str, Sequence[DataChangeRecord]]] = []
+    """Small groups put together, with all columns."""
+    pending: list[Group] = []
     rows = size_bytes = 0
-    for token, records, group_bytes in groups:
-        pending.append((token, records))
-        rows += len(records)
-        size_bytes += group_bytes
+    for batch, owners in groups:
+        pending.append((batch, owners))
+        rows += batch.num_rows
+        size_bytes += batch.nbytes
         if rows >= BATCH_ROWS_MAX or size_bytes >= BATCH_BYTES_MAX:
-            yield to_record_batch(pending, low_watermark_ns=low_watermark_ns)
+            yield _joined(pending, low_watermark_ns)
             pending, rows, size_bytes = [], 0, 0
     if pending:
-        yield to_record_batch(pending, low_watermark_ns=low_watermark_ns)
+        yield _joined(pending, low_watermark_ns)
+
+
+def _joined(groups: Sequence[Group], low_watermark_ns: int) -> pa.RecordBatch:
+    batches = [batch for batch, _ in groups]
+    data = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+    owners = [owner for _, found in groups for owner in found]
+    return to_record_batch(data, owners, low_watermark_ns=low_watermark_ns)
 
 
 class _TaskRun:
@@ -124,6 +132,8 @@ class _TaskRun:
         self._lock = threading.Lock()
         self._queries: dict[Query, Partition] = {}
         self._audits: list[PartitionAudit] = []
+        self._shares = Shares()
+        self._gathering = Gathering(self._deliver)
         self._stopped = False
         self._unfinished = 0
 
@@ -172,24 +182,27 @@ class _TaskRun:
         """All partitions are read; end, unless another attempt has shown more ends."""
         try:
             with self._lock:
-                counted = tally(self._audits)
+                counted = tally(self._audits, self._shares)
             children = self._attempt.seal(counted)
         except BaseException as error:  # noqa: BLE001 - raised again by the receiver
             self.handoff.fail(error)
             return
         if children:
             self._submit([(child, child.start_timestamp_ns) for child in children])
-        else:
-            self.handoff.end()
+            return
+        try:
+            self._gathering.drain()
+        except ClosedError:
+            return
+        self.handoff.end()
+
+    def _deliver(self, batch: pa.RecordBatch, owners: Owners) -> None:
+        self.handoff.put((batch, owners), batch.nbytes)
 
     def _read(self, partition: Partition, start_ns: int) -> list[Partition]:
         """Read one partition; the children that this task has to read next."""
-        audit = PartitionAudit(partition.token, self._task.plan)
-
-        def deliver(records: Sequence[DataChangeRecord], size_bytes: int) -> None:
-            self.handoff.put((partition.token, records, size_bytes), size_bytes)
-
-        ending = self._reading.read(partition, start_ns, deliver, audit)
+        audit = PartitionAudit(partition.token, self._task.plan, self._shares)
+        ending = self._reading.read(partition, start_ns, self._gathering, audit)
         if audit.violations and self._options.audit is AuditMode.STOP:
             raise AuditError(audit.violations)
         with self._lock:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from google.cloud.spanner_v1.types import PartialResultSet
+from google.cloud.spanner_v1.types import PartialResultSet, TypeCode
 from google.protobuf.struct_pb2 import NULL_VALUE, Value
 
 from reader.records import (
@@ -136,17 +136,40 @@ def postgresql_metadata() -> Any:
 def googlesql_metadata(data_fields: Sequence[str] = _DATA) -> Any:
     metadata = PartialResultSetPb().metadata
     column = metadata.row_type.fields.add(name="ChangeRecord")
-    column.type_.code = 8
-    outer = column.type_.array_element_type
-    outer.code = 9
-    for name, fields in (
-        ("data_change_record", data_fields),
-        ("heartbeat_record", ("timestamp",)),
-        ("child_partitions_record", ("start_timestamp", "record_sequence", "child_partitions")),
-    ):
-        item = outer.struct_type.fields.add(name=name)
-        item.type_.code = 8
-        item.type_.array_element_type.code = 9
-        for field in fields:
-            item.type_.array_element_type.struct_type.fields.add(name=field).type_.code = 6
+    kinds = {
+        "data_change_record": {name: _DATA_TYPES.get(name, "STRING") for name in data_fields},
+        "heartbeat_record": {"timestamp": "TIMESTAMP"},
+        "child_partitions_record": {
+            "start_timestamp": "TIMESTAMP",
+            "record_sequence": "STRING",
+            "child_partitions": [{"token": "STRING", "parent_partition_tokens": ["STRING"]}],
+        },
+    }
+    _set_type(column.type_, [{name: [fields] for name, fields in kinds.items()}])
     return metadata
+
+
+_DATA_TYPES: dict[str, Any] = {
+    "commit_timestamp": "TIMESTAMP",
+    "is_last_record_in_transaction_in_partition": "BOOL",
+    "column_types": [
+        {"name": "STRING", "type": "JSON", "is_primary_key": "BOOL", "ordinal_position": "INT64"}
+    ],
+    "mods": [{"keys": "JSON", "new_values": "JSON", "old_values": "JSON"}],
+    "number_of_records_in_transaction": "INT64",
+    "number_of_partitions_in_transaction": "INT64",
+    "is_system_transaction": "BOOL",
+}
+
+
+def _set_type(of: Any, kind: Any) -> None:
+    """Write a type: a list is an array of its only item, a dict a struct, a text a scalar."""
+    if isinstance(kind, list):
+        of.code = TypeCode.ARRAY
+        _set_type(of.array_element_type, kind[0])
+    elif isinstance(kind, dict):
+        of.code = TypeCode.STRUCT
+        for name, field in kind.items():
+            _set_type(of.struct_type.fields.add(name=name).type_, field)
+    else:
+        of.code = getattr(TypeCode, kind)

@@ -12,9 +12,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
+import pyarrow as pa
+
 from reader.ending import Finished
 from reader.errors import ReaderError, StartOutsidePartitionError
-from reader.query import Message
+from reader.gathering import Gathering, Owners, Reception
 from reader.records import (
     ChangeRecord,
     ChildPartition,
@@ -22,7 +24,7 @@ from reader.records import (
     DataChangeRecord,
     HeartbeatRecord,
 )
-from scheduler.audit import PartitionAudit, tally
+from scheduler.audit import PartitionAudit, Shares, tally
 from scheduler.claim import Attempt
 from scheduler.errors import AuditError
 from scheduler.lineage import start_position_ns
@@ -45,11 +47,13 @@ class SimulatedQuery:
         self._records = records
         self._error = error
 
-    def __iter__(self) -> Iterator[Message]:
+    def run(self, gathering: Gathering, reception: Reception) -> None:
         if self._error is not None:
             raise self._error
         for record in self._records:
-            yield Message([record], 1)
+            gathering.add_records(reception, [record])
+            if reception.is_done:
+                return
 
     def cancel(self) -> None:
         pass
@@ -140,14 +144,17 @@ class SimulatedTask:
         plan = self.task.plan
         waiting = [(root, start_position_ns(root, plan.start_ns)) for root in self.task.roots]
         audits = []
+        shares = Shares()
+        gathering = Gathering(self._deliver)
         attempt = Attempt(self.task, self.store)
         while waiting:
             partition, start_ns = waiting.pop(self.stream.choose.randrange(len(waiting)))
             self._require_parents_first(partition)
-            audit = PartitionAudit(partition.token, plan)
+            audit = PartitionAudit(partition.token, plan, shares)
             audits.append(audit)
             reading = PartitionReading(plan, self.stream, self.proof, _running)
-            ending = reading.read(partition, start_ns, self._deliver(partition), audit)
+            ending = reading.read(partition, start_ns, gathering, audit)
+            gathering.drain()
             if audit.violations:
                 raise AuditError(audit.violations)
             yield
@@ -159,16 +166,14 @@ class SimulatedTask:
                 attempt.note_alive(partition)
             yield
             if not waiting:
-                children = attempt.seal(tally(audits))
+                children = attempt.seal(tally(audits, shares))
                 waiting += [(child, child.start_timestamp_ns) for child in children]
                 yield
 
-    def _deliver(self, partition: Partition):  # type: ignore[no-untyped-def]
-        def deliver(records: Sequence[DataChangeRecord], size_bytes: int) -> None:
-            del size_bytes
-            self.rows += [(partition.token, record.commit_timestamp_ns) for record in records]
-
-        return deliver
+    def _deliver(self, batch: pa.RecordBatch, owners: Owners) -> None:
+        tokens = [token for token, count in owners for _ in range(count)]
+        times = batch.column("commit_timestamp").cast(pa.int64()).to_pylist()
+        self.rows += [(t, us * 1_000) for t, us in zip(tokens, times, strict=True)]
 
     def _require_parents_first(self, partition: Partition) -> None:
         plan, lives = self.task.plan, self.stream.history.lives

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reader.batch import to_record_batch
+from reader.batch import data_columns, to_record_batch
 from reader.decode import ChangeRecordDecoder, merge_chunk
 from reader.errors import DecodeError, UnsupportedStreamError
 from reader.records import (
@@ -130,7 +130,7 @@ def test_a_number_in_postgresql_json_keeps_its_spelling() -> None:
     )
 
 
-def _cuts(whole: Any, data: st.DataObject) -> list[Any]:
+def cuts(whole: Any, data: st.DataObject) -> list[Any]:
     """The whole value in two pieces, cut anywhere that Spanner may cut."""
     kind = whole.WhichOneof("kind")
     left, right = copy.deepcopy(whole), copy.deepcopy(whole)
@@ -143,7 +143,7 @@ def _cuts(whole: Any, data: st.DataObject) -> list[Any]:
     del left.list_value.values[at:]
     del right.list_value.values[:at]
     if at < len(items) and items[at].WhichOneof("kind") in ("string_value", "list_value"):
-        first, second = _cuts(items[at], data)
+        first, second = cuts(items[at], data)
         left.list_value.values.append(first)
         del right.list_value.values[:]
         right.list_value.values.extend([second, *items[at + 1 :]])
@@ -160,7 +160,7 @@ def test_a_value_cut_over_messages_is_put_together_again(
     record: DataChangeRecord, data: st.DataObject
 ) -> None:
     row = googlesql_row(record)
-    pieces = _cuts(row, data)
+    pieces = cuts(row, data)
     parts = [PartialResultSetPb(values=[piece]) for piece in pieces]
     for part in parts[:-1]:
         part.chunked_value = True
@@ -222,7 +222,9 @@ def test_a_stream_of_another_form_is_named_as_such() -> None:
 def test_a_record_batch_holds_every_field_of_every_record(
     groups: list[tuple[str, list[DataChangeRecord]]],
 ) -> None:
-    batch = to_record_batch(groups, low_watermark_ns=5_500)
+    data = data_columns([record for _, records in groups for record in records])
+    owners = [(token, len(records)) for token, records in groups]
+    batch = to_record_batch(data, owners, low_watermark_ns=5_500)
     assert batch.schema == SCHEMA
     batch.validate(full=True)
     rows = pa.Table.from_batches([batch]).to_pylist()

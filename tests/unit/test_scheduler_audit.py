@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reader.records import DataChangeRecord
-from scheduler.audit import PartitionAudit, Written, audit_epoch, tally
+from scheduler.audit import PartitionAudit, Shares, Written, audit_epoch, tally
 from state.facts import Plan, TaskTally
 
 PLAN = Plan("plan", "orders", 500, 100_500)
@@ -64,12 +64,13 @@ def audit(epoch: Epoch, *, tasks: int = 2, written: int | None = None) -> list[s
     tallies = {}
     for task in range(tasks):
         audits = []
+        shares = Shares()
         for token, records in enumerate(epoch):
             if token % tasks == task:
-                audits.append(PartitionAudit(f"p{token}", PLAN))
+                audits.append(PartitionAudit(f"p{token}", PLAN, shares))
                 audits[-1].feed(records)
                 audits[-1].end()
-        tallies[task] = tally(audits)
+        tallies[task] = tally(audits, shares)
     times = [r.commit_timestamp_ns for records in epoch for r in records]
     count = len(times) if written is None else written
     seen = Written(count, min(times, default=None), max(times, default=None))
@@ -134,10 +135,11 @@ def test_a_record_outside_the_cut_is_found(time_us: int, side: str) -> None:
 
 
 def test_late_records_are_counted_and_pass() -> None:
-    audited = PartitionAudit("p", PLAN)
+    shares = Shares()
+    audited = PartitionAudit("p", PLAN, shares)
     audited.feed([record(0, 0, records=2, partitions=2, is_last=True)])
     audited.end()
-    counted = tally([audited])
+    counted = tally([audited], shares)
     assert counted == TaskTally(records=1, late_records=1)
     assert audit_epoch(PLAN, {0: counted}, Written(1, 0, 0), low_watermark_ns=500) == []
 
@@ -148,10 +150,11 @@ def test_a_low_watermark_that_would_go_back_is_found() -> None:
 
 
 def test_what_is_found_names_partition_and_transaction_and_no_values() -> None:
-    audited = PartitionAudit("p7", PLAN)
+    shares = Shares()
+    audited = PartitionAudit("p7", PLAN, shares)
     audited.feed([record(3, 0, records=2, partitions=1, is_last=True)])
     audited.end()
-    assert tally([audited]).violations == (
+    assert tally([audited], shares).violations == (
         "partition p7, 1970-01-01T00:00:00.000003Z: transaction t3 has 1 record(s) in 1"
         " partition(s) instead of 2 in 1",
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from reader.errors import StartOutsidePartitionError, UnavailableError
-from reader.query import Message
+from reader.gathering import Gathering, Reception
 from reader.records import ChangeRecord, ChildPartition, ChildPartitionsRecord, DataChangeRecord
 from scheduler.epoch import watermark_for_end
 from scheduler.handoff import ClosedError, Handoff
@@ -46,14 +46,14 @@ class ScriptedQuery:
         self._stream = stream
         self.cancelled = threading.Event()
 
-    def __iter__(self) -> Iterator[Message]:
+    def run(self, gathering: Gathering, reception: Reception) -> None:
         with self._stream.lock:
             self._stream.running += 1
             self._stream.most = max(self._stream.most, self._stream.running)
         try:
             self._stream.gate(self)
             for record in self._records:
-                yield Message([record], 1)
+                gathering.add_records(reception, [record])
         finally:
             with self._stream.lock:
                 self._stream.running -= 1

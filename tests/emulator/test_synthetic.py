@@ -1,0 +1,161 @@
+"""The synthetic server answers as the emulator does, and the plain client understands it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from reader.change_stream import ChangeStream, Dialect
+from reader.connection import Connection
+from reader.database import describe, partitions_alive
+from reader.errors import ReaderError
+from reader.query import PartitionQuery
+from reader.records import ChangeRecord, ChildPartitionsRecord, DataChangeRecord, HeartbeatRecord
+from reader.timestamp import format_rfc3339
+from slackwater.demo.load import Load
+from slackwater.truth import read_truth
+from tests.emulators import NewDatabase
+from tests.synthetic.rows import ListedRows, PatternRows
+from tests.synthetic.script import Script, ScriptedPartition, lineage
+from tests.synthetic.server import CHANGE_STREAM, SyntheticSpanner
+
+SECOND_NS = 10**9
+NOW_US = 1_769_850_000_000_000
+Answer = tuple[list[ChangeRecord], str]
+
+
+def synthetic(server: SyntheticSpanner) -> ChangeStream:
+    return ChangeStream("test-project", "test", "db", CHANGE_STREAM, emulator_host=server.host)
+
+
+def answer(
+    connection: Connection, dialect: Dialect, token: str, start_ns: int, end_ns: int
+) -> Answer:
+    """The records but heartbeats, and how the query ended."""
+    query = PartitionQuery(
+        connection,
+        dialect,
+        partition_token=token,
+        start_timestamp_ns=start_ns,
+        end_timestamp_ns=end_ns,
+        heartbeat_ms=1_000,
+    )
+    records: list[ChangeRecord] = []
+    try:
+        for message in query:
+            records += [r for r in message.records if not isinstance(r, HeartbeatRecord)]
+    except ReaderError as error:
+        return records, type(error).__name__
+    return records, "OK"
+
+
+def seen_of(connection: Connection, dialect: Dialect, start_ns: int, end_ns: int) -> Script:
+    """What a change stream holds between two times, as a script."""
+    waiting = [
+        ScriptedPartition(token, start_ns // 1_000)
+        for token in partitions_alive(connection, dialect, start_ns, heartbeat_ms=1_000)
+    ]
+    found: dict[str, ScriptedPartition] = {}
+    while waiting:
+        partition = waiting.pop()
+        start_us = partition.start_us
+        records, _ = answer(connection, dialect, partition.token, start_us * 1_000, end_ns)
+        data = tuple(r for r in records if isinstance(r, DataChangeRecord))
+        ends = [r for r in records if isinstance(r, ChildPartitionsRecord)]
+        end_us = ends[0].start_timestamp_ns // 1_000 if ends else None
+        rows = ListedRows(data, dialect)
+        found[partition.token] = ScriptedPartition(
+            partition.token, start_us, end_us, partition.parents, rows
+        )
+        for child in (child for record in ends for child in record.child_partitions):
+            if child.token not in found:
+                parents = tuple(sorted(child.parent_partition_tokens))
+                waiting.append(ScriptedPartition(child.token, end_us or 0, None, parents))
+    return Script(dialect, tuple(found.values()), rows_per_message=3)
+
+
+def same(left: Answer, right: Answer) -> bool:
+    """Child partitions may be spread over their records otherwise."""
+
+    def plain(records: list[ChangeRecord]) -> Any:
+        ends = [r for r in records if isinstance(r, ChildPartitionsRecord)]
+        children = {(r.start_timestamp_ns, child) for r in ends for child in r.child_partitions}
+        return [r for r in records if isinstance(r, DataChangeRecord)], children
+
+    return plain(left[0]) == plain(right[0]) and left[1] == right[1]
+
+
+@pytest.mark.parametrize("dialect", list(Dialect), ids=str)
+def test_the_same_queries_get_the_same_answers(dialect: Dialect, new_database: NewDatabase) -> None:
+    stream = new_database(dialect)
+    real = Connection(stream)
+    start_ns = real.strong_read_timestamp_ns()
+    Load(stream, dialect, seed=2).run(transactions_per_second=40, seconds=5)
+    end_ns = real.strong_read_timestamp_ns()
+    script = seen_of(real, dialect, start_ns, end_ns)
+    assert sum(len(p.rows) for p in script.partitions) > 100
+    assert sum(p.end_us is not None for p in script.partitions) >= 2
+    with SyntheticSpanner(script) as server:
+        made = Connection(synthetic(server))
+        assert describe(made).dialect is dialect
+        for at_ns in range(start_ns, end_ns, SECOND_NS):
+            assert partitions_alive(made, dialect, at_ns, heartbeat_ms=1_000) == partitions_alive(
+                real, dialect, at_ns, heartbeat_ms=1_000
+            )
+        asked = 0
+        for partition in script.partitions:
+            first_ns = partition.start_us * 1_000
+            last_ns = end_ns if partition.end_us is None else partition.end_us * 1_000
+            middle_ns = (first_ns + last_ns) // 2_000 * 1_000
+            for cut in (
+                (first_ns, end_ns),
+                (middle_ns + 500, end_ns),
+                (first_ns, middle_ns + 500),
+                (last_ns, end_ns),
+                (min(last_ns + 1_000, end_ns), end_ns),
+                (first_ns - 1_000, end_ns),
+            ):
+                if cut[0] < start_ns:
+                    continue
+                asked += 1
+                ours = answer(made, dialect, partition.token, *cut)
+                theirs = answer(real, dialect, partition.token, *cut)
+                assert same(ours, theirs), (partition.token, cut, ours, theirs)
+        assert asked > 20
+        made.close()
+    real.close()
+
+
+@pytest.mark.parametrize("dialect", list(Dialect), ids=str)
+def test_the_plain_client_reads_patterns_through_splits_merges_and_moves(
+    dialect: Dialect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partitions = lineage(3, NOW_US, [NOW_US + 10_000, NOW_US + 20_000], seed=1)
+    made = tuple(
+        ScriptedPartition(
+            p.token,
+            p.start_us,
+            p.end_us,
+            p.parents,
+            PatternRows(i, p.start_us, 1_000, 9, per_transaction=2, dialect=dialect),
+        )
+        for i, p in enumerate(partitions)
+    )
+    with SyntheticSpanner(Script(dialect, made)) as server:
+        stream = synthetic(server)
+        monkeypatch.setenv("SPANNER_EMULATOR_HOST", server.host)
+        truth = read_truth(
+            project=stream.project,
+            instance=stream.instance,
+            database=stream.database,
+            change_stream=stream.change_stream,
+            is_postgresql=dialect is Dialect.POSTGRESQL,
+            start=format_rfc3339(NOW_US * 1_000),
+            end=format_rfc3339((NOW_US + 30_000) * 1_000),
+        )
+    assert len({record[:3] for record in truth.records}) == len(truth.records) == 18 * len(made)
+    assert {p.token for p in truth.partitions} == {p.token for p in made}
+    assert {p.token: tuple(sorted(p.parents)) for p in truth.partitions} == {
+        p.token: p.parents for p in made
+    }

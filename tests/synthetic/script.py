@@ -1,0 +1,133 @@
+"""What a synthetic change stream holds: its partitions, their lineage and their records.
+
+Times are whole microseconds since the Unix epoch, as commit timestamps are.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Protocol
+
+from reader.change_stream import Dialect
+
+
+class Rows(Protocol):
+    """The data change records of a partition, in commit order."""
+
+    def __len__(self) -> int:
+        """How many there are."""
+
+    def first_at(self, time_us: int) -> int:
+        """The index of the first record committed at or after a time."""
+
+    def time_us(self, index: int) -> int:
+        """When a record was committed."""
+
+    def encoded(self, first: int, end: int) -> Sequence[bytes]:
+        """Records [first, end), each as a value of a serialized PartialResultSet."""
+
+
+class NoRows:
+    """An idle partition."""
+
+    def __len__(self) -> int:
+        return 0
+
+    def first_at(self, time_us: int) -> int:
+        return 0
+
+    def time_us(self, index: int) -> int:
+        raise IndexError(index)
+
+    def encoded(self, first: int, end: int) -> Sequence[bytes]:
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptedPartition:
+    """A partition that covers [start_us, end_us).
+
+    Attributes:
+        end_us: None where it does not end.
+        parents: tokens of those that it takes over from; empty for the first ones.
+    """
+
+    token: str
+    start_us: int
+    end_us: int | None = None
+    parents: tuple[str, ...] = ()
+    rows: Rows = field(default_factory=NoRows)
+
+
+@dataclass(frozen=True)
+class Script:
+    """A whole change stream.
+
+    Attributes:
+        rows_per_message: the service sends one; the emulator packs some 40.
+        retention_start_us: starts before it are refused.
+    """
+
+    dialect: Dialect
+    partitions: tuple[ScriptedPartition, ...]
+    rows_per_message: int = 1
+    retention_start_us: int = 0
+
+    @cached_property
+    def by_token(self) -> dict[str, ScriptedPartition]:
+        """Each partition by its token."""
+        return {partition.token: partition for partition in self.partitions}
+
+    @cached_property
+    def children(self) -> dict[str, tuple[ScriptedPartition, ...]]:
+        """Those that take over from each partition."""
+        found: dict[str, list[ScriptedPartition]] = {}
+        for partition in self.partitions:
+            for parent in partition.parents:
+                found.setdefault(parent, []).append(partition)
+        return {token: tuple(children) for token, children in found.items()}
+
+    def alive(self, time_us: int) -> list[ScriptedPartition]:
+        """The partitions that cover a time."""
+        return [
+            p
+            for p in self.partitions
+            if p.start_us <= time_us and (p.end_us is None or time_us < p.end_us)
+        ]
+
+
+def lineage(
+    partitions: int, start_us: int, changes_us: Sequence[int], *, seed: int
+) -> list[ScriptedPartition]:
+    """Partitions that all split, merge or move at the given times, about as many after as before.
+
+    Args:
+        partitions: how many at first.
+        start_us: when they begin.
+        changes_us: rising; at each of them every partition hands over.
+        seed: of the choice between split, merge and move.
+    """
+    choose = random.Random(seed)
+    alive = [ScriptedPartition(f"p{i:06}", start_us) for i in range(partitions)]
+    made: list[ScriptedPartition] = []
+    for generation, change_us in enumerate(changes_us, 1):
+        waiting = [_ended(partition, change_us) for partition in alive]
+        made += waiting
+        alive = []
+        while waiting:
+            kind = choose.choice(("split", "merge", "move"))
+            taken = [waiting.pop() for _ in range(min(len(waiting), 2 if kind == "merge" else 1))]
+            parents = tuple(sorted(p.token for p in taken))
+            for _ in range(2 if kind == "split" else 1):
+                token = f"g{generation:02}p{len(alive):06}"
+                alive.append(ScriptedPartition(token, change_us, None, parents))
+    return made + alive
+
+
+def _ended(partition: ScriptedPartition, end_us: int) -> ScriptedPartition:
+    return ScriptedPartition(
+        partition.token, partition.start_us, end_us, partition.parents, partition.rows
+    )

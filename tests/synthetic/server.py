@@ -1,0 +1,284 @@
+"""The synthetic server: Spanner's protocol over a script.
+
+It answers what a reader of change streams asks: sessions, the clock, the information schema and
+the change stream's functions. What a query may hold and how it ends is as on the emulator; the
+test tests/emulator/test_synthetic.py asks both the same.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import grpc
+from google.cloud.spanner_v1.types import (
+    BatchCreateSessionsRequest,
+    BatchCreateSessionsResponse,
+    CreateSessionRequest,
+    ExecuteSqlRequest,
+    ResultSet,
+    Session,
+)
+
+from reader.change_stream import Dialect
+from reader.records import ChildPartition, ChildPartitionsRecord, HeartbeatRecord
+from reader.timestamp import format_rfc3339, parse_rfc3339
+from tests.spanner_messages import (
+    PartialResultSetPb,
+    googlesql_metadata,
+    googlesql_row,
+    postgresql_metadata,
+    postgresql_row,
+    value,
+)
+from tests.synthetic.script import Script, ScriptedPartition
+
+CHANGE_STREAM: Final = "Synthetic"
+_SERVICE: Final = "/google.spanner.v1.Spanner/"
+_THREADS: Final = 256
+# Records that are made at a time; what is sent from them are messages of the script's size.
+_BLOCK: Final = 8_192
+_ARGUMENT: Final = re.compile(r"(\w+)\s*=>\s*@(\w+)|[@$](\w+)")
+_NAMES: Final = ("start_timestamp", "end_timestamp", "partition_token", "heartbeat_milliseconds")
+
+
+@dataclass(frozen=True, slots=True)
+class _Query:
+    start_ns: int
+    # A record lies at a whole microsecond: the first one at or after the start.
+    start_us: int
+    end_us: int | None
+    token: str | None
+    heartbeat_us: int
+
+
+class SyntheticSpanner:
+    """`with SyntheticSpanner(script) as server: ... server.host`."""
+
+    def __init__(self, script: Script) -> None:
+        self._script = script
+        self._is_postgresql = script.dialect is Dialect.POSTGRESQL
+        self._row = postgresql_row if self._is_postgresql else googlesql_row
+        metadata = postgresql_metadata() if self._is_postgresql else googlesql_metadata()
+        self._metadata = PartialResultSetPb(metadata=metadata).SerializeToString()
+        self._closed = threading.Event()
+        self._server = grpc.server(ThreadPoolExecutor(_THREADS))
+        self._server.add_generic_rpc_handlers((_Handlers(self),))
+        self.host = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
+
+    def __enter__(self) -> SyntheticSpanner:
+        self._server.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._closed.set()
+        self._server.stop(None).wait()
+
+    def create_session(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        """One multiplexed session, or one of a pool."""
+        asked = CreateSessionRequest.deserialize(request)
+        name = f"{asked.database}/sessions/one"
+        session = Session(name=name, multiplexed=asked.session.multiplexed)
+        return bytes(Session.serialize(session))
+
+    def create_sessions(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        """As many as a client's pool wants."""
+        asked = BatchCreateSessionsRequest.deserialize(request)
+        count = asked.session_count
+        sessions = [Session(name=f"{asked.database}/sessions/{i}") for i in range(count)]
+        response = BatchCreateSessionsResponse(session=sessions)
+        return bytes(BatchCreateSessionsResponse.serialize(response))
+
+    def execute(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        """The clock and the information schema."""
+        asked = ExecuteSqlRequest.pb(ExecuteSqlRequest.deserialize(request))
+        answer = ResultSet.pb(ResultSet())
+        now_ns = time.time_ns() // 1_000 * 1_000
+        answer.metadata.transaction.read_timestamp.FromNanoseconds(now_ns)
+        for row in self._rows(asked.sql):
+            answer.rows.add().values.extend(value(cell) for cell in row)
+            if not answer.metadata.row_type.fields:
+                for i in range(len(row)):
+                    answer.metadata.row_type.fields.add(name=f"c{i}").type_.code = 6
+        return bytes(answer.SerializeToString())
+
+    def stream(self, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
+        """A change stream query, or any of the other statements."""
+        asked = ExecuteSqlRequest.pb(ExecuteSqlRequest.deserialize(request))
+        if CHANGE_STREAM not in asked.sql:
+            yield self._other(asked.sql)
+            return
+        query = _parse(asked)
+        if query.start_us < self._script.retention_start_us:
+            earliest = format_rfc3339(self._script.retention_start_us * 1_000)
+            context.abort(
+                grpc.StatusCode.OUT_OF_RANGE,
+                "Specified start_timestamp is too far in the past. Please specify a"
+                f" start_timestamp within the earliest read timestamp: {earliest}.",
+            )
+        if query.token is None:
+            yield from self._messages(iter([self._announced(query.start_ns)]))
+            return
+        partition = self._script.by_token.get(query.token)
+        if partition is None:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "Invalid partition token.")
+            raise AssertionError("abort raises")
+        is_before = query.start_us < partition.start_us
+        if is_before or (partition.end_us is not None and query.start_us > partition.end_us):
+            context.abort(
+                grpc.StatusCode.OUT_OF_RANGE,
+                "Specified start_timestamp is invalid for the partition.",
+            )
+        yield from self._messages(self._values(partition, query, context))
+
+    def _messages(self, blocks: Iterator[list[bytes]]) -> Iterator[bytes]:
+        """Messages of the script's size; the first one holds the metadata."""
+        head = self._metadata
+        size = self._script.rows_per_message
+        for block in blocks:
+            for i in range(0, len(block), size):
+                yield head + b"".join(block[i : i + size])
+                head = b""
+        if head:
+            yield head
+
+    def _values(
+        self, partition: ScriptedPartition, query: _Query, context: grpc.ServicerContext
+    ) -> Iterator[list[bytes]]:
+        """Blocks of serialized values, each as soon as its time has come."""
+        rows = partition.rows
+        last_us = min((t for t in (query.end_us, partition.end_us) if t is not None), default=None)
+        position = rows.first_at(query.start_us)
+        # A partition covers its end not.
+        through = len(rows) if last_us is None else rows.first_at(last_us + 1)
+        if partition.end_us is not None:
+            through = min(through, rows.first_at(partition.end_us))
+        shown_us = query.start_us
+        while position < through:
+            self._wait_until(rows.time_us(position), context)
+            ready = min(through, position + _BLOCK, rows.first_at(_now_us() + 1))
+            yield list(rows.encoded(position, ready))
+            shown_us = rows.time_us(ready - 1)
+            position = ready
+        while last_us is None or _now_us() < last_us:
+            beat_us = shown_us + query.heartbeat_us
+            if last_us is not None and beat_us > last_us:
+                self._wait_until(last_us, context)
+                break
+            self._wait_until(beat_us, context)
+            shown_us = beat_us
+            yield [self._encode(HeartbeatRecord(beat_us * 1_000))]
+        if partition.end_us is not None and last_us == partition.end_us:
+            children = self._script.children.get(partition.token, ())
+            yield [self._encode(_child_record(child)) for child in children]
+
+    def _wait_until(self, time_us: int, context: grpc.ServicerContext) -> None:
+        while (left_us := time_us - _now_us()) > 0:
+            if not context.is_active() or self._closed.is_set():
+                context.abort(grpc.StatusCode.CANCELLED, "nobody waits for it any more")
+            self._closed.wait(min(left_us / 1e6, 0.1))
+
+    def _announced(self, at_ns: int) -> list[bytes]:
+        """What a NULL token asks for."""
+        return [
+            self._encode(
+                ChildPartitionsRecord(
+                    at_ns, f"{i:08}", (ChildPartition(partition.token, frozenset()),)
+                )
+            )
+            for i, partition in enumerate(self._script.alive(at_ns // 1_000))
+        ]
+
+    def _encode(self, record: HeartbeatRecord | ChildPartitionsRecord) -> bytes:
+        return bytes(PartialResultSetPb(values=[self._row(record)]).SerializeToString())
+
+    def _rows(self, sql: str) -> list[list[str | None]]:
+        if "database_options" in sql:
+            return [[self._script.dialect.value]]
+        if "change_streams" in sql.lower():
+            return [[CHANGE_STREAM, "retention_period", "7d"]]
+        return [["1"]]
+
+    def _other(self, sql: str) -> bytes:
+        message = PartialResultSetPb()
+        for row in self._rows(sql):
+            message.values.extend(value(cell) for cell in row)
+            if not message.metadata.row_type.fields:
+                for i in range(len(row)):
+                    message.metadata.row_type.fields.add(name=f"c{i}").type_.code = 6
+        return bytes(message.SerializeToString())
+
+
+def _child_record(child: ScriptedPartition) -> ChildPartitionsRecord:
+    known = ChildPartition(child.token, frozenset(child.parents))
+    return ChildPartitionsRecord(child.start_us * 1_000, "00000001", (known,))
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1_000
+
+
+def _parse(asked: Any) -> _Query:
+    """The arguments by name or by position, whatever a client calls its parameters."""
+    inside = asked.sql[asked.sql.index("(") + 1 :]
+    given: dict[str, str] = {}
+    for position, match in enumerate(_ARGUMENT.finditer(inside)):
+        name, parameter, bare = match.groups()
+        parameter = parameter or (bare if "@" in asked.sql else f"p{bare}")
+        if position < len(_NAMES):
+            found = asked.params.fields[parameter].string_value
+            given[name or _NAMES[position]] = found
+    start_ns, end = parse_rfc3339(given["start_timestamp"]), given["end_timestamp"]
+    return _Query(
+        start_ns,
+        -(-start_ns // 1_000),
+        parse_rfc3339(end) // 1_000 if end else None,
+        given["partition_token"] or None,
+        int(given["heartbeat_milliseconds"]) * 1_000,
+    )
+
+
+class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
+    def __init__(self, spanner: SyntheticSpanner) -> None:
+        self._unary: dict[str, Callable[..., bytes]] = {
+            "CreateSession": spanner.create_session,
+            "BatchCreateSessions": spanner.create_sessions,
+            "ExecuteSql": spanner.execute,
+            "DeleteSession": lambda request, context: b"",
+        }
+        self._stream = spanner.stream
+
+    def service(self, details: Any) -> Any:
+        method = details.method.removeprefix(_SERVICE)
+        if method == "ExecuteStreamingSql":
+            return grpc.unary_stream_rpc_method_handler(self._stream)
+        call = self._unary.get(method)
+        return grpc.unary_unary_rpc_method_handler(call) if call else None
+
+
+@contextmanager
+def synthetic_process(script: Script) -> Iterator[str]:
+    """The server in a process of its own, so that its work is on nobody's bill; its host."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_serve, args=(script, theirs), daemon=True)
+    process.start()
+    try:
+        yield ours.recv()
+    finally:
+        ours.send(None)
+        process.join(10)
+        process.kill()
+
+
+def _serve(script: Script, pipe: Any) -> None:
+    with SyntheticSpanner(script) as server:
+        pipe.send(server.host)
+        pipe.recv()

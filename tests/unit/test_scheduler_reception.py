@@ -1,0 +1,125 @@
+"""Auditing by column finds what auditing one by one finds; the cut is kept both ways."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reader.batch import data_columns
+from reader.gathering import Rows
+from reader.records import DataChangeRecord, HeartbeatRecord
+from scheduler import reception as module
+from scheduler.audit import PartitionAudit, Shares, tally
+from scheduler.reception import PartitionReception, audit_rows
+from state.facts import Plan, TaskTally
+from tests.unit.test_scheduler_audit import PLAN, make_epoch, record, shapes
+
+LATE_PLAN = Plan("plan", "orders", 2_500, 100_500)
+
+
+def rows(records: list[DataChangeRecord]) -> Rows:
+    times = np.array([r.commit_timestamp_ns // 1_000 for r in records], np.int64)
+    return Rows(data_columns(records), times)
+
+
+def audited(plan: Plan, batches: list[list[DataChangeRecord]], *, by_column: bool) -> TaskTally:
+    shares = Shares()
+    audit = PartitionAudit("p", plan, shares)
+    for batch in batches:
+        if by_column:
+            audit_rows(audit, rows(batch))
+        else:
+            audit.feed(batch)
+    audit.end()
+    return tally([audit], shares)
+
+
+def split(records: list[DataChangeRecord], choose: random.Random) -> list[list[DataChangeRecord]]:
+    batches = []
+    while records:
+        size = choose.randint(1, len(records))
+        batches.append(records[:size])
+        records = records[size:]
+    return batches
+
+
+@given(shapes, st.sampled_from([PLAN, LATE_PLAN]), st.randoms(use_true_random=False))
+@settings(deadline=None, max_examples=300)
+def test_whole_and_broken_partitions_get_the_same_verdict(
+    shape: list[list[int]], plan: Plan, choose: random.Random
+) -> None:
+    records = make_epoch(shape)[0]
+    for _ in range(choose.choice((0, 0, 1, 2))):
+        if not records:
+            break
+        at = choose.randrange(len(records))
+        match choose.choice(("drop", "double", "swap", "open", "states", "time")):
+            case "drop":
+                del records[at]
+            case "double":
+                records.insert(at, records[at])
+            case "swap":
+                other = choose.randrange(len(records))
+                records[at], records[other] = records[other], records[at]
+            case "open":
+                flag = records[at].is_last_record_in_transaction_in_partition
+                records[at] = records[at]._replace(
+                    is_last_record_in_transaction_in_partition=not flag
+                )
+            case "states":
+                records[at] = records[at]._replace(number_of_records_in_transaction=9)
+            case "time":
+                at_ns = records[choose.randrange(len(records))].commit_timestamp_ns
+                records[at] = records[at]._replace(commit_timestamp_ns=at_ns)
+    batches = split(records, choose)
+    by_column = audited(plan, batches, by_column=True)
+    one_by_one = audited(plan, batches, by_column=False)
+    assert by_column.violations == one_by_one.violations
+    if not one_by_one.violations:
+        key = TaskTally(by_column.records, by_column.late_records)
+        assert key == TaskTally(one_by_one.records, one_by_one.late_records)
+        assert set(by_column.shares) == set(one_by_one.shares)
+
+
+def test_what_is_usual_is_audited_by_column(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the property above would compare the plain way with itself."""
+    one_by_one = []
+    plain = module._rows
+
+    def noted(rows: Rows, begin: int, end: int) -> list[module._Row]:
+        one_by_one.append(end - begin)
+        return plain(rows, begin, end)
+
+    monkeypatch.setattr(module, "_rows", noted)
+    records = make_epoch([[3, 2, 0, 0]] * 50 + [[4, 0, 0, 0]] * 50)[0]
+    found = audited(PLAN, [records], by_column=True)
+    assert found.records == len(records)
+    assert len(found.shares) == 50
+    assert sum(one_by_one) == 4, "only the last transaction may go on in another batch"
+
+
+def test_rows_outside_the_cut_are_neither_delivered_nor_audited() -> None:
+    shares = Shares()
+    audit = PartitionAudit("p", PLAN, shares)
+    reception = PartitionReception("p", 2_000, 3_000, audit)
+    records = [record(t, 0, records=1, partitions=1, is_last=True) for t in (1, 2, 3, 4)]
+    kept = reception.take_rows(rows(records))
+    assert kept is not None
+    assert kept.tolist() == [False, True, True, False]
+    assert reception.take_rows(rows(records[1:3])) is None
+    assert reception.take_records([*records, HeartbeatRecord(3_000)]) == records[1:3]
+    assert reception.is_done, "the last record lies after the cut"
+    assert audit.records == 6
+
+
+def test_without_an_audit_nothing_is_delivered() -> None:
+    reception = PartitionReception("p", 1_000, 9_000, None)
+    records = [record(1, 0, records=1, partitions=1, is_last=True)]
+    kept = reception.take_rows(rows(records))
+    assert kept is not None
+    assert not kept.any()
+    assert reception.take_records(records) == ()
