@@ -11,27 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
-from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
-from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
-from google.protobuf.message_factory import GetMessageClass
 
 from reader.decode import DATA_CHANGE_FIELDS, column_types_of
 from reader.layout import Layout
+from reader.row_spans import RowSpans
 from reader.schema import COLUMN_TYPES, DATA_SCHEMA, MODS
-from reader.wire import LEN, PADDING, VARINT, Cursors, Flags, Ints, tag
+from reader.wire import LEN, VARINT, Cursors, Flags, Ints, tag
 
-_METADATA: Final = tag(1, LEN)
-_VALUES: Final = tag(2, LEN)
-# What may follow a message's values: resume_token, stats, precommit_token, last.
-_RESUME_TOKEN: Final = tag(4, LEN)
-_STATS: Final = tag(5, LEN)
-_PRECOMMIT_TOKEN: Final = tag(8, LEN)
-_LAST: Final = tag(9, VARINT)
 _STRING: Final = tag(3, LEN)
 _BOOL: Final = tag(4, VARINT)
 _NULL: Final = tag(1, VARINT)
@@ -53,9 +44,6 @@ _STRINGS: Final = (
 )
 _NUMBERS: Final = ("number_of_records_in_transaction", "number_of_partitions_in_transaction")
 _FLAGS: Final = ("is_last_record_in_transaction_in_partition", "is_system_transaction")
-
-# From this size on, a message's rows are found by protobuf's own parser.
-_LARGE_BYTES: Final = 32_768
 
 Span = tuple[Ints, Ints]
 
@@ -85,102 +73,14 @@ def decode_columns(messages: Sequence[bytes], layout: Layout) -> Columns:
         messages: of any number of queries whose result sets have the layout.
         layout: where the fields stand.
     """
-    everything = Columns(_EMPTY, np.zeros(0, np.int64), range(len(messages)))
+    everything = Columns(NOTHING, np.zeros(0, np.int64), range(len(messages)))
     try:
-        rows = _Rows.of(messages)
+        rows = RowSpans.of(messages)
         found = _walk(rows, layout)
         return _assemble(rows, found) if len(rows.begin) else everything
     except (IndexError, ValueError, DecodeError):
         # Lengths that lead out of the buffer, or a text that is no time: for the plain way to name.
         return everything
-
-
-class _Rows:
-    """Where the rows of the messages lie in one buffer."""
-
-    def __init__(self, joined: bytes, begin: Ints, end: Ints, message: Ints, is_good: Flags):
-        self.buffer = np.frombuffer(joined, np.uint8)
-        self.joined = joined
-        self.begin = begin
-        self.end = end
-        self.message = message
-        # Of each message, not of each row.
-        self.is_good = is_good
-
-    @classmethod
-    def of(cls, messages: Sequence[bytes]) -> _Rows:
-        """Find the rows, one of each message at a time."""
-        sizes = np.fromiter(map(len, messages), np.int64, len(messages))
-        if sizes.mean() > _LARGE_BYTES:
-            return cls._of_large(messages)
-        joined = b"".join((*messages, bytes(PADDING)))
-        ends = np.cumsum(sizes)
-        at = Cursors(np.frombuffer(joined, np.uint8), ends - sizes)
-        number = np.arange(len(messages))
-        _skip_metadata(at)
-        begins, stops, owners = [], [], []
-        active = number
-        while len(active):
-            step = Cursors(at.buffer, at.at[active])
-            is_value = (step.buffer[step.at] == _VALUES) & (step.at < ends[active])
-            active = active[is_value]
-            if not len(active):
-                break
-            step = Cursors(at.buffer, step.at[is_value])
-            begin, stop = step.span(_VALUES)
-            begins.append(begin)
-            stops.append(stop)
-            owners.append(active)
-            at.at[active] = stop
-        is_good = _at_their_end(at, ends)
-        if not begins:
-            nothing = np.zeros(0, np.int64)
-            return cls(joined, nothing, nothing, nothing, is_good)
-        message = np.concatenate(owners)
-        order = np.argsort(message, kind="stable")
-        begin, stop = np.concatenate(begins)[order], np.concatenate(stops)[order]
-        return cls(joined, begin, stop, message[order], is_good)
-
-    @classmethod
-    def _of_large(cls, messages: Sequence[bytes]) -> _Rows:
-        """Find the many rows of few messages."""
-        values: list[bytes] = []
-        counts = np.zeros(len(messages), np.int64)
-        is_good = np.ones(len(messages), np.bool_)
-        for i, message in enumerate(messages):
-            part = _Parts.FromString(message)
-            is_good[i] &= not part.chunked_value
-            counts[i] = len(part.values)
-            values.extend(part.values)
-        sizes = np.fromiter(map(len, values), np.int64, len(values))
-        ends = np.cumsum(sizes)
-        joined = b"".join((*values, bytes(PADDING)))
-        owner = np.repeat(np.arange(len(messages)), counts)
-        return cls(joined, ends - sizes, ends, owner, is_good)
-
-    def leave(self, is_good: Flags) -> Flags:
-        """Leave out the messages of the rows that are not good; the rows that stay."""
-        self.is_good[self.message[~is_good]] = False
-        return np.asarray(self.is_good[self.message])
-
-
-def _skip_metadata(at: Cursors) -> None:
-    has_metadata = at.buffer[at.at] == _METADATA
-    if has_metadata.any():
-        step = Cursors(at.buffer, at.at[has_metadata])
-        _, end = step.span(_METADATA)
-        at.at[has_metadata] = end
-
-
-def _at_their_end(at: Cursors, ends: Ints) -> Flags:
-    """The messages in which nothing that matters follows the values."""
-    for expected in (_RESUME_TOKEN, _STATS, _PRECOMMIT_TOKEN, _LAST):
-        follows = (at.at < ends) & (at.buffer[at.at] == expected)
-        if follows.any():
-            step = Cursors(at.buffer, at.at[follows])
-            end = step.at + 2 if expected == _LAST else step.span(expected)[1]
-            at.at[follows] = end
-    return np.asarray(at.at == ends)
 
 
 class _Walked:
@@ -193,7 +93,7 @@ class _Walked:
         self.mods: Span
 
 
-def _walk(rows: _Rows, layout: Layout) -> _Walked:
+def _walk(rows: RowSpans, layout: Layout) -> _Walked:
     """Walk all rows in step, to the end of the only record of each."""
     walked = _Walked()
     at = Cursors(rows.buffer, rows.begin)
@@ -235,9 +135,9 @@ def _only_item(at: Cursors, end: Ints) -> Ints:
     return inner_end
 
 
-def _assemble(rows: _Rows, walked: _Walked) -> Columns:
+def _assemble(rows: RowSpans, walked: _Walked) -> Columns:
     if not rows.is_good.any():
-        return Columns(_EMPTY, np.zeros(0, np.int64), range(len(rows.is_good)))
+        return Columns(NOTHING, np.zeros(0, np.int64), range(len(rows.is_good)))
     mods = _Mods(rows, walked.mods)
     kept = np.asarray(rows.is_good[rows.message])
     buffer = pa.py_buffer(rows.joined)
@@ -263,7 +163,7 @@ def _assemble(rows: _Rows, walked: _Walked) -> Columns:
 class _Mods:
     """Where the three texts of each mod lie, walked one mod of each row at a time."""
 
-    def __init__(self, rows: _Rows, span: Span) -> None:
+    def __init__(self, rows: RowSpans, span: Span) -> None:
         self._counts = np.zeros(len(rows.begin), np.int64)
         self._owners: list[Ints] = []
         self._texts: list[list[tuple[Ints, Ints, Flags]]] = [[], [], []]
@@ -277,7 +177,7 @@ class _Mods:
             if len(active):
                 active = self._step(rows, at, active)
 
-    def _step(self, rows: _Rows, at: Ints, active: Ints) -> Ints:
+    def _step(self, rows: RowSpans, at: Ints, active: Ints) -> Ints:
         cursors = Cursors(rows.buffer, at[active])
         _, mod_end = cursors.span(_ITEM)
         _, inner_end = cursors.span(_LIST)
@@ -369,19 +269,5 @@ def _column_types(texts: pa.Array) -> pa.Array:
     return made.take(encoded.indices)
 
 
-def _parts() -> Any:
-    """PartialResultSet with its values left as bytes."""
-    file = FileDescriptorProto(name="slackwater_parts.proto", package="slackwater", syntax="proto3")
-    message = file.message_type.add(name="Parts")
-    kind = FieldDescriptorProto
-    message.field.add(name="values", number=2, type=kind.TYPE_BYTES, label=kind.LABEL_REPEATED)
-    message.field.add(
-        name="chunked_value", number=3, type=kind.TYPE_BOOL, label=kind.LABEL_OPTIONAL
-    )
-    pool = DescriptorPool()
-    pool.Add(file)
-    return GetMessageClass(pool.FindMessageTypeByName("slackwater.Parts"))
-
-
-_Parts: Final = _parts()
-_EMPTY: Final = pa.RecordBatch.from_pylist([], schema=DATA_SCHEMA)
+# No records.
+NOTHING: Final = pa.RecordBatch.from_pylist([], schema=DATA_SCHEMA)

@@ -1,7 +1,7 @@
 """Messages of many partition queries, gathered and decoded together.
 
 Each query has a thread of its own that receives. Decoding a few thousand records by column costs a
-tenth of decoding them one by one (reader.columns), so the threads lay their messages together;
+tenth of decoding them one by one (reader.columns), so the threads lay their messages on one heap;
 whoever makes the heap large enough, or needs to know at once what its own messages held, decodes
 all of it. Nobody waits for a timer, and nobody is woken.
 """
@@ -19,12 +19,13 @@ import pyarrow as pa
 from reader.batch import data_columns
 from reader.columns import Columns, decode_columns
 from reader.decode import ChangeRecordDecoder
+from reader.json_columns import decode_json_columns
 from reader.layout import Layout, layout_of, metadata_of
 from reader.records import ChangeRecord, DataChangeRecord
 from reader.wire import Flags, Ints
 
-# A query lays its messages down in portions, so that its thread seldom asks for the lock.
-_PORTION_BYTES: Final = 64 * 1024
+# A query brings its messages in portions of about this size, so that it seldom asks for the lock.
+PORTION_BYTES: Final = 64 * 1024
 # What is decoded at once: some thousand records.
 _HEAP_BYTES: Final = 4 * 1024 * 1024
 # Below this, decoding by column costs more than decoding one by one.
@@ -70,14 +71,12 @@ Deliver = Callable[[pa.RecordBatch, Owners], None]
 
 @dataclass(slots=True)
 class Opened:
-    """A query that was opened: what it needs for decoding, and what it has not yet laid down."""
+    """A query that was opened, and what decoding needs to know of it."""
 
     reception: Reception
     decoder: ChangeRecordDecoder = field(default_factory=ChangeRecordDecoder)
     layout: Layout | None = None
     is_first: bool = True
-    portion: list[bytes] = field(default_factory=list)
-    portion_bytes: int = 0
 
     def learn(self, message: bytes) -> None:
         """Take the result set's metadata from the first message."""
@@ -109,39 +108,30 @@ class Gathering:
         self._few: list[tuple[str, Sequence[DataChangeRecord]]] = []
         self._few_rows = 0
 
-    def add(self, opened: Opened, message: bytes) -> None:
-        """The next message of a query; it may be decoded at once, or later."""
+    def add(self, opened: Opened, messages: list[bytes]) -> None:
+        """The next messages of a query; they may be decoded at once, or later."""
         if opened.is_first:
-            opened.learn(message)
-        opened.portion.append(message)
-        opened.portion_bytes += len(message)
-        if opened.portion_bytes >= _PORTION_BYTES:
-            with self._lock:
-                self._lay_down(opened)
-                if self._heap_bytes >= _HEAP_BYTES:
-                    self._decode()
+            opened.learn(messages[0])
+        with self._lock:
+            self._heap.append((opened, messages))
+            self._heap_bytes += sum(map(len, messages))
+            if self._heap_bytes >= _HEAP_BYTES:
+                self._decode()
 
     def add_records(self, reception: Reception, records: Sequence[ChangeRecord]) -> None:
         """The next records of a query that decodes its messages itself."""
         with self._lock:
             self._take_records(reception, records)
 
-    def settle(self, opened: Opened) -> None:
-        """Decode all that a query has brought: then its reception knows it."""
+    def settle(self) -> None:
+        """Decode all that was added: then the receptions know it."""
         with self._lock:
-            self._lay_down(opened)
             self._decode()
 
     def drain(self) -> None:
         """Deliver what was kept for a larger batch."""
         with self._lock:
             self._deliver_few()
-
-    def _lay_down(self, opened: Opened) -> None:
-        if opened.portion:
-            self._heap.append((opened, opened.portion))
-            self._heap_bytes += opened.portion_bytes
-            opened.portion, opened.portion_bytes = [], 0
 
     def _decode(self) -> None:
         """Decode the heap, each query's messages in their order."""
@@ -170,7 +160,10 @@ class Gathering:
                 for message in messages:
                     self._take_records(opened.reception, opened.decoder.feed(message))
             return
-        columns = decode_columns([m for _, messages in queries for m in messages], layout)
+        together = [message for _, messages in queries for message in messages]
+        columns = (
+            decode_json_columns(together) if layout.is_json else decode_columns(together, layout)
+        )
         self._deliver_few()
         out = _Out(columns)
         position = 0

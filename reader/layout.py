@@ -17,9 +17,15 @@ _KINDS: Final = ("data_change_record", "heartbeat_record", "child_partitions_rec
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The names of the fields of a GoogleSQL data change record, in the order of the wire."""
+    """How the rows hold their records.
 
-    cells: tuple[str, ...]
+    Attributes:
+        is_json: they are PostgreSQL's JSON texts.
+        cells: the names of the fields of a GoogleSQL data change record, in the order of the wire.
+    """
+
+    is_json: bool
+    cells: tuple[str, ...] = ()
 
 
 def metadata_of(message: bytes) -> Any | None:
@@ -42,10 +48,12 @@ def metadata_of(message: bytes) -> Any | None:
 def layout_of(metadata: Any) -> Layout | None:
     """The layout of rows with this metadata.
 
-    None where the rows are not GoogleSQL's, or the three kinds of record come in another order
-    than documented: reader.decode finds its way by the names.
+    None where the three kinds of record come in another order than documented: reader.decode
+    finds its way by the names.
     """
     fields = metadata.row_type.fields
+    if len(fields) == 1 and fields[0].type_.code == TypeCode.JSON:
+        return Layout(is_json=True)
     if len(fields) != 1 or fields[0].type_.code != TypeCode.ARRAY:
         return None
     kinds = fields[0].type_.array_element_type.struct_type.fields
@@ -53,4 +61,4 @@ def layout_of(metadata: Any) -> Layout | None:
         return None
     fields = kinds[0].type_.array_element_type.struct_type.fields
     cells = tuple(field.name for field in fields)
-    return Layout(cells) if set(DATA_CHANGE_FIELDS) <= set(cells) else None
+    return Layout(False, cells) if set(DATA_CHANGE_FIELDS) <= set(cells) else None

@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 import numpy as np
@@ -25,12 +24,13 @@ from reader.connection import Call, Connection
 from reader.decode import ChangeRecordDecoder
 from reader.ending import Premature, conclude
 from reader.errors import DecodeError, ReaderError, UnavailableError
-from reader.gathering import Gathering, Opened, Reception, Rows
+from reader.gathering import PORTION_BYTES, Gathering, Opened, Reception, Rows
 from reader.records import ChangeRecord, ChildPartitionsRecord, DataChangeRecord
 from reader.stall import WATCH, patience_s
 from reader.statement import partition_query
 from reader.status import CALL_ERRORS, is_retryable, to_reader_error
 from reader.timestamp import format_rfc3339
+from reader.turn import WAS_THERE_S, Turn
 from reader.watermark import PartitionProgress
 from reader.wire import Flags
 
@@ -43,10 +43,9 @@ _WAIT = wait_random_exponential(multiplier=0.05, max=8)
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """The records that one message completed, and its size on the wire in bytes."""
+    """The records that one message completed."""
 
     records: Sequence[ChangeRecord]
-    size_bytes: int
 
 
 class PartitionQuery:
@@ -92,11 +91,12 @@ class PartitionQuery:
     def __iter__(self) -> Iterator[Message]:
         """The query's messages; see the class."""
         decoder = ChangeRecordDecoder()
-        for serialized in self._messages(decoder.begin, lambda: None, decoder.finish):
-            records = self._fresh(decoder.feed(serialized))
-            if records:
-                self._note(records)
-                yield Message(records, len(serialized))
+        for portion in self._messages(decoder.begin, lambda: None, decoder.finish):
+            for serialized in portion:
+                records = self._fresh(decoder.feed(serialized))
+                if records:
+                    self._note(records)
+                    yield Message(records)
 
     def run(self, gathering: Gathering, reception: Reception) -> None:
         """Read to the end, together with other queries: see reader.gathering.
@@ -115,14 +115,13 @@ class PartitionQuery:
                     return
             return
         opened = Opened(_Noting(self, reception))
-        settle = partial(gathering.settle, opened)
-        for serialized in self._messages(opened.begin, settle, opened.decoder.finish):
-            gathering.add(opened, serialized)
+        for portion in self._messages(opened.begin, gathering.settle, opened.decoder.finish):
+            gathering.add(opened, portion)
 
     def _messages(
         self, begin: Callable[[], None], settle: Callable[[], None], finish: Callable[[], None]
-    ) -> Iterator[bytes]:
-        """The messages of the query, however often it is opened.
+    ) -> Iterator[list[bytes]]:
+        """The messages of the query in portions, however often it is opened.
 
         Args:
             begin: called before the first message of each time that it is opened.
@@ -181,7 +180,7 @@ class PartitionQuery:
             self._is_stalled = True
             call.cancel()
 
-    def _once(self) -> Iterator[bytes]:
+    def _once(self) -> Iterator[list[bytes]]:
         self._call = call = self._connection.stream(
             partition_query(
                 self._dialect,
@@ -197,22 +196,52 @@ class PartitionQuery:
             if self._cancelled.is_set():
                 # cancel() came before there was a call to cancel.
                 call.cancel()
-            yield from self._waited_for(call)
+            yield from self._portions(call)
         finally:
             WATCH.remove(self)
             call.cancel()
 
-    def _waited_for(self, call: Call) -> Iterator[bytes]:
+    def _portions(self, call: Call) -> Iterator[list[bytes]]:
+        """The messages of a running query, as many together as were there already.
+
+        With an end_timestamp that has passed the next one is never far. Without, each comes alone.
+        """
+        portion: list[bytes] = []
+        room = enough = 0 if self._end_ns is None else PORTION_BYTES
+        turn = Turn()
         messages = iter(call)
-        while True:
-            self._waiting_since_s = time.monotonic()
-            try:
-                message = next(messages)
-            except StopIteration:
-                return
-            finally:
-                self._waiting_since_s = None
-            yield message
+        try:
+            now_s = time.monotonic()
+            while True:
+                self._waiting_since_s = since_s = now_s
+                message = next(messages, None)
+                if message is None:
+                    break
+                portion.append(message)
+                room -= len(message)
+                now_s = time.monotonic()
+                if now_s - since_s > WAS_THERE_S:
+                    turn.leave()
+                elif not turn.is_mine:
+                    self._waiting_since_s = None
+                    turn.take()
+                if room <= 0:
+                    self._waiting_since_s = None
+                    yield portion
+                    turn.used(enough - room)
+                    portion, room = [], enough
+                    now_s = time.monotonic()
+        except CALL_ERRORS:
+            self._waiting_since_s = None
+            turn.leave()
+            if portion:
+                yield portion
+            raise
+        finally:
+            self._waiting_since_s = None
+            turn.leave()
+        if portion:
+            yield portion
 
     def _note_stall(self, *, has_moved: bool) -> bool:
         if not self._is_stalled:

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import multiprocessing
 import re
-import threading
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -25,6 +23,7 @@ from google.cloud.spanner_v1.types import (
     ExecuteSqlRequest,
     ResultSet,
     Session,
+    TypeCode,
 )
 
 from reader.change_stream import Dialect
@@ -38,11 +37,10 @@ from tests.spanner_messages import (
     postgresql_row,
     value,
 )
+from tests.synthetic.grpc_over_h2 import AbortError, GrpcServer, Ready
 from tests.synthetic.script import Script, ScriptedPartition
 
 CHANGE_STREAM: Final = "Synthetic"
-_SERVICE: Final = "/google.spanner.v1.Spanner/"
-_THREADS: Final = 256
 # Records that are made at a time; what is sent from them are messages of the script's size.
 _BLOCK: Final = 8_192
 _ARGUMENT: Final = re.compile(r"(\w+)\s*=>\s*@(\w+)|[@$](\w+)")
@@ -68,27 +66,34 @@ class SyntheticSpanner:
         self._row = postgresql_row if self._is_postgresql else googlesql_row
         metadata = postgresql_metadata() if self._is_postgresql else googlesql_metadata()
         self._metadata = PartialResultSetPb(metadata=metadata).SerializeToString()
-        self._closed = threading.Event()
-        self._server = grpc.server(ThreadPoolExecutor(_THREADS))
-        self._server.add_generic_rpc_handlers((_Handlers(self),))
-        self.host = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
+        unary = {
+            "CreateSession": self.create_session,
+            "BatchCreateSessions": self.create_sessions,
+            "ExecuteSql": self.execute,
+            "DeleteSession": lambda request: b"",
+        }
+        self._server = GrpcServer(unary, {"ExecuteStreamingSql": self.stream})
+
+    @property
+    def host(self) -> str:
+        """Host and port."""
+        return self._server.host
 
     def __enter__(self) -> SyntheticSpanner:
         self._server.start()
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._closed.set()
-        self._server.stop(None).wait()
+        self._server.stop()
 
-    def create_session(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+    def create_session(self, request: bytes) -> bytes:
         """One multiplexed session, or one of a pool."""
         asked = CreateSessionRequest.deserialize(request)
         name = f"{asked.database}/sessions/one"
         session = Session(name=name, multiplexed=asked.session.multiplexed)
         return bytes(Session.serialize(session))
 
-    def create_sessions(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+    def create_sessions(self, request: bytes) -> bytes:
         """As many as a client's pool wants."""
         asked = BatchCreateSessionsRequest.deserialize(request)
         count = asked.session_count
@@ -96,29 +101,27 @@ class SyntheticSpanner:
         response = BatchCreateSessionsResponse(session=sessions)
         return bytes(BatchCreateSessionsResponse.serialize(response))
 
-    def execute(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+    def execute(self, request: bytes) -> bytes:
         """The clock and the information schema."""
         asked = ExecuteSqlRequest.pb(ExecuteSqlRequest.deserialize(request))
         answer = ResultSet.pb(ResultSet())
         now_ns = time.time_ns() // 1_000 * 1_000
         answer.metadata.transaction.read_timestamp.FromNanoseconds(now_ns)
-        for row in self._rows(asked.sql):
-            answer.rows.add().values.extend(value(cell) for cell in row)
-            if not answer.metadata.row_type.fields:
-                for i in range(len(row)):
-                    answer.metadata.row_type.fields.add(name=f"c{i}").type_.code = 6
+        table = self._table(asked.sql)
+        _name_columns(answer.metadata, table)
+        answer.rows.add().values.extend(value(cell) for cell in table.values())
         return bytes(answer.SerializeToString())
 
-    def stream(self, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
+    def stream(self, request: bytes) -> Iterator[Ready]:
         """A change stream query, or any of the other statements."""
         asked = ExecuteSqlRequest.pb(ExecuteSqlRequest.deserialize(request))
         if CHANGE_STREAM not in asked.sql:
-            yield self._other(asked.sql)
+            yield [self._other(asked.sql)]
             return
         query = _parse(asked)
         if query.start_us < self._script.retention_start_us:
             earliest = format_rfc3339(self._script.retention_start_us * 1_000)
-            context.abort(
+            raise AbortError(
                 grpc.StatusCode.OUT_OF_RANGE,
                 "Specified start_timestamp is too far in the past. Please specify a"
                 f" start_timestamp within the earliest read timestamp: {earliest}.",
@@ -128,31 +131,33 @@ class SyntheticSpanner:
             return
         partition = self._script.by_token.get(query.token)
         if partition is None:
-            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "Invalid partition token.")
-            raise AssertionError("abort raises")
+            raise AbortError(grpc.StatusCode.INVALID_ARGUMENT, "Invalid partition token.")
         is_before = query.start_us < partition.start_us
         if is_before or (partition.end_us is not None and query.start_us > partition.end_us):
-            context.abort(
+            raise AbortError(
                 grpc.StatusCode.OUT_OF_RANGE,
                 "Specified start_timestamp is invalid for the partition.",
             )
-        yield from self._messages(self._values(partition, query, context))
+        yield from self._messages(self._values(partition, query))
 
-    def _messages(self, blocks: Iterator[list[bytes]]) -> Iterator[bytes]:
+    def _messages(self, blocks: Iterator[Ready]) -> Iterator[Ready]:
         """Messages of the script's size; the first one holds the metadata."""
         head = self._metadata
         size = self._script.rows_per_message
         for block in blocks:
-            for i in range(0, len(block), size):
-                yield head + b"".join(block[i : i + size])
+            if isinstance(block, int):
+                yield block
+                continue
+            messages = [b"".join(block[i : i + size]) for i in range(0, len(block), size)]
+            if messages:
+                messages[0] = head + messages[0]
                 head = b""
+                yield messages
         if head:
-            yield head
+            yield [head]
 
-    def _values(
-        self, partition: ScriptedPartition, query: _Query, context: grpc.ServicerContext
-    ) -> Iterator[list[bytes]]:
-        """Blocks of serialized values, each as soon as its time has come."""
+    def _values(self, partition: ScriptedPartition, query: _Query) -> Iterator[Ready]:
+        """Blocks of serialized values, and the times to wait for."""
         rows = partition.rows
         last_us = min((t for t in (query.end_us, partition.end_us) if t is not None), default=None)
         position = rows.first_at(query.start_us)
@@ -162,7 +167,7 @@ class SyntheticSpanner:
             through = min(through, rows.first_at(partition.end_us))
         shown_us = query.start_us
         while position < through:
-            self._wait_until(rows.time_us(position), context)
+            yield rows.time_us(position)
             ready = min(through, position + _BLOCK, rows.first_at(_now_us() + 1))
             yield list(rows.encoded(position, ready))
             shown_us = rows.time_us(ready - 1)
@@ -170,20 +175,14 @@ class SyntheticSpanner:
         while last_us is None or _now_us() < last_us:
             beat_us = shown_us + query.heartbeat_us
             if last_us is not None and beat_us > last_us:
-                self._wait_until(last_us, context)
+                yield last_us
                 break
-            self._wait_until(beat_us, context)
+            yield beat_us
             shown_us = beat_us
             yield [self._encode(HeartbeatRecord(beat_us * 1_000))]
         if partition.end_us is not None and last_us == partition.end_us:
             children = self._script.children.get(partition.token, ())
             yield [self._encode(_child_record(child)) for child in children]
-
-    def _wait_until(self, time_us: int, context: grpc.ServicerContext) -> None:
-        while (left_us := time_us - _now_us()) > 0:
-            if not context.is_active() or self._closed.is_set():
-                context.abort(grpc.StatusCode.CANCELLED, "nobody waits for it any more")
-            self._closed.wait(min(left_us / 1e6, 0.1))
 
     def _announced(self, at_ns: int) -> list[bytes]:
         """What a NULL token asks for."""
@@ -199,21 +198,28 @@ class SyntheticSpanner:
     def _encode(self, record: HeartbeatRecord | ChildPartitionsRecord) -> bytes:
         return bytes(PartialResultSetPb(values=[self._row(record)]).SerializeToString())
 
-    def _rows(self, sql: str) -> list[list[str | None]]:
-        if "database_options" in sql:
-            return [[self._script.dialect.value]]
+    def _table(self, sql: str) -> dict[str, str]:
+        """The only row of an answer, by the names of its columns."""
+        if "database_options" in sql.lower():
+            return {"option_value": self._script.dialect.value}
         if "change_streams" in sql.lower():
-            return [[CHANGE_STREAM, "retention_period", "7d"]]
-        return [["1"]]
+            names = ("change_stream_name", "option_name", "option_value")
+            return dict(zip(names, (CHANGE_STREAM, "retention_period", "7d"), strict=True))
+        if "change_stream_options" in sql.lower():
+            return {"option_value": "IMMUTABLE_KEY_RANGE"}
+        return {"one": "1"}
 
     def _other(self, sql: str) -> bytes:
         message = PartialResultSetPb()
-        for row in self._rows(sql):
-            message.values.extend(value(cell) for cell in row)
-            if not message.metadata.row_type.fields:
-                for i in range(len(row)):
-                    message.metadata.row_type.fields.add(name=f"c{i}").type_.code = 6
+        table = self._table(sql)
+        _name_columns(message.metadata, table)
+        message.values.extend(value(cell) for cell in table.values())
         return bytes(message.SerializeToString())
+
+
+def _name_columns(metadata: Any, names: Iterable[str]) -> None:
+    for name in names:
+        metadata.row_type.fields.add(name=name).type_.code = TypeCode.STRING
 
 
 def _child_record(child: ScriptedPartition) -> ChildPartitionsRecord:
@@ -245,24 +251,6 @@ def _parse(asked: Any) -> _Query:
     )
 
 
-class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
-    def __init__(self, spanner: SyntheticSpanner) -> None:
-        self._unary: dict[str, Callable[..., bytes]] = {
-            "CreateSession": spanner.create_session,
-            "BatchCreateSessions": spanner.create_sessions,
-            "ExecuteSql": spanner.execute,
-            "DeleteSession": lambda request, context: b"",
-        }
-        self._stream = spanner.stream
-
-    def service(self, details: Any) -> Any:
-        method = details.method.removeprefix(_SERVICE)
-        if method == "ExecuteStreamingSql":
-            return grpc.unary_stream_rpc_method_handler(self._stream)
-        call = self._unary.get(method)
-        return grpc.unary_unary_rpc_method_handler(call) if call else None
-
-
 @contextmanager
 def synthetic_process(script: Script) -> Iterator[str]:
     """The server in a process of its own, so that its work is on nobody's bill; its host."""
@@ -270,6 +258,8 @@ def synthetic_process(script: Script) -> Iterator[str]:
     ours, theirs = context.Pipe()
     process = context.Process(target=_serve, args=(script, theirs), daemon=True)
     process.start()
+    # Or nobody would notice that the process has died.
+    theirs.close()
     try:
         yield ours.recv()
     finally:

@@ -15,13 +15,13 @@ from google.protobuf.struct_pb2 import Value
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reader import columns, gathering
+from reader import gathering, row_spans
 from reader.batch import data_columns
 from reader.columns import decode_columns
 from reader.decode import DATA_CHANGE_FIELDS, ChangeRecordDecoder
 from reader.errors import DecodeError
 from reader.gathering import Gathering, Opened, Owners, Rows
-from reader.layout import layout_of, metadata_of
+from reader.layout import Layout, layout_of, metadata_of
 from reader.records import ChangeRecord, ColumnType, DataChangeRecord, HeartbeatRecord, Mod
 from reader.schema import DATA_SCHEMA
 from reader.wire import PADDING, Cursors, Flags
@@ -88,9 +88,9 @@ def gathered(streams: dict[str, list[bytes]]) -> tuple[Delivered, dict[str, Rece
     for number in range(max(map(len, streams.values()), default=0)):
         for token, messages in streams.items():
             if number < len(messages):
-                together.add(opened[token], messages[number])
+                together.add(opened[token], [messages[number]])
+    together.settle()
     for one in opened.values():
-        together.settle(one)
         one.decoder.finish()
     together.drain()
     return delivered, receptions
@@ -101,7 +101,6 @@ def _by_column_at_once() -> Iterator[None]:
     """Few messages, too, are decoded by column here, and now and then."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gathering, "_FEW_BYTES", 0)
-        patch.setattr(gathering, "_PORTION_BYTES", 600)
         patch.setattr(gathering, "_HEAP_BYTES", 3_000)
         yield
 
@@ -164,12 +163,14 @@ def usual(number: int, **fields: Any) -> DataChangeRecord:
     )._replace(**fields)  # fmt: skip
 
 
+@pytest.mark.parametrize("is_postgresql", [False, True])
 @pytest.mark.parametrize("per_message", [1, 7, 500])
-def test_what_is_usual_is_decoded_by_column(per_message: int) -> None:
+def test_what_is_usual_is_decoded_by_column(per_message: int, is_postgresql: bool) -> None:
     """Otherwise the properties above would show the plain way twice."""
     records = [usual(i) for i in range(500)]
-    rows = [googlesql_row(record) for record in records]
-    messages = [HEAD] + [
+    row = postgresql_row if is_postgresql else googlesql_row
+    rows = [row(record) for record in records]
+    messages = [PG_HEAD if is_postgresql else HEAD] + [
         PartialResultSetPb(values=rows[i : i + per_message]).SerializeToString()
         for i in range(0, len(rows), per_message)
     ]
@@ -182,7 +183,7 @@ def test_what_is_usual_is_decoded_by_column(per_message: int) -> None:
 def test_few_large_messages_and_many_small_ones_are_the_same(
     large: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(columns, "_LARGE_BYTES", large)
+    monkeypatch.setattr(row_spans, "_LARGE_BYTES", large)
     records = [usual(i) for i in range(90)]
     rows = [googlesql_row(record) for record in records]
     rows[40:40] = [googlesql_row(HeartbeatRecord(5))]
@@ -229,7 +230,7 @@ def test_another_order_of_fields_is_followed_and_another_shape_is_not() -> None:
     assert layout.cells == names
     less = googlesql_metadata(DATA_CHANGE_FIELDS[1:])
     assert layout_of(less) is None
-    assert layout_of(postgresql_metadata()) is None
+    assert layout_of(postgresql_metadata()) == Layout(is_json=True)
     assert metadata_of(HEAD) == googlesql_metadata()
     assert [metadata_of(of) for of in (b"", HEAD[:5], b"\x0a", b"\x12\x00")] == [None] * 4
 

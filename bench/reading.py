@@ -1,0 +1,233 @@
+"""Wire to Arrow: records per CPU-second of the process that reads, against the plain client.
+
+All read the same records from a synthetic server, which is a process of its own: our reader in all
+columns of the output's contract and audited, google-cloud-spanner in the loop that Spanner's
+documents suggest, and spanner-change-streams-tail as JSON to nowhere, where its path is given.
+
+    python -m bench.reading [--rounds 3] [--go PATH] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+from google.auth.credentials import AnonymousCredentials
+from google.cloud import spanner
+from google.cloud.spanner_v1 import param_types
+
+from reader.batch import to_record_batch
+from reader.change_stream import ChangeStream, Dialect
+from reader.connection import Connection
+from reader.gathering import Gathering, Owners
+from reader.query import PartitionQuery
+from reader.timestamp import format_rfc3339
+from scheduler.audit import PartitionAudit, Shares, tally
+from scheduler.epoch import watermark_for_end
+from scheduler.reception import PartitionReception
+from state.facts import Plan
+from tests.synthetic.rows import PatternRows
+from tests.synthetic.script import Script, ScriptedPartition
+from tests.synthetic.server import CHANGE_STREAM, synthetic_process
+
+START_US: Final = 1_769_850_000_000_000
+GO_VERSION: Final = "0.4.2"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What is read; each record has one mod and about 600 bytes on the wire."""
+
+    name: str
+    dialect: Dialect
+    partitions: int
+    records: int
+    rows_per_message: int
+
+    def script(self) -> Script:
+        """Its change stream: everything lies in the past, nothing ends."""
+        each = self.records // self.partitions
+        return Script(
+            self.dialect,
+            tuple(
+                ScriptedPartition(
+                    f"p{i}",
+                    START_US - 1_000_000,
+                    rows=PatternRows(i, START_US, 10, each, dialect=self.dialect),
+                )
+                for i in range(self.partitions)
+            ),
+            self.rows_per_message,
+        )
+
+    @property
+    def end_ns(self) -> int:
+        """After the last record."""
+        return watermark_for_end((START_US + 10 * self.records) * 1_000)
+
+
+CASES: Final = (
+    Case("one row a message", Dialect.GOOGLE_STANDARD_SQL, 1, 60_000, 1),
+    Case("20 rows a message", Dialect.GOOGLE_STANDARD_SQL, 1, 200_000, 20),
+    Case("16 partitions, one row", Dialect.GOOGLE_STANDARD_SQL, 16, 64_000, 1),
+    Case("16 partitions, 20 rows", Dialect.GOOGLE_STANDARD_SQL, 16, 192_000, 20),
+    Case("PostgreSQL, one row", Dialect.POSTGRESQL, 1, 40_000, 1),
+    Case("PostgreSQL, 20 rows", Dialect.POSTGRESQL, 1, 40_000, 20),
+)
+Reader = Callable[[Case, ChangeStream], int]
+
+
+def ours(case: Case, stream: ChangeStream) -> int:
+    """Our reader, as a Spark task uses it; the number of rows that came out."""
+    plan = Plan("plan", "bench", START_US * 1_000 - 500, case.end_ns)
+    shares = Shares()
+    connection = Connection(stream)
+    connection.reserve(case.partitions)
+    rows = 0
+
+    def deliver(batch: pa.RecordBatch, owners: Owners) -> None:
+        nonlocal rows
+        rows += to_record_batch(batch, owners, low_watermark_ns=plan.end_ns).num_rows
+
+    gathering = Gathering(deliver)
+
+    def read(number: int) -> PartitionAudit:
+        token = f"p{number}"
+        query = PartitionQuery(
+            connection,
+            case.dialect,
+            partition_token=token,
+            start_timestamp_ns=START_US * 1_000,
+            end_timestamp_ns=plan.end_ns,
+            heartbeat_ms=10_000,
+        )
+        audit = PartitionAudit(token, plan, shares)
+        query.run(gathering, PartitionReception(token, START_US * 1_000, plan.end_ns, audit))
+        audit.end()
+        return audit
+
+    with ThreadPoolExecutor(case.partitions) as pool:
+        counted = tally(list(pool.map(read, range(case.partitions))), shares)
+    gathering.drain()
+    connection.close()
+    assert counted.records == rows, "the audit counted other records"
+    assert not counted.violations, counted.violations
+    return rows
+
+
+def client(case: Case, stream: ChangeStream) -> int:
+    """The loop that Spanner's documents suggest."""
+    database = (
+        spanner.Client(project=stream.project, credentials=AnonymousCredentials())
+        .instance(stream.instance)
+        .database(stream.database)
+    )
+    is_postgresql = case.dialect is Dialect.POSTGRESQL
+    sql = (
+        f'SELECT * FROM "spanner"."read_json_{CHANGE_STREAM}"($1, $2, $3, $4, null)'
+        if is_postgresql
+        else f"SELECT ChangeRecord FROM READ_{CHANGE_STREAM}(start_timestamp => @p1,"
+        " end_timestamp => @p2, partition_token => @p3, heartbeat_milliseconds => @p4)"
+    )
+    kinds = (param_types.TIMESTAMP,) * 2 + (param_types.STRING, param_types.INT64)
+    names = ("p1", "p2", "p3", "p4")
+
+    def read(number: int) -> int:
+        cut = (format_rfc3339(START_US * 1_000), format_rfc3339(case.end_ns))
+        values = (*cut, f"p{number}", 10_000)
+        count = 0
+        with database.snapshot() as snapshot:
+            for row in snapshot.execute_sql(
+                sql,
+                params=dict(zip(names, values, strict=True)),
+                param_types=dict(zip(names, kinds, strict=True)),
+            ):
+                if is_postgresql:
+                    count += "data_change_record" in row[0]
+                else:
+                    count += sum(len(change[0]) for change in row[0])
+        return count
+
+    with ThreadPoolExecutor(case.partitions) as pool:
+        return sum(pool.map(read, range(case.partitions)))
+
+
+def go(path: str, case: Case, stream: ChangeStream) -> float:
+    """The CPU seconds of spanner-change-streams-tail over the same records."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(
+        [
+            path, "-p", stream.project, "-i", stream.instance, "-d", stream.database,
+            "-s", stream.change_stream, "-f", "json",
+            "--start", format_rfc3339(START_US * 1_000), "--end", format_rfc3339(case.end_ns),
+        ],
+        stdout=subprocess.PIPE, check=True, timeout=600,
+    )  # fmt: skip
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    found = done.stdout.count(b'"commit_timestamp"')
+    if found != case.records:
+        raise SystemExit(f"spanner-change-streams-tail wrote {found} of {case.records} records")
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def cpu_seconds(reader: Reader, case: Case, stream: ChangeStream) -> float:
+    """Of this process."""
+    before = time.process_time()
+    found = reader(case, stream)
+    spent = time.process_time() - before
+    if found != case.records:
+        raise SystemExit(f"{reader.__name__} read {found} of {case.records} records")
+    return spent
+
+
+def measure(case: Case, rounds: int, go_path: str | None) -> dict[str, Any]:
+    """The CPU seconds of each round, all sides in turn; medians and ratios."""
+    found: dict[str, list[float]] = {}
+    with synthetic_process(case.script()) as host:
+        os.environ["SPANNER_EMULATOR_HOST"] = host
+        stream = ChangeStream("bench-project", "bench", "bench", CHANGE_STREAM, emulator_host=host)
+        for _ in range(rounds):
+            found.setdefault("ours", []).append(cpu_seconds(ours, case, stream))
+            found.setdefault("client", []).append(cpu_seconds(client, case, stream))
+            if go_path and case.dialect is Dialect.GOOGLE_STANDARD_SQL:
+                found.setdefault("go", []).append(go(go_path, case, stream))
+        del os.environ["SPANNER_EMULATOR_HOST"]
+    result: dict[str, Any] = {"case": case.name, "records": case.records}
+    for side, seconds in found.items():
+        result[f"{side}_records_per_cpu_second"] = round(case.records / statistics.median(seconds))
+        if side != "ours":
+            ratios = [s / o for s, o in zip(seconds, found["ours"], strict=True)]
+            result[f"ours_to_{side}"] = round(statistics.median(ratios), 1)
+    return result
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--go", help=f"path of spanner-change-streams-tail {GO_VERSION}")
+    parser.add_argument("--case", type=int, help="one of them only, counted from 0")
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    cases = CASES if given.case is None else CASES[given.case : given.case + 1]
+    found = []
+    for case in cases:
+        found.append(measure(case, given.rounds, given.go))
+        print(" | ".join(f"{name}: {value}" for name, value in found[-1].items()), flush=True)
+    if given.json:
+        given.json.write_text(json.dumps(found, indent=2))
+
+
+if __name__ == "__main__":
+    main()
