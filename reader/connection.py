@@ -51,6 +51,10 @@ _STREAMS_PER_CHANNEL_MAX: Final = 90
 _CHANNEL_OPTIONS: Final = (
     ("grpc.max_receive_message_length", -1),
     ("grpc.keepalive_time_ms", 120_000),
+    # What may wait in a stream that nobody takes from. gRPC would raise it with the bandwidth,
+    # and sixteen streams held hundreds of megabytes while Spark was busy.
+    ("grpc.http2.bdp_probe", 0),
+    ("grpc.http2.lookahead_bytes", 2 * 1024 * 1024),
     # Without a pool of its own a second channel would share the first one's connection.
     ("grpc.use_local_subchannel_pool", 1),
     # The caller's thread drives its stream itself: a quarter of the default's cost a message.

@@ -34,7 +34,7 @@ from state.plans import plan_by_id
 from state.queries import count_stalls
 from state.store import Store
 
-HANDOFF_BYTES_MAX: Final = 16 * 1024 * 1024
+HANDOFF_BYTES_MAX: Final = 8 * 1024 * 1024
 BATCH_ROWS_MAX: Final = 8_192
 BATCH_BYTES_MAX: Final = 8 * 1024 * 1024
 

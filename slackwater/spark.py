@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from typing import Final
 
+import pyarrow as pa
 import pyspark
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
@@ -53,6 +54,9 @@ def start_spark(name: str, master: str, conf: Mapping[str, str], sink_format: st
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     settings = SparkConf(loadDefaults=False)
+    for variable, value in _memory_environment().items():
+        os.environ.setdefault(variable, value)
+        settings.set(f"spark.executorEnv.{variable}", value)
     settings.setAppName(f"slackwater {name}").setMaster(master)
     needed = delta_table.spark_conf(pyspark.__version__) if sink_format == "delta" else {}
     if "spark.jars" in conf:
@@ -76,6 +80,15 @@ def start_spark(name: str, master: str, conf: Mapping[str, str], sink_format: st
     spark = SparkSession(context)
     spark.dataSource.register(SpannerChangesDataSource)
     return spark
+
+
+def _memory_environment() -> dict[str, str]:
+    """What keeps Spark's Python workers small: see docs/performance.md."""
+    # With an arena for each thread, what many threads received stays with the process.
+    found = {"MALLOC_ARENA_MAX": "2"}
+    if "jemalloc" in pa.supported_memory_backends():
+        found["ARROW_DEFAULT_MEMORY_POOL"] = "jemalloc"
+    return found
 
 
 def stop_spark(spark: SparkSession) -> None:

