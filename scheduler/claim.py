@@ -16,7 +16,8 @@ plan shows the same ends, or a replay would not give the same records.
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
 from reader.ending import Finished
 from scheduler.lineage import is_ready
@@ -45,8 +46,8 @@ class Attempt:
         self._started: set[str] = set()
         self._alive: dict[str, Partition] = {}
 
-    def finish(self, partition: Partition, ending: Finished) -> list[Partition]:
-        """Record that this attempt has read a partition to its end; what it has to read next.
+    def finish(self, ended: Mapping[Partition, Finished]) -> list[Partition]:
+        """Record that this attempt has read partitions to their ends; what it has to read next.
 
         Each child comes once in an attempt, after all its parents: those of other tasks as
         recorded, those of this task as read by this attempt.
@@ -56,8 +57,8 @@ class Attempt:
             StateError: the store can't be reached, or holds a contradicting end.
         """
         with self._lock:
-            self._read.add(partition.token)
-        claimed = self._store.run(lambda t: self._finish(t, partition, ending))
+            self._read.update(partition.token for partition in ended)
+        claimed = self._store.run(lambda t: self._finish(t, ended))
         return self._not_yet_started(claimed)
 
     def note_alive(self, partition: Partition) -> None:
@@ -79,9 +80,8 @@ class Attempt:
         def work(transaction: Transaction) -> tuple[set[str], list[Partition]]:
             is_sealed = self._begin(transaction)
             adopted = self._shown(transaction) & self._alive.keys()
-            for token in sorted(adopted):
-                end_ns, children = _known_end(transaction, plan.pipeline, token)
-                self._record(transaction, self._alive[token], end_ns, children, is_sealed=is_sealed)
+            ends = {token: _known_end(transaction, plan.pipeline, token) for token in adopted}
+            self._record(transaction, ends, is_sealed=is_sealed)
             mine = transaction.claims(plan.plan_id, self._task.index) - self._started
             if not (adopted or mine):
                 transaction.seal_task(plan.plan_id, self._task.index, tally)
@@ -121,60 +121,71 @@ class Attempt:
         return shown
 
     def _finish(
-        self, transaction: Transaction, partition: Partition, ending: Finished
+        self, transaction: Transaction, ended: Mapping[Partition, Finished]
     ) -> list[Partition]:
         plan = self._task.plan
         is_sealed = self._begin(transaction)
-        is_fixed = is_sealed or plan.follows is not None
-        if is_fixed and partition.token not in self._shown(transaction):
-            return []
-        children = [
-            Partition(child.token, ending.end_timestamp_ns, child.parent_partition_tokens)
-            for child in ending.children
-        ]
-        return self._record(
-            transaction, partition, ending.end_timestamp_ns, children, is_sealed=is_sealed
-        )
+        ends = {
+            partition.token: _End(
+                ending.end_timestamp_ns,
+                tuple(
+                    Partition(child.token, ending.end_timestamp_ns, child.parent_partition_tokens)
+                    for child in ending.children
+                ),
+            )
+            for partition, ending in ended.items()
+        }
+        if is_sealed or plan.follows is not None:
+            shown = self._shown(transaction)
+            ends = {token: end for token, end in ends.items() if token in shown}
+        return self._record(transaction, ends, is_sealed=is_sealed)
 
     def _record(
-        self,
-        transaction: Transaction,
-        partition: Partition,
-        end_timestamp_ns: int,
-        children: Sequence[Partition],
-        *,
-        is_sealed: bool,
+        self, transaction: Transaction, ends: Mapping[str, _End], *, is_sealed: bool
     ) -> list[Partition]:
+        """Record ends by their partitions' tokens; the children that this task shall read."""
+        if not ends:
+            return []
         plan, index = self._task.plan, self._task.index
         with self._lock:
             read_here = frozenset(self._read)
-        tokens = [child.token for child in children]
-        transaction.lock_children(plan.plan_id, tokens)
-        transaction.record_end(plan.pipeline, partition.token, end_timestamp_ns)
-        transaction.record_partitions(plan.pipeline, children)
-        transaction.record_arrivals(plan.plan_id, partition.token, tokens, index)
-        arrivals = transaction.arrivals(plan.plan_id, tokens)
-        parents = {parent for child in children for parent in child.parents}
-        known = transaction.partitions(plan.pipeline, sorted({*parents, *tokens}))
-        return [
-            # As it is known: an attempt that was not committed may have shown its end.
-            known[child.token]
-            for child in children
+        children = {child.token: child for end in ends.values() for child in end.children}
+        transaction.lock_children(plan.plan_id, children)
+        transaction.record_ends(plan.pipeline, {t: end.end_ns for t, end in ends.items()})
+        transaction.record_partitions(plan.pipeline, list(children.values()))
+        by_parent = {token: [c.token for c in end.children] for token, end in ends.items()}
+        transaction.record_arrivals(plan.plan_id, by_parent, index)
+        arrivals = transaction.arrivals(plan.plan_id, children)
+        parents = {parent for child in children.values() for parent in child.parents}
+        known = transaction.partitions(plan.pipeline, sorted({*parents, *children}))
+        ready = [
+            token
+            for token, child in children.items()
             if is_ready(
                 child,
-                _arrived(arrivals.get(child.token, {}), index, read_here),
+                _arrived(arrivals.get(token, {}), index, read_here),
                 known,
                 plan.start_ns,
             )
-            and transaction.claim(plan.plan_id, child.token, index, may_take=not is_sealed)
         ]
+        claimed = transaction.claim(plan.plan_id, ready, index, may_take=not is_sealed)
+        # As they are known: an attempt that was not committed may have shown their ends.
+        return [known[token] for token in ready if token in claimed]
 
 
-def _known_end(transaction: Transaction, pipeline: str, token: str) -> tuple[int, list[Partition]]:
-    """The end of a partition that was shown, and its children."""
+@dataclass(frozen=True, slots=True)
+class _End:
+    """When a partition ended, and who took over."""
+
+    end_ns: int
+    children: tuple[Partition, ...]
+
+
+def _known_end(transaction: Transaction, pipeline: str, token: str) -> _End:
+    """The end of a partition that was shown."""
     end_ns = transaction.partitions(pipeline, [token])[token].end_timestamp_ns
     assert end_ns is not None  # noqa: S101 - recorded with the arrival
-    return end_ns, transaction.children(pipeline, token)
+    return _End(end_ns, tuple(transaction.children(pipeline, token)))
 
 
 def _arrived(arrivals: Mapping[str, int], task: int, read_here: Collection[str]) -> set[str]:

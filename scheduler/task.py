@@ -18,7 +18,7 @@ from typing import Final
 import pyarrow as pa
 
 from reader.batch import to_record_batch
-from reader.ending import Finished
+from reader.ending import Ending, Finished
 from reader.gathering import Gathering, Owners
 from scheduler.audit import PartitionAudit, Shares, tally
 from scheduler.claim import Attempt
@@ -134,6 +134,8 @@ class _TaskRun:
         self._audits: list[PartitionAudit] = []
         self._shares = Shares()
         self._gathering = Gathering(self._deliver)
+        self._ended: dict[Partition, Finished] = {}
+        self._finishing = threading.Lock()
         self._stopped = False
         self._unfinished = 0
 
@@ -165,8 +167,11 @@ class _TaskRun:
 
     def _run(self, partition: Partition, start_ns: int) -> None:
         try:
-            children = self._read(partition, start_ns)
-            self._submit([(child, child.start_timestamp_ns) for child in children])
+            ending = self._read(partition, start_ns)
+            if isinstance(ending, Finished):
+                self._finish(partition, ending)
+            else:
+                self._attempt.note_alive(partition)
         except ClosedError:
             return
         except BaseException as error:  # noqa: BLE001 - raised again by the receiver
@@ -199,18 +204,26 @@ class _TaskRun:
     def _deliver(self, batch: pa.RecordBatch, owners: Owners) -> None:
         self.handoff.put((batch, owners), batch.nbytes)
 
-    def _read(self, partition: Partition, start_ns: int) -> list[Partition]:
-        """Read one partition; the children that this task has to read next."""
+    def _finish(self, partition: Partition, ending: Finished) -> None:
+        """Record an end, together with those of other threads that wait to do the same."""
+        with self._lock:
+            self._ended[partition] = ending
+        with self._finishing:
+            with self._lock:
+                ended, self._ended = self._ended, {}
+            if ended:
+                children = self._attempt.finish(ended)
+                self._submit([(child, child.start_timestamp_ns) for child in children])
+
+    def _read(self, partition: Partition, start_ns: int) -> Ending:
+        """Read one partition; how it ended."""
         audit = PartitionAudit(partition.token, self._task.plan, self._shares)
         ending = self._reading.read(partition, start_ns, self._gathering, audit)
         if audit.violations and self._options.audit is AuditMode.STOP:
             raise AuditError(audit.violations)
         with self._lock:
             self._audits.append(audit)
-        if not isinstance(ending, Finished):
-            self._attempt.note_alive(partition)
-            return []
-        return self._attempt.finish(partition, ending)
+        return ending
 
     @contextmanager
     def _running(self, partition: Partition, query: Query) -> Iterator[None]:

@@ -88,32 +88,41 @@ class Transaction:
             )
             self._connection.execute(locking(self._connection, rows.order_by(table.c.token)))
 
-    def record_end(self, pipeline: str, token: str, end_timestamp_ns: int) -> None:
-        """Note that a partition ended; it counts once an epoch that showed it is committed.
+    def record_ends(self, pipeline: str, ends: Mapping[str, int]) -> None:
+        """Note that partitions ended; it counts once an epoch that showed it is committed.
+
+        Args:
+            pipeline: its name.
+            ends: each partition's end_timestamp, nanoseconds, by its token.
 
         Raises:
             ContradictionError: another end is known.
-            LineageMissingError: the partition is not known.
+            LineageMissingError: a partition is not known.
         """
-        row = sa.and_(partitions.c.pipeline == pipeline, partitions.c.token == token)
-        # Locked, or of two transactions with different ends each would find none and both pass.
-        known = self._connection.execute(
-            locking(self._connection, sa.select(partitions).where(row))
-        ).one_or_none()
-        if known is None:
-            raise LineageMissingError(
-                f"partition {token} of pipeline {pipeline!r} ended, and the metadata store does not"
-                " know it.",
-                "Another planner has found the lineage anew: run the pipeline once only",
+        key = (partitions.c.token, partitions.c.end_timestamp_ns)
+        known: dict[str, int | None] = {}
+        for chunk in chunks(sorted(ends)):
+            # Locked, or of two transactions with different ends each would find none and both pass.
+            found = sa.select(*key).where(
+                partitions.c.pipeline == pipeline, partitions.c.token.in_(chunk)
             )
-        if known.end_timestamp_ns is None:
+            rows = self._connection.execute(
+                locking(self._connection, found.order_by(partitions.c.token))
+            )
+            known |= {row.token: row.end_timestamp_ns for row in rows}
+        new = []
+        for token, end_ns in ends.items():
+            _require_no_other_end(pipeline, token, end_ns, known)
+            if known[token] is None:
+                new.append({"ended": token, "end_ns": end_ns})
+        if new:
             self._connection.execute(
-                sa.update(partitions).where(row).values(end_timestamp_ns=end_timestamp_ns)
-            )
-        elif known.end_timestamp_ns != end_timestamp_ns:
-            raise ContradictionError(
-                f"partition {token} ended at {known.end_timestamp_ns} and at {end_timestamp_ns}.",
-                "Report it: a change stream's partition ends once",
+                sa.update(partitions)
+                .where(
+                    partitions.c.pipeline == pipeline, partitions.c.token == sa.bindparam("ended")
+                )
+                .values(end_timestamp_ns=sa.bindparam("end_ns")),
+                new,
             )
 
     def lock_task(self, plan_id: str, task: int) -> bool:
@@ -232,21 +241,32 @@ class Transaction:
         return {p.token: p for p in assemble(rows, links)}
 
     def record_arrivals(
-        self, plan_id: str, parent_token: str, child_tokens: Collection[str], task: int
+        self, plan_id: str, children: Mapping[str, Collection[str]], task: int
     ) -> None:
-        """Note that a task of a plan has read this parent of the children to its end."""
+        """Note that a task of a plan has read partitions to their ends.
+
+        Args:
+            plan_id, task: whose arrivals they are.
+            children: the tokens of each partition's children, by its own.
+        """
         table = plan_arrivals
-        where = (
-            sa.and_(table.c.plan_id == plan_id, table.c.parent_token == parent_token),
-            table.c.token,
-        )
-        known = set(self._column(table.c.token, where, child_tokens))
+        tokens = sorted({child for found in children.values() for child in found})
+        known = {
+            (row.parent_token, row.token)
+            for chunk in chunks(tokens)
+            for row in self._connection.execute(
+                sa.select(table.c.parent_token, table.c.token).where(
+                    table.c.plan_id == plan_id, table.c.token.in_(chunk)
+                )
+            )
+        }
         self._insert(
             table,
             (
-                {"plan_id": plan_id, "token": token, "parent_token": parent_token, "task": task}
-                for token in sorted(child_tokens)
-                if token not in known
+                {"plan_id": plan_id, "token": token, "parent_token": parent, "task": task}
+                for parent in sorted(children)
+                for token in sorted(children[parent])
+                if (parent, token) not in known
             ),
         )
 
@@ -261,22 +281,29 @@ class Transaction:
                 found.setdefault(row.token, {})[row.parent_token] = row.task
         return found
 
-    def claim(self, plan_id: str, token: str, task: int, *, may_take: bool = True) -> bool:
-        """Claim a child for a task; True if it is the task's, now or from a former attempt.
+    def claim(
+        self, plan_id: str, tokens: Collection[str], task: int, *, may_take: bool = True
+    ) -> set[str]:
+        """Claim children for a task; those that are the task's, now or from a former attempt.
 
         Args:
             plan_id, task: whose claim it is.
-            token: the child.
+            tokens: the children's.
             may_take: False where only a former attempt's claim counts.
         """
         table = plan_children
-        row = sa.and_(table.c.plan_id == plan_id, table.c.token == token)
-        if may_take:
-            self._connection.execute(
-                sa.update(table).where(row, table.c.claimed_by.is_(None)).values(claimed_by=task)
-            )
-        owner = self._connection.execute(sa.select(table.c.claimed_by).where(row)).scalar_one()
-        return bool(owner == task)
+        claimed: set[str] = set()
+        for chunk in chunks(sorted(tokens)):
+            row = sa.and_(table.c.plan_id == plan_id, table.c.token.in_(chunk))
+            if may_take:
+                self._connection.execute(
+                    sa.update(table)
+                    .where(row, table.c.claimed_by.is_(None))
+                    .values(claimed_by=task)
+                )
+            mine = sa.select(table.c.token).where(row, table.c.claimed_by == task)
+            claimed.update(self._connection.execute(mine).scalars())
+        return claimed
 
     def claims(self, plan_id: str, task: int) -> set[str]:
         """The children that a task has claimed, in any attempt."""
@@ -297,6 +324,22 @@ class Transaction:
         listed = list(rows)
         if listed:
             self._connection.execute(sa.insert(table), listed)
+
+
+def _require_no_other_end(
+    pipeline: str, token: str, end_ns: int, known: Mapping[str, int | None]
+) -> None:
+    if token not in known:
+        raise LineageMissingError(
+            f"partition {token} of pipeline {pipeline!r} ended, and the metadata store does not"
+            " know it.",
+            "Another planner has found the lineage anew: run the pipeline once only",
+        )
+    if known[token] not in (None, end_ns):
+        raise ContradictionError(
+            f"partition {token} ended at {known[token]} and at {end_ns}.",
+            "Report it: a change stream's partition ends once",
+        )
 
 
 def locking(

@@ -148,22 +148,27 @@ class SimulatedTask:
         gathering = Gathering(self._deliver)
         attempt = Attempt(self.task, self.store)
         while waiting:
-            partition, start_ns = waiting.pop(self.stream.choose.randrange(len(waiting)))
-            self._require_parents_first(partition)
-            audit = PartitionAudit(partition.token, plan, shares)
-            audits.append(audit)
-            reading = PartitionReading(plan, self.stream, self.proof, _running)
-            ending = reading.read(partition, start_ns, gathering, audit)
-            gathering.drain()
-            if audit.violations:
-                raise AuditError(audit.violations)
-            yield
-            self.completed.add((plan.plan_id, partition.token))
-            if isinstance(ending, Finished):
-                children = attempt.finish(partition, ending)
+            ended: dict[Partition, Finished] = {}
+            # Threads that end at the same time record it together.
+            for _ in range(min(len(waiting), self.stream.choose.choice((1, 1, 2, 3)))):
+                partition, start_ns = waiting.pop(self.stream.choose.randrange(len(waiting)))
+                self._require_parents_first(partition)
+                audit = PartitionAudit(partition.token, plan, shares)
+                audits.append(audit)
+                reading = PartitionReading(plan, self.stream, self.proof, _running)
+                ending = reading.read(partition, start_ns, gathering, audit)
+                gathering.drain()
+                if audit.violations:
+                    raise AuditError(audit.violations)
+                yield
+                self.completed.add((plan.plan_id, partition.token))
+                if isinstance(ending, Finished):
+                    ended[partition] = ending
+                else:
+                    attempt.note_alive(partition)
+            if ended:
+                children = attempt.finish(ended)
                 waiting += [(child, child.start_timestamp_ns) for child in children]
-            else:
-                attempt.note_alive(partition)
             yield
             if not waiting:
                 children = attempt.seal(tally(audits, shares))

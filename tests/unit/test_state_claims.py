@@ -86,7 +86,7 @@ def finish_some(url: str, task: int, in_step: Any, results: Any) -> None:
             children = tuple(
                 ChildPartition(child, frozenset(of)) for child, of in of_all.items() if parent in of
             )
-            for child in attempt.finish(Partition(parent, 0), Finished(50_000, children)):
+            for child in attempt.finish({Partition(parent, 0): Finished(50_000, children)}):
                 arrived = store.run(lambda t, c=child.token: t.arrivals("plan", [c]))  # type: ignore[misc]
                 assert arrived[child.token].keys() == child.parents, "claimed before its parents"
                 claimed.append(child.token)
@@ -132,7 +132,7 @@ def test_of_two_parents_at_the_same_moment_one_sees_both(url: str) -> None:
     def arrive(parent: str) -> int:
         def work(transaction: Transaction) -> int:
             transaction.lock_children("plan", ["c"])
-            transaction.record_arrivals("plan", parent, ["c"], 0)
+            transaction.record_arrivals("plan", {parent: ["c"]}, 0)
             # Met only if neither waits for the other, and then neither sees the other.
             with contextlib.suppress(BrokenBarrierError):
                 both_recorded.wait(0.5)
@@ -160,7 +160,7 @@ SPLIT = Finished(50_000, (ChildPartition("c", frozenset({"a"})),))
 
 
 def finish(attempt: Attempt, parent: str, ending: Finished = MERGE) -> list[str]:
-    return [child.token for child in attempt.finish(Partition(parent, 0), ending)]
+    return [child.token for child in attempt.finish({Partition(parent, 0): ending})]
 
 
 def test_a_retried_task_finds_its_claims_and_no_other_ones(store: Store) -> None:
@@ -200,7 +200,7 @@ def test_a_child_that_one_attempt_claimed_is_read_by_the_one_that_is_committed(
     committed, lingering = Attempt(task, store), Attempt(task, store)
     assert finish(committed, "a") == []
     # The other task's attempt has not read b itself, so it does not claim.
-    store.run(lambda t: t.record_arrivals("plan", "b", ["c"], other.index))
+    store.run(lambda t: t.record_arrivals("plan", {"b": ["c"]}, other.index))
     assert finish(lingering, "a") == ["c"]
     assert [child.token for child in committed.seal(TaskTally())] == ["c"]
     assert committed.seal(TaskTally()) == []
@@ -211,7 +211,7 @@ def test_a_sealed_task_claims_nothing_more(store: Store) -> None:
     committed = Attempt(task, store)
     assert finish(committed, "a") == []
     assert committed.seal(TaskTally()) == []
-    store.run(lambda t: t.record_arrivals("plan", "b", ["c"], other.index))
+    store.run(lambda t: t.record_arrivals("plan", {"b": ["c"]}, other.index))
     assert finish(Attempt(task, store), "a") == []
     assert finish(Attempt(other, store), "b") == ["c"]
 

@@ -161,7 +161,7 @@ def test_facts_written_twice_change_nothing(store: Store) -> None:
     store.replace_partitions("orders", [A, B])
     for _ in range(2):
         store.run(lambda t: t.record_partitions("orders", [C]))
-        store.run(lambda t: t.record_end("orders", "a", 10))
+        store.run(lambda t: t.record_ends("orders", {"a": 10}))
     assert store.partitions("orders") == [
         replace(A, end_timestamp_ns=10),
         B,
@@ -171,9 +171,9 @@ def test_facts_written_twice_change_nothing(store: Store) -> None:
 
 def test_two_different_ends_of_one_partition_are_refused(store: Store) -> None:
     store.replace_partitions("orders", [A])
-    store.run(lambda t: t.record_end("orders", "a", 10))
+    store.run(lambda t: t.record_ends("orders", {"a": 10}))
     with pytest.raises(ContradictionError, match="10 and at 11"):
-        store.run(lambda t: t.record_end("orders", "a", 11))
+        store.run(lambda t: t.record_ends("orders", {"a": 11}))
 
 
 def test_two_different_ends_at_the_same_moment_are_refused(store: Store) -> None:
@@ -182,7 +182,7 @@ def test_two_different_ends_at_the_same_moment_are_refused(store: Store) -> None
 
     def record(end_ns: int) -> str:
         def work(transaction: Transaction) -> str:
-            transaction.record_end("orders", "a", end_ns)
+            transaction.record_ends("orders", {"a": end_ns})
             # Met only if neither waits for the other, which is what must not be.
             with contextlib.suppress(BrokenBarrierError):
                 both_recorded.wait(0.5)
@@ -199,7 +199,7 @@ def test_two_different_ends_at_the_same_moment_are_refused(store: Store) -> None
 
 def test_the_end_of_a_forgotten_partition_is_refused(store: Store) -> None:
     with pytest.raises(LineageMissingError, match="run the pipeline once only"):
-        store.run(lambda t: t.record_end("orders", "a", 10))
+        store.run(lambda t: t.record_ends("orders", {"a": 10}))
 
 
 def test_a_partition_is_never_read_without_its_parents(store: Store, url: str) -> None:
@@ -227,8 +227,8 @@ def test_the_lineage_at_a_watermark_is_what_is_unfinished_and_its_parents(store:
     a = replace(A, parents=frozenset({"old"}), start_timestamp_ns=5)
     store.replace_partitions("orders", [old, a, B, C])
     begin_plan(store, Plan("p1", "orders", 8, 20), tasks=1)
-    store.run(lambda t: t.record_end("orders", "a", 10))
-    store.run(lambda t: t.record_arrivals("p1", "a", ["c"], 0))
+    store.run(lambda t: t.record_ends("orders", {"a": 10}))
+    store.run(lambda t: t.record_arrivals("p1", {"a": ["c"]}, 0))
     # Not committed: what showed the end may never be.
     shown = replace(a, end_timestamp_ns=10)
     assert store.lineage_at("orders", 20) == [B, old, shown, C]
@@ -248,9 +248,9 @@ def test_a_forgotten_partition_is_no_parent_any_more(store: Store) -> None:
 def test_a_child_is_claimed_once_and_stays_its_claimers(store: Store) -> None:
     begin_plan(store, Plan("p1", "orders", 0, 7), tasks=1)
     store.run(lambda t: t.lock_children("p1", ["c"]))
-    assert store.run(lambda t: t.claim("p1", "c", 1))
-    assert not store.run(lambda t: t.claim("p1", "c", 2))
-    assert store.run(lambda t: t.claim("p1", "c", 1))
+    assert store.run(lambda t: t.claim("p1", ["c"], 1))
+    assert not store.run(lambda t: t.claim("p1", ["c"], 2))
+    assert store.run(lambda t: t.claim("p1", ["c"], 1))
 
 
 def test_a_new_plan_starts_with_no_arrivals_and_claims(store: Store) -> None:
@@ -258,8 +258,8 @@ def test_a_new_plan_starts_with_no_arrivals_and_claims(store: Store) -> None:
         begin_plan(store, Plan(plan, "orders", 0, 7), tasks=1)
         assert store.run(lambda t, p=plan: t.arrivals(p, ["c"])) == {}  # type: ignore[misc]
         store.run(lambda t, p=plan: t.lock_children(p, ["c"]))  # type: ignore[misc]
-        store.run(lambda t, p=plan: t.record_arrivals(p, "a", ["c"], 0))  # type: ignore[misc]
-        assert store.run(lambda t, p=plan: t.claim(p, "c", 3))  # type: ignore[misc]
+        store.run(lambda t, p=plan: t.record_arrivals(p, {"a": ["c"]}, 0))  # type: ignore[misc]
+        assert store.run(lambda t, p=plan: t.claim(p, ["c"], 3))  # type: ignore[misc]
 
 
 def test_a_plan_begun_twice_is_one_plan(store: Store) -> None:
