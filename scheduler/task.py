@@ -8,6 +8,7 @@ bounded number of threads is enough for any number of partitions.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -37,6 +38,9 @@ from state.store import Store
 HANDOFF_BYTES_MAX: Final = 8 * 1024 * 1024
 BATCH_ROWS_MAX: Final = 8_192
 BATCH_BYTES_MAX: Final = 8 * 1024 * 1024
+# With so many partitions to read for each query at once, ends are recorded many at a time.
+_MANY: Final = 2
+_LINGER_S: Final = 0.02
 
 
 class AuditMode(StrEnum):
@@ -135,7 +139,7 @@ class _TaskRun:
         self._shares = Shares()
         self._gathering = Gathering(self._deliver)
         self._ended: dict[Partition, Finished] = {}
-        self._finishing = threading.Lock()
+        self._is_recording = False
         self._stopped = False
         self._unfinished = 0
 
@@ -172,15 +176,18 @@ class _TaskRun:
                 self._finish(partition, ending)
             else:
                 self._attempt.note_alive(partition)
+                self._done(1)
         except ClosedError:
             return
         except BaseException as error:  # noqa: BLE001 - raised again by the receiver
             self.handoff.fail(error)
-            return
+
+    def _done(self, count: int) -> None:
+        """So many partitions need nothing more, and their children were submitted."""
         with self._lock:
-            self._unfinished -= 1
-            done = self._unfinished == 0
-        if done:
+            self._unfinished -= count
+            is_last = self._unfinished == 0
+        if is_last:
             self._seal()
 
     def _seal(self) -> None:
@@ -205,15 +212,24 @@ class _TaskRun:
         self.handoff.put((batch, owners), batch.nbytes)
 
     def _finish(self, partition: Partition, ending: Finished) -> None:
-        """Record an end, together with those of other threads that wait to do the same."""
+        """Record an end; one thread does it for all, and the others go on reading meanwhile."""
         with self._lock:
             self._ended[partition] = ending
-        with self._finishing:
+            if self._is_recording:
+                return
+            self._is_recording = True
+        while True:
+            if self._unfinished > _MANY * self._options.concurrent_queries:
+                # More will have ended in a moment, and a transaction costs the same for all.
+                time.sleep(_LINGER_S)
             with self._lock:
                 ended, self._ended = self._ended, {}
-            if ended:
-                children = self._attempt.finish(ended)
-                self._submit([(child, child.start_timestamp_ns) for child in children])
+                if not ended:
+                    self._is_recording = False
+                    return
+            children = self._attempt.finish(ended)
+            self._submit([(child, child.start_timestamp_ns) for child in children])
+            self._done(len(ended))
 
     def _read(self, partition: Partition, start_ns: int) -> Ending:
         """Read one partition; how it ended."""
