@@ -29,7 +29,7 @@ from tests.synthetic.script import Script, ScriptedPartition
 from tests.synthetic.server import CHANGE_STREAM, synthetic_process
 
 START_US: Final = 1_769_850_000_000_000
-EVERY_US: Final = 100
+EVERY_US: Final = 80
 WARM_UP_EPOCHS: Final = 2
 
 
@@ -88,7 +88,12 @@ def measure(records: int, epochs: int, partitions: int) -> dict[str, Any]:
                 "start": format_rfc3339(START_US * 1_000),
                 "end": format_rfc3339((START_US + span_us) * 1_000),
             },
-            "epoch": {"trigger": "0s", "max_span": f"{span_us // epochs // 1_000}ms"},
+            "epoch": {
+                "trigger": "0s",
+                "max_span": f"{span_us // epochs // 1_000}ms",
+                "target_records": 10**9,
+                "target_time": "1h",
+            },
             "sink": {"path": str(folder / "changes"), "checkpoint": str(folder / "checkpoint")},
             "state": {"url": f"sqlite:///{folder / 'state.db'}"},
             "spark": {"master": "local[2,4]"},

@@ -18,6 +18,7 @@ from reader.timestamp import NANOSECONDS_PER_SECOND, parse_rfc3339
 from scheduler.epoch import watermark_for_end, watermark_for_start
 from scheduler.errors import OptionError
 from scheduler.reading import Proof
+from scheduler.span import SpanTarget
 from scheduler.task import AuditMode, ReadOptions
 
 T = TypeVar("T")
@@ -58,6 +59,7 @@ class SourceOptions:
     start: str | int
     end_ns: int | None
     span_max_ns: int
+    span_target: SpanTarget | None
     heartbeat_ms: int
     tasks_max: int
     read: ReadOptions
@@ -73,6 +75,8 @@ OPTION_NAMES: Final = (
     "start",
     "end",
     "max_span_seconds",
+    "target_records",
+    "target_seconds",
     "heartbeat_milliseconds",
     "tasks",
     "concurrent_queries",
@@ -126,6 +130,7 @@ def parse_options(given: Mapping[str, str], environ: Mapping[str, str]) -> Sourc
         end_ns=end,
         span_max_ns=_parsed(options, "max_span_seconds", _positive_seconds, 600)
         * NANOSECONDS_PER_SECOND,
+        span_target=_span_target(options),
         heartbeat_ms=_parsed(
             options, "heartbeat_milliseconds", _integer(HEARTBEAT_MS_MIN, HEARTBEAT_MS_MAX), 10_000
         ),
@@ -150,6 +155,13 @@ def _change_stream(options: Mapping[str, str], environ: Mapping[str, str]) -> Ch
         directed_read=_parsed(options, "directed_read", _json_object, None),
         emulator_host=options.get("emulator_host") or environ.get("SPANNER_EMULATOR_HOST") or None,
     )
+
+
+def _span_target(options: Mapping[str, str]) -> SpanTarget | None:
+    """None where nobody records the epochs, from which the span would be derived."""
+    records = _parsed(options, "target_records", _integer(1, 10**12), None)
+    seconds = _parsed(options, "target_seconds", _positive_seconds, 30)
+    return None if records is None else SpanTarget(records, seconds)
 
 
 def _start(text: str) -> str | int:

@@ -14,7 +14,9 @@ from scheduler import epoch, lineage
 from scheduler.errors import CheckpointLostError, WatermarkRegressionError
 from scheduler.options import NOW, SourceOptions
 from scheduler.plan import Task, assign
+from scheduler.span import EPOCHS_LOOKED_AT, next_span_ns
 from scheduler.start import first_watermark_ns
+from state.epochs import last_epochs
 from state.facts import Gap, Partition, Plan, Wanted
 from state.gaps import gaps
 from state.plans import begin_plan, read_plan, settle
@@ -68,9 +70,17 @@ class Planner:
         return epoch.next_watermark(
             clock_ns=clock_ns or self._connection.strong_read_timestamp_ns(),
             base_ns=base_ns,
-            span_max_ns=self._options.span_max_ns,
+            span_max_ns=self._span_max_ns(),
             end_ns=self._options.end_ns,
         )
+
+    def _span_max_ns(self) -> int:
+        """The longest span of the next epoch."""
+        options = self._options
+        if options.span_target is None:
+            return options.span_max_ns
+        last = last_epochs(self._store, options.pipeline, limit=EPOCHS_LOOKED_AT)
+        return next_span_ns(last, options.span_target, options.span_max_ns)
 
     def plan_first(self, end_ns: int) -> list[Task]:
         """Plan the pipeline's first epoch, which finds out where (start, end] begins.

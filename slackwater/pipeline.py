@@ -33,6 +33,8 @@ def source_options(settings: Settings, environ: Mapping[str, str] = os.environ) 
         "start": source.start,
         "end": source.end,
         "max_span_seconds": str(epoch.max_span // 1_000),
+        "target_records": str(epoch.target_records),
+        "target_seconds": str(epoch.target_time // 1_000),
         "heartbeat_milliseconds": str(epoch.heartbeat),
         "concurrent_queries": str(epoch.concurrent_queries),
         "proof": epoch.proof,

@@ -173,7 +173,9 @@ class EpochSettings(_Section):
     """How long an epoch is."""
 
     trigger: DurationMs = 1_000
-    max_span: Annotated[DurationMs, Field(ge=1_000)] = 600_000
+    max_span: Annotated[DurationMs, Field(ge=1_000, le=7 * 86_400_000)] = 86_400_000
+    target_records: Annotated[int, Field(ge=1)] = 1_000_000
+    target_time: Annotated[DurationMs, Field(ge=1_000, le=86_400_000)] = 30_000
     heartbeat: Annotated[DurationMs, Field(ge=HEARTBEAT_MS_MIN, le=HEARTBEAT_MS_MAX)] = 10_000
     concurrent_queries: Annotated[int, Field(ge=1, le=1_000)] = 16
     proof: Literal["ok", "record"] = "ok"

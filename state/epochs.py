@@ -1,4 +1,4 @@
-"""The committed epochs of a pipeline, for those who watch; nothing is derived from them."""
+"""The committed epochs of a pipeline: for those who watch, and for the next one's span."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ class Pipeline:
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """An epoch that the sink committed, for those who watch; nothing is derived from it.
+    """An epoch that the sink committed: for those who watch, and for the next one's span.
 
     Attributes:
         pipeline: the pipeline's name.

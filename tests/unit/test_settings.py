@@ -38,7 +38,7 @@ def problems(tmp_path: Path, text: str, **environ: str) -> str:
 def test_what_is_left_out_has_a_default(tmp_path: Path) -> None:
     settings = load(tmp_path)
     assert settings.source.start == "now"
-    assert (settings.epoch.trigger, settings.epoch.max_span) == (1_000, 600_000)
+    assert (settings.epoch.trigger, settings.epoch.max_span) == (1_000, 86_400_000)
     assert settings.sink.format == "parquet"
     assert settings.spark.master == "local[*,4]"
 
