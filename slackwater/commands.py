@@ -37,6 +37,7 @@ from slackwater.recovery import (
 )
 from slackwater.settings import Settings
 from slackwater.spark import start_spark, stop_spark
+from slackwater.warm_up import warm_up
 from slackwater.watch import Watch
 from spark_sink.changelog import Changelog
 from state.errors import LeaseLostError, StateError
@@ -106,7 +107,14 @@ def _own_and_run(
     settings, ownership = parts.settings, parts.ownership
     wait = settings.lease.when_taken == "wait"
     try:
-        if not ownership.acquire(wait=wait, until=parts.drain.is_set):
+        if not ownership.acquire(
+            wait=wait,
+            until=parts.drain.is_set,
+            # Apart, because the owner may die before Spark is warm.
+            while_waiting=threading.Thread(
+                target=warm_up, args=(parts.spark,), name="warm-up", daemon=True
+            ).start,
+        ):
             return Outcome.DONE
         options = _options(parts, recovery)
         if until_ns is not None:

@@ -99,13 +99,20 @@ class Ownership:
             raise LeaseLostError(f"pipeline {self._pipeline!r} is not owned by this process.")
         return self._lease.generation
 
-    def acquire(self, *, wait: bool, until: Callable[[], bool]) -> bool:
+    def acquire(
+        self,
+        *,
+        wait: bool,
+        until: Callable[[], bool],
+        while_waiting: Callable[[], None] = lambda: None,
+    ) -> bool:
         """Become the owner; False where until() became true before.
 
         Args:
             wait: stand by until the owner has left or died; otherwise refuse at once, unless the
                 pipeline becomes free within the lease's duration.
             until: asked while waiting.
+            while_waiting: called once, where it has to be waited for.
 
         Raises:
             PipelineOwnedError: without wait, another process renews the lease.
@@ -130,6 +137,7 @@ class Ownership:
             if not is_told:
                 is_told = True
                 _log.info("standing by", pipeline=self._pipeline, owner=lease.owner)
+                while_waiting()
             time.sleep(min(_LOOK_S, self._duration_s / _RENEWALS))
         return False
 

@@ -206,7 +206,7 @@ class State(_Section):
 class Lease(_Section):
     """Who runs the pipeline when two processes could."""
 
-    duration: Annotated[DurationMs, Field(ge=2_000, le=600_000)] = 10_000
+    duration: Annotated[DurationMs, Field(ge=2_000, le=600_000)] = 6_000
     when_taken: Literal["wait", "exit"] = "wait"
 
 

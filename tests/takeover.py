@@ -31,6 +31,8 @@ from tests.spark.test_exactly_once import settings
 from tests.truths import require_equal, truth_of
 
 TRANSACTIONS_PER_SECOND = 30
+# A standby that has just started is not warm yet.
+STANDING_BY_S = 15.0
 ELSEWHERE = "elsewhere pid 1 (another-machine 00000000)"
 
 
@@ -109,6 +111,7 @@ def _measure(folder: Path, *, elsewhere: bool) -> float:
         create_database(stream, dialect, ddl(dialect))
         pair = Pair(stream, folder)
         pair.begin()
+        time.sleep(STANDING_BY_S)
         seconds = pair.kill_first(elsewhere=elsewhere)
         pair.end(pair.second)
         del os.environ["SPANNER_EMULATOR_HOST"]
