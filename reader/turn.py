@@ -13,7 +13,7 @@ import threading
 from typing import Final
 
 # A message that was there takes less, one that had to be waited for more.
-WAS_THERE_S: Final = 50e-6
+WAS_THERE_S: Final = 200e-6
 _TURN_BYTES: Final = 256 * 1024
 
 _ONE_AT_A_TIME: Final = threading.Lock()
