@@ -38,11 +38,11 @@ class Watched:
     """What the processes of a service have used, looked at again and again."""
 
     pid: int
-    cpu: dict[int, float] = field(default_factory=dict)
+    cpu: dict[tuple[bool, int], float] = field(default_factory=dict)
     worker_bytes_max: int = 0
 
-    def look(self) -> float:
-        """CPU seconds of the tree so far."""
+    def look(self) -> tuple[float, float]:
+        """CPU seconds of the tree so far: Python's, Java's."""
         try:
             root = psutil.Process(self.pid)
             tree = [root, *root.children(recursive=True)]
@@ -50,14 +50,16 @@ class Watched:
             tree = []
         for process in tree:
             try:
-                self.cpu[process.pid] = sum(process.cpu_times()[:2])
+                is_java = process.name() == "java"
+                self.cpu[is_java, process.pid] = sum(process.cpu_times()[:2])
                 # Spark's own processes of Python: planning, and one for each task at once.
                 if process.name().startswith("python") and "pyspark" in " ".join(process.cmdline()):
                     size = process.memory_info().rss
                     self.worker_bytes_max = max(self.worker_bytes_max, size)
             except psutil.NoSuchProcess:
                 continue
-        return sum(self.cpu.values())
+        java = sum(spent for (is_java, _), spent in self.cpu.items() if is_java)
+        return sum(self.cpu.values()) - java, java
 
 
 def script(partitions: int, records: int) -> Script:
@@ -111,7 +113,8 @@ def measure(records: int, epochs: int, partitions: int) -> dict[str, Any]:
         while (service.low_watermark_ns() or 0) < (START_US + span_us) * 1_000:
             watched.look()
             time.sleep(0.05)
-        spent_cpu, spent = watched.look() - before_cpu, time.monotonic() - before
+        spent = time.monotonic() - before
+        python, java = (now - then for now, then in zip(watched.look(), before_cpu, strict=True))
         service.wait(60)
         found = ds.dataset(folder / "changes", format="parquet", partitioning="hive").count_rows()
     if found != records:
@@ -123,7 +126,8 @@ def measure(records: int, epochs: int, partitions: int) -> dict[str, Any]:
         "partitions": partitions,
         "records_counted": round(counted),
         "records_per_second": round(counted / spent),
-        "records_per_cpu_second": round(counted / spent_cpu),
+        "records_per_cpu_second": round(counted / (python + java)),
+        "python_share": round(python / (python + java), 2),
         "python_worker_mib_max": watched.worker_bytes_max >> 20,
     }
 

@@ -222,9 +222,12 @@ class PartitionQuery:
                 now_s = time.monotonic()
                 if now_s - since_s > WAS_THERE_S:
                     turn.leave()
-                elif not turn.is_mine:
+                elif turn.is_mine:
+                    Turn.last_s = now_s
+                else:
                     self._waiting_since_s = None
-                    turn.take()
+                    if turn.take(now_s):
+                        now_s = time.monotonic()
                 if room <= 0:
                     self._waiting_since_s = None
                     yield portion
