@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -23,7 +23,7 @@ def data_columns(records: Sequence[DataChangeRecord]) -> pa.RecordBatch:
         [
             pa.array([ns // 1000 for ns in columns[0]], pa.int64()).cast(timestamp),
             *(pa.array(columns[i], SCHEMA.field(i).type) for i in range(1, 5)),
-            column_types(columns[5]),
+            _column_types(columns[5]),
             _mods(columns[6]),
             *(pa.array(columns[i], SCHEMA.field(i).type) for i in range(7, 13)),
         ],
@@ -54,7 +54,7 @@ def to_record_batch(
     )
 
 
-def column_types(columns: Sequence[tuple[ColumnType, ...]]) -> pa.Array:
+def _column_types(columns: Sequence[tuple[ColumnType, ...]]) -> pa.Array:
     """Each distinct list of column types is built once and then taken by its index."""
     index: dict[tuple[ColumnType, ...], int] = {}
     # The decoder hands out one tuple for equal column types: its identity spares the hashing.
@@ -65,16 +65,28 @@ def column_types(columns: Sequence[tuple[ColumnType, ...]]) -> pa.Array:
         if position is None:
             position = by_identity[id(column)] = index.setdefault(column, len(index))
         indices.append(position)
-    distinct = pa.array([[c._asdict() for c in column] for column in index], COLUMN_TYPES)
-    return distinct.take(pa.array(indices, pa.int32()))
+    return column_types_array(index, pa.array(indices, pa.int32()))
 
 
 def _mods(columns: Sequence[Sequence[Any]]) -> pa.Array:
     offsets = pa.array([0, *accumulate(map(len, columns))], pa.int32())
     mods = [mod for column in columns for mod in column]
-    keys, new_values, old_values = zip(*mods, strict=True) if mods else ((), (), ())
-    values = pa.StructArray.from_arrays(
-        [pa.array(texts, _STRING) for texts in (keys, new_values, old_values)],
-        fields=list(MODS.value_type),
-    )
+    cells = zip(*mods, strict=True) if mods else ((), (), ())
+    return mods_array(offsets, [pa.array(texts, _STRING) for texts in cells])
+
+
+def column_types_array(distinct: Iterable[Sequence[ColumnType]], indices: pa.Array) -> pa.Array:
+    """The column, of lists of column types that repeat.
+
+    Args:
+        distinct: each list once.
+        indices: for each row, which of them.
+    """
+    made = pa.array([[c._asdict() for c in column] for column in distinct], COLUMN_TYPES)
+    return made.take(indices)
+
+
+def mods_array(offsets: pa.Array, texts: Sequence[pa.Array]) -> pa.Array:
+    """The column, of its mods' keys, new_values and old_values, and where each row's begin."""
+    values = pa.StructArray.from_arrays(list(texts), fields=list(MODS.value_type))
     return pa.ListArray.from_arrays(offsets, values, type=MODS)

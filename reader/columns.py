@@ -17,10 +17,11 @@ import numpy as np
 import pyarrow as pa
 from google.protobuf.message import DecodeError
 
+from reader.batch import column_types_array, mods_array
 from reader.decode import DATA_CHANGE_FIELDS, column_types_of
 from reader.layout import Layout
 from reader.row_spans import RowSpans
-from reader.schema import COLUMN_TYPES, DATA_SCHEMA, MODS
+from reader.schema import DATA_SCHEMA
 from reader.wire import LEN, VARINT, Cursors, Flags, Ints, tag
 
 _STRING: Final = tag(3, LEN)
@@ -42,7 +43,7 @@ _STRINGS: Final = (
     "value_capture_type",
     "transaction_tag",
 )
-_NUMBERS: Final = ("number_of_records_in_transaction", "number_of_partitions_in_transaction")
+NUMBERS: Final = ("number_of_records_in_transaction", "number_of_partitions_in_transaction")
 _FLAGS: Final = ("is_last_record_in_transaction_in_partition", "is_system_transaction")
 
 Span = tuple[Ints, Ints]
@@ -147,7 +148,7 @@ def _assemble(rows: RowSpans, walked: _Walked) -> Columns:
         return _strings(buffer, begin[kept], end[kept])
 
     arrays: dict[str, pa.Array] = {name: text(name) for name in _STRINGS}
-    arrays |= {name: text(name).cast(pa.int64()) for name in _NUMBERS}
+    arrays |= {name: text(name).cast(pa.int64()) for name in NUMBERS}
     arrays |= {name: pa.array(walked.flags[name][kept]) for name in _FLAGS}
     arrays["commit_timestamp"] = text("commit_timestamp").cast(_TIMESTAMP)
     begin, end = walked.column_types
@@ -203,8 +204,7 @@ class _Mods:
         fields = [_texts(buffer, texts, order) for texts in self._texts]
         offsets = np.zeros(int(kept.sum()) + 1, np.int32)
         np.cumsum(self._counts[kept], out=offsets[1:])
-        values = pa.StructArray.from_arrays(fields, fields=list(MODS.value_type))
-        return pa.ListArray.from_arrays(pa.array(offsets), values, type=MODS)
+        return mods_array(pa.array(offsets), fields)
 
 
 def _texts(buffer: pa.Buffer, steps: Sequence[tuple[Ints, Ints, Flags]], order: Ints) -> pa.Array:
@@ -265,8 +265,7 @@ def _column_types(texts: pa.Array) -> pa.Array:
     """Column types repeat from record to record: each distinct text is decoded once."""
     encoded = texts.dictionary_encode()
     distinct = [column_types_of(text) for text in encoded.dictionary.to_pylist()]
-    made = pa.array([[c._asdict() for c in column] for column in distinct], COLUMN_TYPES)
-    return made.take(encoded.indices)
+    return column_types_array(distinct, encoded.indices)
 
 
 # No records.

@@ -298,17 +298,21 @@ class _JsonRows:
         key = _dumps(columns) or ""
         known = self._column_types.get(key)
         if known is None:
-            known = tuple(
-                ColumnType(
-                    column["name"],
-                    _dumps(column["type"]) or "",
-                    column["is_primary_key"],
-                    int(column["ordinal_position"]),
-                )
-                for column in columns
-            )
-            self._column_types[key] = known
+            known = self._column_types[key] = json_column_types(columns)
         return known
+
+
+def json_column_types(columns: Sequence[Mapping[str, Any]]) -> tuple[ColumnType, ...]:
+    """The column types of a PostgreSQL record."""
+    return tuple(
+        ColumnType(
+            column["name"],
+            _dumps(column["type"]) or "",
+            column["is_primary_key"],
+            int(column["ordinal_position"]),
+        )
+        for column in columns
+    )
 
 
 def _integer(text: str) -> int | orjson.Fragment:

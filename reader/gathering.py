@@ -138,9 +138,7 @@ class Gathering:
         size, heap = self._heap_bytes, self._heap
         self._heap, self._heap_bytes = [], 0
         if size < _FEW_BYTES:
-            for opened, messages in heap:
-                for message in messages:
-                    self._take_records(opened.reception, opened.decoder.feed(message))
+            self._decode_one_by_one(heap)
             return
         by_query: dict[int, tuple[Opened, list[bytes]]] = {}
         for opened, messages in heap:
@@ -149,17 +147,18 @@ class Gathering:
         for query in by_query.values():
             alike.setdefault(query[0].layout, []).append(query)
         for layout, queries in alike.items():
-            self._decode_alike(layout, queries)
+            if layout is None:
+                self._decode_one_by_one(queries)
+            else:
+                self._decode_alike(layout, queries)
 
-    def _decode_alike(
-        self, layout: Layout | None, queries: Sequence[tuple[Opened, list[bytes]]]
-    ) -> None:
+    def _decode_one_by_one(self, queries: Sequence[tuple[Opened, list[bytes]]]) -> None:
+        for opened, messages in queries:
+            for message in messages:
+                self._take_records(opened.reception, opened.decoder.feed(message))
+
+    def _decode_alike(self, layout: Layout, queries: Sequence[tuple[Opened, list[bytes]]]) -> None:
         """Decode messages of queries with the same layout."""
-        if layout is None:
-            for opened, messages in queries:
-                for message in messages:
-                    self._take_records(opened.reception, opened.decoder.feed(message))
-            return
         together = [message for _, messages in queries for message in messages]
         columns = (
             decode_json_columns(together) if layout.is_json else decode_columns(together, layout)

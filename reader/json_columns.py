@@ -11,15 +11,17 @@ import orjson
 import pyarrow as pa
 from google.protobuf.message import DecodeError
 
-from reader.columns import NOTHING, Columns
+from reader.batch import column_types_array, mods_array
+from reader.columns import NOTHING, NUMBERS, Columns
+from reader.decode import json_column_types
+from reader.records import ColumnType
 from reader.row_spans import RowSpans
-from reader.schema import COLUMN_TYPES, DATA_SCHEMA, MODS
+from reader.schema import DATA_SCHEMA, MODS
 from reader.wire import LEN, Cursors, tag
 
 _STRING: Final = tag(3, LEN)
 _MOD: Final = [field.name for field in MODS.value_type]
 _TEXT: Final = pa.string()
-_INTEGERS: Final = ("number_of_records_in_transaction", "number_of_partitions_in_transaction")
 _PLAIN: Final = (
     "commit_timestamp",
     "server_transaction_id",
@@ -28,7 +30,7 @@ _PLAIN: Final = (
     "table_name",
     "mod_type",
     "value_capture_type",
-    *_INTEGERS,
+    *NUMBERS,
 )
 _PLAIN_OF: Final = itemgetter(*_PLAIN)
 
@@ -80,7 +82,7 @@ class _Cells:
         self._tags: list[str] = []
         self._are_system: list[bool] = []
         self._column_types: dict[bytes, int] = {}
-        self._distinct: list[list[dict[str, Any]]] = []
+        self._distinct: list[tuple[ColumnType, ...]] = []
         self._offsets = [0]
         self._mods: list[list[bytes | None]] = [[], [], []]
         self.message = np.zeros(0, np.int64)
@@ -132,21 +134,21 @@ class _Cells:
         position = self._column_types.get(key)
         if position is None:
             position = self._column_types[key] = len(self._distinct)
-            self._distinct.append([_column_type(column) for column in columns])
+            self._distinct.append(json_column_types(columns))
         return position
 
     def batch(self) -> pa.RecordBatch:
         """All records that were taken."""
         columns = zip(*self._rows, strict=True) if self._rows else ((),) * len(_PLAIN)
         made: dict[str, Any] = dict(zip(_PLAIN, columns, strict=True))
-        for name in _INTEGERS:
+        for name in NUMBERS:
             made[name] = [int(number) for number in made[name]]
         made["transaction_tag"], made["is_system_transaction"] = self._tags, self._are_system
         arrays = []
         for field in DATA_SCHEMA:
             if field.name == "column_types":
-                distinct = pa.array(self._distinct, COLUMN_TYPES)
-                arrays.append(distinct.take(pa.array(self._column_type_index, pa.int32())))
+                indices = pa.array(self._column_type_index, pa.int32())
+                arrays.append(column_types_array(self._distinct, indices))
             elif field.name == "mods":
                 arrays.append(self._mods_array())
             elif field.name == "commit_timestamp":
@@ -158,14 +160,4 @@ class _Cells:
     def _mods_array(self) -> pa.Array:
         # orjson writes UTF-8.
         texts = [pa.array(values, pa.binary()).view(_TEXT) for values in self._mods]
-        structs = pa.StructArray.from_arrays(texts, fields=list(MODS.value_type))
-        return pa.ListArray.from_arrays(pa.array(self._offsets, pa.int32()), structs, type=MODS)
-
-
-def _column_type(column: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "name": column["name"],
-        "type": orjson.dumps(column["type"]).decode(),
-        "is_primary_key": column["is_primary_key"],
-        "ordinal_position": int(column["ordinal_position"]),
-    }
+        return mods_array(pa.array(self._offsets, pa.int32()), texts)

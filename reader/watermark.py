@@ -74,7 +74,7 @@ class PartitionProgress:
         return (
             isinstance(record, DataChangeRecord)
             and record.commit_timestamp_ns == self.reopen_ns
-            and (record.server_transaction_id, record.record_sequence) in self._handed_on
+            and self.was_handed_on((record.server_transaction_id, record.record_sequence))
         )
 
 

@@ -115,8 +115,8 @@ def _feed_whole(audit: PartitionAudit, rows: Rows, begin: int, end: int) -> bool
     transaction = part.column("server_transaction_id")
     sequence = part.column("record_sequence")
     is_last = np.asarray(part.column("is_last_record_in_transaction_in_partition"))
-    goes_on = _flags(pc.equal(transaction[1:], transaction[:-1]))
-    rises = _flags(pc.greater(sequence[1:], sequence[:-1]))
+    goes_on = np.asarray(pc.equal(transaction[1:], transaction[:-1]))
+    rises = np.asarray(pc.greater(sequence[1:], sequence[:-1]))
     same_time = times[1:] == times[:-1]
     if (
         (times[1:] < times[:-1]).any()
@@ -152,7 +152,3 @@ def _shares(transaction: pa.Array, first: Ints, shared: Ints, *numbers: Ints) ->
         names, found, stated, partitions, strict=True
     ):
         yield Share(name, records, 1, records_stated, partitions_stated)
-
-
-def _flags(array: pa.BooleanArray) -> Flags:
-    return np.asarray(array)

@@ -249,24 +249,14 @@ class Transaction:
             plan_id, task: whose arrivals they are.
             children: the tokens of each partition's children, by its own.
         """
-        table = plan_arrivals
-        tokens = sorted({child for found in children.values() for child in found})
-        known = {
-            (row.parent_token, row.token)
-            for chunk in chunks(tokens)
-            for row in self._connection.execute(
-                sa.select(table.c.parent_token, table.c.token).where(
-                    table.c.plan_id == plan_id, table.c.token.in_(chunk)
-                )
-            )
-        }
+        known = self.arrivals(plan_id, sorted({c for found in children.values() for c in found}))
         self._insert(
-            table,
+            plan_arrivals,
             (
                 {"plan_id": plan_id, "token": token, "parent_token": parent, "task": task}
                 for parent in sorted(children)
                 for token in sorted(children[parent])
-                if (parent, token) not in known
+                if parent not in known.get(token, {})
             ),
         )
 
