@@ -6,6 +6,7 @@ import itertools
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import pytest
 
@@ -34,6 +35,20 @@ def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
         yield running
         if former is None:
             del os.environ["SPANNER_EMULATOR_HOST"]
+
+
+@contextmanager
+def demo_database(name: str) -> Iterator[ChangeStream]:
+    """An emulator of its own under churn, with the demo's schema in a database; for programs."""
+    dialect = Dialect.GOOGLE_STANDARD_SQL
+    with running_emulator(partition_alive_seconds=CHURN_SECONDS) as running:
+        os.environ.update(running.environment())
+        stream = ChangeStream(
+            "test-project", "test-instance", name, CHANGE_STREAM, emulator_host=running.host
+        )
+        create_database(stream, dialect, ddl(dialect))
+        yield stream
+        del os.environ["SPANNER_EMULATOR_HOST"]
 
 
 @pytest.fixture

@@ -27,11 +27,10 @@ from deltalake import DeltaTable
 from reader.change_stream import ChangeStream, Dialect
 from reader.connection import Connection
 from reader.timestamp import format_rfc3339
-from slackwater.demo.load import CHANGE_STREAM, Load, ddl
+from slackwater.demo.load import Load
 from slackwater.demo.service import Service
-from slackwater.emulator import running_emulator
-from slackwater.emulator_database import create_database
 from slackwater.proof import read_changelog
+from tests.emulators import demo_database
 from tests.spark.test_exactly_once import settings
 from tests.truths import require_equal, truth_of
 
@@ -179,17 +178,9 @@ def read_delta(path: Path) -> pa.Table:
 
 
 def _run(file_format: str, seed: int, kills: int) -> tuple[Killing, pa.Table]:
-    dialect = Dialect.GOOGLE_STANDARD_SQL
-    with running_emulator(partition_alive_seconds=2) as emulator:
-        os.environ.update(emulator.environment())
-        stream = ChangeStream(
-            "test-project", "test-instance", "kills", CHANGE_STREAM, emulator_host=emulator.host
-        )
-        create_database(stream, dialect, ddl(dialect))
-        with tempfile.TemporaryDirectory() as folder:
-            killing = Killing(stream, Path(folder), file_format, seed)
-            output = killing.run(kills)
-        del os.environ["SPANNER_EMULATOR_HOST"]
+    with demo_database("kills") as stream, tempfile.TemporaryDirectory() as folder:
+        killing = Killing(stream, Path(folder), file_format, seed)
+        output = killing.run(kills)
     return killing, output
 
 

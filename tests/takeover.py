@@ -20,13 +20,12 @@ import sqlalchemy as sa
 from reader.change_stream import ChangeStream, Dialect
 from reader.connection import Connection
 from reader.timestamp import format_rfc3339
-from slackwater.demo.load import CHANGE_STREAM, Load, ddl
+from slackwater.demo.load import Load
 from slackwater.demo.service import Service
-from slackwater.emulator import running_emulator
-from slackwater.emulator_database import create_database
 from slackwater.proof import read_changelog
 from state.store import Store
 from state.tables import pipelines
+from tests.emulators import demo_database
 from tests.spark.test_exactly_once import settings
 from tests.truths import require_equal, truth_of
 
@@ -102,19 +101,12 @@ def wait_for(service: Service, text: str, *, seconds_max: float) -> None:
 
 
 def _measure(folder: Path, *, elsewhere: bool) -> float:
-    dialect = Dialect.GOOGLE_STANDARD_SQL
-    with running_emulator(partition_alive_seconds=2) as emulator:
-        os.environ.update(emulator.environment())
-        stream = ChangeStream(
-            "test-project", "test-instance", "takeover", CHANGE_STREAM, emulator_host=emulator.host
-        )
-        create_database(stream, dialect, ddl(dialect))
+    with demo_database("takeover") as stream:
         pair = Pair(stream, folder)
         pair.begin()
         time.sleep(STANDING_BY_S)
         seconds = pair.kill_first(elsewhere=elsewhere)
         pair.end(pair.second)
-        del os.environ["SPANNER_EMULATOR_HOST"]
     return seconds
 
 
