@@ -82,8 +82,8 @@ CASES: Final = (
     Case("20 rows a message", Dialect.GOOGLE_STANDARD_SQL, 1, 200_000, 20),
     Case("16 partitions, one row", Dialect.GOOGLE_STANDARD_SQL, 16, 64_000, 1),
     Case("16 partitions, 20 rows", Dialect.GOOGLE_STANDARD_SQL, 16, 192_000, 20),
-    Case("PostgreSQL, one row", Dialect.POSTGRESQL, 1, 40_000, 1),
-    Case("PostgreSQL, 20 rows", Dialect.POSTGRESQL, 1, 40_000, 20),
+    Case("PostgreSQL, one row", Dialect.POSTGRESQL, 1, 60_000, 1),
+    Case("PostgreSQL, 20 rows", Dialect.POSTGRESQL, 1, 200_000, 20),
 )
 Reader = Callable[[Case, ChangeStream], int]
 

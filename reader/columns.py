@@ -44,7 +44,7 @@ _STRINGS: Final = (
     "transaction_tag",
 )
 NUMBERS: Final = ("number_of_records_in_transaction", "number_of_partitions_in_transaction")
-_FLAGS: Final = ("is_last_record_in_transaction_in_partition", "is_system_transaction")
+FLAGS: Final = ("is_last_record_in_transaction_in_partition", "is_system_transaction")
 
 Span = tuple[Ints, Ints]
 
@@ -108,7 +108,7 @@ def _walk(rows: RowSpans, layout: Layout) -> _Walked:
     at.require((found == _NO_OTHERS).all(axis=1))
     for name in layout.cells:
         _, cell_end = at.span(_ITEM)
-        if name in _FLAGS:
+        if name in FLAGS:
             at.expect(_BOOL)
             walked.flags[name] = at.byte() != 0
         elif name == "column_types":
@@ -145,14 +145,14 @@ def _assemble(rows: RowSpans, walked: _Walked) -> Columns:
 
     def text(name: str) -> pa.Array:
         begin, end = walked.texts[name]
-        return _strings(buffer, begin[kept], end[kept])
+        return strings(buffer, begin[kept], end[kept])
 
     arrays: dict[str, pa.Array] = {name: text(name) for name in _STRINGS}
     arrays |= {name: text(name).cast(pa.int64()) for name in NUMBERS}
-    arrays |= {name: pa.array(walked.flags[name][kept]) for name in _FLAGS}
+    arrays |= {name: pa.array(walked.flags[name][kept]) for name in FLAGS}
     arrays["commit_timestamp"] = text("commit_timestamp").cast(_TIMESTAMP)
     begin, end = walked.column_types
-    arrays["column_types"] = _column_types(_strings(buffer, begin[kept], end[kept], pa.binary()))
+    arrays["column_types"] = _column_types(strings(buffer, begin[kept], end[kept], pa.binary()))
     arrays["mods"] = mods.array(buffer, kept)
     batch = pa.RecordBatch.from_arrays(
         [arrays[name] for name in DATA_SCHEMA.names], schema=DATA_SCHEMA
@@ -214,7 +214,7 @@ def _texts(buffer: pa.Buffer, steps: Sequence[tuple[Ints, Ints, Flags]], order: 
     begin = np.concatenate([step[0] for step in steps])[order]
     end = np.concatenate([step[1] for step in steps])[order]
     is_null = np.concatenate([step[2] for step in steps])[order]
-    return _strings(buffer, begin, end, is_null=is_null)
+    return strings(buffer, begin, end, is_null=is_null)
 
 
 def _nullable(at: Cursors) -> tuple[Ints, Ints, Flags]:
@@ -238,7 +238,7 @@ def _nullable(at: Cursors) -> tuple[Ints, Ints, Flags]:
     return begin, end, is_null | (begin == end)
 
 
-def _strings(
+def strings(
     buffer: pa.Buffer,
     begin: Ints,
     end: Ints,

@@ -87,8 +87,11 @@ def googlesql_row(record: ChangeRecord) -> Value:
     return value([[data, heartbeat, children]])
 
 
-def postgresql_row(record: ChangeRecord) -> Value:
-    """The JSON column of one row, in PostgreSQL, with its own way of writing UTC."""
+def postgresql_row(record: ChangeRecord, *, is_spaced: bool = False) -> Value:
+    """The JSON column of one row, in PostgreSQL, with its own way of writing UTC.
+
+    The emulator writes no space between values and its keys in order; is_spaced does neither.
+    """
 
     def stamp(timestamp_ns: int) -> str:
         return format_rfc3339(timestamp_ns).replace("Z", "+00:00")
@@ -99,10 +102,14 @@ def postgresql_row(record: ChangeRecord) -> Value:
         fields["commit_timestamp"] = stamp(fields.pop("commit_timestamp_ns"))
         fields["column_types"] = [c._asdict() | {"type": json.loads(c.type)} for c in record[5]]
         fields["mods"] = [
-            {name: json.loads(text) for name, text in mod._asdict().items() if text is not None}
+            {
+                name: None if text is None else json.loads(text)
+                for name, text in mod._asdict().items()
+            }
             for mod in record.mods
         ]
-        body = {"data_change_record": fields}
+        fields["column_types"] = [dict(sorted(c.items())) for c in fields["column_types"]]
+        body = {"data_change_record": fields if is_spaced else dict(sorted(fields.items()))}
     elif isinstance(record, HeartbeatRecord):
         body = {"heartbeat_record": {"timestamp": stamp(record.timestamp_ns)}}
     else:
@@ -117,7 +124,9 @@ def postgresql_row(record: ChangeRecord) -> Value:
                 ],
             }
         }
-    return value(json.dumps(body, ensure_ascii=False))
+    if is_spaced:
+        return value(json.dumps(body, ensure_ascii=False))
+    return value(json.dumps(body, ensure_ascii=False, separators=(",", ":")))
 
 
 def messages(rows: Sequence[Value], *, is_postgresql: bool) -> list[bytes]:

@@ -27,10 +27,6 @@ _COLUMNS = (
 
 # is_last_record_in_transaction_in_partition, true and false, in the same number of bytes. In
 # GoogleSQL it is the first true of a record, a list's value of two bytes.
-_LAST_FLAG = {
-    Dialect.GOOGLE_STANDARD_SQL: (b"\x0a\x02\x20\x01", b"\x0a\x02\x20\x00"),
-    Dialect.POSTGRESQL: (b'in_partition": true', b'in_partition":false'),
-}
 
 
 @dataclass(frozen=True)
@@ -99,43 +95,60 @@ class PatternRows:
         return self.first_us + index // self.per_transaction * self.every_us
 
     def encoded(self, first: int, end: int) -> Sequence[bytes]:
-        template = self._template
         index = np.arange(first, end)
         transaction, sequence = np.divmod(index, self.per_transaction)
-        rows = np.repeat(template[np.newaxis], len(index), axis=0)
-        times = (self.first_us + transaction * self.every_us).astype("datetime64[us]")
-        stamps = np.datetime_as_string(times).astype("S26")
-        self._patch(rows, _TIME[:26], stamps.view(np.uint8).reshape(-1, 26))
-        self._patch(rows, _TRANSACTION, _digits(self.number * 10**12 + transaction, 20))
-        self._patch(rows, _SEQUENCE, _digits(sequence, 8))
-        self._patch(rows, _KEY, _digits(index, 12))
-        # All but a transaction's last record say that more follow.
-        is_open = sequence < self.per_transaction - 1
-        was, becomes = _LAST_FLAG[self.dialect]
-        at = bytes(template).index(was)
-        rows[is_open, at : at + len(was)] = np.frombuffer(becomes, np.uint8)
+        is_last = sequence == self.per_transaction - 1
+        rows = np.empty((len(index), len(self._templates[True])), np.uint8)
+        for kind, template in self._templates.items():
+            chosen = is_last == kind
+            rows[chosen] = self._filled(
+                template, index[chosen], transaction[chosen], sequence[chosen]
+            )
         width = rows.shape[1]
         joined = rows.tobytes()
         return [joined[i : i + width] for i in range(0, len(joined), width)]
 
-    def _patch(
-        self, rows: npt.NDArray[np.uint8], placeholder: str, texts: npt.NDArray[np.uint8]
-    ) -> None:
-        at = bytes(self._template).index(placeholder.encode())
-        rows[:, at : at + texts.shape[1]] = texts
+    def _filled(
+        self,
+        template: bytes,
+        index: npt.NDArray[np.int64],
+        transaction: npt.NDArray[np.int64],
+        sequence: npt.NDArray[np.int64],
+    ) -> npt.NDArray[np.uint8]:
+        """A row of the template for each index."""
+        times = (self.first_us + transaction * self.every_us).astype("datetime64[us]")
+        stamps = np.datetime_as_string(times).astype("S26")
+        rows = np.repeat(np.frombuffer(template, np.uint8)[np.newaxis], len(index), axis=0)
+        for placeholder, texts in (
+            (_TIME[:26], stamps.view(np.uint8).reshape(-1, 26)),
+            (_TRANSACTION, _digits(self.number * 10**12 + transaction, 20)),
+            (_SEQUENCE, _digits(sequence, 8)),
+            (_KEY, _digits(index, 12)),
+        ):
+            at = template.index(placeholder.encode())
+            rows[:, at : at + texts.shape[1]] = texts
+        return rows
 
     @cached_property
-    def _template(self) -> npt.NDArray[np.uint8]:
-        made = self._encode("")
-        padding = max(0, self.size_bytes - len(made) - 4)
-        return np.frombuffer(self._encode("x" * padding), np.uint8)
+    def _templates(self) -> dict[bool, bytes]:
+        """A transaction's last record and the others, of the same size though not of the same text.
 
-    def _encode(self, padding: str) -> bytes:
+        All but the last say that more follow.
+        """
+        made = {is_last: len(self._encode("", is_last=is_last)) for is_last in (True, False)}
+        size = max(self.size_bytes - 4, *made.values())
+        # A length of two bytes instead of one makes up for itself: both are padded alike.
+        return {
+            is_last: self._encode("x" * (size - own), is_last=is_last)
+            for is_last, own in made.items()
+        }
+
+    def _encode(self, padding: str, *, is_last: bool) -> bytes:
         record = DataChangeRecord(
             _TIME_NS,
             _TRANSACTION,
             _SEQUENCE,
-            True,
+            is_last,
             "Accounts",
             _COLUMNS,
             (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from reader.columns import decode_columns
 from reader.decode import DATA_CHANGE_FIELDS, ChangeRecordDecoder
 from reader.errors import DecodeError
 from reader.gathering import Gathering, Opened, Owners, Rows
+from reader.json_columns import decode_json_columns
 from reader.layout import Layout, layout_of, metadata_of
 from reader.records import ChangeRecord, ColumnType, DataChangeRecord, HeartbeatRecord, Mod
 from reader.schema import DATA_SCHEMA
@@ -127,13 +129,16 @@ def packed(rows: Sequence[Value], head: bytes, data: st.DataObject) -> list[byte
 STREAMS = st.dictionaries(st.sampled_from("abc"), RECORDS, min_size=1)
 
 
-@given(STREAMS, st.booleans(), st.data())
-@settings(max_examples=200, deadline=None)
+SPACED = partial(postgresql_row, is_spaced=True)
+ROWS = st.sampled_from([googlesql_row, postgresql_row, SPACED])
+
+
+@given(STREAMS, ROWS, st.data())
+@settings(max_examples=300, deadline=None)
 def test_queries_gathered_give_what_each_alone_gives(
-    streams: dict[str, list[ChangeRecord]], is_postgresql: bool, data: st.DataObject
+    streams: dict[str, list[ChangeRecord]], row: Any, data: st.DataObject
 ) -> None:
-    row = postgresql_row if is_postgresql else googlesql_row
-    head = PG_HEAD if is_postgresql else HEAD
+    head = HEAD if row is googlesql_row else PG_HEAD
     delivered, received = gathered(
         {
             token: packed([row(record) for record in records], head, data)
@@ -156,21 +161,21 @@ def test_queries_gathered_give_what_each_alone_gives(
 
 def usual(number: int, **fields: Any) -> DataChangeRecord:
     column = ColumnType("Id", '{"code":"INT64"}', True, 1)
-    mods = (Mod(f'{{"Id":"{number}"}}', '{"Name":"ü"}', None), Mod('{"Id":"2"}', "{}", "{}"))
+    name = r'{"Name":"ü \"x\\\\\", [1]:"}'
+    mods = (Mod(f'{{"Id":"{number}"}}', name, None), Mod('{"Id":"2"}', "{}", '{"A":[1.5,null]}'))
     return DataChangeRecord(
         1_769_850_000_000_000_000 + number * 1_000, f"t{number}", "00000000", True, "T",
         (column,), mods[: number % 3], "UPDATE", "NEW_ROW", 1, 1, "", False,
     )._replace(**fields)  # fmt: skip
 
 
-@pytest.mark.parametrize("is_postgresql", [False, True])
+@pytest.mark.parametrize("row", [googlesql_row, postgresql_row, SPACED])
 @pytest.mark.parametrize("per_message", [1, 7, 500])
-def test_what_is_usual_is_decoded_by_column(per_message: int, is_postgresql: bool) -> None:
+def test_what_is_usual_is_decoded_by_column(per_message: int, row: Any) -> None:
     """Otherwise the properties above would show the plain way twice."""
     records = [usual(i) for i in range(500)]
-    row = postgresql_row if is_postgresql else googlesql_row
     rows = [row(record) for record in records]
-    messages = [PG_HEAD if is_postgresql else HEAD] + [
+    messages = [HEAD if row is googlesql_row else PG_HEAD] + [
         PartialResultSetPb(values=rows[i : i + per_message]).SerializeToString()
         for i in range(0, len(rows), per_message)
     ]
@@ -205,21 +210,67 @@ def test_records_with_many_mods_are_decoded() -> None:
     assert received["p"].by_column > 100
 
 
-def test_bytes_that_are_no_message_are_an_error_of_decoding() -> None:
-    good = PartialResultSetPb(values=[googlesql_row(usual(1))]).SerializeToString()
+@pytest.mark.parametrize("row", [googlesql_row, postgresql_row, SPACED])
+def test_bytes_that_are_no_message_are_an_error_of_decoding(row: Any) -> None:
+    good = PartialResultSetPb(values=[row(usual(2))]).SerializeToString()
+    layout = layout_of(googlesql_metadata())
+    assert layout is not None
     choose = random.Random(5)
-    for _ in range(300):
+    decoded = 0
+    for _ in range(600):
         broken = bytearray(good)
         broken[choose.randrange(len(broken))] ^= 1 << choose.randrange(8)
-        layout = layout_of(googlesql_metadata())
-        assert layout is not None
-        found = decode_columns([good, bytes(broken), good], layout)
+        three = [good, bytes(broken), good]
+        is_json = row is not googlesql_row
+        found = decode_json_columns(three) if is_json else decode_columns(three, layout)
         if 1 not in found.left and found.batch.num_rows == 3:
             alone = ChangeRecordDecoder()
-            alone.feed(HEAD)
+            alone.feed(PG_HEAD if is_json else HEAD)
             with contextlib.suppress(DecodeError, ValueError):
                 expected = alone.feed(bytes(broken))
                 assert found.batch.slice(1, 1).to_pylist() == rows_of(expected)
+                decoded += 1
+    assert decoded > 20
+
+
+def test_records_of_many_tables_are_decoded_by_column() -> None:
+    columns = [ColumnType(f"C{i}", '{"code":"INT64"}', True, i) for i in range(40)]
+    records = [usual(i, column_types=tuple(columns[: i % 40])) for i in range(300)]
+    parts = [PartialResultSetPb(values=[postgresql_row(record)]) for record in records]
+    found = decode_json_columns([part.SerializeToString() for part in parts])
+    assert not found.left
+    assert found.batch.to_pylist() == rows_of(records)
+
+
+@pytest.mark.parametrize(
+    ("was", "becomes"),
+    [
+        ('"keys":{"Id":"2"},', ""),
+        ('"mods":[{', '"mods":[{},{'),
+        ('"mods":[{', '"mods":[null,{'),
+        ('"mods":[{', '"mods":[[],{'),
+        ('"Name":"ü', r'"Name":"\u00fc'),
+        ('"T"', r'"T\""'),
+        ('"T"', "null"),
+        ('"table_name"', '"another_name"'),
+        ('"transaction_tag":""', '"transaction_tag":null'),
+        ('"transaction_tag":"",', ""),
+        ('"number_of_records_in_transaction":1', '"number_of_records_in_transaction":"1"'),
+    ],
+)
+def test_an_unusual_json_record_is_read_as_it_is_alone(was: str, becomes: str) -> None:
+    usual_row = postgresql_row(usual(2))
+    changed = usual_row.string_value.replace(was, becomes)
+    assert changed != usual_row.string_value
+    odd = PartialResultSetPb(values=[Value(string_value=changed)]).SerializeToString()
+    good = PartialResultSetPb(values=[usual_row]).SerializeToString()
+    found = decode_json_columns([good, odd, good])
+    if 1 in found.left:
+        assert found.batch.num_rows == 2
+    else:
+        alone = ChangeRecordDecoder()
+        alone.feed(PG_HEAD)
+        assert found.batch.slice(1, 1).to_pylist() == rows_of(alone.feed(odd))
 
 
 def test_another_order_of_fields_is_followed_and_another_shape_is_not() -> None:
