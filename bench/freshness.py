@@ -1,9 +1,9 @@
-"""Freshness: from a transaction's commit until its records are readable in the Parquet output.
+"""Freshness: from a transaction's commit until its records are readable in the output.
 
 The service runs as a process with trigger 0 on local[2] against an emulator whose partitions
 churn every 2 s, while 20 transactions a second are written.
 
-    python -m bench.freshness [--seconds 60] [--rate 20] [--json FILE]
+    python -m bench.freshness [--seconds 60] [--rate 20] [--format delta] [--json FILE]
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ import re
 import statistics
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
+
+from bench.service import service_settings
 from reader.change_stream import ChangeStream, Dialect
 from reader.connection import Connection
-from reader.timestamp import format_rfc3339
 from slackwater.demo.load import CHANGE_STREAM, Load, ddl
 from slackwater.demo.service import Service
 from slackwater.emulator import running_emulator
@@ -38,7 +40,9 @@ def percentile(values: Sequence[float], share: float) -> float:
     return values[min(len(values) - 1, int(len(values) * share))]
 
 
-def measure(seconds: int, rate: float) -> dict[str, Any]:
+def measure(
+    seconds: int, rate: float, file_format: str = "parquet", conf: Mapping[str, str] | None = None
+) -> dict[str, Any]:
     """Freshness of the records written after a warm-up, and the epochs' seconds."""
     with (
         tempfile.TemporaryDirectory() as name,
@@ -56,20 +60,9 @@ def measure(seconds: int, rate: float) -> dict[str, Any]:
         start_ns = connection.strong_read_timestamp_ns()
         state = f"sqlite:///{folder / 'state.db'}"
         service = Service(
-            {
-                "pipeline": "bench",
-                "source": {
-                    "project": stream.project,
-                    "instance": stream.instance,
-                    "database": stream.database,
-                    "change_stream": stream.change_stream,
-                    "start": format_rfc3339(start_ns),
-                },
-                "epoch": {"trigger": "0s"},
-                "sink": {"path": str(folder / "changes"), "checkpoint": str(folder / "cp")},
-                "state": {"url": state},
-                "spark": {"master": "local[2,4]"},
-            },
+            service_settings(
+                folder, stream, start_ns, state_url=state, file_format=file_format, conf=conf
+            ),
             folder,
             os.environ,
         )
@@ -82,7 +75,8 @@ def measure(seconds: int, rate: float) -> dict[str, Any]:
         end_ns = connection.strong_read_timestamp_ns()
         service.wait_for_watermark(end_ns, seconds_max=60)
         service.drain()
-        fresh = freshness_seconds(folder / "changes", committed_from=from_s)
+        of = freshness_seconds if file_format == "parquet" else delta_freshness_seconds
+        fresh = of(folder / "changes", committed_from=from_s)
         store = Store.open(state, migrate=False)
         epochs = [e for e in last_epochs(store, "bench", limit=10_000) if e.start_ns > from_s * 1e9]
         store.close()
@@ -96,6 +90,19 @@ def measure(seconds: int, rate: float) -> dict[str, Any]:
         "epoch_median_seconds": statistics.median(e.seconds for e in epochs),
         "stage_median_seconds": stages,
     }
+
+
+def delta_freshness_seconds(path: Path, *, committed_from: float) -> list[float]:
+    """As slackwater.proof.freshness_seconds: a commit is readable when its log entry is there."""
+    seconds = []
+    for entry in sorted((path / "_delta_log").glob("*.json")):
+        readable = entry.stat().st_ctime
+        for line in entry.read_text().splitlines():
+            if "add" in (action := json.loads(line)):
+                file = pq.read_table(path / action["add"]["path"], columns=["commit_timestamp"])
+                commits = (stamp.timestamp() for stamp in file.column(0).to_pylist())
+                seconds += [readable - commit for commit in commits if commit >= committed_from]
+    return sorted(seconds)
 
 
 def stage_seconds(log: str) -> dict[str, float]:
@@ -113,9 +120,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=int, default=60)
     parser.add_argument("--rate", type=float, default=20)
+    parser.add_argument("--format", choices=("parquet", "delta"), default="parquet")
+    parser.add_argument("--conf", nargs="*", default=[], help="settings of Spark, key=value")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    found = measure(given.seconds, given.rate)
+    conf = dict(setting.split("=", 1) for setting in given.conf)
+    found = measure(given.seconds, given.rate, given.format, conf)
     print(
         f"freshness of {found['records']} records: median {found['median_seconds']:.3f} s,"
         f" p99 {found['p99_seconds']:.3f} s, worst {found['worst_seconds']:.3f} s"

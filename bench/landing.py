@@ -21,8 +21,8 @@ from typing import Any, Final
 import psutil
 import pyarrow.dataset as ds
 
-from reader.change_stream import Dialect
-from reader.timestamp import format_rfc3339
+from bench.service import service_settings
+from reader.change_stream import ChangeStream, Dialect
 from slackwater.demo.service import Service
 from tests.synthetic.rows import PatternRows
 from tests.synthetic.script import Script, ScriptedPartition
@@ -80,26 +80,18 @@ def measure(records: int, epochs: int, partitions: int) -> dict[str, Any]:
         tempfile.TemporaryDirectory() as name,
     ):
         folder = Path(name)
-        settings = {
-            "pipeline": "bench",
-            "source": {
-                "project": "bench-project",
-                "instance": "bench",
-                "database": "bench",
-                "change_stream": CHANGE_STREAM,
-                "start": format_rfc3339(START_US * 1_000),
-                "end": format_rfc3339((START_US + span_us) * 1_000),
-            },
-            "epoch": {
-                "trigger": "0s",
+        stream = ChangeStream("bench-project", "bench", "bench", CHANGE_STREAM, emulator_host=host)
+        settings = service_settings(
+            folder,
+            stream,
+            START_US * 1_000,
+            end_ns=(START_US + span_us) * 1_000,
+            epoch={
                 "max_span": f"{span_us // epochs // 1_000}ms",
                 "target_records": 10**9,
                 "target_time": "1h",
             },
-            "sink": {"path": str(folder / "changes"), "checkpoint": str(folder / "checkpoint")},
-            "state": {"url": f"sqlite:///{folder / 'state.db'}"},
-            "spark": {"master": "local[2,4]"},
-        }
+        )
         service = Service(settings, folder, os.environ | {"SPANNER_EMULATOR_HOST": host})
         service.start()
         watched = Watched(service.pid)

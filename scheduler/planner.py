@@ -19,7 +19,7 @@ from scheduler.start import first_watermark_ns
 from state.epochs import last_epochs
 from state.facts import Gap, Partition, Plan, Wanted
 from state.gaps import gaps
-from state.plans import begin_plan, read_plan, settle
+from state.plans import begin_plan, carried, read_plan, settle
 from state.store import Store
 
 _log = logging.getLogger(__name__)
@@ -179,7 +179,9 @@ class Planner:
             partitions = self._store.lineage_at(name, start_ns)
             self._warn_of_orphans(partitions, start_ns)
             roots = lineage.roots(partitions, start_ns)
-            tasks = assign(plan, roots, tasks_max=self._options.tasks_max)
+            tasks = assign(
+                plan, roots, carried(self._store, name), tasks_max=self._options.tasks_max
+            )
         begin_plan(self._store, plan, tasks=len(tasks))
         return tasks
 

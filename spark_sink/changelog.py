@@ -9,6 +9,7 @@ from typing import Final
 
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+from pyspark.sql.types import StructType
 
 from spark_sink import delta_table
 from spark_sink.delta_table import DeltaTable
@@ -58,6 +59,9 @@ class Changelog:
         self._pipeline = pipeline
         self._owner = uuid.uuid4().hex
         self._has_staged = False
+        # To infer it from the staged files would take a job of Spark's.
+        self._staged_schema = StructType()
+        self._delta: DeltaTable | None = None
 
     def last_low_watermark(self, spark: SparkSession) -> datetime | None:
         """That of the newest visible epoch, in whole microseconds; None where there is none."""
@@ -72,6 +76,7 @@ class Changelog:
             epoch: rows of the contract's columns.
             epoch_id: Spark's number of the micro-batch.
         """
+        self._staged_schema = epoch.schema
         directory = self._directory(epoch.sparkSession)
         if not self._has_staged:
             directory.remove_other_staging()
@@ -111,14 +116,16 @@ class Changelog:
         if summary.low_watermark is None:
             directory.discard(epoch_id)
         elif self._format == delta_table.FORMAT:
-            staged = spark.read.parquet(directory.staging(epoch_id))
+            staged = spark.read.schema(self._staged_schema).parquet(directory.staging(epoch_id))
             self._table(spark).append(staged, summary.low_watermark)
             directory.discard(epoch_id)
         else:
             directory.publish(epoch_id, summary.low_watermark)
 
     def _table(self, spark: SparkSession) -> DeltaTable:
-        return DeltaTable(spark, self._path, f"slackwater {self._pipeline}")
+        if self._delta is None:
+            self._delta = DeltaTable(spark, self._path, f"slackwater {self._pipeline}")
+        return self._delta
 
     def _directory(self, spark: SparkSession) -> EpochDirectory:
         return EpochDirectory(spark, self._path, self._owner)

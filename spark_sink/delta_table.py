@@ -83,6 +83,10 @@ def spark_conf(spark_version: str) -> dict[str, str]:
         "spark.jars.excludes": ",".join(_EXCLUDED),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        # A commit runs a handful of queries over Delta's log: compiling them takes longer than
+        # running them.
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         # A table's state is read in so many tasks; an epoch is smaller than any of them.
         "spark.databricks.delta.snapshotPartitions": "1",
     }

@@ -187,12 +187,14 @@ class TaskTally:
         late_records: those at or before the epoch's start.
         shares: transactions of which it saw a part.
         violations: promises of the change stream that the records broke, each one sentence.
+        carried: the partitions with records, by token, and how many each had.
     """
 
     records: int = 0
     late_records: int = 0
     shares: tuple[Share, ...] = ()
     violations: tuple[str, ...] = ()
+    carried: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from state.tables import (
     partitions,
     pipelines,
     plan_arrivals,
+    plan_carried,
     plan_children,
     plan_queries,
     plan_shares,
@@ -26,6 +27,7 @@ _PLANS_KEPT: Final = 2
 # The plans themselves last, so that nothing is left of a plan that is not there.
 _OF_A_PLAN: Final = (
     plan_arrivals,
+    plan_carried,
     plan_children,
     plan_queries,
     plan_shares,
@@ -107,6 +109,19 @@ def read_plan(store: Store, pipeline: str, start_ns: int, end_ns: int) -> str | 
     )
     found = store.read(lambda c: c.execute(statement).scalar())
     return None if found is None else str(found)
+
+
+def carried(store: Store, pipeline: str) -> dict[str, int]:
+    """The records that each partition had in the plans that are kept: the last two."""
+    c = plan_carried.c
+    statement = (
+        sa.select(c.token, sa.func.sum(c.records).label("records"))
+        .join(plans, plans.c.plan_id == c.plan_id)
+        .where(plans.c.pipeline == pipeline)
+        .group_by(c.token)
+    )
+    rows = store.read(lambda connection: connection.execute(statement).all())
+    return {row.token: int(row.records) for row in rows}
 
 
 def void_plans(store: Store, plan: Plan) -> None:

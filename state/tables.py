@@ -11,7 +11,7 @@ from typing import Final
 import sqlalchemy as sa
 
 # The migration that makes this schema; a test holds the two together.
-HEAD: Final = "0002"
+HEAD: Final = "0003"
 
 TOKEN_CHARS_MAX: Final = 1_024
 NAME_CHARS_MAX: Final = 64
@@ -118,6 +118,16 @@ plan_shares = sa.Table(
     sa.Column("partitions", sa.BigInteger, nullable=False),
     sa.Column("records_stated", sa.BigInteger, nullable=False),
     sa.Column("partitions_stated", sa.BigInteger, nullable=False),
+)
+
+# What a plan's partitions carried, of those that carried anything; for the next plan's balance.
+plan_carried = sa.Table(
+    "plan_carried",
+    metadata,
+    sa.Column("plan_id", _PLAN, primary_key=True),
+    sa.Column("task", sa.Integer, primary_key=True),
+    sa.Column("token", _TOKEN, primary_key=True),
+    sa.Column("records", sa.BigInteger, nullable=False),
 )
 
 # Queries of a plan that have been running for a while, for those who watch.

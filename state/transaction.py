@@ -21,6 +21,7 @@ from state.tables import (
     partitions,
     pipelines,
     plan_arrivals,
+    plan_carried,
     plan_children,
     plan_shares,
     plan_tasks,
@@ -154,10 +155,13 @@ class Transaction:
                 violations="\n".join(tally.violations),
             )
         )
-        self._connection.execute(
-            sa.delete(plan_shares).where(
-                plan_shares.c.plan_id == plan_id, plan_shares.c.task == task
+        for table in (plan_shares, plan_carried):
+            self._connection.execute(
+                sa.delete(table).where(table.c.plan_id == plan_id, table.c.task == task)
             )
+        self._insert(
+            plan_carried,
+            ({**key, "token": token, "records": records} for token, records in tally.carried),
         )
         self._insert(
             plan_shares,

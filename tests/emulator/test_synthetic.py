@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from reader.timestamp import format_rfc3339
 from slackwater.demo.load import Load
 from slackwater.truth import read_truth
 from tests.emulators import NewDatabase
+from tests.epochs import EpochLoop
 from tests.synthetic.rows import ListedRows, PatternRows
 from tests.synthetic.script import Script, ScriptedPartition, lineage
 from tests.synthetic.server import CHANGE_STREAM, SyntheticSpanner
@@ -159,3 +161,26 @@ def test_the_plain_client_reads_patterns_through_splits_merges_and_moves(
     assert {p.token: tuple(sorted(p.parents)) for p in truth.partitions} == {
         p.token: p.parents for p in made
     }
+
+
+def test_partitions_that_carried_most_are_spread_over_the_tasks_of_the_next_epoch(
+    tmp_path: Path,
+) -> None:
+    partitions = tuple(
+        ScriptedPartition(
+            f"p{i}", NOW_US - 1_000_000, rows=PatternRows(i, NOW_US, 1_000, 900 if i % 2 else 9)
+        )
+        for i in range(4)
+    )
+    with SyntheticSpanner(Script(Dialect.GOOGLE_STANDARD_SQL, partitions)) as server:
+        url = f"sqlite:///{tmp_path / 'state.db'}"
+        loop = EpochLoop(synthetic(server), url, start_ns=NOW_US * 1_000, options={"tasks": "2"})
+        assert loop.epoch(end_ns=NOW_US * 1_000 + 400_000_500).num_rows == 2 * 401 + 2 * 9
+        assert loop.watermark_ns is not None
+        plan = loop.planner.plan(loop.watermark_ns, loop.watermark_ns + SECOND_NS)
+        loop.close()
+    tokens = [sorted(root.token for root in task.roots) for task in plan]
+    assert sorted(tokens) == [["p0", "p1"], ["p2", "p3"]] or sorted(tokens) == [
+        ["p0", "p3"],
+        ["p1", "p2"],
+    ]

@@ -140,7 +140,7 @@ def test_late_records_are_counted_and_pass() -> None:
     audited.feed([record(0, 0, records=2, partitions=2, is_last=True)])
     audited.end()
     counted = tally([audited], shares)
-    assert counted == TaskTally(records=1, late_records=1)
+    assert counted == TaskTally(records=1, late_records=1, carried=(("p", 1),))
     assert audit_epoch(PLAN, {0: counted}, Written(1, 0, 0), low_watermark_ns=500) == []
 
 

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from reader.errors import StartOutsidePartitionError, UnavailableError
 from reader.gathering import Gathering, Reception
@@ -198,12 +200,26 @@ def test_a_task_with_another_store_is_refused(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_plan_gives_every_root_to_one_task() -> None:
-    roots = [Partition(f"p{i}", 0) for i in range(10)]
-    tasks = assign(PLAN, roots, tasks_max=4)
+@given(st.lists(st.integers(0, 10_000), max_size=40), st.integers(1, 8))
+def test_a_plan_gives_every_root_to_one_task_and_balances_what_they_carried(
+    records: list[int], tasks_max: int
+) -> None:
+    roots = [Partition(f"p{i}", 0) for i in range(len(records))]
+    carried = {root.token: n for root, n in zip(roots, records, strict=True) if n}
+    tasks = assign(PLAN, roots, carried, tasks_max=tasks_max)
     assert sorted(p.token for task in tasks for p in task.roots) == sorted(p.token for p in roots)
+    assert [task.index for task in tasks] == list(range(min(tasks_max, len(roots))))
+    assert all(task.roots for task in tasks)
+    if tasks:
+        # A query counts as 100 records.
+        loads = [sum(carried.get(p.token, 0) + 100 for p in task.roots) for task in tasks]
+        assert max(loads) <= sum(loads) / len(loads) + max(records) + 100
+
+
+def test_a_plan_without_records_before_it_gives_every_task_as_many_roots() -> None:
+    roots = [Partition(f"p{i}", 0) for i in range(10)]
+    tasks = assign(PLAN, roots, {}, tasks_max=4)
     assert {len(task.roots) for task in tasks} == {2, 3}
-    assert assign(PLAN, [], tasks_max=4) == []
 
 
 def test_a_handoff_holds_no_more_bytes_than_its_bound() -> None:

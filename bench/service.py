@@ -1,0 +1,43 @@
+"""The settings of a service that is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from reader.change_stream import ChangeStream
+from reader.timestamp import format_rfc3339
+
+
+def service_settings(
+    folder: Path,
+    stream: ChangeStream,
+    start_ns: int,
+    *,
+    end_ns: int | None = None,
+    epoch: Mapping[str, Any] | None = None,
+    state_url: str | None = None,
+    file_format: str = "parquet",
+    conf: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """A pipeline named bench that pauses for nothing, with everything below a folder."""
+    return {
+        "pipeline": "bench",
+        "source": {
+            "project": stream.project,
+            "instance": stream.instance,
+            "database": stream.database,
+            "change_stream": stream.change_stream,
+            "start": format_rfc3339(start_ns),
+            "end": None if end_ns is None else format_rfc3339(end_ns),
+        },
+        "epoch": {"trigger": "0s", **(epoch or {})},
+        "sink": {
+            "format": file_format,
+            "path": str(folder / "changes"),
+            "checkpoint": str(folder / "checkpoint"),
+        },
+        "state": {"url": state_url or f"sqlite:///{folder / 'state.db'}"},
+        "spark": {"master": "local[2,4]", "conf": dict(conf or {})},
+    }
