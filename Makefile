@@ -64,15 +64,8 @@ audit: install ## Ask the advisory databases about the locked dependencies
 	$(BIN)/python -m pip install -q pip-audit
 	$(BIN)/pip-audit --disable-pip --require-hashes --strict -r requirements.lock
 
-bench: install ## Measure; see docs/performance.md
-	@$(BIN)/python -m bench.reading
-	@$(BIN)/python -m bench.landing
-	@$(BIN)/python -m bench.landing --records 5000000 --epochs 1
-	@$(BIN)/python -m bench.partitions
-	@$(BIN)/python -m bench.partitions --partitions 10000
-	@$(BIN)/python -m bench.partitions --churn
-	@$(BIN)/python -m bench.read_cpu
-	@$(BIN)/python -m bench.freshness
+bench: install ## Measure everything; see docs/performance.md
+	@$(BIN)/python -m bench $(if $(GO_TAIL),--go $(GO_TAIL))
 
 faults: install ## The long proofs: seeded faults, kills, takeovers, simulated lives
 	@$(BIN)/python -m tests.simulation.test_epochs 0 5000

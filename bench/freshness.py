@@ -82,10 +82,12 @@ def measure(
         store.close()
         stages = stage_seconds(service.log.read_text(errors="replace"))
     return {
+        "format": file_format,
         "records": len(fresh),
         "median_seconds": statistics.median(fresh),
         "p99_seconds": percentile(fresh, 0.99),
         "worst_seconds": fresh[-1],
+        "percentiles_seconds": [round(percentile(fresh, n / 100), 3) for n in range(101)],
         "epochs": len(epochs),
         "epoch_median_seconds": statistics.median(e.seconds for e in epochs),
         "stage_median_seconds": stages,

@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import tempfile
+import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,7 +30,11 @@ from tests.synthetic.script import Script, ScriptedPartition
 from tests.synthetic.server import CHANGE_STREAM, synthetic_process
 
 START_US: Final = 1_769_850_000_000_000
+# Of a partition's records; wider apart where an epoch would cover less than a second.
 EVERY_US: Final = 80
+EPOCH_US_MIN: Final = 1_000_000
+_LOOK_EVERY_S: Final = 0.05
+_SECONDS_MAX: Final = 300
 WARM_UP_EPOCHS: Final = 2
 
 
@@ -40,9 +45,24 @@ class Watched:
     pid: int
     cpu: dict[tuple[bool, int], float] = field(default_factory=dict)
     worker_bytes_max: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def start(self) -> None:
+        """Look in the background for as long as the service runs."""
+
+        def run() -> None:
+            while psutil.pid_exists(self.pid):
+                self.look()
+                time.sleep(_LOOK_EVERY_S)
+
+        threading.Thread(target=run, daemon=True).start()
 
     def look(self) -> tuple[float, float]:
         """CPU seconds of the tree so far: Python's, Java's."""
+        with self.lock:
+            return self._look()
+
+    def _look(self) -> tuple[float, float]:
         try:
             root = psutil.Process(self.pid)
             tree = [root, *root.children(recursive=True)]
@@ -62,21 +82,23 @@ class Watched:
         return sum(self.cpu.values()) - java, java
 
 
-def script(partitions: int, records: int) -> Script:
+def script(partitions: int, records: int, every_us: int) -> Script:
     """Records of all partitions, evenly over time, 20 a message."""
     each = records // partitions
     made = []
     for number in range(partitions):
-        rows = PatternRows(number, START_US, EVERY_US, each)
+        rows = PatternRows(number, START_US, every_us, each)
         made.append(ScriptedPartition(f"p{number}", START_US - 1_000_000, rows=rows))
     return Script(Dialect.GOOGLE_STANDARD_SQL, tuple(made), rows_per_message=20)
 
 
 def measure(records: int, epochs: int, partitions: int) -> dict[str, Any]:
     """Records per second and per CPU-second after the warm-up."""
-    span_us = records // partitions * EVERY_US
+    every_us = max(EVERY_US, -(-EPOCH_US_MIN * partitions * epochs // records))
+    span_us = records // partitions * every_us
+    last_ns = (START_US + span_us) * 1_000
     with (
-        synthetic_process(script(partitions, records)) as host,
+        synthetic_process(script(partitions, records, every_us)) as host,
         tempfile.TemporaryDirectory() as name,
     ):
         folder = Path(name)
@@ -85,7 +107,7 @@ def measure(records: int, epochs: int, partitions: int) -> dict[str, Any]:
             folder,
             stream,
             START_US * 1_000,
-            end_ns=(START_US + span_us) * 1_000,
+            end_ns=last_ns,
             epoch={
                 "max_span": f"{span_us // epochs // 1_000}ms",
                 "target_records": 10**9,
@@ -97,21 +119,18 @@ def measure(records: int, epochs: int, partitions: int) -> dict[str, Any]:
         watched = Watched(service.pid)
         warm_up_us = span_us * min(WARM_UP_EPOCHS, epochs - 1) // epochs
         begun_ns = (START_US + warm_up_us) * 1_000 - 1_000_000
-        while (service.low_watermark_ns() or 0) < begun_ns:
-            watched.look()
-            time.sleep(0.05)
+        watched.start()
+        service.wait_for_watermark(begun_ns, seconds_max=_SECONDS_MAX)
         before_cpu, before = watched.look(), time.monotonic()
         first_ns = service.low_watermark_ns() or 0
-        while (service.low_watermark_ns() or 0) < (START_US + span_us) * 1_000:
-            watched.look()
-            time.sleep(0.05)
+        service.wait_for_watermark(last_ns, seconds_max=_SECONDS_MAX)
         spent = time.monotonic() - before
         python, java = (now - then for now, then in zip(watched.look(), before_cpu, strict=True))
         service.wait(60)
         found = ds.dataset(folder / "changes", format="parquet", partitioning="hive").count_rows()
     if found != records:
         raise SystemExit(f"{found} of {records} records landed")
-    counted = partitions * (START_US + span_us - first_ns / 1_000) / EVERY_US
+    counted = partitions * (START_US + span_us - first_ns / 1_000) / every_us
     return {
         "records": records,
         "records_an_epoch": records // epochs,

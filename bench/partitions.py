@@ -79,6 +79,7 @@ def measure(partitions: int, store_kind: str, *, churn: bool) -> dict[str, Any]:
     result: dict[str, Any] = {
         "partitions": partitions,
         "store": store_kind,
+        "churn": churn,
         "epoch_median_seconds": round(statistics.median(seconds), 3),
         "planning_seconds": planning,
         "stages": stages,

@@ -13,12 +13,13 @@ from contextlib import AbstractContextManager
 from enum import StrEnum
 from typing import Final, Protocol
 
+from reader.change_stream import Dialect
+from reader.connection import Connection
 from reader.ending import Ending, conclude
 from reader.errors import StartOutsidePartitionError, UnavailableError
 from reader.gathering import Gathering, Reception
-from reader.records import (
-    ChildPartitionsRecord,
-)
+from reader.query import PartitionQuery
+from reader.records import ChildPartitionsRecord
 from reader.timestamp import NANOSECONDS_PER_SECOND, format_rfc3339
 from scheduler.audit import PartitionAudit
 from scheduler.reception import PartitionReception
@@ -76,6 +77,26 @@ class PartitionReader(Protocol):
         Raises while iterating:
             StartOutsidePartitionError: the partition ended before the start.
         """
+
+
+class SpannerPartitions:
+    """Partition queries of one database's change stream."""
+
+    def __init__(self, connection: Connection, dialect: Dialect, heartbeat_ms: int) -> None:
+        self._connection = connection
+        self._dialect = dialect
+        self._heartbeat_ms = heartbeat_ms
+
+    def query(self, token: str, start_ns: int, end_ns: int | None) -> PartitionQuery:
+        """See PartitionReader."""
+        return PartitionQuery(
+            self._connection,
+            self._dialect,
+            partition_token=token,
+            start_timestamp_ns=start_ns,
+            end_timestamp_ns=end_ns,
+            heartbeat_ms=self._heartbeat_ms,
+        )
 
 
 Running = Callable[[Partition, Query], AbstractContextManager[None]]

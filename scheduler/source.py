@@ -22,7 +22,6 @@ from pyspark.sql.types import StructType
 
 from reader.change_stream import ChangeStream, Dialect
 from reader.connection import Connection
-from reader.query import PartitionQuery
 from reader.schema import SCHEMA, ddl
 from reader.timestamp import format_rfc3339, parse_rfc3339
 from scheduler.epoch import is_watermark
@@ -30,6 +29,7 @@ from scheduler.errors import ForeignCheckpointError, OptionError
 from scheduler.options import NOW, SourceOptions, parse_options
 from scheduler.plan import Task
 from scheduler.planner import Planner
+from scheduler.reading import SpannerPartitions
 from scheduler.task import read_task
 from state.store import Store
 
@@ -199,26 +199,6 @@ class SpannerChangesStreamReader(DataSourceStreamReader, _AvailableNow):  # type
         if not is_watermark(watermark_ns):
             raise ForeignCheckpointError(f"offset {offset}", "a pipeline whose offsets end in 500")
         return watermark_ns
-
-
-class SpannerPartitions:
-    """Partition queries of one database's change stream."""
-
-    def __init__(self, connection: Connection, dialect: Dialect, heartbeat_ms: int) -> None:
-        self._connection = connection
-        self._dialect = dialect
-        self._heartbeat_ms = heartbeat_ms
-
-    def query(self, token: str, start_ns: int, end_ns: int | None) -> PartitionQuery:
-        """See scheduler.reading.PartitionReader."""
-        return PartitionQuery(
-            self._connection,
-            self._dialect,
-            partition_token=token,
-            start_timestamp_ns=start_ns,
-            end_timestamp_ns=end_ns,
-            heartbeat_ms=self._heartbeat_ms,
-        )
 
 
 # Spark forks its Python workers and keeps them over batches. What is opened here is opened after

@@ -19,7 +19,9 @@ from rich.console import Console
 from rich.table import Table
 
 from slackwater import log
+from slackwater.lines import Form
 from slackwater.settings import load_settings
+from spark_sink.envelopes.envelope import Envelope
 
 app = typer.Typer(
     help="Every change of a Cloud Spanner database, once, in epochs that are consistent cuts.",
@@ -31,10 +33,11 @@ app = typer.Typer(
 File = Annotated[
     Path | None, typer.Option("-c", "--config", help="The settings file, slackwater.yaml.")
 ]
+Name = Annotated[str | None, typer.Option(help="In the place of the file's.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
-class Form(StrEnum):
+class Shape(StrEnum):
     """How `partitions` prints."""
 
     TABLE = "table"
@@ -126,7 +129,7 @@ def status(config: File = None, as_json: Json = False) -> None:
 @app.command()
 def partitions(
     config: File = None,
-    form: Annotated[Form, typer.Option("--format", help="table, json or dot.")] = Form.TABLE,
+    form: Annotated[Shape, typer.Option("--format", help="table, json or dot.")] = Shape.TABLE,
 ) -> None:
     """The partitions: alive, waiting for their parents, and lately finished."""
     from scheduler.lineage import states
@@ -134,12 +137,12 @@ def partitions(
     from slackwater.lineage_graph import to_dot
 
     found, watermark_ns, stalls = inspect.partition_rows(load_settings(config))
-    if form is Form.DOT:
+    if form is Shape.DOT:
         print(to_dot(found, low_watermark_ns=watermark_ns), end="")  # noqa: T201
         return
     at = states(found, watermark_ns or 0)
     rows = [inspect.partition_fields(p, at[p.token], stalls.get(p.token, 0)) for p in found]
-    if form is Form.JSON:
+    if form is Shape.JSON:
         print(json.dumps(rows, indent=2))  # noqa: T201
         return
     table = Table("token", "state", "start", "end", "stalls", "parents")
@@ -154,6 +157,53 @@ def partitions(
             parents,
         )
     Console().print(table)
+
+
+@app.command(name="tail")
+def tail_(
+    config: File = None,
+    project: Name = None,
+    instance: Name = None,
+    database: Name = None,
+    change_stream: Name = None,
+    tables: Annotated[
+        list[str] | None, typer.Option("--table", help="Only these tables; a glob, repeatable.")
+    ] = None,
+    form: Annotated[Form, typer.Option("--format", help="How lines are written.")] = Form.TEXT,
+    envelope: Annotated[
+        Envelope, typer.Option(help="The form of a change; see docs/envelopes.md.")
+    ] = Envelope.WRAPPED,
+    updated: Annotated[bool, typer.Option("--updated", help="Add the commit timestamp.")] = False,
+    mvcc_timestamp: Annotated[
+        bool, typer.Option("--mvcc-timestamp", help="Add the commit timestamp under this name.")
+    ] = False,
+    cursor: Annotated[
+        str | None, typer.Option(help="Changes after this time; now where it is not given.")
+    ] = None,
+    end_time: Annotated[str | None, typer.Option(help="Changes up to this time, then end.")] = None,
+    resolved: Annotated[
+        str | None,
+        typer.Option(help="Write lines that say up to when all is there, so far apart: 10s, 0."),
+    ] = None,
+) -> None:
+    """Write changes to standard output in commit order, without Spark, until stopped."""
+    from slackwater import changefeed
+
+    names = zip(changefeed.NAMES, (project, instance, database, change_stream), strict=True)
+    changefeed.tail(
+        changefeed.ChangefeedOptions(
+            config,
+            {name: value for name, value in names if value is not None},
+            tables or (),
+            form,
+            envelope,
+            updated,
+            mvcc_timestamp,
+            cursor,
+            end_time,
+            resolved,
+        )
+    )
 
 
 @app.command()

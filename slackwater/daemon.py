@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from enum import Enum, auto
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from reader.connection import Connection
 from reader.errors import ReaderError
+from scheduler.audit import Written
 from scheduler.lineage import is_finished
 from scheduler.source import FORMAT
 from scheduler.task import AuditMode
@@ -38,6 +40,7 @@ _log = structlog.get_logger("slackwater.daemon")
 _POLL_S: Final = 0.05
 _LAST_REPORT_S_MAX: Final = 2.0
 _HINT: Final = "Nothing is lost: run it again when the cause is mended"
+_UNIX_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 EPOCHS_KEPT: Final = 10_000
 
 
@@ -178,7 +181,7 @@ class Daemon:
     def _write(self, changes: DataFrame, epoch: int) -> None:
         summary = self._sink.stage(changes, epoch)
         self._ownership.check()
-        late = audit_written(self._store, self._pipeline, summary, self._pace.audit)
+        late = audit_written(self._store, self._pipeline, _seen(summary), self._pace.audit)
         self._sink.publish(self._spark, epoch, summary)
         self._written[epoch] = (summary, late)
 
@@ -277,6 +280,18 @@ class Daemon:
             self._store.set_state(self._pipeline, state, reason, time.time_ns())
         except StateError as error:
             _log.warning("state not recorded", pipeline=self._pipeline, error=error.message)
+
+
+def _seen(summary: EpochSummary) -> Written:
+    first, last = summary.commit_timestamp_min, summary.commit_timestamp_max
+    return Written(summary.records, _ns(first), _ns(last))
+
+
+def _ns(stamp: datetime | None) -> int | None:
+    """Nanoseconds of a timestamp of Spark's; a naive one is in the machine's own time zone."""
+    if stamp is None:
+        return None
+    return (stamp.astimezone(UTC) - _UNIX_EPOCH) // timedelta(microseconds=1) * 1_000
 
 
 class _Listener(StreamingQueryListener):

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-from typing import Final
-
 import structlog
 
 from scheduler.audit import Written, audit_epoch
 from scheduler.errors import AuditError
 from scheduler.task import AuditMode
-from spark_sink.changelog import EpochSummary
 from state.plans import latest_plan, void_plans
 from state.store import Store
 from state.tallies import tallies
 
 _log = structlog.get_logger("slackwater.audit")
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
-
-def audit_written(store: Store, pipeline: str, summary: EpochSummary, mode: AuditMode) -> int:
+def audit_written(store: Store, pipeline: str, written: Written, mode: AuditMode) -> int:
     """Hold what the sink wrote against what the plan's tasks counted; the number of late records.
 
     Raises:
@@ -35,11 +29,7 @@ def audit_written(store: Store, pipeline: str, summary: EpochSummary, mode: Audi
     broken = audit_epoch(
         plan,
         counted,
-        Written(
-            summary.records,
-            _ns(summary.commit_timestamp_min),
-            _ns(summary.commit_timestamp_max),
-        ),
+        written,
         low_watermark_ns=known.low_watermark_ns,
     )
     if broken and mode is AuditMode.STOP:
@@ -52,10 +42,3 @@ def audit_written(store: Store, pipeline: str, summary: EpochSummary, mode: Audi
     if late:
         _log.warning("late records", pipeline=pipeline, records=late)
     return late
-
-
-def _ns(stamp: datetime | None) -> int | None:
-    """Nanoseconds of a timestamp of Spark's; a naive one is in the machine's own time zone."""
-    if stamp is None:
-        return None
-    return (stamp.astimezone(UTC) - _EPOCH) // timedelta(microseconds=1) * 1_000

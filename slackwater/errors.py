@@ -6,6 +6,7 @@ SlackwaterError
 |- EmulatorNotFoundError user: the demo or a test needs the emulator and there is none
 |- EmulatorFailedError   world: the emulator did not come up
 |- SparkFailedError      world: Spark's JVM did not start
+|- TailOptionError       user: an option of `slackwater tail` is wrong
 |- CheckpointError       user: the checkpoint does not fit the pipeline
 |- RecoveryError         user: what an operator asks after a loss does not fit the pipeline
 |- PipelineOwnedError    user: another process runs the pipeline
@@ -56,6 +57,12 @@ class EmulatorFailedError(SlackwaterError):
 
 class SparkFailedError(SlackwaterError):
     """Spark's JVM did not start: its own output says why."""
+
+
+class TailOptionError(SlackwaterError):
+    """An option of `slackwater tail` is wrong: correct what the message names."""
+
+    user_error = True
 
 
 class CheckpointError(SlackwaterError):

@@ -33,7 +33,7 @@ from reader.statement import HEARTBEAT_MS_MAX, HEARTBEAT_MS_MIN
 from reader.timestamp import format_rfc3339, parse_rfc3339
 from slackwater.errors import SettingsError
 from slackwater.settings_file import explain, from_environment, read_yaml
-from spark_sink.changelog import FORMATS
+from spark_sink.formats import FORMATS
 
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
 _UNIT_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}

@@ -5,18 +5,15 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
 
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 from pyspark.sql.types import StructType
 
-from spark_sink import delta_table
 from spark_sink.delta_table import DeltaTable
 from spark_sink.epoch_directory import EpochDirectory
 from spark_sink.errors import UnknownFormatError
-
-FORMATS: Final = ("parquet", "json", "orc", delta_table.FORMAT)
+from spark_sink.formats import DELTA, FORMATS
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +62,7 @@ class Changelog:
 
     def last_low_watermark(self, spark: SparkSession) -> datetime | None:
         """That of the newest visible epoch, in whole microseconds; None where there is none."""
-        if self._format == delta_table.FORMAT:
+        if self._format == DELTA:
             return self._table(spark).last_low_watermark()
         return self._directory(spark).last_low_watermark()
 
@@ -93,7 +90,7 @@ class Changelog:
         )
         # Files of a Delta table are not its rows before they are in its log, but a commit can't be
         # held back until the audit is done: so they are staged like any others.
-        staged = "parquet" if self._format == delta_table.FORMAT else self._format
+        staged = "parquet" if self._format == DELTA else self._format
         observed.write.format(staged).mode("overwrite").save(directory.staging(epoch_id))
         metrics = observation.get
         return EpochSummary(
@@ -115,7 +112,7 @@ class Changelog:
         directory = self._directory(spark)
         if summary.low_watermark is None:
             directory.discard(epoch_id)
-        elif self._format == delta_table.FORMAT:
+        elif self._format == DELTA:
             staged = spark.read.schema(self._staged_schema).parquet(directory.staging(epoch_id))
             self._table(spark).append(staged, summary.low_watermark)
             directory.discard(epoch_id)

@@ -15,8 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from spark_sink.errors import PublishError
+from spark_sink.formats import DELTA
 
-FORMAT: Final = "delta"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -43,7 +43,7 @@ class DeltaTable:
         version = (low_watermark.astimezone(UTC) - _EPOCH) // timedelta(microseconds=1)
         try:
             (
-                epoch.write.format(FORMAT)
+                epoch.write.format(DELTA)
                 .mode("append")
                 .option("txnAppId", self._application)
                 .option("txnVersion", str(version))
@@ -64,7 +64,7 @@ class DeltaTable:
         # Not by the log's directory: whoever died within the first commit left it without one.
         if not jvm.io.delta.tables.DeltaTable.isDeltaTable(self._spark._jsparkSession, self._path):
             return None
-        table = self._spark.read.format(FORMAT).load(self._path)
+        table = self._spark.read.format(DELTA).load(self._path)
         row = table.agg(F.max("low_watermark")).first()
         found: datetime | None = row[0] if row else None
         return found

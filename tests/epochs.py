@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 
@@ -12,16 +11,14 @@ from reader.change_stream import ChangeStream
 from reader.connection import Connection
 from reader.schema import SCHEMA
 from reader.timestamp import format_rfc3339
+from scheduler.audit import Written
 from scheduler.options import SourceOptions, parse_options
 from scheduler.plan import Task
 from scheduler.planner import Planner
-from scheduler.source import SpannerPartitions
+from scheduler.reading import SpannerPartitions
 from scheduler.task import AuditMode, read_task
 from slackwater.epoch_audit import audit_written
-from spark_sink.changelog import EpochSummary
 from state.store import Store
-
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class AbandonedError(Exception):
@@ -107,12 +104,10 @@ class EpochLoop:
         Raises:
             AuditError: the epoch breaks a promise.
         """
-        times = sorted(table["commit_timestamp"].cast("int64").to_pylist())
-        stamps = [EPOCH + timedelta(microseconds=time) for time in times]
-        first, last = (stamps[0], stamps[-1]) if stamps else (None, None)
-        summary = EpochSummary(len(times), 0, first, last, None)
+        times = [time * 1_000 for time in table["commit_timestamp"].cast("int64").to_pylist()]
+        written = Written(len(times), min(times, default=None), max(times, default=None))
         self.late_records += audit_written(
-            self.store, self.options.pipeline, summary, AuditMode.STOP
+            self.store, self.options.pipeline, written, AuditMode.STOP
         )
 
     def epochs(self, through_ns: int) -> Iterator[pa.Table]:

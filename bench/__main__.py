@@ -1,0 +1,109 @@
+"""Measure everything: prints a table, and keeps the figures as JSON and as plots.
+
+    python -m bench [--only SECTION ...] [--go PATH] [--into docs/performance]
+
+A section that is not measured keeps the figures of its last run. Half an hour for all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from datetime import UTC, datetime
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, Final
+
+import pyspark
+from rich.console import Console
+from rich.table import Table
+
+from bench import freshness, landing, partitions, plots, read_cpu, reading
+
+Figures = dict[str, Any]
+Run = tuple[Callable[..., Figures], tuple[Any, ...]]
+# Records an epoch and how many epochs.
+_LANDINGS: Final = ((10_000, 12), (50_000, 8), (200_000, 6), (1_000_000, 3), (5_000_000, 1))
+_PARTITIONS: Final = (10, 100, 1_000, 3_000, 10_000)
+
+
+def sections(go: str | None) -> Mapping[str, list[Run]]:
+    """What there is to measure, each run by a function and its arguments."""
+    return {
+        "reading": [(reading.measure, (case, 3, go)) for case in reading.CASES],
+        "landing": [(landing.measure, (size * epochs, epochs, 8)) for size, epochs in _LANDINGS],
+        "partitions": [
+            *((_partitions, (count, "sqlite", False)) for count in _PARTITIONS),
+            (_partitions, (1_000, "sqlite", True)),
+            (_partitions, (10_000, "postgresql", False)),
+        ],
+        "freshness": [(freshness.measure, (60, 20, kind)) for kind in ("parquet", "delta")],
+        "read_cpu": [(read_cpu.measure, (20_000, 3))],
+    }
+
+
+def _partitions(count: int, store: str, churn: bool) -> Figures:
+    return partitions.measure(count, store, churn=churn)
+
+
+def run(measure: Callable[..., Figures], arguments: tuple[Any, ...]) -> Figures:
+    """One run, in a process of its own: what it counts is its own."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        return pool.submit(measure, *arguments).result()
+
+
+def plain(figures: Figures) -> Iterator[tuple[str, str]]:
+    """The figures that fit a line of the table."""
+    for name, value in figures.items():
+        if isinstance(value, dict):
+            yield name, ", ".join(f"{key} {found}" for key, found in value.items())
+        elif not isinstance(value, list):
+            yield name, f"{value:,.3f}" if isinstance(value, float) else f"{value}"
+
+
+def machine() -> dict[str, Any]:
+    """Where the figures were found."""
+    return {
+        "cpus": os.cpu_count(),
+        "processor": platform.machine(),
+        "python": platform.python_version(),
+        "spark": pyspark.__version__,
+        "at": datetime.now(UTC).isoformat(timespec="minutes"),
+    }
+
+
+def main() -> None:
+    """Measure, print and keep."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    known = sections(None)
+    parser.add_argument("--only", nargs="*", choices=list(known), default=list(known))
+    parser.add_argument("--go", help="path of spanner-change-streams-tail")
+    parser.add_argument("--into", type=Path, default=Path("docs/performance"))
+    given = parser.parse_args()
+    given.into.mkdir(parents=True, exist_ok=True)
+    file = given.into / "last.json"
+    kept: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
+    console = Console()
+    for name, runs in sections(given.go).items():
+        if name not in given.only:
+            continue
+        found = []
+        for measure, arguments in runs:
+            found.append(run(measure, arguments))
+            table = Table(title=name, show_header=False)
+            for row in plain(found[-1]):
+                table.add_row(*row)
+            console.print(table)
+            sys.stdout.flush()
+        kept[name] = {"machine": machine(), "runs": found}
+        file.write_text(json.dumps(kept, indent=1) + "\n")
+    plots.draw(kept, given.into)
+
+
+if __name__ == "__main__":
+    main()

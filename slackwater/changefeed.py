@@ -1,0 +1,160 @@
+"""From the options of `slackwater tail` to a tail that runs: what a changefeed's options mean."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from reader.connection import Connection
+from reader.timestamp import format_rfc3339, parse_rfc3339
+from scheduler.options import parse_options
+from scheduler.planner import Planner
+from scheduler.reading import SpannerPartitions
+from slackwater.errors import TailOptionError
+from slackwater.lines import Form, Lines
+from slackwater.settings import load_settings, parse_duration_ms
+from slackwater.tail import Tail
+from slackwater.terminal import Terminal
+from spark_sink.envelopes.envelope import Envelope, Wrapping
+from spark_sink.envelopes.message import Origin
+from state.store import Store
+
+NAMES: Final = ("project", "instance", "database", "change_stream")
+# CockroachDB's own form: nanoseconds, and a logical counter behind the point.
+_DECIMAL: Final = re.compile(r"(\d{15,20})(?:\.\d+)?")
+_STAMPED: Final = (Envelope.WRAPPED, Envelope.ROW)
+_PIPELINE: Final = "tail"
+# An epoch is in memory until it is in order.
+_RECORDS_AN_EPOCH: Final = 100_000
+_SECONDS_AN_EPOCH: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class ChangefeedOptions:
+    """The options of a changefeed, as the command line gives them.
+
+    Attributes:
+        config: a settings file, whose section source says what is read.
+        names: those of NAMES that are given, in the place of the file's.
+        tables: globs of full table names.
+        form, envelope, updated, mvcc_timestamp: how changes are written.
+        cursor: write what was committed after this time; None for now.
+        end_time: write what was committed up to this time, and end; None for never.
+        resolved: the least time between resolved lines; None for none of them.
+    """
+
+    config: Path | None
+    names: Mapping[str, str]
+    tables: Sequence[str]
+    form: Form
+    envelope: Envelope
+    updated: bool
+    mvcc_timestamp: bool
+    cursor: str | None
+    end_time: str | None
+    resolved: str | None
+
+
+def tail(given: ChangefeedOptions) -> None:
+    """Write changes to standard output until the end_time, a signal or a closed pipe.
+
+    Raises:
+        TailOptionError, SettingsError, OptionError: an option is wrong; the message names it.
+        ReaderError, SchedulerError, StateError: what Spanner or the store failed with.
+    """
+    if given.envelope not in _STAMPED and (given.updated or given.mvcc_timestamp):
+        raise TailOptionError(
+            f"--updated and --mvcc-timestamp do not go with --envelope {given.envelope}.",
+            f"They go with {' and '.join(_STAMPED)}; the others have the commit timestamp, or none",
+        )
+    resolved_ms = None if given.resolved is None else _duration_ms(given.resolved)
+    with (
+        Terminal() as terminal,
+        tempfile.TemporaryDirectory(prefix="slackwater-tail-") as folder,
+    ):
+        options = parse_options(
+            {
+                **_source(given),
+                "pipeline": _PIPELINE,
+                "state_url": f"sqlite:///{Path(folder) / 'state.db'}",
+                "tasks": "1",
+                "max_span_seconds": "86400",
+                "target_records": str(_RECORDS_AN_EPOCH),
+                "target_seconds": str(_SECONDS_AN_EPOCH),
+                **_cut(given),
+            },
+            os.environ,
+        )
+        stream = options.change_stream
+        connection = Connection(stream)
+        store = Store.open(options.state_url, migrate=True)
+        planner = Planner(options, connection, store)
+        partitions = SpannerPartitions(
+            connection, planner.description().dialect, options.heartbeat_ms
+        )
+        origin = Origin(
+            _PIPELINE, stream.project, stream.instance, stream.database, stream.change_stream
+        )
+        wrapping = Wrapping(given.envelope, origin, given.updated, given.mvcc_timestamp)
+        lines = Lines(given.form, wrapping, given.tables, resolved_ms)
+        try:
+            Tail(options, planner, store, partitions, lines, terminal.write).run()
+        finally:
+            store.close()
+            connection.close()
+
+
+def _source(given: ChangefeedOptions) -> dict[str, str]:
+    """Spanner's names, and how its queries are sent."""
+    found: dict[str, str] = {}
+    if given.config is not None:
+        from slackwater.pipeline import source_options
+
+        options = source_options(load_settings(given.config))
+        found = {
+            name: value for name, value in options.items() if name not in ("start", "end", "audit")
+        }
+    found |= given.names
+    missing = [name for name in NAMES if name not in found]
+    if missing:
+        raise TailOptionError(
+            f"what shall be read? {', '.join(missing)} is not given.",
+            "Give a settings file with -c FILE, or "
+            + " ".join(f"--{name.replace('_', '-')} NAME" for name in missing),
+        )
+    return found
+
+
+def _cut(given: ChangefeedOptions) -> dict[str, str]:
+    """Where the source starts and ends."""
+    found = {}
+    if given.cursor is not None:
+        # What was committed at the cursor itself has been seen.
+        after_ns = _time_ns("--cursor", given.cursor) // 1_000 * 1_000 + 1_000
+        found["start"] = format_rfc3339(after_ns)
+    if given.end_time is not None:
+        found["end"] = format_rfc3339(_time_ns("--end-time", given.end_time))
+    return found
+
+
+def _time_ns(option: str, text: str) -> int:
+    if match := _DECIMAL.fullmatch(text):
+        return int(match.group(1))
+    try:
+        return parse_rfc3339(text)
+    except ValueError as error:
+        raise TailOptionError(
+            f"{option}: {error}.", "Nanoseconds since the Unix epoch will do, too"
+        ) from error
+
+
+def _duration_ms(text: str) -> int:
+    try:
+        return int(str(parse_duration_ms(0 if text == "0" else text)))
+    except ValueError as error:
+        raise TailOptionError(f"--resolved: {error}.") from error

@@ -1,0 +1,50 @@
+"""The envelope debezium: as the consumers of Debezium's Spanner connector expect it."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+from spark_sink.envelopes.event import Event, microseconds
+from spark_sink.envelopes.message import Message, Origin, dumps
+
+_OPS: Final = {"INSERT": "c", "UPDATE": "u", "DELETE": "d"}
+
+
+def debezium(event: Event, *, origin: Origin) -> Message:
+    """before, after, source, op and ts_ms; times are milliseconds since the Unix epoch."""
+    record = event.record
+    now_ms = time.time_ns() // 1_000_000
+    value = {
+        "before": event.before,
+        "after": event.after,
+        "source": {
+            "connector": "spanner",
+            "name": origin.pipeline,
+            "ts_ms": event.commit_us // 1_000,
+            "snapshot": "false",
+            "db": origin.database,
+            "sequence": record["record_sequence"],
+            "project_id": origin.project,
+            "instance_id": origin.instance,
+            "database_id": origin.database,
+            "change_stream_name": origin.change_stream,
+            "table": record["table_name"],
+            "server_transaction_id": record["server_transaction_id"],
+            "low_watermark": microseconds(record["low_watermark"]) // 1_000,
+            "read_at_timestamp": now_ms,
+            "number_of_records_in_transaction": record["number_of_records_in_transaction"],
+            "transaction_tag": record["transaction_tag"],
+            "system_transaction": record["is_system_transaction"],
+            "value_capture_type": record["value_capture_type"],
+            "partition_token": record["partition_token"],
+            "mod_number": event.mod_number,
+            "is_last_record_in_transaction_in_partition": record[
+                "is_last_record_in_transaction_in_partition"
+            ],
+            "number_of_partitions_in_transaction": record["number_of_partitions_in_transaction"],
+        },
+        "op": _OPS[record["mod_type"]],
+        "ts_ms": now_ms,
+    }
+    return Message(record["table_name"], dumps(event.keys), dumps(value))

@@ -1,0 +1,82 @@
+"""Which envelope there is, and what it makes of a record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+from typing import Final
+
+from spark_sink.envelopes import changefeed, datastream, debezium, plain
+from spark_sink.envelopes.event import Event, Row, events
+from spark_sink.envelopes.message import Message, Origin
+
+
+class Envelope(StrEnum):
+    """The forms of a change, each with the name that its consumers know."""
+
+    RECORD = "record"
+    FLAT = "flat"
+    WRAPPED = "wrapped"
+    ROW = "row"
+    KEY_ONLY = "key_only"
+    DATASTREAM = "datastream"
+    DEBEZIUM = "debezium"
+
+
+@dataclass(frozen=True, slots=True)
+class Wrapping:
+    """An envelope and its options.
+
+    Attributes:
+        envelope: which.
+        origin: what the messages name as their source.
+        updated, mvcc_timestamp: add the commit timestamp under these names, as CockroachDB's
+            changefeeds do; the other envelopes have it anyway.
+    """
+
+    envelope: Envelope
+    origin: Origin
+    updated: bool = False
+    mvcc_timestamp: bool = False
+
+    def messages(self, record: Row) -> Iterator[Message]:
+        """What a data change record becomes: one message, or one for each of its mods.
+
+        Args:
+            record: a row of the output's contract, timestamps as datetime in UTC.
+
+        Raises:
+            ValueError: a mod's JSON can't be read.
+        """
+        if self.envelope is Envelope.RECORD:
+            yield plain.record(record)
+            return
+        make = self._maker()
+        for event in events(record):
+            yield make(event)
+
+    def resolved(self, watermark_ns: int) -> Message:
+        """That no record at or before a low watermark will come any more."""
+        if self.envelope in (Envelope.ROW, Envelope.KEY_ONLY):
+            return changefeed.resolved_apart(watermark_ns)
+        return changefeed.resolved(watermark_ns)
+
+    def _maker(self) -> Callable[[Event], Message]:
+        stamps = [name for name in ("updated", "mvcc_timestamp") if getattr(self, name)]
+        if self.envelope in (Envelope.WRAPPED, Envelope.ROW):
+            return partial(_CHANGEFEED[self.envelope], stamps=stamps)
+        if self.envelope in (Envelope.DATASTREAM, Envelope.DEBEZIUM):
+            return partial(_WITH_ORIGIN[self.envelope], origin=self.origin)
+        return changefeed.key_only if self.envelope is Envelope.KEY_ONLY else plain.flat
+
+
+_CHANGEFEED: Final[Mapping[Envelope, Callable[..., Message]]] = {
+    Envelope.WRAPPED: changefeed.wrapped,
+    Envelope.ROW: changefeed.row,
+}
+_WITH_ORIGIN: Final[Mapping[Envelope, Callable[..., Message]]] = {
+    Envelope.DATASTREAM: datastream.datastream,
+    Envelope.DEBEZIUM: debezium.debezium,
+}

@@ -1,0 +1,66 @@
+"""An event: what one mod of a data change record says about one row of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from spark_sink.envelopes.values import Values, row_values
+
+Row = Mapping[str, Any]
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A change of one row.
+
+    Attributes:
+        record: the row of the output's contract that it comes from.
+        mod_number: its number among the record's mods.
+        keys: the primary key's columns, in the order in which Spanner lists the columns.
+        before: what is known of the row as it was: its key and old_values; None for an INSERT.
+        after: what is known of the row as it is: its key and new_values; None for a DELETE.
+    """
+
+    record: Row
+    mod_number: int
+    keys: Values
+    before: Values | None
+    after: Values | None
+
+    @property
+    def commit_us(self) -> int:
+        """Microseconds since the Unix epoch."""
+        return microseconds(self.record["commit_timestamp"])
+
+
+def events(record: Row) -> Iterator[Event]:
+    """The events of a data change record, in its order.
+
+    Args:
+        record: a row of the output's contract, timestamps as datetime in UTC.
+
+    Raises:
+        ValueError: a mod's JSON can't be read.
+    """
+    columns = record["column_types"]
+    kind = record["mod_type"]
+    for number, mod in enumerate(record["mods"]):
+        keys = row_values(mod["keys"], columns)
+        # Every capture type has the key; which of the other columns there are, it says.
+        before = None if kind == "INSERT" else {**keys, **row_values(mod["old_values"], columns)}
+        after = None if kind == "DELETE" else {**keys, **row_values(mod["new_values"], columns)}
+        yield Event(record, number, keys, before, after)
+
+
+def microseconds(moment: datetime) -> int:
+    """Since the Unix epoch."""
+    return (moment - _EPOCH) // timedelta(microseconds=1)
+
+
+def rfc3339(moment: datetime) -> str:
+    """With six decimals and Z."""
+    return f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%f}Z"

@@ -1,0 +1,225 @@
+"""`slackwater tail` writes the truth, in commit order, whole up to each resolved line."""
+
+from __future__ import annotations
+
+import csv
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from reader.change_stream import ChangeStream, Dialect
+from reader.connection import Connection
+from reader.timestamp import format_rfc3339
+from slackwater.demo.load import Load
+from slackwater.truth import TruthRecord, canonical
+from tests.emulators import NewDatabase
+from tests.truths import truth_of
+
+SECOND_NS = 10**9
+
+
+def command(stream: ChangeStream, *options: str) -> list[str]:
+    return [
+        *(sys.executable, "-m", "slackwater.cli", "tail"),
+        *("--project", stream.project, "--instance", stream.instance),
+        *("--database", stream.database, "--change-stream", stream.change_stream),
+        *options,
+    ]
+
+
+def tail(stream: ChangeStream, *options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(stream, *options), capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def written(
+    stream: ChangeStream, dialect: Dialect, seconds: int, *, seed: int = 5
+) -> tuple[str, str]:
+    """Write for a while; a cursor before it and an end_time after it."""
+    connection = Connection(stream)
+    start_ns = connection.strong_read_timestamp_ns()
+    Load(stream, dialect, seed=seed).run(transactions_per_second=20, seconds=seconds)
+    end_ns = connection.strong_read_timestamp_ns()
+    connection.close()
+    return format_rfc3339(start_ns), format_rfc3339(end_ns)
+
+
+def truth_record(value: dict[str, Any]) -> TruthRecord:
+    """A line in the envelope record, as the truth has it."""
+    mods = value["mods"]
+    fields = ("keys", "new_values", "old_values")
+    return TruthRecord(
+        value["commit_timestamp"],
+        value["server_transaction_id"],
+        value["record_sequence"],
+        value["table_name"],
+        tuple(
+            (canonical(m[fields[0]]), canonical(m[fields[1]]), canonical(m[fields[2]]))
+            for m in mods
+        ),
+    )
+
+
+def nanoseconds(resolved: dict[str, str]) -> int:
+    return int(resolved["resolved"].partition(".")[0])
+
+
+@pytest.mark.parametrize("dialect", list(Dialect), ids=str)
+def test_lines_are_the_truth_in_commit_order_and_whole_up_to_each_resolved_line(
+    dialect: Dialect, new_database: NewDatabase
+) -> None:
+    stream = new_database(dialect)
+    connection = Connection(stream)
+    start_ns = connection.strong_read_timestamp_ns()
+    # It reads live, while partitions split, merge and move.
+    load = threading.Thread(
+        target=Load(stream, dialect, seed=7).run,
+        kwargs={"transactions_per_second": 20, "seconds": 8},
+    )
+    load.start()
+    end_ns = start_ns + 10 * SECOND_NS
+    done = tail(
+        stream,
+        *("--cursor", str(start_ns), "--end-time", format_rfc3339(end_ns)),
+        *("--format", "json", "--envelope", "record", "--resolved", "0"),
+    )
+    load.join()
+    assert (done.returncode, done.stderr) == (0, "")
+    truth = truth_of(stream, start_ns, end_ns, dialect)
+    found, stamps, resolved_ns = [], [], [0]
+    for line in map(json.loads, done.stdout.splitlines()):
+        if "resolved" in line:
+            assert nanoseconds(line) > resolved_ns[-1]
+            resolved_ns.append(nanoseconds(line))
+            continue
+        record = line["value"]
+        assert line["table"] == record["table_name"]
+        found.append(truth_record(record))
+        stamps.append(record["commit_timestamp"])
+        assert record["commit_timestamp"] > format_rfc3339(resolved_ns[-1])
+    assert len(resolved_ns) > 10
+    assert resolved_ns[-1] >= end_ns
+    assert stamps == sorted(stamps)
+    assert sorted(found) == sorted(truth.records)
+    assert len(found) > 100
+    assert len({p.start_timestamp for p in truth.partitions}) > 2, "no partition churned"
+
+
+def test_a_tail_goes_on_where_a_resolved_line_says(new_database: NewDatabase) -> None:
+    stream = new_database()
+    cursor, end_time = written(stream, Dialect.GOOGLE_STANDARD_SQL, 3)
+    middle_ns = time.time_ns() - 2 * SECOND_NS
+    options = ("--format", "json", "--envelope", "datastream", "--resolved", "1h")
+    whole = tail(stream, "--cursor", cursor, "--end-time", end_time, *options)
+    first = tail(stream, "--cursor", cursor, "--end-time", str(middle_ns), *options)
+    *lines, last = map(json.loads, first.stdout.splitlines())
+    rest = tail(stream, "--cursor", last["resolved"], "--end-time", end_time, *options)
+
+    def uuids(text: str) -> list[str]:
+        found = map(json.loads, text.splitlines())
+        return [line["value"]["uuid"] for line in found if "value" in line]
+
+    assert len(lines) > 1
+    assert uuids(first.stdout) + uuids(rest.stdout) == uuids(whole.stdout)
+    assert len(set(uuids(whole.stdout))) == len(uuids(whole.stdout)) > 50
+
+
+def test_csv_and_text_lines_of_chosen_tables(new_database: NewDatabase, tmp_path: Path) -> None:
+    stream = new_database()
+    cursor, end_time = written(stream, Dialect.GOOGLE_STANDARD_SQL, 3)
+    config = tmp_path / "slackwater.yaml"
+    names = ("project", "instance", "database", "change_stream")
+    source = {name: getattr(stream, name) for name in names}
+    sink = {"path": str(tmp_path / "out"), "checkpoint": str(tmp_path / "checkpoint")}
+    config.write_text(yaml.safe_dump({"pipeline": "orders", "source": source, "sink": sink}))
+
+    def lines(*options: str) -> list[str]:
+        done = subprocess.run(
+            [
+                *(sys.executable, "-m", "slackwater.cli", "tail", "-c", str(config)),
+                *("--cursor", cursor, "--end-time", end_time, *options),
+            ],
+            capture_output=True, text=True, timeout=120, check=True,
+        )  # fmt: skip
+        return done.stdout.splitlines()
+
+    rows = list(csv.reader(lines("--format", "csv", "--table", "Cust*", "--resolved", "0")))
+    assert rows[0] == ["table", "key", "value"]
+    changes = [row for row in rows[1:] if row[0] != "NULL"]
+    assert {row[0] for row in changes} == {"Customers"}
+    assert all(list(json.loads(row[2])) == ["after"] for row in changes)
+    assert rows[-1][:2] == ["NULL", "NULL"]
+    assert list(json.loads(rows[-1][2])) == ["resolved"]
+    text = lines("--envelope", "key_only", "--table", "Customers")
+    assert [line.split(" ", 3)[2:] for line in text] == [row[:2] for row in changes]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_at_once_with_whole_lines(
+    number: signal.Signals, new_database: NewDatabase
+) -> None:
+    stream = new_database()
+    running = subprocess.Popen(
+        command(stream, "--format", "json"),
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    time.sleep(3)
+    Load(stream, Dialect.GOOGLE_STANDARD_SQL, seed=3).run(transactions_per_second=20, seconds=2)
+    running.send_signal(number)
+    out, error = running.communicate(timeout=20)
+    assert (running.returncode, error) == (0, "")
+    assert out.endswith("\n")
+    assert len([json.loads(line) for line in out.splitlines()]) > 10
+
+
+def test_a_closed_pipe_ends_it_though_nothing_more_is_written(new_database: NewDatabase) -> None:
+    stream = new_database()
+    cursor, _ = written(stream, Dialect.GOOGLE_STANDARD_SQL, 1)
+    running = subprocess.Popen(
+        command(stream, "--cursor", cursor), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert running.stdout is not None
+    assert running.stderr is not None
+    assert b"after" in running.stdout.readline()
+    running.stdout.close()
+    assert running.wait(20) == 0
+    assert running.stderr.read() == b""
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--cursor", "yesterday"), "--cursor: 'yesterday' is no RFC 3339 timestamp"),
+        (("--resolved", "soon"), "--resolved: 'soon' is no duration"),
+        (("--envelope", "flat", "--updated"), "do not go with --envelope flat"),
+        (("--envelope", "letter"), "letter"),
+        (("--change-stream", "Nothing"), "Nothing"),
+        (("--cursor", "2026-01-01T00:00:00Z", "--end-time", "2025-01-01T00:00:00Z"), "lies before"),
+    ],
+)
+def test_a_wrong_option_is_named_with_exit_code_2(
+    options: tuple[str, ...], said: str, new_database: NewDatabase
+) -> None:
+    done = tail(new_database(), *options)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_without_names_it_asks_what_to_read() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "slackwater.cli", "tail", "--project", "p"],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "instance, database, change_stream is not given" in done.stderr
+    assert "--instance NAME --database NAME --change-stream NAME" in done.stderr

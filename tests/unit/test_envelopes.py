@@ -1,0 +1,234 @@
+"""Each envelope says of a change what its consumers expect."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_sink.envelopes.envelope import Envelope, Wrapping
+from spark_sink.envelopes.message import Message, Origin
+from spark_sink.envelopes.values import row_values
+
+ORIGIN = Origin("orders", "p", "i", "d", "Everything")
+COMMIT = datetime(2026, 1, 31, 9, 0, 0, 123456, tzinfo=UTC)
+DECIMAL = "1769850000123456000.0000000000"
+RFC = "2026-01-31T09:00:00.123456Z"
+COLUMNS = [
+    {"name": "Name", "type": '{"code":"STRING"}', "is_primary_key": False, "ordinal_position": 3},
+    {"name": "Id", "type": '{"code":"INT64"}', "is_primary_key": True, "ordinal_position": 1},
+    {"name": "At", "type": '{"code":"DATE"}', "is_primary_key": True, "ordinal_position": 2},
+]
+KEYS = '{"At":"2026-01-01","Id":"7"}'
+KEY, ROW = {"Id": 7, "At": "2026-01-01"}, {"Id": 7, "At": "2026-01-01", "Name": "new"}
+
+
+def record(
+    mod_type: str = "UPDATE", *mods: Mapping[str, str | None], **fields: Any
+) -> dict[str, Any]:
+    new = None if mod_type == "DELETE" else '{"Name":"new"}'
+    old = None if mod_type == "INSERT" else '{"Name":"old"}'
+    return {
+        "commit_timestamp": COMMIT,
+        "server_transaction_id": "t1",
+        "record_sequence": "00000003",
+        "is_last_record_in_transaction_in_partition": True,
+        "table_name": "sales.Orders",
+        "column_types": COLUMNS,
+        "mods": list(mods) or [{"keys": KEYS, "new_values": new, "old_values": old}],
+        "mod_type": mod_type,
+        "value_capture_type": "OLD_AND_NEW_VALUES",
+        "number_of_records_in_transaction": 1,
+        "number_of_partitions_in_transaction": 1,
+        "transaction_tag": "nightly",
+        "is_system_transaction": False,
+        "partition_token": "token",
+        "low_watermark": COMMIT,
+    } | fields
+
+
+def messages(envelope: Envelope, row: dict[str, Any], **options: bool) -> list[Message]:
+    return list(Wrapping(envelope, ORIGIN, **options).messages(row))
+
+
+def one(envelope: Envelope, row: dict[str, Any], **options: bool) -> tuple[Any, Any]:
+    (message,) = messages(envelope, row, **options)
+    assert message.table == "sales.Orders"
+    key, value = (text and json.loads(text) for text in (message.key, message.value))
+    return key, value
+
+
+def test_wrapped_has_the_row_after_the_change_and_null_where_it_was_deleted() -> None:
+    assert one(Envelope.WRAPPED, record("INSERT")) == ([7, "2026-01-01"], {"after": ROW})
+    assert one(Envelope.WRAPPED, record("UPDATE"))[1] == {"after": ROW}
+    assert one(Envelope.WRAPPED, record("DELETE")) == ([7, "2026-01-01"], {"after": None})
+    stamped = one(Envelope.WRAPPED, record(), updated=True, mvcc_timestamp=True)[1]
+    assert stamped == {"after": ROW, "updated": DECIMAL, "mvcc_timestamp": DECIMAL}
+
+
+def test_row_has_the_row_alone_and_what_is_no_column_apart() -> None:
+    assert one(Envelope.ROW, record()) == ([7, "2026-01-01"], ROW)
+    assert one(Envelope.ROW, record("DELETE"))[1] is None
+    stamped = one(Envelope.ROW, record(), updated=True)[1]
+    assert stamped == {**ROW, "__crdb__": {"updated": DECIMAL}}
+
+
+def test_key_only_has_no_value() -> None:
+    assert messages(Envelope.KEY_ONLY, record("DELETE")) == [
+        Message("sales.Orders", '[7,"2026-01-01"]', None)
+    ]
+
+
+@pytest.mark.parametrize("envelope", list(Envelope))
+def test_resolved_says_up_to_when_all_is_there(envelope: Envelope) -> None:
+    made = Wrapping(envelope, ORIGIN).resolved(1_769_850_000_123_456_500)
+    assert (made.table, made.key) == (None, None)
+    said = json.loads(made.value or "")
+    resolved = {"resolved": "1769850000123456500.0000000000"}
+    is_row = envelope in (Envelope.ROW, Envelope.KEY_ONLY)
+    assert said == ({"__crdb__": resolved} if is_row else resolved)
+
+
+def test_record_is_the_data_change_record_as_spanner_sent_it() -> None:
+    row = record()
+    (message,) = messages(Envelope.RECORD, row)
+    stamps = {"commit_timestamp": RFC, "low_watermark": RFC}
+    assert json.loads(message.value or "") == row | stamps
+    assert message.key is None
+
+
+def test_flat_has_a_message_a_mod_with_what_was_and_what_is() -> None:
+    mods = [
+        {"keys": f'{{"Id":"{i}","At":"2026-01-01"}}', "new_values": "{}", "old_values": "{}"}
+        for i in range(3)
+    ]
+    found = [json.loads(m.value or "") for m in messages(Envelope.FLAT, record("UPDATE", *mods))]
+    assert [(value["mod_number"], value["key"]["Id"]) for value in found] == [
+        (0, 0),
+        (1, 1),
+        (2, 2),
+    ]
+    key, value = one(Envelope.FLAT, record())
+    assert key == value["key"] == KEY
+    assert (value["before"], value["after"]) == ({**KEY, "Name": "old"}, ROW)
+    assert (value["commit_timestamp"], value["transaction_tag"]) == (RFC, "nightly")
+    assert one(Envelope.FLAT, record("INSERT"))[1]["before"] is None
+    assert one(Envelope.FLAT, record("DELETE"))[1]["after"] is None
+
+
+def test_datastream_has_the_metadata_of_its_events() -> None:
+    key, value = one(Envelope.DATASTREAM, record())
+    assert key == KEY
+    assert value["payload"] == ROW
+    assert value["stream_name"] == "projects/p/instances/i/databases/d/changeStreams/Everything"
+    assert value["object"] == "sales.Orders"
+    assert value["read_method"] == "spanner-cdc"
+    assert value["source_timestamp"] == RFC
+    assert value["sort_keys"] == [1_769_850_000_123_456, "t1", "00000003", 0]
+    assert value["source_metadata"] == {
+        "database": "d",
+        "schema": "sales",
+        "table": "Orders",
+        "primary_keys": ["Id", "At"],
+        "is_deleted": False,
+        "change_type": "UPDATE",
+        "tx_id": "t1",
+    }
+    deleted = one(Envelope.DATASTREAM, record("DELETE"))[1]
+    assert deleted["source_metadata"]["is_deleted"]
+    assert deleted["payload"] == {**KEY, "Name": "old"}
+
+
+def test_datastreams_uuid_is_the_same_on_replay_and_no_other_events() -> None:
+    mod = {"keys": KEYS, "new_values": "{}", "old_values": "{}"}
+    rows = [
+        record("UPDATE", mod, mod),
+        record("UPDATE", mod, record_sequence="00000004"),
+        record("UPDATE", mod, server_transaction_id="t2"),
+    ]
+    uuids = [
+        [json.loads(m.value or "")["uuid"] for row in rows for m in messages(envelope, row)]
+        for envelope in (Envelope.DATASTREAM,) * 2
+    ]
+    assert uuids[0] == uuids[1]
+    assert len(set(uuids[0])) == 4
+
+
+def test_datastreams_schema_key_changes_with_the_columns() -> None:
+    first = one(Envelope.DATASTREAM, record())[1]["schema_key"]
+    assert one(Envelope.DATASTREAM, record(server_transaction_id="t9"))[1]["schema_key"] == first
+    assert one(Envelope.DATASTREAM, record(column_types=COLUMNS[1:]))[1]["schema_key"] != first
+
+
+@pytest.mark.parametrize(("mod_type", "op"), [("INSERT", "c"), ("UPDATE", "u"), ("DELETE", "d")])
+def test_debezium_has_before_after_source_and_op(mod_type: str, op: str) -> None:
+    key, value = one(Envelope.DEBEZIUM, record(mod_type))
+    assert key == KEY
+    assert value["op"] == op
+    assert value["before"] == (None if mod_type == "INSERT" else {**KEY, "Name": "old"})
+    assert value["after"] == (None if mod_type == "DELETE" else ROW)
+    source = value["source"]
+    assert source["connector"] == "spanner"
+    assert source["ts_ms"] == 1_769_850_000_123
+    assert source["table"] == "sales.Orders"
+    assert source["server_transaction_id"] == "t1"
+    assert source["change_stream_name"] == "Everything"
+    assert value["ts_ms"] > source["ts_ms"]
+
+
+@pytest.mark.parametrize(
+    ("code", "sent", "value"),
+    [
+        ('{"code":"INT64"}', '"9223372036854775807"', "9223372036854775807"),
+        ('{"code":"INT64"}', "null", "null"),
+        ('{"code":"BOOL"}', "true", "true"),
+        ('{"code":"FLOAT64"}', "1.5", "1.5"),
+        ('{"code":"FLOAT64"}', '"NaN"', '"NaN"'),
+        ('{"code":"NUMERIC"}', '"1.50"', "1.50"),
+        ('{"code":"NUMERIC","type_annotation":"PG_NUMERIC"}', '"NaN"', '"NaN"'),
+        ('{"code":"JSON"}', r'"{\"a\":[1.0,null]}"', '{"a":[1.0,null]}'),
+        ('{"code":"JSON"}', '"no JSON"', '"no JSON"'),
+        ('{"code":"BYTES"}', '"AAEC"', '"AAEC"'),
+        ('{"code":"ARRAY","array_element_type":{"code":"INT64"}}', '["1",null]', "[1,null]"),
+        ('{"code":"UUID"}', '"0b8c"', '"0b8c"'),
+        ('{"code":"SOMETHING_NEW"}', '{"x":["1"]}', '{"x":["1"]}'),
+        ("no JSON", '"1"', '"1"'),
+    ],
+)
+def test_a_value_is_written_as_its_type_says(code: str, sent: str, value: str) -> None:
+    columns = [{"name": "Id", "type": '{"code":"INT64"}', "is_primary_key": True}]
+    other = {"name": "X", "type": code, "is_primary_key": False}
+    row = record(
+        "INSERT",
+        {"keys": '{"Id":"1"}', "new_values": f'{{"X":{sent}}}', "old_values": "{}"},
+        column_types=[*columns, other],
+    )
+    (message,) = messages(Envelope.WRAPPED, row)
+    assert message.value == f'{{"after":{{"Id":1,"X":{value}}}}}'
+
+
+@given(st.decimals(allow_nan=False, allow_infinity=False), st.integers(-(2**63), 2**63 - 1))
+def test_numbers_keep_their_value(decimal: Decimal, integer: int) -> None:
+    columns = [
+        {"name": "D", "type": '{"code":"NUMERIC"}'},
+        {"name": "I", "type": '{"code":"INT64"}'},
+    ]
+    text = json.dumps({"D": f"{decimal:f}", "I": str(integer)})
+    row = record("INSERT", {"keys": text, "new_values": "{}", "old_values": None})
+    row["column_types"] = [c | {"is_primary_key": True} for c in columns]
+    (message,) = messages(Envelope.KEY_ONLY, row)
+    found = json.loads(message.key or "", parse_float=Decimal, parse_int=Decimal)
+    assert found == [Decimal(f"{decimal:f}"), integer]
+
+
+def test_a_column_without_a_type_stays_as_it_is_and_a_text_that_is_no_object_is_an_error() -> None:
+    assert row_values('{"B":"1"}', []) == {"B": "1"}
+    assert row_values(None, []) == {}
+    with pytest.raises(ValueError, match="no JSON object"):
+        row_values("[1]", [])
