@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final
@@ -23,7 +24,7 @@ import pyspark
 from rich.console import Console
 from rich.table import Table
 
-from bench import freshness, landing, partitions, plots, read_cpu, reading
+from bench import freshness, landing, partitions, plots, read_cpu, reading, tail
 
 Figures = dict[str, Any]
 Run = tuple[Callable[..., Figures], tuple[Any, ...]]
@@ -38,17 +39,14 @@ def sections(go: str | None) -> Mapping[str, list[Run]]:
         "reading": [(reading.measure, (case, 3, go)) for case in reading.CASES],
         "landing": [(landing.measure, (size * epochs, epochs, 8)) for size, epochs in _LANDINGS],
         "partitions": [
-            *((_partitions, (count, "sqlite", False)) for count in _PARTITIONS),
-            (_partitions, (1_000, "sqlite", True)),
-            (_partitions, (10_000, "postgresql", False)),
+            *((partial(partitions.measure, churn=False), (n, "sqlite")) for n in _PARTITIONS),
+            (partial(partitions.measure, churn=False), (10_000, "postgresql")),
+            (partial(partitions.measure, churn=True), (1_000, "sqlite")),
         ],
         "freshness": [(freshness.measure, (60, 20, kind)) for kind in ("parquet", "delta")],
         "read_cpu": [(read_cpu.measure, (20_000, 3))],
+        "tail": [(tail.measure, (5,))],
     }
-
-
-def _partitions(count: int, store: str, churn: bool) -> Figures:
-    return partitions.measure(count, store, churn=churn)
 
 
 def run(measure: Callable[..., Figures], arguments: tuple[Any, ...]) -> Figures:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from reader.connection import Connection
 from reader.timestamp import format_rfc3339, parse_rfc3339
@@ -17,11 +17,12 @@ from scheduler.planner import Planner
 from scheduler.reading import SpannerPartitions
 from slackwater.errors import TailOptionError
 from slackwater.lines import Form, Lines
-from slackwater.settings import load_settings, parse_duration_ms
+from slackwater.settings import Settings, load_settings, parse_duration_ms
 from slackwater.tail import Tail
 from slackwater.terminal import Terminal
 from spark_sink.envelopes.envelope import Envelope, Wrapping
 from spark_sink.envelopes.message import Origin
+from spark_sink.filters import Filter
 from state.store import Store
 
 NAMES: Final = ("project", "instance", "database", "change_stream")
@@ -41,7 +42,7 @@ class ChangefeedOptions:
     Attributes:
         config: a settings file, whose section source says what is read.
         names: those of NAMES that are given, in the place of the file's.
-        tables: globs of full table names.
+        kept: fields of a filter that are given, in the place of the file's.
         form, envelope, updated, mvcc_timestamp: how changes are written.
         cursor: write what was committed after this time; None for now.
         end_time: write what was committed up to this time, and end; None for never.
@@ -50,7 +51,7 @@ class ChangefeedOptions:
 
     config: Path | None
     names: Mapping[str, str]
-    tables: Sequence[str]
+    kept: Mapping[str, Any]
     form: Form
     envelope: Envelope
     updated: bool
@@ -72,6 +73,9 @@ def tail(given: ChangefeedOptions) -> None:
             f"--updated and --mvcc-timestamp do not go with --envelope {given.envelope}.",
             f"They go with {' and '.join(_STAMPED)}; the others have the commit timestamp, or none",
         )
+    settings = None if given.config is None else load_settings(given.config)
+    in_file = {} if settings is None else settings.filter.model_dump()
+    kept = Filter(**{**in_file, **given.kept})
     resolved_ms = None if given.resolved is None else _duration_ms(given.resolved)
     with (
         Terminal() as terminal,
@@ -79,7 +83,7 @@ def tail(given: ChangefeedOptions) -> None:
     ):
         options = parse_options(
             {
-                **_source(given),
+                **_source(settings, given.names),
                 "pipeline": _PIPELINE,
                 "state_url": f"sqlite:///{Path(folder) / 'state.db'}",
                 "tasks": "1",
@@ -101,7 +105,7 @@ def tail(given: ChangefeedOptions) -> None:
             _PIPELINE, stream.project, stream.instance, stream.database, stream.change_stream
         )
         wrapping = Wrapping(given.envelope, origin, given.updated, given.mvcc_timestamp)
-        lines = Lines(given.form, wrapping, given.tables, resolved_ms)
+        lines = Lines(given.form, wrapping, kept, resolved_ms)
         try:
             Tail(options, planner, store, partitions, lines, terminal.write).run()
         finally:
@@ -109,17 +113,17 @@ def tail(given: ChangefeedOptions) -> None:
             connection.close()
 
 
-def _source(given: ChangefeedOptions) -> dict[str, str]:
+def _source(settings: Settings | None, names: Mapping[str, str]) -> dict[str, str]:
     """Spanner's names, and how its queries are sent."""
     found: dict[str, str] = {}
-    if given.config is not None:
+    if settings is not None:
         from slackwater.pipeline import source_options
 
-        options = source_options(load_settings(given.config))
+        options = source_options(settings)
         found = {
             name: value for name, value in options.items() if name not in ("start", "end", "audit")
         }
-    found |= given.names
+    found |= names
     missing = [name for name in NAMES if name not in found]
     if missing:
         raise TailOptionError(

@@ -22,6 +22,7 @@ from slackwater import log
 from slackwater.lines import Form
 from slackwater.settings import load_settings
 from spark_sink.envelopes.envelope import Envelope
+from spark_sink.filters import ModType
 
 app = typer.Typer(
     help="Every change of a Cloud Spanner database, once, in epochs that are consistent cuts.",
@@ -169,6 +170,22 @@ def tail_(
     tables: Annotated[
         list[str] | None, typer.Option("--table", help="Only these tables; a glob, repeatable.")
     ] = None,
+    exclude_tables: Annotated[
+        list[str] | None, typer.Option("--exclude-table", help="Not these tables.")
+    ] = None,
+    mod_types: Annotated[
+        list[ModType] | None, typer.Option("--mod-type", help="Only these kinds of change.")
+    ] = None,
+    transaction_tags: Annotated[
+        list[str] | None, typer.Option("--transaction-tag", help="Only these tags; a glob.")
+    ] = None,
+    exclude_transaction_tags: Annotated[
+        list[str] | None, typer.Option("--exclude-transaction-tag", help="Not these tags.")
+    ] = None,
+    system_transactions: Annotated[
+        bool | None,
+        typer.Option(help="With what Spanner changes itself, as by a row deletion policy."),
+    ] = None,
     form: Annotated[Form, typer.Option("--format", help="How lines are written.")] = Form.TEXT,
     envelope: Annotated[
         Envelope, typer.Option(help="The form of a change; see docs/envelopes.md.")
@@ -189,12 +206,22 @@ def tail_(
     """Write changes to standard output in commit order, without Spark, until stopped."""
     from slackwater import changefeed
 
+    lists = {
+        "tables": tables,
+        "exclude_tables": exclude_tables,
+        "mod_types": mod_types,
+        "transaction_tags": transaction_tags,
+        "exclude_transaction_tags": exclude_transaction_tags,
+    }
+    kept: dict[str, Any] = {name: tuple(value) for name, value in lists.items() if value}
+    if system_transactions is not None:
+        kept["system_transactions"] = system_transactions
     names = zip(changefeed.NAMES, (project, instance, database, change_stream), strict=True)
     changefeed.tail(
         changefeed.ChangefeedOptions(
             config,
             {name: value for name, value in names if value is not None},
-            tables or (),
+            kept,
             form,
             envelope,
             updated,

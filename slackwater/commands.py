@@ -40,6 +40,7 @@ from slackwater.spark import start_spark, stop_spark
 from slackwater.warm_up import warm_up
 from slackwater.watch import Watch
 from spark_sink.changelog import Changelog
+from spark_sink.filters import Filter
 from state.errors import LeaseLostError, StateError
 from state.store import Store
 
@@ -69,7 +70,8 @@ def run(settings: Settings, *, until_caught_up: bool, recovery: Recovery) -> Non
     Everything that can be refused is refused before anything is written.
     """
     find_java()
-    sink = Changelog(settings.sink.path, settings.sink.format, settings.pipeline)
+    kept = Filter(**settings.filter.model_dump())
+    sink = Changelog(settings.sink.path, settings.sink.format, settings.pipeline, kept)
     spanner = connect(settings)
     with ExitStack() as stack:
         stack.callback(spanner.connection.close)

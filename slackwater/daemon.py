@@ -244,6 +244,7 @@ class Daemon:
             start_ns=start_ns,
             low_watermark_ns=end_ns,
             records=summary.records,
+            written=summary.written,
             transactions=summary.transactions,
             late_records=late,
             partitions=len([p for p in lineage if not is_finished(p, end_ns)]),

@@ -27,6 +27,7 @@ class EpochReport:
         epoch: Spark's number of the micro-batch.
         start_ns, low_watermark_ns: the cut (start, low watermark].
         records, transactions: what it held.
+        written: of the records, those that the filter keeps.
         late_records: those at or before start_ns, which a former epoch could not show.
         partitions: partitions alive or waiting at its end.
         lag_ns: how far the low watermark was behind Spanner's clock when it was committed.
@@ -38,6 +39,7 @@ class EpochReport:
     start_ns: int
     low_watermark_ns: int
     records: int
+    written: int
     transactions: int
     late_records: int
     partitions: int
@@ -52,6 +54,8 @@ class EpochReport:
             "low_watermark": format_rfc3339(self.low_watermark_ns // 1000 * 1000),
             "lag_seconds": round(self.lag_ns / NANOSECONDS_PER_SECOND, 3),
             "records": self.records,
+            # Only a filter makes a difference.
+            **({} if self.written == self.records else {"written": self.written}),
             "transactions": self.transactions,
             "late_records": self.late_records,
             "partitions": self.partitions,

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_sink.envelopes.envelope import Wrapping
 from spark_sink.envelopes.event import rfc3339
 from spark_sink.envelopes.message import Message, dumps
+from spark_sink.filters import Filter
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,13 +36,13 @@ class Lines:
     Attributes:
         form: text, JSON lines or CSV.
         wrapping: the envelope.
-        tables: globs of full table names; all tables where there are none.
+        kept: which records.
         resolved_ms: the least time between two resolved lines; None for none.
     """
 
     form: Form
     wrapping: Wrapping
-    tables: Sequence[str]
+    kept: Filter
     resolved_ms: int | None
 
     def head(self) -> str:
@@ -56,16 +56,13 @@ class Lines:
             yield "".join(
                 self._line(message, row)
                 for row in rows
-                if self._is_wanted(row["table_name"])
+                if self.kept.keeps(row)
                 for message in self.wrapping.messages(row)
             )
 
     def resolved(self, watermark_ns: int) -> str:
         """The line that says that nothing up to a low watermark is missing."""
         return self._line(self.wrapping.resolved(watermark_ns), None)
-
-    def _is_wanted(self, table: str) -> bool:
-        return not self.tables or any(fnmatchcase(table, glob) for glob in self.tables)
 
     def _line(self, message: Message, row: dict[str, Any] | None) -> str:
         if self.form is Form.CSV:

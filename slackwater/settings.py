@@ -33,6 +33,7 @@ from reader.statement import HEARTBEAT_MS_MAX, HEARTBEAT_MS_MIN
 from reader.timestamp import format_rfc3339, parse_rfc3339
 from slackwater.errors import SettingsError
 from slackwater.settings_file import explain, from_environment, read_yaml
+from spark_sink.filters import ModType
 from spark_sink.formats import FORMATS
 
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
@@ -100,6 +101,12 @@ def _format(text: str) -> str:
     return text
 
 
+def _listed(value: object) -> object:
+    """A variable of the environment holds a list with commas."""
+    return value.split(",") if isinstance(value, str) else value
+
+
+Names = Annotated[tuple[str, ...], BeforeValidator(_listed)]
 DurationMs = Annotated[int, BeforeValidator(parse_duration_ms)]
 
 
@@ -182,6 +189,17 @@ class EpochSettings(_Section):
     audit: Literal["stop", "log"] = "stop"
 
 
+class FilterSettings(_Section):
+    """Which records are kept; see spark_sink.filters."""
+
+    tables: Names = ()
+    exclude_tables: Names = ()
+    mod_types: Annotated[tuple[ModType, ...], BeforeValidator(_listed)] = ()
+    transaction_tags: Names = ()
+    exclude_transaction_tags: Names = ()
+    system_transactions: bool = True
+
+
 class Sink(_Section):
     """What becomes of the records."""
 
@@ -224,6 +242,7 @@ class Settings(_Section):
     pipeline: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")]
     source: Source
     epoch: EpochSettings = EpochSettings()
+    filter: FilterSettings = FilterSettings()
     sink: Sink
     state: State = State()
     lease: Lease = Lease()

@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 from spark_sink.delta_table import DeltaTable
 from spark_sink.epoch_directory import EpochDirectory
 from spark_sink.errors import UnknownFormatError
+from spark_sink.filters import Filter
 from spark_sink.formats import DELTA, FORMATS
 
 
@@ -21,13 +22,15 @@ class EpochSummary:
     """What an epoch held.
 
     Attributes:
-        records: data change records.
+        records: data change records that were read.
+        written: those of them that the filter keeps.
         transactions: transactions.
         commit_timestamp_min, commit_timestamp_max: UTC; None in an empty epoch.
         low_watermark: that of the rows, in whole microseconds; None in an empty epoch.
     """
 
     records: int
+    written: int
     transactions: int
     commit_timestamp_min: datetime | None
     commit_timestamp_max: datetime | None
@@ -41,12 +44,15 @@ class Changelog:
         path: a directory, as Spark takes it; made if missing.
         file_format: one of FORMATS. In a Delta table an epoch is a commit, otherwise a directory.
         pipeline: the pipeline's name.
+        kept: which records are written.
 
     Raises:
         UnknownFormatError: the format is none of FORMATS.
     """
 
-    def __init__(self, path: str, file_format: str, pipeline: str) -> None:
+    def __init__(
+        self, path: str, file_format: str, pipeline: str, kept: Filter | None = None
+    ) -> None:
         if file_format not in FORMATS:
             raise UnknownFormatError(
                 f"the changelog has no format {file_format!r}.", f"Known: {', '.join(FORMATS)}"
@@ -54,6 +60,7 @@ class Changelog:
         self._path = path
         self._format = file_format
         self._pipeline = pipeline
+        self._filter = kept or Filter()
         self._owner = uuid.uuid4().hex
         self._has_staged = False
         # To infer it from the staged files would take a job of Spark's.
@@ -78,9 +85,9 @@ class Changelog:
         if not self._has_staged:
             directory.remove_other_staging()
             self._has_staged = True
-        observation = Observation()
+        read, written = Observation(), Observation()
         observed = epoch.observe(
-            observation,
+            read,
             F.count(F.lit(1)).alias("records"),
             # Each of a transaction's n records counts as one nth of it.
             F.sum(F.lit(1.0) / F.col("number_of_records_in_transaction")).alias("transactions"),
@@ -91,10 +98,14 @@ class Changelog:
         # Files of a Delta table are not its rows before they are in its log, but a commit can't be
         # held back until the audit is done: so they are staged like any others.
         staged = "parquet" if self._format == DELTA else self._format
+        if not self._filter.keeps_all:
+            kept = observed.where(self._filter.condition())
+            observed = kept.observe(written, F.count(F.lit(1)).alias("records"))
         observed.write.format(staged).mode("overwrite").save(directory.staging(epoch_id))
-        metrics = observation.get
+        metrics = read.get
         return EpochSummary(
             records=metrics["records"],
+            written=metrics["records"] if self._filter.keeps_all else written.get["records"],
             transactions=round(metrics["transactions"] or 0),
             commit_timestamp_min=metrics["first"],
             commit_timestamp_max=metrics["last"],
@@ -110,7 +121,7 @@ class Changelog:
             PublishError: the file system refused, or another process wrote at the same time.
         """
         directory = self._directory(spark)
-        if summary.low_watermark is None:
+        if summary.low_watermark is None or not summary.written:
             directory.discard(epoch_id)
         elif self._format == DELTA:
             staged = spark.read.schema(self._staged_schema).parquet(directory.staging(epoch_id))

@@ -1,0 +1,81 @@
+"""`slackwater tail`: from its start to its first line, Python's own start apart.
+
+python -m bench.tail [--rounds 5] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from reader.change_stream import ChangeStream, Dialect
+from reader.connection import Connection
+from slackwater.demo.load import CHANGE_STREAM, Load, ddl
+from slackwater.emulator import running_emulator
+from slackwater.emulator_database import create_database
+
+
+def seconds_to_first_line(command: list[str]) -> float:
+    """Start a program and wait for one line; it is killed then."""
+    began = time.monotonic()
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        spent = time.monotonic() - began
+        process.kill()
+    if not line:
+        raise SystemExit(f"{command[2]} wrote nothing")
+    return spent
+
+
+def measure(rounds: int) -> dict[str, Any]:
+    """The seconds of each round; medians."""
+    dialect = Dialect.GOOGLE_STANDARD_SQL
+    with running_emulator(partition_alive_seconds=2) as emulator:
+        os.environ.update(emulator.environment())
+        stream = ChangeStream(
+            "bench-project", "bench-instance", "bench", CHANGE_STREAM, emulator_host=emulator.host
+        )
+        create_database(stream, dialect, ddl(dialect))
+        connection = Connection(stream)
+        cursor = str(connection.strong_read_timestamp_ns())
+        connection.close()
+        Load(stream, dialect, seed=1).run(transactions_per_second=20, seconds=1)
+        tail = [
+            *(sys.executable, "-m", "slackwater.cli", "tail", "--cursor", cursor),
+            *("--project", stream.project, "--instance", stream.instance),
+            *("--database", stream.database, "--change-stream", stream.change_stream),
+        ]
+        loaded = [sys.executable, "-c", "import slackwater.cli, slackwater.changefeed; print()"]
+        firsts, starts = [], []
+        for _ in range(rounds):
+            starts.append(seconds_to_first_line(loaded))
+            firsts.append(seconds_to_first_line(tail))
+    return {
+        "first_line_seconds": round(statistics.median(firsts), 3),
+        "python_start_seconds": round(statistics.median(starts), 3),
+        "own_seconds": round(statistics.median(firsts) - statistics.median(starts), 3),
+    }
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    found = measure(given.rounds)
+    print(json.dumps(found))
+    if given.json:
+        given.json.write_text(json.dumps(found, indent=2))
+
+
+if __name__ == "__main__":
+    main()
