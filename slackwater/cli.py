@@ -283,19 +283,14 @@ def main() -> None:
     except typer.Abort:
         sys.exit(130)
     except Exception as error:  # noqa: BLE001 - the one place where errors become messages
-        if isinstance(error, _usage_errors()):
-            error.show()  # type: ignore[attr-defined]
+        # Of click, which some versions of typer bring under a name of their own.
+        if (show := getattr(error, "show", None)) is not None:
+            show()
             sys.exit(2)
         if _Debug.on:
             traceback.print_exc()
         print(f"slackwater: {_text(error)}", file=sys.stderr)  # noqa: T201
         sys.exit(_exit_code(error))
-
-
-def _usage_errors() -> type[Exception]:
-    from click import ClickException
-
-    return ClickException
 
 
 if __name__ == "__main__":
