@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
-from pyspark.sql.types import StructType
 
+from reader.schema import ddl
 from spark_sink.delta_table import DeltaTable
 from spark_sink.epoch_directory import EpochDirectory
 from spark_sink.errors import UnknownFormatError
@@ -63,8 +65,6 @@ class Changelog:
         self._filter = kept or Filter()
         self._owner = uuid.uuid4().hex
         self._has_staged = False
-        # To infer it from the staged files would take a job of Spark's.
-        self._staged_schema = StructType()
         self._delta: DeltaTable | None = None
 
     def last_low_watermark(self, spark: SparkSession) -> datetime | None:
@@ -80,21 +80,12 @@ class Changelog:
             epoch: rows of the contract's columns.
             epoch_id: Spark's number of the micro-batch.
         """
-        self._staged_schema = epoch.schema
         directory = self._directory(epoch.sparkSession)
         if not self._has_staged:
             directory.remove_other_staging()
             self._has_staged = True
         read, written = Observation(), Observation()
-        observed = epoch.observe(
-            read,
-            F.count(F.lit(1)).alias("records"),
-            # Each of a transaction's n records counts as one nth of it.
-            F.sum(F.lit(1.0) / F.col("number_of_records_in_transaction")).alias("transactions"),
-            F.min("commit_timestamp").alias("first"),
-            F.max("commit_timestamp").alias("last"),
-            F.max("low_watermark").alias("low_watermark"),
-        )
+        observed = epoch.observe(read, *self._metrics)
         # Files of a Delta table are not its rows before they are in its log, but a commit can't be
         # held back until the audit is done: so they are staged like any others.
         staged = "parquet" if self._format == DELTA else self._format
@@ -124,11 +115,24 @@ class Changelog:
         if summary.low_watermark is None or not summary.written:
             directory.discard(epoch_id)
         elif self._format == DELTA:
-            staged = spark.read.schema(self._staged_schema).parquet(directory.staging(epoch_id))
+            # To infer their schema from the staged files would take a job of Spark's.
+            staged = spark.read.schema(ddl()).parquet(directory.staging(epoch_id))
             self._table(spark).append(staged, summary.low_watermark)
             directory.discard(epoch_id)
         else:
             directory.publish(epoch_id, summary.low_watermark)
+
+    @cached_property
+    def _metrics(self) -> Sequence[Column]:
+        """What is observed of an epoch; made once, since each step of it is a call to the JVM."""
+        return (
+            F.count(F.lit(1)).alias("records"),
+            # Each of a transaction's n records counts as one nth of it.
+            F.sum(F.lit(1.0) / F.col("number_of_records_in_transaction")).alias("transactions"),
+            F.min("commit_timestamp").alias("first"),
+            F.max("commit_timestamp").alias("last"),
+            F.max("low_watermark").alias("low_watermark"),
+        )
 
     def _table(self, spark: SparkSession) -> DeltaTable:
         if self._delta is None:
