@@ -233,6 +233,24 @@ def tail_(
     )
 
 
+sql = typer.Typer(help="SQL over what a pipeline has written.", no_args_is_help=True)
+app.add_typer(sql, name="sql")
+
+
+@sql.command()
+def view(
+    config: File = None,
+    tables: Annotated[
+        list[str] | None, typer.Option("--table", help="Only these tables; a glob, repeatable.")
+    ] = None,
+) -> None:
+    """Print a Spark SQL view for each table: its rows as they stand, out of the changelog."""
+    from slackwater import rebuild
+
+    for statement in rebuild.views(load_settings(config), tables or ()):
+        print(statement)  # noqa: T201
+
+
 @app.command()
 def demo(
     directory: Annotated[

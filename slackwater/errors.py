@@ -6,6 +6,7 @@ SlackwaterError
 |- EmulatorNotFoundError user: the demo or a test needs the emulator and there is none
 |- EmulatorFailedError   world: the emulator did not come up
 |- SparkFailedError      world: Spark's JVM did not start
+|- NoTableError          user: the database has no such table
 |- TailOptionError       user: an option of `slackwater tail` is wrong
 |- CheckpointError       user: the checkpoint does not fit the pipeline
 |- RecoveryError         user: what an operator asks after a loss does not fit the pipeline
@@ -57,6 +58,12 @@ class EmulatorFailedError(SlackwaterError):
 
 class SparkFailedError(SlackwaterError):
     """Spark's JVM did not start: its own output says why."""
+
+
+class NoTableError(SlackwaterError):
+    """The database has no such table: correct the name."""
+
+    user_error = True
 
 
 class TailOptionError(SlackwaterError):

@@ -10,8 +10,8 @@ from functools import cached_property
 
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+from pyspark.sql.types import StructType
 
-from reader.schema import ddl
 from spark_sink.delta_table import DeltaTable
 from spark_sink.epoch_directory import EpochDirectory
 from spark_sink.errors import UnknownFormatError
@@ -65,6 +65,8 @@ class Changelog:
         self._filter = kept or Filter()
         self._owner = uuid.uuid4().hex
         self._has_staged = False
+        # To infer it from the staged files would take a job of Spark's.
+        self._staged_schema: StructType | None = None
         self._delta: DeltaTable | None = None
 
     def last_low_watermark(self, spark: SparkSession) -> datetime | None:
@@ -84,6 +86,8 @@ class Changelog:
         if not self._has_staged:
             directory.remove_other_staging()
             self._has_staged = True
+        if self._staged_schema is None:
+            self._staged_schema = epoch.schema
         read, written = Observation(), Observation()
         observed = epoch.observe(read, *self._metrics)
         # Files of a Delta table are not its rows before they are in its log, but a commit can't be
@@ -115,8 +119,8 @@ class Changelog:
         if summary.low_watermark is None or not summary.written:
             directory.discard(epoch_id)
         elif self._format == DELTA:
-            # To infer their schema from the staged files would take a job of Spark's.
-            staged = spark.read.schema(ddl()).parquet(directory.staging(epoch_id))
+            assert self._staged_schema is not None  # noqa: S101 - it was staged before
+            staged = spark.read.schema(self._staged_schema).parquet(directory.staging(epoch_id))
             self._table(spark).append(staged, summary.low_watermark)
             directory.discard(epoch_id)
         else:

@@ -1,0 +1,51 @@
+"""`slackwater sql view`: the statements that make tables of a changelog."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+
+from reader.connection import Connection
+from reader.database import describe
+from reader.tables import tables
+from scheduler.options import parse_options
+from slackwater.errors import NoTableError
+from slackwater.pipeline import source_options
+from slackwater.settings import Settings
+from spark_sink.filters import Filter
+from spark_sink.rebuild_view import WHOLE_ROW, create_view
+
+_CAPTURE_DEFAULT = "OLD_AND_NEW_VALUES"
+
+
+def views(settings: Settings, names: Sequence[str]) -> Iterator[str]:
+    """A statement for each table of the database, or for those that are asked for.
+
+    Args:
+        settings: the pipeline's; nothing is written anywhere.
+        names: globs of full table names; all that the pipeline keeps where there are none.
+
+    Raises:
+        NoTableError: no table has such a name, or none has a primary key.
+        ReaderError: what Spanner failed with.
+    """
+    options = parse_options(source_options(settings), os.environ)
+    connection = Connection(options.change_stream)
+    try:
+        description = describe(connection)
+        known = tables(connection, description.dialect)
+    finally:
+        connection.close()
+    kept = Filter(tables=tuple(names) or settings.filter.tables)
+    found = [table for table in known if table.key and kept.keeps({"table_name": table.name})]
+    if not found:
+        raise NoTableError(
+            f"no table with a primary key is named {', '.join(kept.tables) or 'at all'}.",
+            f"The database has: {', '.join(table.name for table in known) or 'none'}",
+        )
+    capture = description.options.get("value_capture_type", _CAPTURE_DEFAULT)
+    changes = f"{settings.sink.format}.`{settings.sink.path}`"
+    for table in found:
+        yield create_view(
+            table.name, table.columns, table.key, changes, is_whole_row=capture in WHOLE_ROW
+        )

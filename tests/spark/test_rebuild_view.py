@@ -1,0 +1,132 @@
+"""The views over a changelog are the tables, by value."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from base64 import b64decode
+from datetime import UTC
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from google.auth.credentials import AnonymousCredentials
+from google.cloud import spanner
+from pyspark.sql import SparkSession
+
+from reader.change_stream import ChangeStream, Dialect
+from reader.connection import Connection
+from reader.timestamp import format_rfc3339
+from slackwater.demo.load import Load, ddl
+from tests.emulators import NewDatabase
+from tests.epochs import EpochLoop
+from tests.spark.sessions import spark as spark
+from tests.spark.test_exactly_once import settings
+
+TABLES = ("Customers", "Orders", "Payments")
+JSON_COLUMN, NUMERIC_COLUMN = "Details", "Balance"
+
+
+def captured(dialect: Dialect, capture: str) -> list[str]:
+    """The demo's schema with a value capture type."""
+    *others, stream = ddl(dialect)
+    word = "WITH" if dialect is Dialect.POSTGRESQL else "OPTIONS"
+    return [*others, f"{stream} {word} (value_capture_type = '{capture}')"]
+
+
+def rows_in_spanner(stream: ChangeStream, dialect: Dialect, table: str) -> list[dict[str, Any]]:
+    client = spanner.Client(project=stream.project, credentials=AnonymousCredentials())
+    database = client.instance(stream.instance).database(stream.database)
+    with database.snapshot() as snapshot:
+        quote = '"' if dialect is Dialect.POSTGRESQL else "`"
+        found = snapshot.execute_sql(f"SELECT * FROM {quote}{table}{quote}")
+        rows = list(found)
+        names = [field.name for field in found.fields]
+    # The client leaves bytes in Base64.
+    decoded = [[b64decode(v) if isinstance(v, bytes) else v for v in row] for row in rows]
+    return [dict(zip(names, map(plain, row), strict=True)) for row in decoded]
+
+
+def plain(value: Any) -> Any:
+    """A value of the client's or of Arrow's, so that equal ones are equal."""
+    if hasattr(value, "serialize"):
+        return json.loads(value.serialize())
+    if isinstance(value, list):
+        return [plain(item) for item in value]
+    if hasattr(value, "astimezone"):
+        # The emulator drops fractions of a second from the values in mods.
+        return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    if isinstance(value, Decimal):
+        return value.normalize()
+    return bytes(value) if isinstance(value, bytes) else value
+
+
+def rows_in_view(spark: SparkSession, table: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = spark.table(table).toArrow().to_pylist()
+    for row in found:
+        for name, value in row.items():
+            row[name] = plain(value)
+            if name == JSON_COLUMN and value is not None:
+                row[name] = json.loads(value)
+            if name == NUMERIC_COLUMN and value is not None:
+                row[name] = Decimal(value).normalize()
+    return found
+
+
+@pytest.mark.parametrize("capture", ["OLD_AND_NEW_VALUES", "NEW_ROW"])
+@pytest.mark.parametrize("dialect", list(Dialect), ids=str)
+def test_views_over_the_changelog_are_the_tables_by_value(
+    dialect: Dialect,
+    capture: str,
+    new_database: NewDatabase,
+    spark: SparkSession,
+    tmp_path: Path,
+) -> None:
+    stream = new_database(dialect, captured(dialect, capture))
+    connection = Connection(stream)
+    start_ns = connection.strong_read_timestamp_ns()
+    Load(stream, dialect, seed=12).run(transactions_per_second=60, seconds=4)
+    end_ns = connection.strong_read_timestamp_ns()
+    loop = EpochLoop(stream, f"sqlite:///{tmp_path / 'state.db'}", start_ns=start_ns)
+    changes = pa.concat_tables(loop.epochs(end_ns))
+    loop.close()
+    (tmp_path / "changes").mkdir()
+    pq.write_table(changes, tmp_path / "changes" / "part.parquet")
+    config = tmp_path / "slackwater.yaml"
+    config.write_text(yaml.safe_dump(settings(stream, tmp_path, format_rfc3339(start_ns))))
+    done = subprocess.run(
+        [sys.executable, "-m", "slackwater.cli", "sql", "view", "-c", str(config)],
+        capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    statements = [text for text in done.stdout.split(";\n") if text.strip()]
+    assert len(statements) == len(TABLES)
+    assert ("ROW_NUMBER" in done.stdout) == (capture == "NEW_ROW")
+    deleted = 0
+    for statement in statements:
+        spark.sql(statement)
+    for table in TABLES:
+        expected = rows_in_spanner(stream, dialect, table)
+        found = rows_in_view(spark, table)
+        assert sorted(found, key=repr) == sorted(expected, key=repr), table
+        assert len(expected) > 10
+        of_table = [row for row in changes.to_pylist() if row["table_name"] == table]
+        deleted += sum(row["mod_type"] == "DELETE" for row in of_table)
+        assert table != "Customers" or any(row["mod_type"] == "UPDATE" for row in of_table)
+    assert deleted > 10
+
+
+def test_a_table_that_is_not_there_is_named(new_database: NewDatabase, tmp_path: Path) -> None:
+    config = tmp_path / "slackwater.yaml"
+    config.write_text(yaml.safe_dump(settings(new_database(), tmp_path, "now")))
+    done = subprocess.run(
+        [sys.executable, "-m", "slackwater.cli", "sql", "view", "-c", str(config), "--table", "X"],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "no table with a primary key is named X" in done.stderr
+    assert "Customers, Orders, Payments" in done.stderr

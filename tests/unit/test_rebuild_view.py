@@ -1,0 +1,48 @@
+"""The text of a view: types, and names that could be mistaken for SQL."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_sink.rebuild_view import create_view
+from spark_sink.sql_types import spark_value
+
+
+@pytest.mark.parametrize(
+    ("spanner_type", "expression"),
+    [
+        ("INT64", "CAST(v AS BIGINT)"),
+        ("STRING(MAX)", "v"),
+        ("BYTES(16)", "unbase64(v)"),
+        ("NUMERIC", "CAST(v AS DECIMAL(38, 9))"),
+        ("numeric", "v"),
+        ("character varying(36)", "v"),
+        ("timestamp with time zone", "CAST(v AS TIMESTAMP)"),
+        ("ARRAY<STRING(MAX)>", "from_json(v, 'array<string>')"),
+        (
+            "ARRAY<INT64>",
+            "transform(from_json(v, 'array<string>'), item -> CAST(item AS BIGINT))",
+        ),
+        ("bytea[]", "transform(from_json(v, 'array<string>'), item -> unbase64(item))"),
+        (
+            "ARRAY<FLOAT32>(vector_length=>3)",
+            "transform(from_json(v, 'array<string>'), item -> CAST(item AS FLOAT))",
+        ),
+        ("SOMETHING_NEW<X>", "v"),
+    ],
+)
+def test_a_type_decides_how_a_value_is_read(spanner_type: str, expression: str) -> None:
+    assert spark_value("v", spanner_type) == expression
+
+
+@pytest.mark.parametrize("is_whole_row", [False, True])
+def test_names_are_quoted_in_both_forms(is_whole_row: bool) -> None:
+    columns = {"I'd": "INT64", "B`": "BOOL"}
+    text = create_view(
+        "sales.Or`ders", columns, ["I'd"], "parquet.`out`", is_whole_row=is_whole_row
+    )
+    assert text.startswith("CREATE OR REPLACE VIEW `sales_Or``ders` AS\n")
+    assert "FROM parquet.`out` LATERAL VIEW" in text
+    assert "WHERE table_name = 'sales.Or`ders'" in text
+    assert r"CAST(keys['I\'d'] AS BIGINT) AS `I'd`" in text
+    assert "CAST(new_values['B`'] AS BOOLEAN) AS `B```" in text
