@@ -30,7 +30,7 @@ from reader.stall import WATCH, patience_s
 from reader.statement import partition_query
 from reader.status import CALL_ERRORS, is_retryable, to_reader_error
 from reader.timestamp import format_rfc3339
-from reader.turn import WAS_THERE_S, Turn
+from reader.turn import RECEIVING, WAS_THERE_S, Turn
 from reader.watermark import PartitionProgress
 from reader.wire import Flags
 
@@ -223,7 +223,7 @@ class PartitionQuery:
                 if now_s - since_s > WAS_THERE_S:
                     turn.leave()
                 elif turn.is_mine:
-                    Turn.last_s = now_s
+                    RECEIVING.last_s = now_s
                 else:
                     self._waiting_since_s = None
                     if turn.take(now_s):

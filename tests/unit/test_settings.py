@@ -87,6 +87,21 @@ def test_every_problem_is_named_at_once(tmp_path: Path) -> None:
         assert expected in said
 
 
+def test_a_filter_takes_lists_and_from_the_environment_commas(tmp_path: Path) -> None:
+    text = yaml.safe_dump(MINIMAL | {"filter": {"tables": ["Orders", "sales.*"]}})
+    path = tmp_path / "slackwater.yaml"
+    path.write_text(text)
+    environ = {"SLACKWATER_FILTER_MOD_TYPES": "INSERT,DELETE"}
+    found = load_settings(path, environ).filter
+    assert found.tables == ("Orders", "sales.*")
+    assert found.mod_types == ("INSERT", "DELETE")
+    assert found.system_transactions
+    wrong = yaml.safe_dump(MINIMAL | {"filter": {"mod_types": ["UPSERT"]}})
+    said = problems(tmp_path, wrong)
+    assert "filter.mod_types" in said
+    assert "'INSERT', 'UPDATE' or 'DELETE'" in said
+
+
 def test_an_end_before_the_start_is_refused(tmp_path: Path) -> None:
     source = MINIMAL["source"] | {"start": "2026-02-01T00:00:00Z", "end": "2026-01-01T00:00:00Z"}
     assert "lies before start" in problems(tmp_path, yaml.safe_dump(MINIMAL | {"source": source}))
