@@ -27,6 +27,7 @@ from google.cloud.spanner_v1.types import (
     Type,
 )
 from google.protobuf import json_format
+from google.protobuf.timestamp_pb2 import Timestamp
 from tenacity import (
     Retrying,
     retry_if_exception,
@@ -105,6 +106,21 @@ class Connection:
         stamp = self._execute_sql("SELECT 1").metadata.transaction.read_timestamp
         return int(stamp.timestamp_pb().ToNanoseconds())
 
+    def read(self, sql: str, at_ns: int) -> Call:
+        """Start a read of the database as it stood at a time; errors come as in stream().
+
+        Args:
+            sql: a query.
+            at_ns: the read timestamp, nanoseconds; it must lie inside the database's version
+                retention period.
+        """
+        stamp = Timestamp()
+        stamp.FromNanoseconds(at_ns)
+        request = ExecuteSqlRequest.pb(self._request(sql))
+        request.transaction.single_use.read_only.ClearField("strong")
+        request.transaction.single_use.read_only.read_timestamp.CopyFrom(stamp)
+        return self._start(request)
+
     def stream(self, statement: Statement) -> Call:
         """Start a partition query; errors come out of its iterator as grpcio raises them."""
         request = ExecuteSqlRequest.pb(self._request(statement.sql))
@@ -114,6 +130,9 @@ class Connection:
             else:
                 request.params.fields[name].string_value = value
             request.param_types[name].CopyFrom(Type.pb(Type(code=statement.types[name])))
+        return self._start(request)
+
+    def _start(self, request: Any) -> Call:
         stream = self._pick_stream()
         return cast(
             Call,

@@ -101,6 +101,39 @@ class ChangeRecordDecoder:
             raise DecodeError("a query ended in the middle of a value.")
 
 
+class ResultRows:
+    """The rows of any query's messages, in the order they came.
+
+    Args:
+        columns: how many values make a row.
+
+    Attributes:
+        metadata: of the result set, once the first message has come.
+    """
+
+    def __init__(self, columns: int) -> None:
+        self.metadata: Any = None
+        self._columns = columns
+        self._values: list[Any] = []
+        self._is_cut = False
+
+    def feed(self, message: bytes) -> list[list[Any]]:
+        """The rows that one serialized PartialResultSet completes, as google.protobuf.Values."""
+        part = _PartialResultSet.FromString(message)
+        if self.metadata is None:
+            self.metadata = part.metadata
+        values = list(part.values)
+        if self._is_cut and values:
+            values[0] = merge_chunk(self._values.pop(), values[0])
+        self._is_cut = part.chunked_value if values else self._is_cut
+        self._values += values
+        whole = len(self._values) - self._is_cut
+        count = whole // self._columns
+        rows = [self._values[i * self._columns : (i + 1) * self._columns] for i in range(count)]
+        del self._values[: count * self._columns]
+        return rows
+
+
 def merge_chunk(left: Any, right: Any) -> Any:
     """One google.protobuf.Value of two pieces, by PartialResultSet.chunked_value's rules.
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from reader.change_stream import Dialect
@@ -22,6 +22,22 @@ _COLUMNS: Final = (
     " AND LOWER(c.table_schema) NOT IN ('information_schema', 'spanner_sys', 'pg_catalog')"
     " ORDER BY c.table_schema, c.table_name, c.ordinal_position"
 )
+
+_WATCHES_ALL: Final = {
+    Dialect.GOOGLE_STANDARD_SQL: "SELECT change_stream_name, `all`"
+    " FROM information_schema.change_streams",
+    Dialect.POSTGRESQL: 'SELECT change_stream_name, "all" FROM information_schema.change_streams',
+}
+_WATCHED_TABLES: Final = (
+    "SELECT change_stream_name, table_schema, table_name, all_columns"
+    " FROM information_schema.change_stream_tables"
+)
+_WATCHED_COLUMNS: Final = (
+    "SELECT change_stream_name, table_schema, table_name, column_name"
+    " FROM information_schema.change_stream_columns"
+)
+# One dialect has booleans, the other texts.
+_YES: Final = (True, "YES")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +64,52 @@ def tables(connection: Connection, dialect: Dialect) -> list[Table]:
     """
     found: dict[str, list[Sequence[str]]] = {}
     for schema, table, *column in connection.query(_COLUMNS):
-        name = table if schema == _DEFAULT_SCHEMA[dialect] else f"{schema}.{table}"
-        found.setdefault(name, []).append(column)
+        found.setdefault(_full_name(dialect, schema, table), []).append(column)
     return [_table(name, columns) for name, columns in found.items()]
+
+
+def watched_tables(connection: Connection, dialect: Dialect) -> list[Table]:
+    """The tables that the connection's change stream watches, each with the columns it watches.
+
+    The primary key is watched always; see "Watching explicitly" in Spanner's documentation.
+
+    Raises:
+        ReaderError: as Connection.query().
+    """
+    stream = connection.change_stream.change_stream
+    everything = tables(connection, dialect)
+    if any(
+        name == stream and word in _YES for name, word in connection.query(_WATCHES_ALL[dialect])
+    ):
+        return everything
+    whole: set[str] = set()
+    parts: set[str] = set()
+    for name, schema, table, word in connection.query(_WATCHED_TABLES):
+        if name == stream:
+            (whole if word in _YES else parts).add(_full_name(dialect, schema, table))
+    chosen = {
+        (_full_name(dialect, schema, table), column)
+        for name, schema, table, column in connection.query(_WATCHED_COLUMNS)
+        if name == stream
+    }
+    return [
+        table if table.name in whole else _part(table, chosen)
+        for table in everything
+        if table.name in whole | parts
+    ]
+
+
+def _part(table: Table, chosen: Collection[tuple[str, str]]) -> Table:
+    columns = {
+        name: kind
+        for name, kind in table.columns.items()
+        if name in table.key or (table.name, name) in chosen
+    }
+    return replace(table, columns=columns)
+
+
+def _full_name(dialect: Dialect, schema: str, table: str) -> str:
+    return table if schema == _DEFAULT_SCHEMA[dialect] else f"{schema}.{table}"
 
 
 def _table(name: str, rows: list[Sequence[str]]) -> Table:

@@ -5,12 +5,20 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
+import pyarrow as pa
+
+from reader.batch import data_columns, to_record_batch
+from reader.change_stream import Dialect
 from reader.connection import Connection
+from reader.snapshot import snapshot
+from reader.tables import watched_tables
 from reader.timestamp import format_rfc3339, parse_rfc3339
 from scheduler.options import parse_options
 from scheduler.planner import Planner
@@ -30,6 +38,8 @@ NAMES: Final = ("project", "instance", "database", "change_stream")
 _DECIMAL: Final = re.compile(r"(\d{15,20})(?:\.\d+)?")
 _STAMPED: Final = (Envelope.WRAPPED, Envelope.ROW)
 _PIPELINE: Final = "tail"
+# Rows of an initial scan at once.
+_ROWS: Final = 1_000
 # An epoch is in memory until it is in order.
 _RECORDS_AN_EPOCH: Final = 100_000
 _SECONDS_AN_EPOCH: Final = 5
@@ -46,6 +56,8 @@ class ChangefeedOptions:
         form, envelope, updated, mvcc_timestamp: how changes are written.
         cursor: write what was committed after this time; None for now.
         end_time: write what was committed up to this time, and end; None for never.
+        initial_scan: the rows as they stand at the cursor come first.
+        initial_scan_only: and nothing else.
         resolved: the least time between resolved lines; None for none of them.
     """
 
@@ -58,6 +70,8 @@ class ChangefeedOptions:
     mvcc_timestamp: bool
     cursor: str | None
     end_time: str | None
+    initial_scan: bool
+    initial_scan_only: bool
     resolved: str | None
 
 
@@ -73,6 +87,8 @@ def tail(given: ChangefeedOptions) -> None:
             f"--updated and --mvcc-timestamp do not go with --envelope {given.envelope}.",
             f"They go with {' and '.join(_STAMPED)}; the others have the commit timestamp, or none",
         )
+    if given.initial_scan_only and given.end_time is not None:
+        raise TailOptionError("--initial-scan-only ends by itself: leave --end-time out.")
     settings = None if given.config is None else load_settings(given.config)
     in_file = {} if settings is None else settings.filter.model_dump()
     kept = Filter(**{**in_file, **given.kept})
@@ -106,11 +122,34 @@ def tail(given: ChangefeedOptions) -> None:
         )
         wrapping = Wrapping(given.envelope, origin, given.updated, given.mvcc_timestamp)
         lines = Lines(given.form, wrapping, kept, resolved_ms)
+        scan = partial(_scan, connection, planner.description().dialect, kept)
         try:
-            Tail(options, planner, store, partitions, lines, terminal.write).run()
+            Tail(
+                options,
+                planner,
+                store,
+                partitions,
+                lines,
+                terminal.write,
+                scan=scan if given.initial_scan or given.initial_scan_only else None,
+                is_scan_only=given.initial_scan_only,
+            ).run()
         finally:
             store.close()
             connection.close()
+
+
+def _scan(
+    connection: Connection, dialect: Dialect, kept: Filter, at_ns: int
+) -> Iterator[pa.RecordBatch]:
+    """The rows of all tables that are watched and kept, as they stand at a time."""
+    of_tables = Filter(kept.tables, kept.exclude_tables)
+    for table in watched_tables(connection, dialect):
+        if of_tables.keeps({"table_name": table.name}):
+            rows = snapshot(connection, dialect, table, at_ns)
+            while some := list(islice(rows, _ROWS)):
+                data = data_columns(some)
+                yield to_record_batch(data, [("", len(some))], low_watermark_ns=at_ns)
 
 
 def _source(settings: Settings | None, names: Mapping[str, str]) -> dict[str, str]:

@@ -198,6 +198,12 @@ def tail_(
         str | None, typer.Option(help="Changes after this time; now where it is not given.")
     ] = None,
     end_time: Annotated[str | None, typer.Option(help="Changes up to this time, then end.")] = None,
+    initial_scan: Annotated[
+        bool, typer.Option(help="First the rows as they stand at the cursor, or now.")
+    ] = False,
+    initial_scan_only: Annotated[
+        bool, typer.Option("--initial-scan-only", help="Only these rows, then end.")
+    ] = False,
     resolved: Annotated[
         str | None,
         typer.Option(help="Write lines that say up to when all is there, so far apart: 10s, 0."),
@@ -228,6 +234,8 @@ def tail_(
             mvcc_timestamp,
             cursor,
             end_time,
+            initial_scan,
+            initial_scan_only,
             resolved,
         )
     )

@@ -8,7 +8,7 @@ kept: another tail goes on where the last resolved line says.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import pyarrow as pa
@@ -32,6 +32,7 @@ _PAUSE_S: Final = 0.2
 _ORDER: Final = [
     (name, "ascending") for name in ("commit_timestamp", "server_transaction_id", "record_sequence")
 ]
+Scan = Callable[[int], Iterator[pa.RecordBatch]]
 
 
 class Tail:
@@ -42,6 +43,8 @@ class Tail:
         planner, store, partitions: of the same change stream.
         lines: what is written.
         write: takes whole lines.
+        scan: the rows at a time, in nanoseconds, to begin with; None for no initial scan.
+        is_scan_only: end when they are written.
     """
 
     def __init__(
@@ -52,6 +55,9 @@ class Tail:
         partitions: SpannerPartitions,
         lines: Lines,
         write: Callable[[str], None],
+        *,
+        scan: Scan | None = None,
+        is_scan_only: bool = False,
     ) -> None:
         self._options = options
         self._planner = planner
@@ -59,6 +65,8 @@ class Tail:
         self._partitions = partitions
         self._lines = lines
         self._write = write
+        self._scan = scan
+        self._is_scan_only = is_scan_only
         self._resolved_at: float | None = None
         self._resolved_ns: int | None = None
 
@@ -70,24 +78,33 @@ class Tail:
                 was written is right, and complete up to the last resolved line.
         """
         self._write(self._lines.head())
-        watermark_ns: int | None = None
-        while self._options.end_ns is None or (watermark_ns or 0) < self._options.end_ns:
+        watermark_ns = self._planner.first_watermark_ns()
+        self._planner.plan_first(watermark_ns)
+        self._planner.commit(watermark_ns)
+        if self._scan is not None:
+            self._write_scan(self._scan, watermark_ns)
+        while not self._is_over(watermark_ns):
             began = time.monotonic()
             watermark_ns = self._epoch(watermark_ns)
             time.sleep(max(0.0, _PAUSE_S - (time.monotonic() - began)))
-        if watermark_ns is not None:
-            self._write_resolved(watermark_ns, is_last=True)
+        self._write_resolved(watermark_ns, is_last=True)
 
-    def _epoch(self, start_ns: int | None) -> int:
+    def _is_over(self, watermark_ns: int) -> bool:
+        end_ns = self._options.end_ns
+        return self._is_scan_only or (end_ns is not None and watermark_ns >= end_ns)
+
+    def _write_scan(self, scan: Scan, watermark_ns: int) -> None:
+        """Write what was there when the changes begin: no gap, and nothing twice."""
+        # A commit timestamp has whole microseconds.
+        for batch in scan(watermark_ns // 1_000 * 1_000):
+            for text in self._lines.of(pa.Table.from_batches([batch])):
+                self._write(text)
+
+    def _epoch(self, start_ns: int) -> int:
         """Read one epoch and write its lines; its low watermark."""
         began = time.monotonic()
-        if start_ns is None:
-            end_ns = self._planner.first_watermark_ns()
-            tasks = self._planner.plan_first(end_ns)
-            start_ns = end_ns
-        else:
-            end_ns = self._planner.next_watermark_ns(start_ns)
-            tasks = self._planner.plan(start_ns, end_ns)
+        end_ns = self._planner.next_watermark_ns(start_ns)
+        tasks = self._planner.plan(start_ns, end_ns)
         records = pa.Table.from_batches(
             [
                 batch

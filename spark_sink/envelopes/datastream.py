@@ -11,7 +11,8 @@ from spark_sink.envelopes.event import Event, rfc3339
 from spark_sink.envelopes.message import Message, Origin, dumps
 
 _NAMESPACE: Final = uuid.UUID("6f1d2c1e-5d8e-5a0f-9c57-0d6f3a4b7c21")
-READ_METHOD: Final = "spanner-cdc"
+_CDC: Final = "spanner-cdc"
+_BACKFILL: Final = "spanner-backfill"
 _PRIMARY_KEY: Final = "is_primary_key"
 
 
@@ -26,13 +27,14 @@ def datastream(event: Event, *, origin: Origin) -> Message:
         record["record_sequence"],
         event.mod_number,
     )
+    identity = (table, event.keys, event.commit_us) if event.is_backfill else place
     value = {
         "stream_name": origin.stream_name,
-        "read_method": READ_METHOD,
+        "read_method": _BACKFILL if event.is_backfill else _CDC,
         "object": table,
         "schema_key": hashlib.sha256(f"{table} {shape}".encode()).hexdigest()[:32],
         # The same on replay: whoever gets an event twice knows it by this.
-        "uuid": str(uuid.uuid5(_NAMESPACE, dumps([origin.stream_name, *place]))),
+        "uuid": str(uuid.uuid5(_NAMESPACE, dumps([origin.stream_name, *identity]))),
         "read_timestamp": rfc3339(datetime.now(UTC)),
         "source_timestamp": rfc3339(record["commit_timestamp"]),
         "sort_keys": [event.commit_us, *place],

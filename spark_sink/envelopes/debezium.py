@@ -22,7 +22,7 @@ def debezium(event: Event, *, origin: Origin) -> Message:
             "connector": "spanner",
             "name": origin.pipeline,
             "ts_ms": event.commit_us // 1_000,
-            "snapshot": "false",
+            "snapshot": "true" if event.is_backfill else "false",
             "db": origin.database,
             "sequence": record["record_sequence"],
             "project_id": origin.project,
@@ -44,7 +44,7 @@ def debezium(event: Event, *, origin: Origin) -> Message:
             ],
             "number_of_partitions_in_transaction": record["number_of_partitions_in_transaction"],
         },
-        "op": _OPS[record["mod_type"]],
+        "op": "r" if event.is_backfill else _OPS[record["mod_type"]],
         "ts_ms": now_ms,
     }
     return Message(record["table_name"], dumps(event.keys), dumps(value))

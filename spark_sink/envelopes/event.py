@@ -32,6 +32,11 @@ class Event:
     after: Values | None
 
     @property
+    def is_backfill(self) -> bool:
+        """True for a row of an initial scan: it belongs to no transaction."""
+        return not self.record["server_transaction_id"]
+
+    @property
     def commit_us(self) -> int:
         """Microseconds since the Unix epoch."""
         return microseconds(self.record["commit_timestamp"])

@@ -160,6 +160,22 @@ def test_datastreams_uuid_is_the_same_on_replay_and_no_other_events() -> None:
     assert len(set(uuids[0])) == 4
 
 
+def test_a_row_of_an_initial_scan_is_told_apart_from_a_change() -> None:
+    scanned = [
+        record("INSERT", server_transaction_id="", table_name=table) for table in ("a.A", "b.B")
+    ]
+    found = [
+        json.loads(message.value or "")
+        for row in scanned
+        for message in messages(Envelope.DATASTREAM, row)
+    ]
+    assert [value["read_method"] for value in found] == ["spanner-backfill"] * 2
+    assert len({value["uuid"] for value in found}) == 2
+    (message,) = messages(Envelope.DEBEZIUM, scanned[0])
+    value = json.loads(message.value or "")
+    assert (value["op"], value["source"]["snapshot"]) == ("r", "true")
+
+
 def test_datastreams_schema_key_changes_with_the_columns() -> None:
     first = one(Envelope.DATASTREAM, record())[1]["schema_key"]
     assert one(Envelope.DATASTREAM, record(server_transaction_id="t9"))[1]["schema_key"] == first

@@ -1,0 +1,127 @@
+"""A snapshot of a table has each row once, however its messages are cut and its reads break."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import grpc
+import pytest
+from google.cloud.spanner_v1.types import ExecuteSqlRequest, TypeCode
+from google.protobuf.struct_pb2 import Value
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reader.change_stream import ChangeStream, Dialect
+from reader.connection import Connection
+from reader.decode import ResultRows
+from reader.errors import PermissionDeniedError, UnavailableError
+from reader.records import Mod
+from reader.snapshot import snapshot
+from reader.tables import Table
+from tests.faults.breaking_spanner import BreakingSpanner
+from tests.spanner_messages import PartialResultSetPb, value
+
+TABLE = Table("sales.Orders", {"Note": "STRING(MAX)", "Id": "INT64"}, ("Id",))
+ROWS = 40
+UNAVAILABLE = (grpc.StatusCode.UNAVAILABLE, "try again")
+
+
+def cut(values: Sequence[Value], sizes: Sequence[int]) -> list[bytes]:
+    """Values in messages of so many; a string at a message's end is cut in two."""
+    parts = [PartialResultSetPb()]
+    parts[0].metadata.row_type.fields.add(name="Note").type_.code = TypeCode.STRING
+    parts[0].metadata.row_type.fields.add(name="Id").type_.code = TypeCode.INT64
+    for number, one in enumerate(values):
+        parts[-1].values.append(one)
+        if number % 7 in sizes:
+            text = one.string_value
+            if one.WhichOneof("kind") == "string_value" and len(text) > 1:
+                parts[-1].values[-1].string_value = text[:1]
+                parts[-1].chunked_value = True
+                parts.append(PartialResultSetPb(values=[Value(string_value=text[1:])]))
+            else:
+                parts.append(PartialResultSetPb())
+    return [part.SerializeToString() for part in parts]
+
+
+def values(rows: int = ROWS) -> list[Value]:
+    return [
+        v for i in range(rows) for v in (value(None if i % 3 == 0 else f"né{i}"), value(str(i)))
+    ]
+
+
+Breaks = Sequence[tuple[int, grpc.StatusCode, str] | None]
+
+
+class BreakingTable(BreakingSpanner):
+    """Args: messages of the table's rows; breaks as of a BreakingSpanner."""
+
+    def __init__(self, messages: Sequence[bytes], breaks: Breaks) -> None:
+        super().__init__([], breaks)
+        self._messages = messages
+
+    def execute(self, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
+        self.asked.append(ExecuteSqlRequest.pb(ExecuteSqlRequest.deserialize(request)))
+        broken = self._breaks.pop(0) if self._breaks else None
+        for number, message in enumerate(self._messages):
+            if broken is not None and number == broken[0]:
+                context.abort(broken[1], broken[2])
+            yield message
+
+
+def read(spanner: BreakingSpanner) -> list[tuple[str, Mod]]:
+    host = f"127.0.0.1:{spanner.port}"
+    connection = Connection(
+        ChangeStream("project", "instance", "database", "s", emulator_host=host)
+    )
+    try:
+        dialect = Dialect.GOOGLE_STANDARD_SQL
+        found = list(snapshot(connection, dialect, TABLE, 1_769_850_000_000_001_000))
+    finally:
+        connection.close()
+    assert {r.column_types for r in found} <= {found[0].column_types}
+    return [(record.record_sequence, record.mods[0]) for record in found]
+
+
+EXPECTED = [
+    (
+        f"{i:08d}",
+        Mod(f'{{"Id":"{i}"}}', '{"Note":null}' if i % 3 == 0 else f'{{"Note":"né{i}"}}', "{}"),
+    )
+    for i in range(ROWS)
+]
+
+
+def test_reads_that_break_anywhere_give_each_row_once_in_order() -> None:
+    messages = cut(values(), (0, 3, 5))
+    breaks = [(count, *UNAVAILABLE) for count in (0, 1, 7, 7, len(messages) - 1)]
+    with BreakingTable(messages, breaks) as spanner:
+        assert read(spanner) == EXPECTED
+        assert len(spanner.asked) == len(breaks) + 1
+        asked = spanner.asked[-1]
+    assert asked.sql == "SELECT `Note`, `Id` FROM `sales`.`Orders` ORDER BY `Id`"
+    read_only = asked.transaction.single_use.read_only
+    assert read_only.read_timestamp.ToNanoseconds() == 1_769_850_000_000_001_000
+
+
+def test_what_trying_again_can_not_mend_is_raised() -> None:
+    denied = [(1, grpc.StatusCode.PERMISSION_DENIED, "no")]
+    with BreakingTable(cut(values(), (3,)), denied) as spanner:
+        with pytest.raises(PermissionDeniedError):
+            read(spanner)
+        assert len(spanner.asked) == 1
+    with (
+        BreakingTable(cut(values(), (3,)), [(0, *UNAVAILABLE)] * 9) as spanner,
+        pytest.raises(UnavailableError),
+    ):
+        read(spanner)
+
+
+@given(st.sets(st.integers(0, 6)), st.integers(0, 20))
+@settings(deadline=None)
+def test_rows_are_whole_however_their_messages_are_cut(sizes: set[int], rows: int) -> None:
+    expected = values(rows)
+    decoder = ResultRows(2)
+    found = [row for message in cut(values(rows), sorted(sizes)) for row in decoder.feed(message)]
+    assert [v for row in found for v in row] == expected
+    assert all(len(row) == 2 for row in found)
