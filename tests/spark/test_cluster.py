@@ -29,7 +29,7 @@ from tests.emulators import NewDatabase
 from tests.spark.test_exactly_once import settings
 from tests.truths import require_equal, truth_of
 
-SECONDS = 25
+SECONDS = 18
 TRANSACTIONS_PER_SECOND = 40
 
 

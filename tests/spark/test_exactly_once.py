@@ -20,7 +20,7 @@ from slackwater.proof import read_changelog
 from tests.emulators import NewDatabase
 from tests.truths import require_equal, truth_of
 
-SECONDS = 30
+SECONDS = 20
 TRANSACTIONS_PER_SECOND = 60
 KILLS = 2
 SEED = 20261121
