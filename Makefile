@@ -42,7 +42,7 @@ test: install $(VENV42)/.installed ## All tests, on Spark 4.1 and the source's o
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
-	@$(BIN)/pytest --durations=12
+	@$(BIN)/pytest -n 2 --dist loadfile --durations=12
 	@$(VENV42)/bin/pytest tests/spark/test_source.py
 
 lint: install ## Style and types
@@ -73,6 +73,7 @@ faults: install ## The long proofs: seeded faults, kills, takeovers, simulated l
 	@$(BIN)/python -m tests.kills --kills 30 --format parquet
 	@$(BIN)/python -m tests.kills --kills 30 --format delta
 	@$(BIN)/python -m tests.takeover
+	@$(BIN)/python -m tests.mirrors --changes 2000 --looks 10
 
 clean: ## Remove what was built, not what was installed
 	rm -rf out build spark-warehouse .pytest_cache .mypy_cache .ruff_cache .hypothesis

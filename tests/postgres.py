@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import tempfile
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -13,14 +14,15 @@ _NUMBERS = itertools.count()
 
 
 @pytest.fixture(scope="session")
-def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def postgres_server() -> Iterator[str]:
     """The URL of a server's maintenance database."""
-    folder = tmp_path_factory.mktemp("postgres")
-    server = get_server(str(folder), cleanup_mode="stop")
-    try:
-        yield server.get_uri().replace("postgresql://", "postgresql+psycopg://", 1)
-    finally:
-        server.cleanup()
+    # Not in a folder of pytest's: a second run beside this one would shut the server out of it.
+    with tempfile.TemporaryDirectory(prefix="slackwater-postgres-") as folder:
+        server = get_server(folder, cleanup_mode="stop")
+        try:
+            yield server.get_uri().replace("postgresql://", "postgresql+psycopg://", 1)
+        finally:
+            server.cleanup()
 
 
 @pytest.fixture(scope="session")
