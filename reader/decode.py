@@ -53,12 +53,12 @@ class ChangeRecordDecoder:
     """
 
     def __init__(self) -> None:
-        self._row: Callable[[Any], list[ChangeRecord]] | None = None
-        self._pending: Any = None
+        self.begin()
 
     def begin(self) -> None:
         """Call before the first message of a query that is opened again."""
-        self._row = self._pending = None
+        self._row: Callable[[Any], list[ChangeRecord]] | None = None
+        self._rows = ResultRows(1)
 
     def learn(self, metadata: Any) -> None:
         """Take the metadata of a first message that is decoded elsewhere."""
@@ -71,25 +71,16 @@ class ChangeRecordDecoder:
             DecodeError: the message does not have the shape that Spanner documents.
             UnsupportedStreamError: the stream's records are of a form not known here.
         """
-        try:
-            part = _PartialResultSet.FromString(message)
-        except Exception as error:
-            raise DecodeError(f"a message is no PartialResultSet: {error}") from error
+        rows = self._rows.feed(message)
         if self._row is None:
-            self._row = _row_decoder(part.metadata)
-        values = list(part.values)
-        if self._pending is not None and values:
-            values[0] = merge_chunk(self._pending, values[0])
-            self._pending = None
-        if part.chunked_value:
-            self._pending = values.pop()
+            self._row = _row_decoder(self._rows.metadata)
         row = self._row
-        return [record for value in values for record in row(value)]
+        return [record for (value,) in rows for record in row(value)]
 
     @property
     def is_in_value(self) -> bool:
         """The next message goes on with a value that was cut."""
-        return self._pending is not None
+        return self._rows.is_in_value
 
     def finish(self) -> None:
         """Call at the end of the query.
@@ -97,7 +88,7 @@ class ChangeRecordDecoder:
         Raises:
             DecodeError: the query ended in the middle of a value.
         """
-        if self._pending is not None:
+        if self._rows.is_in_value:
             raise DecodeError("a query ended in the middle of a value.")
 
 
@@ -109,25 +100,33 @@ class ResultRows:
 
     Attributes:
         metadata: of the result set, once the first message has come.
+        is_in_value: the next message goes on with a value that was cut.
     """
 
     def __init__(self, columns: int) -> None:
         self.metadata: Any = None
         self._columns = columns
         self._values: list[Any] = []
-        self._is_cut = False
+        self.is_in_value = False
 
     def feed(self, message: bytes) -> list[list[Any]]:
-        """The rows that one serialized PartialResultSet completes, as google.protobuf.Values."""
-        part = _PartialResultSet.FromString(message)
+        """The rows that one serialized PartialResultSet completes, as google.protobuf.Values.
+
+        Raises:
+            DecodeError: the message does not have the shape that Spanner documents.
+        """
+        try:
+            part = _PartialResultSet.FromString(message)
+        except Exception as error:
+            raise DecodeError(f"a message is no PartialResultSet: {error}") from error
         if self.metadata is None:
             self.metadata = part.metadata
         values = list(part.values)
-        if self._is_cut and values:
+        if self.is_in_value and values:
             values[0] = merge_chunk(self._values.pop(), values[0])
-        self._is_cut = part.chunked_value if values else self._is_cut
+        self.is_in_value = part.chunked_value if values else self.is_in_value
         self._values += values
-        whole = len(self._values) - self._is_cut
+        whole = len(self._values) - self.is_in_value
         count = whole // self._columns
         rows = [self._values[i * self._columns : (i + 1) * self._columns] for i in range(count)]
         del self._values[: count * self._columns]

@@ -35,6 +35,9 @@ File = Annotated[
     Path | None, typer.Option("-c", "--config", help="The settings file, slackwater.yaml.")
 ]
 Name = Annotated[str | None, typer.Option(help="In the place of the file's.")]
+Tables = Annotated[
+    list[str] | None, typer.Option("--table", help="Only these tables; a glob, repeatable.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -167,9 +170,7 @@ def tail_(
     instance: Name = None,
     database: Name = None,
     change_stream: Name = None,
-    tables: Annotated[
-        list[str] | None, typer.Option("--table", help="Only these tables; a glob, repeatable.")
-    ] = None,
+    tables: Tables = None,
     exclude_tables: Annotated[
         list[str] | None, typer.Option("--exclude-table", help="Not these tables.")
     ] = None,
@@ -248,9 +249,7 @@ app.add_typer(sql, name="sql")
 @sql.command()
 def view(
     config: File = None,
-    tables: Annotated[
-        list[str] | None, typer.Option("--table", help="Only these tables; a glob, repeatable.")
-    ] = None,
+    tables: Tables = None,
 ) -> None:
     """Print a Spark SQL view for each table: its rows as they stand, out of the changelog."""
     from slackwater import rebuild

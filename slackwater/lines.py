@@ -10,9 +10,9 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_sink.envelopes.envelope import Wrapping
-from spark_sink.envelopes.event import rfc3339
 from spark_sink.envelopes.message import Message, dumps
 from spark_sink.filters import Filter
+from spark_sink.timestamps import rfc3339
 
 if TYPE_CHECKING:
     import pyarrow as pa

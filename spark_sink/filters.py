@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -48,7 +48,7 @@ class Filter:
     @property
     def keeps_all(self) -> bool:
         """True where nothing is left out."""
-        return all(getattr(self, field.name) == field.default for field in fields(self))
+        return self == Filter()
 
     def keeps(self, row: Mapping[str, Any]) -> bool:
         """Whether a row of the output's contract is kept."""

@@ -7,8 +7,9 @@ import uuid
 from datetime import UTC, datetime
 from typing import Final
 
-from spark_sink.envelopes.event import Event, rfc3339
+from spark_sink.envelopes.event import Event
 from spark_sink.envelopes.message import Message, Origin, dumps
+from spark_sink.timestamps import rfc3339
 
 _NAMESPACE: Final = uuid.UUID("6f1d2c1e-5d8e-5a0f-9c57-0d6f3a4b7c21")
 _CDC: Final = "spanner-cdc"

@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from spark_sink.envelopes.event import Event, microseconds
+from spark_sink.envelopes.event import Event
 from spark_sink.envelopes.message import Message, Origin, dumps
+from spark_sink.timestamps import microseconds
 
 _OPS: Final = {"INSERT": "c", "UPDATE": "u", "DELETE": "d"}
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import partial
-from typing import Final
+from functools import cached_property, partial
 
 from spark_sink.envelopes import changefeed, datastream, debezium, plain
 from spark_sink.envelopes.event import Event, Row, events
@@ -25,7 +24,7 @@ class Envelope(StrEnum):
     DEBEZIUM = "debezium"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Wrapping:
     """An envelope and its options.
 
@@ -53,9 +52,7 @@ class Wrapping:
         if self.envelope is Envelope.RECORD:
             yield plain.record(record)
             return
-        make = self._maker()
-        for event in events(record):
-            yield make(event)
+        yield from map(self._make, events(record))
 
     def resolved(self, watermark_ns: int) -> Message:
         """That no record at or before a low watermark will come any more."""
@@ -63,20 +60,19 @@ class Wrapping:
             return changefeed.resolved_apart(watermark_ns)
         return changefeed.resolved(watermark_ns)
 
-    def _maker(self) -> Callable[[Event], Message]:
+    @cached_property
+    def _make(self) -> Callable[[Event], Message]:
         stamps = [name for name in ("updated", "mvcc_timestamp") if getattr(self, name)]
-        if self.envelope in (Envelope.WRAPPED, Envelope.ROW):
-            return partial(_CHANGEFEED[self.envelope], stamps=stamps)
-        if self.envelope in (Envelope.DATASTREAM, Envelope.DEBEZIUM):
-            return partial(_WITH_ORIGIN[self.envelope], origin=self.origin)
-        return changefeed.key_only if self.envelope is Envelope.KEY_ONLY else plain.flat
-
-
-_CHANGEFEED: Final[Mapping[Envelope, Callable[..., Message]]] = {
-    Envelope.WRAPPED: changefeed.wrapped,
-    Envelope.ROW: changefeed.row,
-}
-_WITH_ORIGIN: Final[Mapping[Envelope, Callable[..., Message]]] = {
-    Envelope.DATASTREAM: datastream.datastream,
-    Envelope.DEBEZIUM: debezium.debezium,
-}
+        match self.envelope:
+            case Envelope.WRAPPED:
+                return partial(changefeed.wrapped, stamps=stamps)
+            case Envelope.ROW:
+                return partial(changefeed.row, stamps=stamps)
+            case Envelope.KEY_ONLY:
+                return changefeed.key_only
+            case Envelope.DATASTREAM:
+                return partial(datastream.datastream, origin=self.origin)
+            case Envelope.DEBEZIUM:
+                return partial(debezium.debezium, origin=self.origin)
+            case _:
+                return plain.flat

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any
 
 from spark_sink.envelopes.values import Values, row_values
+from spark_sink.timestamps import microseconds
 
 Row = Mapping[str, Any]
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +58,3 @@ def events(record: Row) -> Iterator[Event]:
         before = None if kind == "INSERT" else {**keys, **row_values(mod["old_values"], columns)}
         after = None if kind == "DELETE" else {**keys, **row_values(mod["new_values"], columns)}
         yield Event(record, number, keys, before, after)
-
-
-def microseconds(moment: datetime) -> int:
-    """Since the Unix epoch."""
-    return (moment - _EPOCH) // timedelta(microseconds=1)
-
-
-def rfc3339(moment: datetime) -> str:
-    """With six decimals and Z."""
-    return f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%f}Z"

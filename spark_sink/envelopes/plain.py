@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from spark_sink.envelopes.event import Event, Row, rfc3339
+from spark_sink.envelopes.event import Event, Row
 from spark_sink.envelopes.message import Message, dumps
+from spark_sink.timestamps import rfc3339
 
 # What a record says of all its mods.
 _OF_THE_RECORD: Final = (

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import csv
 import json
-import re
 import signal
 import subprocess
 import sys
 import threading
 import time
-from datetime import UTC
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -26,6 +24,7 @@ from reader.timestamp import format_rfc3339
 from slackwater.demo.load import Load
 from slackwater.truth import TruthRecord, canonical
 from tests.emulators import NewDatabase
+from tests.table_rows import comparable, spanner_rows
 from tests.truths import truth_of
 
 SECOND_NS = 10**9
@@ -175,43 +174,9 @@ def test_an_initial_scan_and_the_changes_after_it_are_the_tables_by_value(
             rows[key] = {**rows.get(key, {}), **after}
     assert set(tables) == {"Customers", "Orders", "Payments"}
     for table, rows in tables.items():
-        expected = rows_by_client(stream, dialect, table)
-        found = [{name: alike(value) for name, value in row.items()} for row in rows.values()]
+        expected = spanner_rows(stream, dialect, table)
+        found = [{name: comparable(value) for name, value in row.items()} for row in rows.values()]
         assert sorted(found, key=repr) == sorted(expected, key=repr), table
-
-
-def rows_by_client(stream: ChangeStream, dialect: Dialect, table: str) -> list[dict[str, Any]]:
-    client = spanner.Client(project=stream.project, credentials=AnonymousCredentials())
-    database = client.instance(stream.instance).database(stream.database)
-    quote = '"' if dialect is Dialect.POSTGRESQL else "`"
-    with database.snapshot() as snapshot:
-        found = snapshot.execute_sql(f"SELECT * FROM {quote}{table}{quote}")
-        rows = list(found)
-        names = [field.name for field in found.fields]
-    return [dict(zip(names, map(alike, row), strict=True)) for row in rows]
-
-
-def alike(value: Any) -> Any:
-    """A value of the client's, or of JSON, so that equal ones are equal."""
-    if hasattr(value, "serialize"):
-        return alike(json.loads(value.serialize(), parse_float=Decimal))
-    if isinstance(value, dict):
-        return {name: alike(value[name]) for name in sorted(value)}
-    if isinstance(value, list):
-        return [alike(item) for item in value]
-    if isinstance(value, float):
-        return Decimal(repr(value)).normalize()
-    if isinstance(value, Decimal):
-        return value.normalize()
-    if hasattr(value, "astimezone"):
-        value = value.astimezone(UTC).isoformat()
-    if isinstance(value, bytes):
-        # The client leaves bytes in Base64.
-        value = value.decode()
-    if isinstance(value, str) and (stamp := re.fullmatch(r"(\d{4}-\d\d-\d\dT[\d:]{8}).*", value)):
-        # The emulator drops fractions of a second from the values in mods.
-        return stamp.group(1)
-    return value
 
 
 def test_an_initial_scan_only_reads_the_watched_columns_at_the_cursor_and_ends(
