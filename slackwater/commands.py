@@ -36,11 +36,11 @@ from slackwater.recovery import (
     start_after_lost_checkpoint,
 )
 from slackwater.settings import Settings
+from slackwater.sinks import make_sink
 from slackwater.spark import start_spark, stop_spark
 from slackwater.warm_up import warm_up
 from slackwater.watch import Watch
-from spark_sink.changelog import Changelog
-from spark_sink.filters import Filter
+from spark_sink.sink import Sink
 from state.errors import LeaseLostError, StateError
 from state.store import Store
 
@@ -58,7 +58,7 @@ class _Parts:
     spanner: Spanner
     store: Store
     spark: SparkSession
-    sink: Changelog
+    sink: Sink
     ownership: Ownership
     drain: threading.Event
     on_epoch: Callable[[EpochReport], None]
@@ -70,8 +70,7 @@ def run(settings: Settings, *, until_caught_up: bool, recovery: Recovery) -> Non
     Everything that can be refused is refused before anything is written.
     """
     find_java()
-    kept = Filter(**settings.filter.model_dump())
-    sink = Changelog(settings.sink.path, settings.sink.format, settings.pipeline, kept)
+    sink = make_sink(settings)
     spanner = connect(settings)
     with ExitStack() as stack:
         stack.callback(spanner.connection.close)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from enum import Enum, auto
 from typing import Any, Final
 
@@ -28,7 +28,8 @@ from slackwater.epoch_report import EpochReport, Progress, parse_progress
 from slackwater.errors import PipelineFailedError
 from slackwater.ownership import Ownership
 from slackwater.restart import Failure, delay_s, diagnose
-from spark_sink.changelog import Changelog, EpochSummary
+from spark_sink.sink import EpochSummary, Sink
+from spark_sink.timestamps import microseconds, timestamp
 from state.epochs import prune_epochs, record_epoch
 from state.errors import LeaseLostError, StateError
 from state.facts import Epoch, PipelineState, Wanted
@@ -40,7 +41,6 @@ _log = structlog.get_logger("slackwater.daemon")
 _POLL_S: Final = 0.05
 _LAST_REPORT_S_MAX: Final = 2.0
 _HINT: Final = "Nothing is lost: run it again when the cause is mended"
-_UNIX_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 EPOCHS_KEPT: Final = 10_000
 
 
@@ -92,7 +92,7 @@ class Daemon:
         *,
         pipeline: str,
         options: Mapping[str, str],
-        sink: Changelog,
+        sink: Sink,
         checkpoint: str,
         pace: Pace,
         store: Store,
@@ -181,9 +181,9 @@ class Daemon:
     def _write(self, changes: DataFrame, epoch: int) -> None:
         summary = self._sink.stage(changes, epoch)
         self._ownership.check()
-        late = audit_written(self._store, self._pipeline, _seen(summary), self._pace.audit)
-        self._sink.publish(self._spark, epoch, summary)
-        self._written[epoch] = (summary, late)
+        audited = audit_written(self._store, self._pipeline, _seen(summary), self._pace.audit)
+        self._sink.publish(self._spark, epoch, summary, timestamp(audited.low_watermark_ns))
+        self._written[epoch] = (summary, audited.late_records)
 
     def _watch(self, query: StreamingQuery) -> Failure | None:
         """Wait for the query's end, or bring it about; why it failed, None where it did not."""
@@ -289,10 +289,7 @@ def _seen(summary: EpochSummary) -> Written:
 
 
 def _ns(stamp: datetime | None) -> int | None:
-    """Nanoseconds of a timestamp of Spark's; a naive one is in the machine's own time zone."""
-    if stamp is None:
-        return None
-    return (stamp.astimezone(UTC) - _UNIX_EPOCH) // timedelta(microseconds=1) * 1_000
+    return None if stamp is None else microseconds(stamp) * 1_000
 
 
 class _Listener(StreamingQueryListener):

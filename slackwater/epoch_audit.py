@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import structlog
 
 from scheduler.audit import Written, audit_epoch
@@ -14,8 +16,21 @@ from state.tallies import tallies
 _log = structlog.get_logger("slackwater.audit")
 
 
-def audit_written(store: Store, pipeline: str, written: Written, mode: AuditMode) -> int:
-    """Hold what the sink wrote against what the plan's tasks counted; the number of late records.
+@dataclass(frozen=True, slots=True)
+class AuditedEpoch:
+    """An epoch that may become visible.
+
+    Attributes:
+        low_watermark_ns: where it ends.
+        late_records: records that came after their own epoch.
+    """
+
+    low_watermark_ns: int
+    late_records: int
+
+
+def audit_written(store: Store, pipeline: str, written: Written, mode: AuditMode) -> AuditedEpoch:
+    """Hold what the sink wrote against what the plan's tasks counted.
 
     Raises:
         AuditError: the epoch breaks a promise, and the mode is to stop.
@@ -41,4 +56,4 @@ def audit_written(store: Store, pipeline: str, written: Written, mode: AuditMode
     late = sum(found.late_records for found in counted.values())
     if late:
         _log.warning("late records", pipeline=pipeline, records=late)
-    return late
+    return AuditedEpoch(plan.end_ns, late)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from pyspark.sql import SparkSession
@@ -17,14 +16,14 @@ from slackwater.checkpoint import committed_offset, last_offset
 from slackwater.errors import RecoveryError
 from slackwater.pipeline import Spanner
 from slackwater.settings import Settings
-from spark_sink.changelog import Changelog
+from spark_sink.sink import Sink
+from spark_sink.timestamps import microseconds
 from state.facts import Gap, Pipeline
 from state.gaps import record_gap
 from state.store import Store
 
 EARLIEST: Final = "earliest"
 LAST: Final = "last"
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +51,7 @@ class Recovery:
         }
 
 
-def last_watermark_known_ns(spark: SparkSession, known: Pipeline, sink: Changelog) -> int | None:
+def last_watermark_known_ns(spark: SparkSession, known: Pipeline, sink: Sink) -> int | None:
     """The low watermark of the last epoch that is anywhere known to be committed.
 
     A pipeline that died between making an epoch visible and noting it has one more in its output
@@ -61,13 +60,12 @@ def last_watermark_known_ns(spark: SparkSession, known: Pipeline, sink: Changelo
     written = sink.last_low_watermark(spark)
     found = [] if known.low_watermark_ns is None else [known.low_watermark_ns]
     if written is not None:
-        microseconds = (written.astimezone(UTC) - _EPOCH) // timedelta(microseconds=1)
-        found.append(microseconds * 1_000 + HALF_MICROSECOND_NS)
+        found.append(microseconds(written) * 1_000 + HALF_MICROSECOND_NS)
     return max(found, default=None)
 
 
 def start_after_lost_checkpoint(
-    spark: SparkSession, settings: Settings, known: Pipeline, sink: Changelog, recovery: Recovery
+    spark: SparkSession, settings: Settings, known: Pipeline, sink: Sink, recovery: Recovery
 ) -> dict[str, str]:
     """The source's options for going on with a new checkpoint.
 

@@ -34,7 +34,7 @@ from reader.timestamp import format_rfc3339, parse_rfc3339
 from slackwater.errors import SettingsError
 from slackwater.settings_file import explain, from_environment, read_yaml
 from spark_sink.filters import ModType
-from spark_sink.formats import FORMATS
+from spark_sink.formats import DELTA, FORMATS
 
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
 _UNIT_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -203,10 +203,27 @@ class FilterSettings(_Section):
 class Sink(_Section):
     """What becomes of the records."""
 
-    kind: Literal["changelog"] = "changelog"
+    kind: Literal["changelog", "mirror"] = "changelog"
     format: Annotated[str, AfterValidator(_format)] = "parquet"
     path: Annotated[str, Field(min_length=1)]
     checkpoint: Annotated[str, Field(min_length=1)]
+    deletes: Literal["apply", "mark"] = "apply"
+    table_properties: Annotated[dict[str, str], BeforeValidator(_from_json)] = {}
+
+    @check_model(mode="before")
+    @classmethod
+    def _format_of_kind(cls, values: Any) -> Any:
+        if isinstance(values, dict) and values.get("kind") == "mirror":
+            return {"format": DELTA, **values}
+        return values
+
+    @check_model(mode="after")
+    def _of_kind(self) -> Self:
+        if self.kind == "mirror" and self.format != DELTA:
+            raise ValueError(f"mirrors are {DELTA} tables; leave format {self.format} out")
+        if self.kind != "mirror" and (self.deletes != "apply" or self.table_properties):
+            raise ValueError("deletes and table_properties are of kind mirror")
+        return self
 
     @check_model(mode="after")
     def _apart(self) -> Self:

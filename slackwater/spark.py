@@ -28,6 +28,9 @@ _DEFAULTS: Final = {
     # An epoch's plan has no shuffle to adapt, and looking for one costs time in every epoch.
     "spark.sql.adaptive.enabled": "false",
     "spark.locality.wait": "0",
+    # Spark's default counts nanoseconds from 1970 in 64 bits, as other readers take it: they fail
+    # before 1677 and after 2262.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # Bounds the checkpoint's offset and commit logs.
     "spark.sql.streaming.minBatchesToRetain": "100",
     "spark.sql.streaming.numRecentProgressUpdates": "20",

@@ -1,4 +1,4 @@
-"""The changelog as one Delta table: an epoch is one commit, and lands once.
+"""Delta tables: an epoch is one commit, and lands once.
 
 A Delta table remembers, for each application, the highest version of a transaction that it has
 committed (Delta's protocol, "Transaction Identifiers"); a write with that version or a lower one
@@ -8,16 +8,20 @@ lost and Spark counts its micro-batches from 0 again.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-from typing import Final
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from spark_sink.errors import PublishError
 from spark_sink.formats import DELTA
+from spark_sink.timestamps import microseconds
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_APPLICATION: Final = "spark.databricks.delta.write.txnAppId"
+_VERSION: Final = "spark.databricks.delta.write.txnVersion"
 
 
 class DeltaTable:
@@ -40,34 +44,66 @@ class DeltaTable:
         Raises:
             PublishError: two processes committed at once; the epoch is read again.
         """
-        version = (low_watermark.astimezone(UTC) - _EPOCH) // timedelta(microseconds=1)
-        try:
+        with naming_conflicts(self._path):
             (
                 epoch.write.format(DELTA)
                 .mode("append")
                 .option("txnAppId", self._application)
-                .option("txnVersion", str(version))
+                .option("txnVersion", str(microseconds(low_watermark)))
                 .save(self._path)
             )
-        except Exception as error:
-            if "Concurrent" not in type(error).__name__ + str(error)[:200]:
-                raise
-            raise PublishError(
-                f"another process committed to {self._path} at the same time.",
-                "Each pipeline needs a table of its own",
-            ) from error
 
     def last_low_watermark(self) -> datetime | None:
         """That of the newest epoch with records; None where the table does not exist."""
-        jvm = self._spark._jvm
-        assert jvm is not None  # noqa: S101 - a session has its JVM
-        # Not by the log's directory: whoever died within the first commit left it without one.
-        if not jvm.io.delta.tables.DeltaTable.isDeltaTable(self._spark._jsparkSession, self._path):
+        if not is_delta_table(self._spark, self._path):
             return None
         table = self._spark.read.format(DELTA).load(self._path)
         row = table.agg(F.max("low_watermark")).first()
         found: datetime | None = row[0] if row else None
         return found
+
+
+def is_delta_table(spark: SparkSession, path: str) -> bool:
+    """Whether a table is there, with its first commit.
+
+    Its log's directory is not enough: whoever died within the first commit left one without it.
+    """
+    jvm: Any = spark._jvm
+    return bool(jvm.io.delta.tables.DeltaTable.isDeltaTable(spark._jsparkSession, path))
+
+
+@contextmanager
+def naming_conflicts(path: str) -> Iterator[None]:
+    """Two processes that commit at once are an error of their own.
+
+    Raises:
+        PublishError: Delta refused what was committed inside, for a commit beside it.
+    """
+    try:
+        yield
+    except Exception as error:
+        if "Concurrent" not in type(error).__name__ + str(error)[:200]:
+            raise
+        raise PublishError(
+            f"another process committed to {path} at the same time.",
+            "Each pipeline needs a table of its own",
+        ) from error
+
+
+@contextmanager
+def once(spark: SparkSession, application: str, low_watermark: datetime) -> Iterator[None]:
+    """Every MERGE inside is committed once a table and low watermark.
+
+    The session's settings say so: nothing else may write Delta tables with it meanwhile.
+    """
+    settings = {_APPLICATION: application, _VERSION: str(microseconds(low_watermark))}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name in settings:
+            spark.conf.unset(name)
 
 
 def spark_conf(spark_version: str) -> dict[str, str]:

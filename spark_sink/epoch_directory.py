@@ -126,10 +126,13 @@ class EpochDirectory:
 
     def last_low_watermark(self) -> datetime | None:
         """That of the newest visible epoch, in whole microseconds; None where there is none."""
+        return max(filter(None, map(low_watermark_of, self.names())), default=None)
+
+    def names(self) -> list[str]:
+        """What lies in the directory; nothing where it is not there."""
         if not self._files.exists(self._root):
-            return None
-        names = (status.getPath().getName() for status in self._files.listStatus(self._root))
-        return max(filter(None, map(low_watermark_of, names)), default=None)
+            return []
+        return [status.getPath().getName() for status in self._files.listStatus(self._root)]
 
     def discard(self, epoch_id: int) -> None:
         """Remove a staged epoch; nothing happens if there is none."""

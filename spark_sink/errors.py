@@ -2,6 +2,7 @@
 
 SinkError
 |- UnknownFormatError  user: the format is none that the sink writes
+|- MirrorColumnError   user: a column has got a type that its mirror has not
 `- PublishError        world: the file system did not do what it was asked
 """
 
@@ -21,6 +22,12 @@ class SinkError(Exception):
 
 class UnknownFormatError(SinkError):
     """The format is none that the sink writes: choose one of those named."""
+
+    user_error = True
+
+
+class MirrorColumnError(SinkError):
+    """A column has got a type that its mirror has not: make room for the new one."""
 
     user_error = True
 

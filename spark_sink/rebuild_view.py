@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Final
 
+from spark_sink.sql_text import identifier, literal
 from spark_sink.sql_types import spark_value
 
 # Value capture types whose new_values hold the whole row.
@@ -42,7 +43,7 @@ def create_view(
     listed = ",\n  ".join(_column(name, kind, is_key=name in key) for name, kind in columns.items())
     newest = _NEWEST if is_whole_row else _LAID_OVER
     return (
-        f"CREATE OR REPLACE VIEW {_quoted(table.replace('.', '_'))} AS\n"
+        f"CREATE OR REPLACE VIEW {identifier(table.replace('.', '_'))} AS\n"
         f"WITH changes AS (\n{_changes(table, changes)}\n),\n"
         f"newest AS (\n{newest}\n)\n"
         f"SELECT\n  {listed}\nFROM newest\nWHERE new_values IS NOT NULL;\n"
@@ -54,7 +55,7 @@ def _changes(table: str, changes: str) -> str:
         "  SELECT mod.keys AS keys, mod_type, mod.new_values AS new_values,\n"
         "    struct(commit_timestamp, record_sequence, mod_number) AS place\n"
         f"  FROM {changes} LATERAL VIEW posexplode(mods) AS mod_number, mod\n"
-        f"  WHERE table_name = {_text(table)}"
+        f"  WHERE table_name = {literal(table)}"
     )
 
 
@@ -92,13 +93,5 @@ _LAID_OVER: Final = f"""\
 
 def _column(name: str, spanner_type: str, *, is_key: bool) -> str:
     source = "keys" if is_key else "new_values"
-    value = spark_value(f"{source}[{_text(name)}]", spanner_type)
-    return f"{value} AS {_quoted(name)}"
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
-
-
-def _text(value: str) -> str:
-    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    value = spark_value(f"{source}[{literal(name)}]", spanner_type)
+    return f"{value} AS {identifier(name)}"

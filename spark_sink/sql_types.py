@@ -6,9 +6,10 @@ numbers and arrays as they are written.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 # A type that is not named here stays a text: JSON, NUMERIC of PostgreSQL (it may have more digits
 # than Spark's decimals), INTERVAL, UUID, protos, and what there will be.
@@ -19,7 +20,7 @@ _TYPES: Final[Mapping[str, str]] = {
     "BOOL": "BOOLEAN",
     "TIMESTAMP": "TIMESTAMP",
     "DATE": "DATE",
-    "NUMERIC": "DECIMAL(38, 9)",
+    "NUMERIC": "DECIMAL(38,9)",
     "bigint": "BIGINT",
     "double precision": "DOUBLE",
     "real": "FLOAT",
@@ -30,6 +31,42 @@ _TYPES: Final[Mapping[str, str]] = {
 _BYTES: Final = ("BYTES", "bytea")
 _ARRAY: Final = re.compile(r"ARRAY<(.*)>(?:\(.*\))?|(.*)\[\]")
 _LENGTH: Final = re.compile(r"\(.*\)")
+
+
+def spanner_type(type_json: str) -> str:
+    """The type of a data change record's column, as the information schema spells it.
+
+    One with an annotation of PostgreSQL's, such as PG_NUMERIC, is named by that: none of them is
+    the type of GoogleSQL whose code it has.
+
+    Args:
+        type_json: the JSON of a column's type.
+    """
+    try:
+        found = json.loads(type_json)
+    except ValueError:
+        return type_json
+    return _spelled(found)
+
+
+def _spelled(kind: Any) -> str:
+    if not isinstance(kind, dict):
+        return str(kind)
+    if kind.get("code") == "ARRAY":
+        return f"ARRAY<{_spelled(kind.get('array_element_type'))}>"
+    return str(kind.get("type_annotation") or kind.get("code"))
+
+
+def spark_type(spanner_type: str) -> str:
+    """The type of a column in Spark SQL.
+
+    Args:
+        spanner_type: as the information schema spells it, in either dialect.
+    """
+    if match := _ARRAY.fullmatch(spanner_type):
+        return f"ARRAY<{spark_type(match.group(1) or match.group(2))}>"
+    name = _LENGTH.sub("", spanner_type)
+    return "BINARY" if name in _BYTES else _TYPES.get(name, "STRING")
 
 
 def spark_value(text: str, spanner_type: str) -> str:

@@ -108,7 +108,7 @@ class EpochLoop:
         written = Written(len(times), min(times, default=None), max(times, default=None))
         self.late_records += audit_written(
             self.store, self.options.pipeline, written, AuditMode.STOP
-        )
+        ).late_records
 
     def epochs(self, through_ns: int) -> Iterator[pa.Table]:
         """Epochs until the low watermark has reached a time."""

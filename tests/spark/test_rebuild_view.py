@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from base64 import b64decode
-from datetime import UTC
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -15,11 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from google.auth.credentials import AnonymousCredentials
-from google.cloud import spanner
 from pyspark.sql import SparkSession
 
-from reader.change_stream import ChangeStream, Dialect
+from reader.change_stream import Dialect
 from reader.connection import Connection
 from reader.timestamp import format_rfc3339
 from slackwater.demo.load import Load, ddl
@@ -27,6 +23,7 @@ from tests.emulators import NewDatabase
 from tests.epochs import EpochLoop
 from tests.spark.sessions import spark as spark
 from tests.spark.test_exactly_once import settings
+from tests.table_rows import comparable, spanner_rows
 
 TABLES = ("Customers", "Orders", "Payments")
 JSON_COLUMN, NUMERIC_COLUMN = "Details", "Balance"
@@ -39,42 +36,15 @@ def captured(dialect: Dialect, capture: str) -> list[str]:
     return [*others, f"{stream} {word} (value_capture_type = '{capture}')"]
 
 
-def rows_in_spanner(stream: ChangeStream, dialect: Dialect, table: str) -> list[dict[str, Any]]:
-    client = spanner.Client(project=stream.project, credentials=AnonymousCredentials())
-    database = client.instance(stream.instance).database(stream.database)
-    with database.snapshot() as snapshot:
-        quote = '"' if dialect is Dialect.POSTGRESQL else "`"
-        found = snapshot.execute_sql(f"SELECT * FROM {quote}{table}{quote}")
-        rows = list(found)
-        names = [field.name for field in found.fields]
-    # The client leaves bytes in Base64.
-    decoded = [[b64decode(v) if isinstance(v, bytes) else v for v in row] for row in rows]
-    return [dict(zip(names, map(plain, row), strict=True)) for row in decoded]
-
-
-def plain(value: Any) -> Any:
-    """A value of the client's or of Arrow's, so that equal ones are equal."""
-    if hasattr(value, "serialize"):
-        return json.loads(value.serialize())
-    if isinstance(value, list):
-        return [plain(item) for item in value]
-    if hasattr(value, "astimezone"):
-        # The emulator drops fractions of a second from the values in mods.
-        return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S")
-    if isinstance(value, Decimal):
-        return value.normalize()
-    return bytes(value) if isinstance(value, bytes) else value
-
-
 def rows_in_view(spark: SparkSession, table: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = spark.table(table).toArrow().to_pylist()
     for row in found:
         for name, value in row.items():
-            row[name] = plain(value)
             if name == JSON_COLUMN and value is not None:
-                row[name] = json.loads(value)
+                value = json.loads(value, parse_float=Decimal)
             if name == NUMERIC_COLUMN and value is not None:
-                row[name] = Decimal(value).normalize()
+                value = Decimal(value)
+            row[name] = comparable(value)
     return found
 
 
@@ -115,7 +85,7 @@ def test_views_over_the_changelog_are_the_tables_by_value(
     for statement in statements:
         spark.sql(statement)
     for table in TABLES:
-        expected = rows_in_spanner(stream, dialect, table)
+        expected = spanner_rows(stream, dialect, table)
         found = rows_in_view(spark, table)
         assert sorted(found, key=repr) == sorted(expected, key=repr), table
         assert len(expected) > 10

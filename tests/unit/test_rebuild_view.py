@@ -14,7 +14,7 @@ from spark_sink.sql_types import spark_value
         ("INT64", "CAST(v AS BIGINT)"),
         ("STRING(MAX)", "v"),
         ("BYTES(16)", "unbase64(v)"),
-        ("NUMERIC", "CAST(v AS DECIMAL(38, 9))"),
+        ("NUMERIC", "CAST(v AS DECIMAL(38,9))"),
         ("numeric", "v"),
         ("character varying(36)", "v"),
         ("timestamp with time zone", "CAST(v AS TIMESTAMP)"),

@@ -1,0 +1,121 @@
+"""Mirrors: for each table of Spanner's one that is kept equal to it, all at one low watermark."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from multiprocessing.pool import ThreadPool
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+
+from spark_sink.delta_table import is_delta_table, once
+from spark_sink.filters import Filter
+from spark_sink.mirror_table import MirrorTable
+from spark_sink.newest_change import Column, newest_changes, shapes
+from spark_sink.sink import EpochSummary
+from spark_sink.staging import Staging
+from spark_sink.watermarks import Watermarks
+
+# Tables that are merged at the same time.
+_TABLES_AT_ONCE: Final = 4
+_STATE_ALL_S: Final = 60.0
+
+
+class Mirrors:
+    """Merges epochs into one Delta table for each table: see Sink.
+
+    Args:
+        path: the directory that the tables' directories lie in, each under its full name.
+        pipeline: the pipeline's name.
+        kept: which records are applied.
+        keeps_deleted: deleted rows stay, marked.
+        properties: of the Delta tables that have to be made.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        pipeline: str,
+        kept: Filter | None = None,
+        *,
+        keeps_deleted: bool = False,
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
+        self._path = path
+        self._application = f"slackwater {pipeline}"
+        self._keeps_deleted = keeps_deleted
+        self._properties = dict(properties or {})
+        self._staging = Staging(path, "parquet", kept)
+        self._watermarks = Watermarks(path)
+        self._tables: dict[str, MirrorTable] = {}
+        self._stated_all_at = float("-inf")
+
+    def last_low_watermark(self, spark: SparkSession) -> datetime | None:
+        """See Sink."""
+        return self._watermarks.last(spark)
+
+    def stage(self, epoch: DataFrame, epoch_id: int) -> EpochSummary:
+        """See Sink."""
+        return self._staging.stage(epoch, epoch_id)
+
+    def publish(
+        self, spark: SparkSession, epoch_id: int, summary: EpochSummary, low_watermark: datetime
+    ) -> None:
+        """See Sink; each table goes from one low watermark to the next at once.
+
+        A crash may leave some tables ahead of the others, and the replay leaves those alone. What
+        is true of all of them the watermarks say, and the tables' properties.
+        """
+        changed: set[str] = set()
+        if summary.written:
+            changes = self._staging.staged(spark, epoch_id)
+            changed = self._merge(spark, changes, low_watermark)
+        self._staging.directory(spark).discard(epoch_id)
+        self._watermarks.add(spark, epoch_id, summary, low_watermark)
+        self._state(spark, changed, low_watermark)
+
+    def _merge(self, spark: SparkSession, changes: DataFrame, low_watermark: datetime) -> set[str]:
+        """Bring the tables that an epoch changes to its low watermark; which those are."""
+        found = shapes(changes)
+
+        def merge(table: str, columns: Sequence[Column]) -> None:
+            mirror = self._mirror(spark, table)
+            mirror.require(columns)
+            mirror.merge(newest_changes(changes, table, columns), columns)
+
+        with once(spark, self._application, low_watermark), ThreadPool(_TABLES_AT_ONCE) as pool:
+            pool.starmap(merge, found.items())
+        return set(found)
+
+    def _state(self, spark: SparkSession, changed: Collection[str], watermark: datetime) -> None:
+        """Let the tables say their low watermark.
+
+        A commit is much for a table that the epoch did not change: that one says it now and then,
+        and until then an earlier one, at which it was the same.
+        """
+        now = time.monotonic()
+        if now - self._stated_all_at >= _STATE_ALL_S:
+            self._stated_all_at = now
+            changed = self._known(spark)
+        with ThreadPool(_TABLES_AT_ONCE) as pool:
+            pool.map(lambda table: self._mirror(spark, table).state(watermark), changed)
+
+    def _known(self, spark: SparkSession) -> list[str]:
+        return [
+            name
+            for name in self._staging.directory(spark).names()
+            if is_delta_table(spark, f"{self._path}/{name}")
+        ]
+
+    def _mirror(self, spark: SparkSession, table: str) -> MirrorTable:
+        if table not in self._tables:
+            self._tables[table] = MirrorTable(
+                spark,
+                f"{self._path}/{table}",
+                table,
+                keeps_deleted=self._keeps_deleted,
+                properties=self._properties,
+            )
+        return self._tables[table]

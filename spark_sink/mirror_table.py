@@ -1,0 +1,124 @@
+"""One mirror: a Delta table that is kept equal to a table of Spanner's."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+
+from spark_sink.delta_table import is_delta_table, naming_conflicts
+from spark_sink.errors import MirrorColumnError
+from spark_sink.merge_statement import SOFT_DELETE, merge_statement
+from spark_sink.newest_change import Column
+from spark_sink.sql_text import identifier, literal
+from spark_sink.timestamps import rfc3339
+
+LOW_WATERMARK: Final = "slackwater.low_watermark"
+TABLE: Final = "slackwater.table"
+
+
+class MirrorTable:
+    """A mirror of one table.
+
+    Args:
+        spark: a session with Delta.
+        path: the Delta table's directory.
+        table: the full name in Spanner.
+        keeps_deleted: a deleted row stays, and two columns say so: see merge_statement.
+        properties: of the Delta table, where it has to be made.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        path: str,
+        table: str,
+        *,
+        keeps_deleted: bool = False,
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
+        self._spark = spark
+        self._path = path
+        self._name = f"delta.{identifier(path)}"
+        self._table = table
+        self._keeps_deleted = keeps_deleted
+        self._properties = {**(properties or {}), TABLE: table}
+        # By the name in lower case: neither Spark nor Spanner tells them apart.
+        self._types: dict[str, str] = {}
+
+    def require(self, columns: Sequence[Column]) -> None:
+        """Make the mirror, or add the columns that it has not.
+
+        A column that Spanner's table has no more stays, without values in new rows.
+
+        Raises:
+            MirrorColumnError: a column has got another type.
+        """
+        if not self._types and is_delta_table(self._spark, self._path):
+            self._look()
+        if not self._types:
+            self._create(columns)
+        for column in columns:
+            found = self._types.get(column.name.lower(), column.spark_type)
+            if found != column.spark_type:
+                raise MirrorColumnError(
+                    f"column {column.name} of the mirror {self._path} is {found}, and in"
+                    f" {self._table} it has become {column.spanner_type}.",
+                    "Rename the mirror's column or drop it, and run the pipeline again",
+                )
+        if new := [column for column in columns if column.name.lower() not in self._types]:
+            self._sql(f"ALTER TABLE {self._name} ADD COLUMNS ({_declared(new)})")
+            self._look()
+
+    def merge(self, newest: DataFrame, columns: Sequence[Column]) -> None:
+        """Apply an epoch's changes of the table in one commit.
+
+        Args:
+            newest: as newest_changes() gives them.
+            columns: those that it has.
+
+        Raises:
+            PublishError: two processes committed at once; the epoch is read again.
+        """
+        view = f"newest_{uuid.uuid4().hex}"
+        newest.createOrReplaceTempView(view)
+        try:
+            self._sql(merge_statement(self._name, view, columns, keeps_deleted=self._keeps_deleted))
+        finally:
+            self._spark.catalog.dropTempView(view)
+
+    def state(self, low_watermark: datetime) -> None:
+        """Say in the mirror's properties up to when it has all changes.
+
+        Raises:
+            PublishError: two processes committed at once.
+        """
+        stated = f"{literal(LOW_WATERMARK)} = {literal(rfc3339(low_watermark))}"
+        self._sql(f"ALTER TABLE {self._name} SET TBLPROPERTIES ({stated})")
+
+    def _create(self, columns: Sequence[Column]) -> None:
+        properties = ", ".join(
+            f"{literal(name)} = {literal(value)}" for name, value in self._properties.items()
+        )
+        soft = [f"{name} {kind}" for name, kind in SOFT_DELETE.items()]
+        declared = ", ".join([_declared(columns), *(soft if self._keeps_deleted else ())])
+        self._sql(
+            f"CREATE TABLE IF NOT EXISTS {self._name} ({declared}) USING delta"
+            f" TBLPROPERTIES ({properties})"
+        )
+        self._look()
+
+    def _look(self) -> None:
+        fields = self._spark.table(self._name).schema.fields
+        self._types = {f.name.lower(): f.dataType.simpleString().upper() for f in fields}
+
+    def _sql(self, statement: str) -> None:
+        with naming_conflicts(self._path):
+            self._spark.sql(statement)
+
+
+def _declared(columns: Sequence[Column]) -> str:
+    return ", ".join(f"{identifier(column.name)} {column.spark_type}" for column in columns)

@@ -1,0 +1,142 @@
+"""The newest change per key: what an epoch does to the rows of one table.
+
+A value capture type with whole rows says it in the last change alone. With the others an update
+has only the columns that it changed: an epoch's changes of a row are laid over each other in their
+order, and what none of them says stays as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+
+from spark_sink.rebuild_view import WHOLE_ROW
+from spark_sink.sql_text import identifier, literal
+from spark_sink.sql_types import spanner_type, spark_type, spark_value
+
+_MAP: Final = "map<string, string>"
+_EMPTY: Final = f"CAST(map() AS {_MAP})"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a mirrored table.
+
+    Attributes:
+        name: as Spanner names it.
+        spanner_type: INT64, ARRAY<BYTES>, PG_NUMERIC.
+        is_key: of the primary key.
+    """
+
+    name: str
+    spanner_type: str
+    is_key: bool
+
+    @property
+    def spark_type(self) -> str:
+        """Its type in Spark SQL."""
+        return spark_type(self.spanner_type)
+
+
+def shapes(changes: DataFrame) -> dict[str, tuple[Column, ...]]:
+    """The tables that an epoch changes, and the columns that their records name."""
+    found = changes.groupBy("table_name", "column_types").agg(F.max("commit_timestamp").alias("at"))
+    by_table: dict[str, list[Any]] = {}
+    for row in sorted(found.collect(), key=lambda row: row["at"]):
+        by_table.setdefault(row["table_name"], []).append(row["column_types"])
+    return {table: columns_of(lists) for table, lists in sorted(by_table.items())}
+
+
+def columns_of(lists: Iterable[Iterable[Mapping[str, Any]]]) -> tuple[Column, ...]:
+    """The columns that some lists of column types name, in the table's order.
+
+    Args:
+        lists: column_types of records, the newest last: what it says of a column holds.
+    """
+    newest = {column["name"]: column for columns in lists for column in columns}
+    return tuple(
+        Column(column["name"], spanner_type(column["type"]), column["is_primary_key"])
+        for column in sorted(newest.values(), key=lambda column: column["ordinal_position"])
+    )
+
+
+def newest_changes(changes: DataFrame, table: str, columns: Sequence[Column]) -> DataFrame:
+    """One row a key that the epoch changes.
+
+    Returns:
+        deleted: the row is gone. whole: row has all its columns, those that `given` does not
+        name are NULL. given: map of the names that the changes say something about. row: struct
+        of the table's columns. commit_timestamp: of the newest change.
+
+    Args:
+        changes: rows of the output's contract.
+        table: the table's full name.
+        columns: of the table.
+    """
+    mods = changes.where(F.col("table_name") == table).selectExpr(
+        "commit_timestamp",
+        "record_sequence",
+        "mod_type",
+        "value_capture_type",
+        "posexplode(mods) AS (mod_number, mod)",
+    )
+    state = mods.groupBy("mod.keys").agg(
+        F.max("commit_timestamp").alias("commit_timestamp"), F.expr(_LAID_OVER).alias("state")
+    )
+    mapped = state.selectExpr(
+        "commit_timestamp",
+        "state.deleted AS deleted",
+        "state.whole AS whole",
+        f"from_json(keys, '{_MAP}') AS keys",
+        "state.given AS given",
+    )
+    fields = (
+        f"{spark_value(f'{_source(column)}[{literal(column.name)}]', column.spanner_type)}"
+        f" AS {identifier(column.name)}"
+        for column in columns
+    )
+    return mapped.selectExpr(
+        "commit_timestamp", "deleted", "whole", "given", f"struct({', '.join(fields)}) AS row"
+    )
+
+
+def _source(column: Column) -> str:
+    return "keys" if column.is_key else "given"
+
+
+_WHOLE: Final = ", ".join(f"'{name}'" for name in sorted(WHOLE_ROW))
+_LAID_OVER: Final = f"""
+aggregate(
+  transform(
+    array_sort(collect_list(struct(
+      struct(commit_timestamp, record_sequence, mod_number) AS place,
+      mod_type,
+      value_capture_type IN ({_WHOLE}) AS is_whole,
+      mod.new_values AS new_values
+    ))),
+    change -> named_struct(
+      'mod_type', change.mod_type,
+      'is_whole', change.is_whole,
+      'given', coalesce(from_json(change.new_values, '{_MAP}'), {_EMPTY})
+    )
+  ),
+  named_struct('deleted', false, 'whole', false, 'given', {_EMPTY}),
+  (state, change) -> CASE
+    WHEN change.mod_type = 'DELETE'
+      THEN named_struct('deleted', true, 'whole', true, 'given', {_EMPTY})
+    WHEN change.mod_type = 'INSERT' OR change.is_whole
+      THEN named_struct('deleted', false, 'whole', true, 'given', change.given)
+    ELSE named_struct(
+      'deleted', false,
+      'whole', state.whole,
+      'given', map_concat(
+        map_filter(state.given, (name, value) -> NOT map_contains_key(change.given, name)),
+        change.given
+      )
+    )
+  END
+)"""

@@ -1,0 +1,57 @@
+"""What a sink is: an epoch is staged, audited by others, and then made visible."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class EpochSummary:
+    """What an epoch held.
+
+    Attributes:
+        records: data change records that were read.
+        written: those of them that the filter keeps.
+        transactions: transactions.
+        commit_timestamp_min, commit_timestamp_max: UTC; None in an empty epoch.
+    """
+
+    records: int
+    written: int
+    transactions: int
+    commit_timestamp_min: datetime | None
+    commit_timestamp_max: datetime | None
+
+
+class Sink(Protocol):
+    """Writes epochs, each exactly once however often it is replayed."""
+
+    def stage(self, epoch: DataFrame, epoch_id: int) -> EpochSummary:
+        """Write one epoch where no reader sees it yet.
+
+        Args:
+            epoch: rows of the contract's columns.
+            epoch_id: Spark's number of the micro-batch.
+        """
+
+    def publish(
+        self, spark: SparkSession, epoch_id: int, summary: EpochSummary, low_watermark: datetime
+    ) -> None:
+        """Make a staged epoch visible, unless it was visible before a replay.
+
+        Args:
+            spark: the session.
+            epoch_id: as it was staged.
+            summary: what it holds; an empty epoch leaves nothing but its low watermark.
+            low_watermark: the epoch's, in whole microseconds.
+
+        Raises:
+            SinkError: what is written to refused, or another process wrote at the same time.
+        """
+
+    def last_low_watermark(self, spark: SparkSession) -> datetime | None:
+        """That of the newest visible epoch, in whole microseconds; None where there is none."""

@@ -1,0 +1,205 @@
+"""Mirrors under random changes and kills, each compared with its table again and again.
+
+python -m tests.mirrors --changes 2000 --looks 10
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import tempfile
+import threading
+import time
+from collections.abc import Collection
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import deltalake
+
+from reader.change_stream import ChangeStream, Dialect
+from reader.connection import Connection
+from reader.timestamp import format_rfc3339, parse_rfc3339
+from slackwater.demo.service import Service
+from slackwater.emulator import running_emulator
+from slackwater.emulator_database import create_database
+from tests import mixed_load
+from tests.emulators import CHURN_SECONDS
+from tests.mixed_load import MixedLoad
+from tests.spark.test_exactly_once import settings
+from tests.table_rows import comparable, spanner_rows
+
+LOOK_SECONDS_MAX = 120
+JSON_COLUMNS = ("Extra",)
+# PostgreSQL's numeric is a text in Spark.
+DECIMAL_COLUMNS = ("Fee", "Sold")
+MARK = ("_is_deleted", "_commit_timestamp")
+KINDS = [
+    (Dialect.GOOGLE_STANDARD_SQL, "OLD_AND_NEW_VALUES", "apply"),
+    (Dialect.POSTGRESQL, "NEW_ROW", "mark"),
+]
+
+
+def mirror_settings(
+    stream: ChangeStream, folder: Path, start_ns: int, deletes: str
+) -> dict[str, Any]:
+    given = settings(stream, folder, format_rfc3339(start_ns))
+    given["sink"] |= {"kind": "mirror", "path": str(folder / "mirrors"), "deletes": deletes}
+    return given
+
+
+def stated(path: Path) -> tuple[deltalake.DeltaTable, int] | None:
+    """A mirror where it said its low watermark last, and that."""
+    if not list((path / "_delta_log").glob("*.json")):
+        return None
+    table = deltalake.DeltaTable(path)
+    for commit in table.history():
+        if commit["operation"] == "SET TBLPROPERTIES":
+            table.load_as_version(commit["version"])
+            stamp = table.metadata().configuration["slackwater.low_watermark"]
+            return table, parse_rfc3339(stamp)
+    return None
+
+
+def mirrored_rows(table: deltalake.DeltaTable) -> tuple[list[dict[str, Any]], int]:
+    """The rows that are not marked as deleted, and how many are."""
+    rows: list[dict[str, Any]] = table.to_pyarrow_table().to_pylist()
+    there = [row for row in rows if not row.get(MARK[0])]
+    for row in there:
+        for name in MARK:
+            row.pop(name, None)
+        for name, value in row.items():
+            if name in JSON_COLUMNS and value is not None:
+                value = json.loads(value, parse_float=Decimal)
+            if name in DECIMAL_COLUMNS and value is not None:
+                value = Decimal(value)
+            row[name] = comparable(value)
+    return there, len(rows) - len(there)
+
+
+class Looker:
+    """Compares the mirrors with their tables, each at the low watermark that it states."""
+
+    def __init__(self, folder: Path, stream: ChangeStream, dialect: Dialect) -> None:
+        self._folder = folder
+        self._stream = stream
+        self._dialect = dialect
+        self._watermarks: dict[str, int] = {}
+
+    def look(self) -> None:
+        """Compare, once all of the mirrors have gone on since the last look."""
+        until = time.monotonic() + LOOK_SECONDS_MAX
+        found: dict[str, Any] = {}
+        while len(found) < len(mixed_load.TABLES):
+            assert time.monotonic() < until, f"no new low watermark; there is {self._watermarks}"
+            time.sleep(0.2)
+            for name in mixed_load.TABLES:
+                seen = stated(self._folder / name)
+                if seen is not None and seen[1] > self._watermarks.get(name, 0):
+                    found[name] = seen
+        for name, (mirror, watermark_ns) in found.items():
+            self._watermarks[name] = watermark_ns
+            self._require_equal(name, mirror, watermark_ns)
+
+    def look_at_the_end(self) -> None:
+        """Compare with the tables as they are now."""
+        marked = 0
+        for name in mixed_load.TABLES:
+            mirror = deltalake.DeltaTable(self._folder / name)
+            rows, of_it = self._require_equal(name, mirror, None)
+            assert rows > 10
+            marked += of_it
+        self.marked = marked
+
+    def _require_equal(
+        self, name: str, mirror: deltalake.DeltaTable, at_ns: int | None
+    ) -> tuple[int, int]:
+        rows, marked = mirrored_rows(mirror)
+        expected = spanner_rows(self._stream, self._dialect, name, at_ns)
+        assert sorted(rows, key=repr) == sorted(expected, key=repr), (name, at_ns)
+        return len(rows), marked
+
+
+def run(
+    stream: ChangeStream,
+    dialect: Dialect,
+    folder: Path,
+    *,
+    deletes: str,
+    changes: int,
+    looks: int,
+    kills_after: Collection[int],
+) -> int:
+    """Change, kill, compare; how many rows the mirrors keep marked as deleted."""
+    connection = Connection(stream)
+    start_ns = connection.strong_read_timestamp_ns()
+    service = Service(mirror_settings(stream, folder, start_ns, deletes), folder, os.environ)
+    load = MixedLoad(stream, dialect, seed=7)
+    has_looked = threading.Event()
+
+    def write() -> None:
+        while load.changes < changes or not has_looked.is_set():
+            load.transaction()
+            time.sleep(0.02 if load.changes < changes else 0.1)
+
+    writer = threading.Thread(target=write, daemon=True)
+    writer.start()
+    service.start()
+    looker = Looker(folder / "mirrors", stream, dialect)
+    try:
+        for number in range(looks):
+            looker.look()
+            if number in kills_after:
+                # In the middle of an epoch: each takes longer than this.
+                time.sleep(random.Random(number).uniform(0.2, 1.0))
+                service.kill()
+                service.start()
+        has_looked.set()
+        writer.join()
+        end_ns = connection.strong_read_timestamp_ns()
+        service.wait_for_watermark(end_ns, seconds_max=120)
+        assert service.drain() == 0, service.log.read_text()[-2_000:]
+    finally:
+        has_looked.set()
+        service.kill()
+        connection.close()
+    looker.look_at_the_end()
+    lines = sorted((folder / "mirrors" / "_watermarks").glob("*.json"))[-1].read_text()
+    # Whole microseconds, half of one before the low watermark.
+    assert parse_rfc3339(json.loads(lines.splitlines()[-1])["low_watermark"]) + 1_000 > end_ns
+    return looker.marked
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--changes", type=int, default=2_000)
+    parser.add_argument("--looks", type=int, default=10)
+    given = parser.parse_args()
+    for dialect, capture, deletes in KINDS:
+        with (
+            running_emulator(partition_alive_seconds=CHURN_SECONDS) as emulator,
+            tempfile.TemporaryDirectory() as folder,
+        ):
+            os.environ.update(emulator.environment())
+            stream = ChangeStream(
+                *("test-project", "test-instance", "mirrored", mixed_load.CHANGE_STREAM),
+                emulator_host=emulator.host,
+            )
+            create_database(stream, dialect, mixed_load.ddl(dialect, capture))
+            kills_after = range(2, given.looks, 3)
+            run(
+                stream,
+                dialect,
+                Path(folder),
+                deletes=deletes,
+                changes=given.changes,
+                looks=given.looks,
+                kills_after=kills_after,
+            )
+            print(f"{dialect}: equal at {given.looks} looks, {len(kills_after)} kills")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,22 @@
+"""A mirror is its table, by value, at the low watermark that it states."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from reader.change_stream import Dialect
+from tests import mixed_load
+from tests.emulators import NewDatabase
+from tests.mirrors import KINDS, run
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize(("dialect", "capture", "deletes"), KINDS)
+def test_mirrors_equal_their_tables_at_their_watermark_through_a_kill(
+    dialect: Dialect, capture: str, deletes: str, new_database: NewDatabase, tmp_path: Path
+) -> None:
+    stream = new_database(dialect, mixed_load.ddl(dialect, capture), mixed_load.CHANGE_STREAM)
+    marked = run(stream, dialect, tmp_path, deletes=deletes, changes=300, looks=3, kills_after=(0,))
+    assert (marked > 10) == (deletes == "mark")

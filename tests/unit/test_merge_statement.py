@@ -1,0 +1,78 @@
+"""The MERGE of a mirror, by its text: what it does to a table the Spark tests show."""
+
+from __future__ import annotations
+
+from spark_sink.merge_statement import merge_statement
+from spark_sink.newest_change import Column, columns_of
+
+ID = Column("Id", "INT64", is_key=True)
+NAME = Column("Name`s", "STRING", is_key=False)
+
+
+def test_a_table_of_its_key_alone_is_never_updated() -> None:
+    statement = merge_statement("m", "v", (ID,), keeps_deleted=False)
+    assert statement.splitlines() == [
+        "MERGE INTO m AS mirror USING v AS newest ON mirror.`Id` <=> newest.row.`Id`",
+        "WHEN MATCHED AND newest.deleted THEN DELETE",
+        "WHEN NOT MATCHED AND NOT newest.deleted THEN INSERT (`Id`) VALUES (newest.row.`Id`)",
+    ]
+
+
+def test_a_table_without_a_key_has_one_row() -> None:
+    statement = merge_statement("m", "v", (NAME,), keeps_deleted=False)
+    assert statement.splitlines()[0].endswith("ON TRUE")
+
+
+def test_what_no_change_says_stays_unless_the_row_is_whole() -> None:
+    deleted, whole, given, new = merge_statement(
+        "m", "v", (ID, NAME), keeps_deleted=False
+    ).splitlines()[1:]
+    assert deleted.endswith("DELETE")
+    assert whole.endswith("UPDATE SET mirror.`Name``s` = newest.row.`Name``s`")
+    assert "map_contains_key(newest.given, 'Name`s')" in given
+    assert given.endswith("ELSE mirror.`Name``s` END")
+    assert new.endswith("VALUES (newest.row.`Id`, newest.row.`Name``s`)")
+
+
+def test_a_deleted_row_that_is_kept_has_its_values_and_a_mark() -> None:
+    deleted, *_ = merge_statement("m", "v", (ID, NAME), keeps_deleted=True).splitlines()[1:]
+    assert "Name" not in deleted
+    assert "mirror.`_is_deleted` = newest.deleted" in deleted
+    assert "mirror.`_commit_timestamp` = newest.commit_timestamp" in deleted
+
+
+def column(name: str, position: int, code: str = "INT64") -> dict[str, object]:
+    return {
+        "name": name,
+        "type": f'{{"code":"{code}"}}',
+        "is_primary_key": name == "Id",
+        "ordinal_position": position,
+    }
+
+
+def test_columns_are_in_the_tables_order_and_the_newest_type_holds() -> None:
+    lists = [
+        [column("Id", 1), column("B", 3)],
+        [column("Id", 1), column("A", 2), column("B", 3, "STRING")],
+    ]
+    assert columns_of(lists) == (
+        ID,
+        Column("A", "INT64", is_key=False),
+        Column("B", "STRING", is_key=False),
+    )
+
+
+def test_types_are_spelled_as_the_information_schema_does() -> None:
+    array = '{"array_element_type":{"code":"INT64"},"code":"ARRAY"}'
+    annotated = '{"code":"NUMERIC","type_annotation":"PG_NUMERIC"}'
+    lists = [
+        [
+            column("A", 1) | {"type": array},
+            column("B", 2) | {"type": annotated},
+            column("C", 3) | {"type": '{"code":"PROTO","proto_type_fqn":"a.B"}'},
+            column("D", 4) | {"type": "no JSON"},
+        ]
+    ]
+    found = columns_of(lists)
+    assert [c.spanner_type for c in found] == ["ARRAY<INT64>", "PG_NUMERIC", "PROTO", "no JSON"]
+    assert [c.spark_type for c in found] == ["ARRAY<BIGINT>", "STRING", "STRING", "STRING"]
