@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar, cast
 
 import google.auth
@@ -17,9 +18,11 @@ import grpc
 from google.cloud.spanner_v1.services.spanner import SpannerClient
 from google.cloud.spanner_v1.services.spanner.transports import SpannerGrpcTransport
 from google.cloud.spanner_v1.types import (
+    BeginTransactionRequest,
     CreateSessionRequest,
     DirectedReadOptions,
     ExecuteSqlRequest,
+    PartitionQueryRequest,
     RequestOptions,
     Session,
     TransactionOptions,
@@ -27,7 +30,6 @@ from google.cloud.spanner_v1.types import (
     Type,
 )
 from google.protobuf import json_format
-from google.protobuf.timestamp_pb2 import Timestamp
 from tenacity import (
     Retrying,
     retry_if_exception,
@@ -73,6 +75,18 @@ class Call(Protocol):
         """End the query; the iterator raises."""
 
 
+@dataclass(frozen=True, slots=True)
+class PartitionedRead:
+    """A read of the database as it stood at one time, in parts that anybody can read.
+
+    Attributes:
+        session, transaction_id: in which the parts' tokens count; they outlive this process.
+    """
+
+    session: str
+    transaction_id: bytes
+
+
 class Connection:
     """A connection to one database, for many threads.
 
@@ -114,12 +128,68 @@ class Connection:
             at_ns: the read timestamp, nanoseconds; it must lie inside the database's version
                 retention period.
         """
-        stamp = Timestamp()
-        stamp.FromNanoseconds(at_ns)
         request = ExecuteSqlRequest.pb(self._request(sql))
-        request.transaction.single_use.read_only.ClearField("strong")
-        request.transaction.single_use.read_only.read_timestamp.CopyFrom(stamp)
+        only = request.transaction.single_use.read_only
+        only.ClearField("strong")
+        only.read_timestamp.FromNanoseconds(at_ns)
         return self._start(request)
+
+    def partitioned_read(
+        self, sql: str, at_ns: int, read: PartitionedRead | None = None
+    ) -> tuple[PartitionedRead, list[bytes]]:
+        """Cut a read of the database as it stood at a time into parts; see "Read data in parallel".
+
+        Args:
+            sql: a query that Spanner can cut, such as a SELECT of one table.
+            at_ns: the read timestamp, nanoseconds.
+            read: the same one for every query of a snapshot; None for the first.
+
+        Returns:
+            The read, and the partition tokens of its parts.
+
+        Raises:
+            ReaderError: as query().
+        """
+        if read is None:
+            read = self._begin_read(at_ns)
+        request = PartitionQueryRequest(
+            session=read.session,
+            transaction=TransactionSelector(id=read.transaction_id),
+            sql=sql,
+        )
+        found = self.retry(
+            lambda: self._spanner().partition_query(request=request, retry=None, timeout=60.0)
+        )
+        return read, [part.partition_token for part in found.partitions]
+
+    def read_part(
+        self, sql: str, read: PartitionedRead, token: bytes, *, data_boost: bool = False
+    ) -> Call:
+        """Start to read one part; errors come as in stream().
+
+        Args:
+            sql: the query that was cut.
+            read: as partitioned_read() gave it.
+            token: of the part.
+            data_boost: on compute of its own, away from the instance.
+        """
+        request = ExecuteSqlRequest.pb(self._request(sql))
+        request.session = read.session
+        request.transaction.Clear()
+        request.transaction.id = read.transaction_id
+        request.partition_token = token
+        request.data_boost_enabled = data_boost
+        return self._start(request)
+
+    def _begin_read(self, at_ns: int) -> PartitionedRead:
+        session = self._session_name()
+        request = BeginTransactionRequest(session=session)
+        only = BeginTransactionRequest.pb(request).options.read_only
+        only.read_timestamp.FromNanoseconds(at_ns)
+        begun = self.retry(
+            lambda: self._spanner().begin_transaction(request=request, retry=None, timeout=10.0)
+        )
+        return PartitionedRead(session, begun.id)
 
     def stream(self, statement: Statement) -> Call:
         """Start a partition query; errors come out of its iterator as grpcio raises them."""

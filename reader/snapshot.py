@@ -7,14 +7,14 @@ becomes a mod without knowing its types.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import orjson
 from google.protobuf import json_format
 
 from reader.change_stream import Dialect
-from reader.connection import Connection
+from reader.connection import Connection, PartitionedRead
 from reader.decode import ResultRows
 from reader.records import ColumnType, DataChangeRecord, Mod
 from reader.status import CALL_ERRORS, is_retryable, to_reader_error
@@ -43,47 +43,18 @@ def snapshot(
     Raises:
         ReaderError: what Spanner failed with, after some tries.
     """
-    for number, (columns, values) in enumerate(_rows(connection, dialect, table, at_ns)):
-        row = dict(zip((column.name for column in columns), values, strict=True))
-        keys = {name: row.pop(name) for name in table.key}
-        yield DataChangeRecord(
-            at_ns,
-            "",
-            f"{number:08d}",
-            True,
-            table.name,
-            columns,
-            (Mod(_json(keys), _json(row), "{}"),),
-            "INSERT",
-            "NEW_ROW",
-            1,
-            1,
-            "",
-            False,
-        )
-
-
-def _rows(
-    connection: Connection, dialect: Dialect, table: Table, at_ns: int
-) -> Iterator[tuple[tuple[ColumnType, ...], list[Any]]]:
-    """The rows once each, however often the read breaks: their order is always the same."""
-    sql = _select(dialect, table)
+    sql = f"{select(dialect, table)}{_order(dialect, table)}"
     done = failures = 0
     while True:
-        rows = ResultRows(len(table.columns))
-        columns: tuple[ColumnType, ...] = ()
         seen = 0
         call = connection.read(sql, at_ns)
         try:
-            for message in call:
-                found = rows.feed(message)
-                if not columns and rows.metadata is not None:
-                    columns = _column_types(rows.metadata, table)
-                for values in found:
-                    seen += 1
-                    if seen > done:
-                        done, failures = seen, 0
-                        yield columns, [_plain(value) for value in values]
+            # The rows once each, however often the read breaks: their order is always the same.
+            for record in _records(call, table, at_ns):
+                seen += 1
+                if seen > done:
+                    done, failures = seen, 0
+                    yield record
         except CALL_ERRORS as error:
             failures += 1
             connection.forget_session_if_lost(error)
@@ -96,16 +67,87 @@ def _rows(
             call.cancel()
 
 
-def _select(dialect: Dialect, table: Table) -> str:
-    quote = _QUOTES[dialect]
+def snapshot_part(
+    connection: Connection,
+    dialect: Dialect,
+    table: Table,
+    at_ns: int,
+    *,
+    read: PartitionedRead,
+    token: bytes,
+    data_boost: bool = False,
+) -> Iterator[DataChangeRecord]:
+    """The rows of one part of a partitioned read of a table, in no particular order.
 
-    def quoted(name: str) -> str:
-        return ".".join(f"{quote}{part}{quote}" for part in name.split("."))
+    A part that breaks has to be read again from its beginning, and what it gave dropped.
 
-    columns = ", ".join(map(quoted, table.columns))
-    order = ", ".join(map(quoted, table.key))
+    Args:
+        connection: to the table's database.
+        dialect: the database's.
+        table: as its read was cut.
+        at_ns: the read timestamp, nanoseconds, of the partitioned read.
+        read: the partitioned read.
+        token: the part's.
+        data_boost: on compute of its own, away from the instance.
+
+    Raises:
+        ReaderError: what Spanner failed with.
+    """
+    call = connection.read_part(select(dialect, table), read, token, data_boost=data_boost)
+    try:
+        yield from _records(call, table, at_ns)
+    except CALL_ERRORS as error:
+        raise to_reader_error(error, connection.change_stream) from error
+    finally:
+        call.cancel()
+
+
+def select(dialect: Dialect, table: Table) -> str:
+    """The query of a table's rows; Spanner can cut it into parts."""
+    columns = ", ".join(_quoted(dialect, name) for name in table.columns)
     # Names come from the information schema, and identifiers hold no quotation marks.
-    return f"SELECT {columns} FROM {quoted(table.name)}" + (f" ORDER BY {order}" if order else "")  # noqa: S608
+    return f"SELECT {columns} FROM {_quoted(dialect, table.name)}"  # noqa: S608
+
+
+def _order(dialect: Dialect, table: Table) -> str:
+    names = ", ".join(_quoted(dialect, name) for name in table.key)
+    return f" ORDER BY {names}" if names else ""
+
+
+def _quoted(dialect: Dialect, name: str) -> str:
+    quote = _QUOTES[dialect]
+    return ".".join(f"{quote}{part}{quote}" for part in name.split("."))
+
+
+def _records(call: Iterable[bytes], table: Table, at_ns: int) -> Iterator[DataChangeRecord]:
+    """The rows in the messages of a query, as records."""
+    rows = ResultRows(len(table.columns))
+    columns: tuple[ColumnType, ...] = ()
+    number = 0
+    for message in call:
+        found = rows.feed(message)
+        if not columns:
+            columns = _column_types(rows.metadata, table)
+        for values in found:
+            row = dict(zip(table.columns, map(_plain, values), strict=True))
+            keys = {name: row.pop(name) for name in table.key}
+            mod = Mod(_json(keys), _json(row), "{}")
+            yield DataChangeRecord(
+                at_ns,
+                "",
+                f"{number:08d}",
+                True,
+                table.name,
+                columns,
+                (mod,),
+                "INSERT",
+                "NEW_ROW",
+                1,
+                1,
+                "",
+                False,
+            )
+            number += 1
 
 
 def _column_types(metadata: Any, table: Table) -> tuple[ColumnType, ...]:

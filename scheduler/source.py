@@ -138,7 +138,7 @@ class SpannerChangesStreamReader(DataSourceStreamReader, _AvailableNow):  # type
     def read(self, partition: TaskPartition) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
         """The records of one task of the plan."""
         options = self._options
-        connection = _connection(options.change_stream)
+        connection = connection_of(options.change_stream)
         connection.reserve(options.read.concurrent_queries)
         _forget_archives()
         return read_task(
@@ -172,7 +172,7 @@ class SpannerChangesStreamReader(DataSourceStreamReader, _AvailableNow):  # type
         return self._planner
 
     def _connection(self) -> Connection:
-        return _connection(self._options.change_stream)
+        return connection_of(self._options.change_stream)
 
     def _offset(self, watermark_ns: int | None) -> Offset:
         return {
@@ -206,7 +206,8 @@ class SpannerChangesStreamReader(DataSourceStreamReader, _AvailableNow):  # type
 _CONNECTIONS: dict[str, Connection] = {}
 
 
-def _connection(change_stream: ChangeStream) -> Connection:
+def connection_of(change_stream: ChangeStream) -> Connection:
+    """This process's connection to a change stream."""
     key = repr(change_stream)
     if key not in _CONNECTIONS:
         _CONNECTIONS[key] = Connection(change_stream)

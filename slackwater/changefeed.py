@@ -28,7 +28,7 @@ from slackwater.lines import Form, Lines
 from slackwater.settings import Settings, load_settings, parse_duration_ms
 from slackwater.tail import Tail
 from slackwater.terminal import Terminal
-from spark_sink.envelopes.envelope import Envelope, Wrapping
+from spark_sink.envelopes.envelope import STAMPED, Envelope, Wrapping
 from spark_sink.envelopes.message import Origin
 from spark_sink.filters import Filter
 from state.store import Store
@@ -36,7 +36,6 @@ from state.store import Store
 NAMES: Final = ("project", "instance", "database", "change_stream")
 # CockroachDB's own form: nanoseconds, and a logical counter behind the point.
 _DECIMAL: Final = re.compile(r"(\d{15,20})(?:\.\d+)?")
-_STAMPED: Final = (Envelope.WRAPPED, Envelope.ROW)
 _PIPELINE: Final = "tail"
 # Rows of an initial scan at once.
 _ROWS: Final = 1_000
@@ -82,10 +81,10 @@ def tail(given: ChangefeedOptions) -> None:
         TailOptionError, SettingsError, OptionError: an option is wrong; the message names it.
         ReaderError, SchedulerError, StateError: what Spanner or the store failed with.
     """
-    if given.envelope not in _STAMPED and (given.updated or given.mvcc_timestamp):
+    if given.envelope not in STAMPED and (given.updated or given.mvcc_timestamp):
         raise TailOptionError(
             f"--updated and --mvcc-timestamp do not go with --envelope {given.envelope}.",
-            f"They go with {' and '.join(_STAMPED)}; the others have the commit timestamp, or none",
+            f"They go with {' and '.join(STAMPED)}; the others have the commit timestamp, or none",
         )
     if given.initial_scan_only and given.end_time is not None:
         raise TailOptionError("--initial-scan-only ends by itself: leave --end-time out.")

@@ -259,6 +259,19 @@ def view(
 
 
 @app.command()
+def verify(config: File = None, tables: Tables = None, as_json: Json = False) -> None:
+    """Compare the mirrors with their tables at the low watermark that each states."""
+    from slackwater import verify as verification
+
+    is_proved = True
+    for found in verification.verify(load_settings(config), tables or ()):
+        is_proved &= found.is_proved
+        print(json.dumps(found.fields()) if as_json else found.text())  # noqa: T201
+    if not is_proved:
+        raise typer.Exit(1)
+
+
+@app.command()
 def demo(
     directory: Annotated[
         Path, typer.Option("--directory", help="Where the output and the picture go.")
@@ -302,7 +315,9 @@ def _text(error: BaseException) -> str:
 def main() -> None:
     """The program's entry point."""
     try:
-        app(standalone_mode=False)
+        code = app(standalone_mode=False)
+        # Some versions of typer give the code of an Exit back, others let it through.
+        sys.exit(code if isinstance(code, int) else 0)
     except typer.Exit as done:
         sys.exit(done.exit_code)
     except typer.Abort:

@@ -18,6 +18,7 @@ from slackwater.checkpoint import last_offset
 from slackwater.daemon import Daemon, Outcome, Pace
 from slackwater.drain import draining_signals
 from slackwater.epoch_report import EpochReport
+from slackwater.initial_scan import InitialScan
 from slackwater.java import find_java
 from slackwater.live import LiveView
 from slackwater.ownership import Ownership
@@ -42,6 +43,7 @@ from slackwater.warm_up import warm_up
 from slackwater.watch import Watch
 from spark_sink.sink import Sink
 from state.errors import LeaseLostError, StateError
+from state.scans import read_scan
 from state.store import Store
 
 _log = structlog.get_logger("slackwater.run")
@@ -117,6 +119,10 @@ def _own_and_run(
             ).start,
         ):
             return Outcome.DONE
+        if settings.initial_scan != "no" and not _has_begun(parts):
+            is_whole = _initial_scan(parts, tries_max).run()
+            if not is_whole or settings.initial_scan == "only":
+                return Outcome.DONE
         options = _options(parts, recovery)
         if until_ns is not None:
             options["end"] = format_rfc3339(until_ns)
@@ -133,8 +139,31 @@ def _own_and_run(
             return _daemon(parts, options, until_ns, tries_max, recovery).run()
         finally:
             watch.stop()
+    except LeaseLostError:
+        return Outcome.LEASE_LOST
     finally:
         ownership.release()
+
+
+def _has_begun(parts: _Parts) -> bool:
+    """True where an epoch was planned: what was there before it is not asked for any more."""
+    name, checkpoint = parts.settings.pipeline, parts.settings.sink.checkpoint
+    known = parts.store.pipeline(name)
+    is_planned = known is not None and known.planned_watermark_ns is not None
+    return is_planned or last_offset(parts.spark, checkpoint) is not None
+
+
+def _initial_scan(parts: _Parts, tries_max: int | None) -> InitialScan:
+    return InitialScan(
+        parts.spark,
+        parts.settings,
+        parts.spanner,
+        parts.store,
+        parts.sink,
+        parts.ownership,
+        parts.drain,
+        tries_max,
+    )
 
 
 def _options(parts: _Parts, recovery: Recovery) -> dict[str, str]:
@@ -150,14 +179,20 @@ def _options(parts: _Parts, recovery: Recovery) -> dict[str, str]:
             pipeline=settings.pipeline,
             state=store.url,
         )
+    scan = read_scan(store, settings.pipeline)
+    scanned_ns = None if scan is None else scan[0].at_ns
+    if scanned_ns is not None:
+        # Changes begin where the rows were read: no gap, and nothing twice.
+        options["start"] = format_rfc3339(scanned_ns)
     if recovery.from_watermark is not None:
         options |= start_after_lost_checkpoint(parts.spark, settings, known, parts.sink, recovery)
     else:
+        last = last_watermark_known_ns(parts.spark, known, parts.sink)
         options |= resume_options(
             parts.spark,
             settings,
             spanner.options,
-            last_watermark_ns=last_watermark_known_ns(parts.spark, known, parts.sink),
+            last_watermark_ns=last if last != scanned_ns else None,
             command=recovery.command,
         )
     if recovery.skip_to is not None:

@@ -24,6 +24,7 @@ from state.facts import Epoch, Partition, Pipeline
 from state.gaps import gaps
 from state.plans import latest_plan
 from state.queries import open_queries, stalls
+from state.scans import read_scan
 from state.store import Store
 
 _EPOCHS_SUMMED = 10_000
@@ -124,6 +125,7 @@ def status(settings: Settings) -> dict[str, Any]:
             "source": known.source,
             **_state(known),
             "low_watermark": _stamp(watermark_ns),
+            "initial_scan": _scan(store, settings.pipeline),
             **_lag(settings, watermark_ns),
             "held_back_by": _held_back(store, known),
             "partitions": {str(state): count for state, count in sorted(by_state.items())},
@@ -173,6 +175,21 @@ def _lag(settings: Settings, watermark_ns: int | None) -> dict[str, Any]:
     return {
         "lag_seconds": round((clock_ns - watermark_ns) / NANOSECONDS_PER_SECOND, 3),
         "retention_used": round(used, 4),
+    }
+
+
+def _scan(store: Store, pipeline: str) -> dict[str, Any] | None:
+    """How far the initial scan is, None where there is none."""
+    found = read_scan(store, pipeline)
+    if found is None:
+        return None
+    scan, parts = found
+    return {
+        "at": _stamp(scan.at_ns),
+        "is_whole": scan.is_done,
+        "parts": len(parts),
+        "parts_done": sum(part.is_done for part in parts),
+        "records": scan.records,
     }
 
 

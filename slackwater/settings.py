@@ -33,8 +33,9 @@ from reader.statement import HEARTBEAT_MS_MAX, HEARTBEAT_MS_MIN
 from reader.timestamp import format_rfc3339, parse_rfc3339
 from slackwater.errors import SettingsError
 from slackwater.settings_file import explain, from_environment, read_yaml
+from spark_sink.envelopes.envelope import STAMPED, Envelope
 from spark_sink.filters import ModType
-from spark_sink.formats import DELTA, FORMATS
+from spark_sink.formats import DELTA, FORMATS, KAFKA
 
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
 _UNIT_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -96,7 +97,7 @@ def _one_spelling(path: str) -> str:
 
 
 def _format(text: str) -> str:
-    if text not in FORMATS:
+    if text not in (*FORMATS, KAFKA):
         raise ValueError(f"{text!r} is no format of the changelog; known: {', '.join(FORMATS)}")
     return text
 
@@ -108,6 +109,11 @@ def _listed(value: object) -> object:
 
 Names = Annotated[tuple[str, ...], BeforeValidator(_listed)]
 DurationMs = Annotated[int, BeforeValidator(parse_duration_ms)]
+
+
+def _yes_no(value: object) -> object:
+    """YAML reads a plain yes as true."""
+    return {True: "yes", False: "no"}.get(value, value) if isinstance(value, bool) else value
 
 
 class _Section(BaseModel):
@@ -151,6 +157,8 @@ class Source(_Section):
     change_stream: str
     start: Annotated[str, BeforeValidator(_as_text), AfterValidator(_start)] = "now"
     end: Annotated[str, BeforeValidator(_as_text), AfterValidator(_rfc3339)] | None = None
+    initial_scan: Annotated[Literal["yes", "no", "only"] | None, BeforeValidator(_yes_no)] = None
+    data_boost: bool = False
     database_role: str | None = None
     priority: Literal["low", "medium", "high"] | None = None
     request_tag: str | None = None
@@ -203,26 +211,54 @@ class FilterSettings(_Section):
 class Sink(_Section):
     """What becomes of the records."""
 
-    kind: Literal["changelog", "mirror"] = "changelog"
+    kind: Literal["changelog", "mirror", "kafka"] = "changelog"
     format: Annotated[str, AfterValidator(_format)] = "parquet"
     path: Annotated[str, Field(min_length=1)]
     checkpoint: Annotated[str, Field(min_length=1)]
+    envelope: Envelope = Envelope.RECORD
+    updated: bool = False
+    mvcc_timestamp: bool = False
+    # Of kind mirror.
     deletes: Literal["apply", "mark"] = "apply"
     table_properties: Annotated[dict[str, str], BeforeValidator(_from_json)] = {}
+    # Of kind kafka.
+    topic: Annotated[str, Field(pattern=r"^([A-Za-z0-9._-]|\{table\})+$")] = "{table}"
+    watermarks_topic: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+$")] | None = None
+    resolved: DurationMs | None = None
+    options: Annotated[dict[str, str], BeforeValidator(_from_json)] = {}
 
     @check_model(mode="before")
     @classmethod
-    def _format_of_kind(cls, values: Any) -> Any:
-        if isinstance(values, dict) and values.get("kind") == "mirror":
-            return {"format": DELTA, **values}
+    def _defaults_of_kind(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        match values.get("kind"):
+            case "mirror":
+                return {"format": DELTA, **values}
+            case "kafka":
+                # Where epochs wait for their audit.
+                path = f"{values.get('checkpoint')}-staging"
+                return {"format": KAFKA, "path": path, "envelope": Envelope.WRAPPED, **values}
         return values
 
     @check_model(mode="after")
     def _of_kind(self) -> Self:
-        if self.kind == "mirror" and self.format != DELTA:
-            raise ValueError(f"mirrors are {DELTA} tables; leave format {self.format} out")
-        if self.kind != "mirror" and (self.deletes != "apply" or self.table_properties):
-            raise ValueError("deletes and table_properties are of kind mirror")
+        formats = {"mirror": (DELTA,), "kafka": (KAFKA,)}.get(self.kind, FORMATS)
+        if self.format not in formats:
+            raise ValueError(f"kind {self.kind} has no format {self.format}: leave it out")
+        for kind, names in _OF_KIND.items():
+            given = [name for name in names if name in self.model_fields_set]
+            if self.kind != kind and given:
+                raise ValueError(f"{', '.join(given)} goes with kind {kind} alone")
+        if self.kind == "mirror" and "envelope" in self.model_fields_set:
+            raise ValueError("mirrors have rows: leave envelope out")
+        if self.kind == "kafka" and "kafka.bootstrap.servers" not in self.options:
+            raise ValueError("options needs kafka.bootstrap.servers: HOST:PORT,...")
+        if self.envelope not in STAMPED and (self.updated or self.mvcc_timestamp):
+            raise ValueError(
+                f"updated and mvcc_timestamp go with envelope {' and '.join(STAMPED)}; the others"
+                " have the commit timestamp, or none"
+            )
         return self
 
     @check_model(mode="after")
@@ -230,6 +266,12 @@ class Sink(_Section):
         if _one_spelling(self.path) == _one_spelling(self.checkpoint):
             raise ValueError(f"path and checkpoint are both {self.path}; they must differ")
         return self
+
+
+_OF_KIND: Final = {
+    "mirror": ("deletes", "table_properties"),
+    "kafka": ("topic", "watermarks_topic", "resolved", "options"),
+}
 
 
 class State(_Section):
@@ -264,6 +306,21 @@ class Settings(_Section):
     state: State = State()
     lease: Lease = Lease()
     spark: Spark = Spark()
+
+    @property
+    def initial_scan(self) -> str:
+        """yes, no or only: a mirror without what was there before would be none."""
+        return self.source.initial_scan or ("yes" if self.sink.kind == "mirror" else "no")
+
+    @check_model(mode="after")
+    def _scan_is_recent(self) -> Self:
+        if self.initial_scan != "no" and self.source.start == "earliest":
+            raise ValueError(
+                "source.start earliest does not go with an initial scan: Spanner keeps the rows of"
+                " old for its version retention period only; leave start out, or set"
+                " source.initial_scan no"
+            )
+        return self
 
 
 def load_settings(path: Path | None, environ: Mapping[str, str] = os.environ) -> Settings:

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from scheduler.source import SpannerChangesDataSource
 from slackwater.errors import SparkFailedError
-from spark_sink import delta_table
+from spark_sink import delta_table, formats, kafka
 
 _DEFAULTS: Final = {
     "spark.sql.session.timeZone": "UTC",
@@ -61,7 +61,7 @@ def start_spark(name: str, master: str, conf: Mapping[str, str], sink_format: st
         os.environ.setdefault(variable, value)
         settings.set(f"spark.executorEnv.{variable}", value)
     settings.setAppName(f"slackwater {name}").setMaster(master)
-    needed = delta_table.spark_conf(pyspark.__version__) if sink_format == "delta" else {}
+    needed = _needed(sink_format)
     if "spark.jars" in conf:
         # The user brings the jars.
         needed = {key: value for key, value in needed.items() if not key.startswith("spark.jars")}
@@ -83,6 +83,16 @@ def start_spark(name: str, master: str, conf: Mapping[str, str], sink_format: st
     spark = SparkSession(context)
     spark.dataSource.register(SpannerChangesDataSource)
     return spark
+
+
+def _needed(sink_format: str) -> dict[str, str]:
+    """What a session needs for a sink's format; jars come from Maven's repository at the start."""
+    match sink_format:
+        case formats.DELTA:
+            return delta_table.spark_conf(pyspark.__version__)
+        case formats.KAFKA:
+            return kafka.spark_conf(pyspark.__version__)
+    return {}
 
 
 def _memory_environment() -> dict[str, str]:

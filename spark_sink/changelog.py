@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
 
+from spark_sink.columns import Column
 from spark_sink.delta_table import DeltaTable
+from spark_sink.envelopes.envelope import Wrapping
 from spark_sink.errors import UnknownFormatError
 from spark_sink.filters import Filter
 from spark_sink.formats import DELTA, FORMATS
+from spark_sink.messages import messages
 from spark_sink.sink import EpochSummary
 from spark_sink.staging import Staging
+from spark_sink.timestamps import microseconds, rfc3339
 from spark_sink.watermarks import Watermarks
 
 
@@ -23,13 +29,20 @@ class Changelog:
         file_format: one of FORMATS. In a Delta table an epoch is a commit, otherwise a directory.
         pipeline: the pipeline's name.
         kept: which records are written.
+        wrapping: the envelope of the messages that are written in the place of records; of JSON
+            then only the messages' values, a line each.
 
     Raises:
         UnknownFormatError: the format is none of FORMATS.
     """
 
     def __init__(
-        self, path: str, file_format: str, pipeline: str, kept: Filter | None = None
+        self,
+        path: str,
+        file_format: str,
+        pipeline: str,
+        kept: Filter | None = None,
+        wrapping: Wrapping | None = None,
     ) -> None:
         if file_format not in FORMATS:
             raise UnknownFormatError(
@@ -40,7 +53,14 @@ class Changelog:
         self._pipeline = pipeline
         # Files of a Delta table are not its rows before they are in its log, but a commit can't be
         # held back until the audit is done: so they are staged like any others.
-        self._staging = Staging(path, "parquet" if self._is_delta else file_format, kept)
+        staged_format = "parquet" if self._is_delta else file_format
+        if wrapping is None:
+            self._staging = Staging(path, staged_format, kept)
+        elif file_format == "json":
+            self._staging = Staging(path, "text", kept, partial(_lines, wrapping=wrapping))
+        else:
+            self._staging = Staging(path, staged_format, kept, partial(messages, wrapping=wrapping))
+        self._scanned = self._staging.for_scan()
         self._watermarks = Watermarks(path)
 
     def last_low_watermark(self, spark: SparkSession) -> datetime | None:
@@ -61,11 +81,37 @@ class Changelog:
         if not summary.written:
             directory.discard(epoch_id)
         elif self._is_delta:
-            self._table(spark).append(self._staging.staged(spark, epoch_id), low_watermark)
+            version = microseconds(low_watermark)
+            self._table(spark).append(self._staging.staged(spark, epoch_id), version)
             directory.discard(epoch_id)
         else:
             directory.publish(epoch_id, low_watermark)
         self._watermarks.add(spark, epoch_id, summary, low_watermark)
 
+    def begin_scan(self, spark: SparkSession, tables: Mapping[str, Sequence[Column]]) -> None:
+        """See Sink; nothing has to be made."""
+
+    def add_scanned(self, rows: DataFrame, chunk: int, low_watermark: datetime) -> int:
+        """See Sink; a chunk is visible as soon as it is whole."""
+        spark = rows.sparkSession
+        found = self._scanned.stage(rows, chunk).records
+        directory = self._scanned.directory(spark)
+        if not self._is_delta:
+            directory.publish(chunk, low_watermark, chunk=chunk)
+            return found
+        scan = f"slackwater {self._pipeline} scan {rfc3339(low_watermark)}"
+        DeltaTable(spark, self._path, scan).append(self._scanned.staged(spark, chunk), chunk)
+        directory.discard(chunk)
+        return found
+
+    def end_scan(self, spark: SparkSession, records: int, low_watermark: datetime) -> None:
+        """See Sink."""
+        self._watermarks.add_scan(spark, records, low_watermark)
+
     def _table(self, spark: SparkSession) -> DeltaTable:
         return DeltaTable(spark, self._path, f"slackwater {self._pipeline}")
+
+
+def _lines(changes: DataFrame, wrapping: Wrapping) -> DataFrame:
+    """A line a message: its value, or its key where that is all."""
+    return messages(changes, wrapping).selectExpr("coalesce(value, key) AS value")

@@ -38,18 +38,18 @@ class DeltaTable:
         self._path = path
         self._application = application
 
-    def append(self, epoch: DataFrame, low_watermark: datetime) -> None:
-        """Append an epoch in one commit; nothing happens if it, or a later one, is there.
+    def append(self, rows: DataFrame, version: int) -> None:
+        """Append rows in one commit; nothing happens if this version, or a later one, is there.
 
         Raises:
             PublishError: two processes committed at once; the epoch is read again.
         """
         with naming_conflicts(self._path):
             (
-                epoch.write.format(DELTA)
+                rows.write.format(DELTA)
                 .mode("append")
                 .option("txnAppId", self._application)
-                .option("txnVersion", str(microseconds(low_watermark)))
+                .option("txnVersion", str(version))
                 .save(self._path)
             )
 

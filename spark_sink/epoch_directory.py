@@ -74,8 +74,13 @@ class EpochDirectory:
                 if status.getPath().getName() != self._owner:
                     self._files.delete(status.getPath(), True)
 
-    def publish(self, epoch_id: int, low_watermark: datetime) -> bool:
+    def publish(self, epoch_id: int, low_watermark: datetime, *, chunk: int | None = None) -> bool:
         """Make a staged epoch visible; False if it was visible already.
+
+        Args:
+            epoch_id: as it was staged.
+            low_watermark: the epoch's.
+            chunk: its number, where it is a part of an initial scan.
 
         On object stores a rename is not atomic: a crash may leave a part of an epoch, which the
         replay replaces, and a reader may see its files come one by one.
@@ -84,7 +89,8 @@ class EpochDirectory:
             PublishError: the rename was refused.
         """
         staged = self._path(f"{STAGING}/{self._owner}/{epoch_id}")
-        final = self._path(epoch_name(low_watermark))
+        suffix = "" if chunk is None else f".{chunk:06d}"
+        final = self._path(f"{epoch_name(low_watermark)}{suffix}")
         if self._files.getScheme() not in _ATOMIC_RENAME:
             self._files.delete(final, True)
         elif self._files.exists(final) or not self._rename(staged, final):

@@ -3,4 +3,5 @@
 from typing import Final
 
 DELTA: Final = "delta"
+KAFKA: Final = "kafka"
 FORMATS: Final = ("parquet", "json", "orc", DELTA)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from spark_sink.newest_change import Column
+from spark_sink.columns import Column
 from spark_sink.sql_text import identifier, literal
 
 IS_DELETED: Final = "_is_deleted"

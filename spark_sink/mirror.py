@@ -10,12 +10,14 @@ from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 
+from spark_sink.columns import Column
 from spark_sink.delta_table import is_delta_table, once
 from spark_sink.filters import Filter
 from spark_sink.mirror_table import MirrorTable
-from spark_sink.newest_change import Column, newest_changes, shapes
+from spark_sink.newest_change import newest_changes, shapes, whole_rows
 from spark_sink.sink import EpochSummary
 from spark_sink.staging import Staging
+from spark_sink.timestamps import rfc3339
 from spark_sink.watermarks import Watermarks
 
 # Tables that are merged at the same time.
@@ -48,7 +50,9 @@ class Mirrors:
         self._keeps_deleted = keeps_deleted
         self._properties = dict(properties or {})
         self._staging = Staging(path, "parquet", kept)
+        self._scanned = self._staging.for_scan()
         self._watermarks = Watermarks(path)
+        self._scanned_tables: dict[str, Sequence[Column]] = {}
         self._tables: dict[str, MirrorTable] = {}
         self._stated_all_at = float("-inf")
 
@@ -75,6 +79,30 @@ class Mirrors:
         self._staging.directory(spark).discard(epoch_id)
         self._watermarks.add(spark, epoch_id, summary, low_watermark)
         self._state(spark, changed, low_watermark)
+
+    def begin_scan(self, spark: SparkSession, tables: Mapping[str, Sequence[Column]]) -> None:
+        """See Sink; tables without rows have a mirror, too."""
+        self._scanned_tables = dict(tables)
+        for table, columns in tables.items():
+            self._mirror(spark, table).require(columns)
+
+    def add_scanned(self, rows: DataFrame, chunk: int, low_watermark: datetime) -> int:
+        """See Sink; a mirror is whole when the scan is, and states no low watermark before."""
+        spark = rows.sparkSession
+        found = self._scanned.stage(rows, chunk).records
+        staged = self._scanned.staged(spark, chunk)
+        scan = f"{self._application} scan {rfc3339(low_watermark)}"
+        for row in staged.select("table_name").distinct().collect():
+            table = row["table_name"]
+            of_table = whole_rows(staged, table, self._scanned_tables[table])
+            self._mirror(spark, table).append(of_table, scan, chunk, low_watermark)
+        self._scanned.directory(spark).discard(chunk)
+        return found
+
+    def end_scan(self, spark: SparkSession, records: int, low_watermark: datetime) -> None:
+        """See Sink."""
+        self._watermarks.add_scan(spark, records, low_watermark)
+        self._state(spark, self._scanned_tables, low_watermark)
 
     def _merge(self, spark: SparkSession, changes: DataFrame, low_watermark: datetime) -> set[str]:
         """Bring the tables that an epoch changes to its low watermark; which those are."""

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from itertools import takewhile
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-from spark_sink.delta_table import is_delta_table, naming_conflicts
+from spark_sink.columns import Column
+from spark_sink.delta_table import DeltaTable, is_delta_table, naming_conflicts
 from spark_sink.errors import MirrorColumnError
-from spark_sink.merge_statement import SOFT_DELETE, merge_statement
-from spark_sink.newest_change import Column
+from spark_sink.formats import DELTA
+from spark_sink.merge_statement import CHANGED_AT, IS_DELETED, SOFT_DELETE, merge_statement
 from spark_sink.sql_text import identifier, literal
 from spark_sink.timestamps import rfc3339
 
@@ -90,6 +94,22 @@ class MirrorTable:
         finally:
             self._spark.catalog.dropTempView(view)
 
+    def append(self, rows: DataFrame, scan: str, chunk: int, at: datetime) -> None:
+        """Add rows of an initial scan in one commit; nothing happens if the chunk is there.
+
+        Args:
+            rows: in the table's columns.
+            scan: names the scan.
+            chunk: the number of its part, rising.
+            at: when the rows stood so.
+
+        Raises:
+            PublishError: two processes committed at once.
+        """
+        if self._keeps_deleted:
+            rows = rows.withColumns({IS_DELETED: F.lit(False), CHANGED_AT: F.lit(at)})
+        DeltaTable(self._spark, self._path, scan).append(rows, chunk)
+
     def state(self, low_watermark: datetime) -> None:
         """Say in the mirror's properties up to when it has all changes.
 
@@ -118,6 +138,32 @@ class MirrorTable:
     def _sql(self, statement: str) -> None:
         with naming_conflicts(self._path):
             self._spark.sql(statement)
+
+
+def read_stated(spark: SparkSession, path: str) -> tuple[DataFrame, str] | None:
+    """A mirror as it stands at the low watermark that it states, without rows marked as deleted.
+
+    Returns:
+        Its rows, and the low watermark in RFC 3339; None where no mirror states one.
+    """
+    if not is_delta_table(spark, path):
+        return None
+    name = f"delta.{identifier(path)}"
+    history = spark.sql(f"DESCRIBE HISTORY {name}").select(
+        "version", "operation", F.col("operationParameters")["properties"].alias("properties")
+    )
+    is_statement = F.col("properties").contains(LOW_WATERMARK)
+    found = history.where(is_statement).orderBy(F.desc("version")).first()
+    if found is None:
+        return None
+    # An epoch that is merged and not stated yet is past the statement; what others did counts.
+    later = history.where(F.col("version") > found["version"]).orderBy("version").collect()
+    unmerged = takewhile(lambda commit: commit["operation"] != "MERGE", later)
+    version = max([found["version"], *(commit["version"] for commit in unmerged)])
+    rows = spark.read.format(DELTA).option("versionAsOf", version).load(path)
+    if IS_DELETED in rows.columns:
+        rows = rows.where(~F.col(IS_DELETED)).drop(*SOFT_DELETE)
+    return rows, json.loads(found["properties"])[LOW_WATERMARK]
 
 
 def _declared(columns: Sequence[Column]) -> str:

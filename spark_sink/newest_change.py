@@ -7,39 +7,19 @@ order, and what none of them says stays as it was.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any, Final
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
+from spark_sink.columns import Column, columns_of
 from spark_sink.rebuild_view import WHOLE_ROW
 from spark_sink.sql_text import identifier, literal
-from spark_sink.sql_types import spanner_type, spark_type, spark_value
+from spark_sink.sql_types import spark_value
 
 _MAP: Final = "map<string, string>"
 _EMPTY: Final = f"CAST(map() AS {_MAP})"
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A column of a mirrored table.
-
-    Attributes:
-        name: as Spanner names it.
-        spanner_type: INT64, ARRAY<BYTES>, PG_NUMERIC.
-        is_key: of the primary key.
-    """
-
-    name: str
-    spanner_type: str
-    is_key: bool
-
-    @property
-    def spark_type(self) -> str:
-        """Its type in Spark SQL."""
-        return spark_type(self.spanner_type)
 
 
 def shapes(changes: DataFrame) -> dict[str, tuple[Column, ...]]:
@@ -49,19 +29,6 @@ def shapes(changes: DataFrame) -> dict[str, tuple[Column, ...]]:
     for row in sorted(found.collect(), key=lambda row: row["at"]):
         by_table.setdefault(row["table_name"], []).append(row["column_types"])
     return {table: columns_of(lists) for table, lists in sorted(by_table.items())}
-
-
-def columns_of(lists: Iterable[Iterable[Mapping[str, Any]]]) -> tuple[Column, ...]:
-    """The columns that some lists of column types name, in the table's order.
-
-    Args:
-        lists: column_types of records, the newest last: what it says of a column holds.
-    """
-    newest = {column["name"]: column for columns in lists for column in columns}
-    return tuple(
-        Column(column["name"], spanner_type(column["type"]), column["is_primary_key"])
-        for column in sorted(newest.values(), key=lambda column: column["ordinal_position"])
-    )
 
 
 def newest_changes(changes: DataFrame, table: str, columns: Sequence[Column]) -> DataFrame:
@@ -94,18 +61,31 @@ def newest_changes(changes: DataFrame, table: str, columns: Sequence[Column]) ->
         f"from_json(keys, '{_MAP}') AS keys",
         "state.given AS given",
     )
-    fields = (
-        f"{spark_value(f'{_source(column)}[{literal(column.name)}]', column.spanner_type)}"
-        f" AS {identifier(column.name)}"
-        for column in columns
-    )
+    fields = ", ".join(map(_value, columns))
     return mapped.selectExpr(
-        "commit_timestamp", "deleted", "whole", "given", f"struct({', '.join(fields)}) AS row"
+        "commit_timestamp", "deleted", "whole", "given", f"struct({fields}) AS row"
     )
 
 
-def _source(column: Column) -> str:
-    return "keys" if column.is_key else "given"
+def whole_rows(inserts: DataFrame, table: str, columns: Sequence[Column]) -> DataFrame:
+    """The rows of a table that were inserted once each, in the table's columns.
+
+    Args:
+        inserts: rows of the output's contract, one of them for each of the table's rows.
+        table: the table's full name.
+        columns: of the table.
+    """
+    mods = inserts.where(F.col("table_name") == table).selectExpr("explode(mods) AS mod")
+    maps = mods.selectExpr(
+        f"from_json(mod.keys, '{_MAP}') AS keys", f"from_json(mod.new_values, '{_MAP}') AS given"
+    )
+    return maps.selectExpr(*map(_value, columns))
+
+
+def _value(column: Column) -> str:
+    source = "keys" if column.is_key else "given"
+    value = spark_value(f"{source}[{literal(column.name)}]", column.spanner_type)
+    return f"{value} AS {identifier(column.name)}"
 
 
 _WHOLE: Final = ", ".join(f"'{name}'" for name in sorted(WHOLE_ROW))

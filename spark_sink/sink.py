@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 
+from spark_sink.columns import Column
+
 
 @dataclass(frozen=True, slots=True)
 class EpochSummary:
-    """What an epoch held.
+    """What an epoch held, or an initial scan.
 
     Attributes:
         records: data change records that were read.
@@ -51,6 +54,32 @@ class Sink(Protocol):
 
         Raises:
             SinkError: what is written to refused, or another process wrote at the same time.
+        """
+
+    def begin_scan(self, spark: SparkSession, tables: Mapping[str, Sequence[Column]]) -> None:
+        """Make room for the rows of an initial scan; doing it again changes nothing.
+
+        Args:
+            spark: the session.
+            tables: the columns of each table, by its full name.
+        """
+
+    def add_scanned(self, rows: DataFrame, chunk: int, low_watermark: datetime) -> int:
+        """Write a chunk of an initial scan, once however often it is tried; how many rows it has.
+
+        Args:
+            rows: of the contract's columns, one for each row of a table.
+            chunk: its number.
+            low_watermark: at which the rows are read.
+        """
+
+    def end_scan(self, spark: SparkSession, records: int, low_watermark: datetime) -> None:
+        """All chunks were added.
+
+        Args:
+            spark: the session.
+            records: all rows of the scan.
+            low_watermark: at which they were read.
         """
 
     def last_low_watermark(self, spark: SparkSession) -> datetime | None:

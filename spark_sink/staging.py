@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
@@ -22,10 +22,18 @@ class Staging:
         path: the output's directory, as Spark takes it.
         file_format: Spark's name of the format.
         kept: which records are written.
+        shape: makes what is written of the contract's rows; without, they are written themselves.
     """
 
-    def __init__(self, path: str, file_format: str, kept: Filter | None = None) -> None:
+    def __init__(
+        self,
+        path: str,
+        file_format: str,
+        kept: Filter | None = None,
+        shape: Callable[[DataFrame], DataFrame] | None = None,
+    ) -> None:
         self._path = path
+        self._shape = shape
         self._format = file_format
         self._filter = kept or Filter()
         self._owner = uuid.uuid4().hex
@@ -33,20 +41,25 @@ class Staging:
         # To infer it from the staged files would take a job of Spark's.
         self._schema: StructType | None = None
 
+    def for_scan(self) -> Staging:
+        """For the rows of an initial scan, of which nothing is left out."""
+        return Staging(self._path, self._format, shape=self._shape)
+
     def stage(self, epoch: DataFrame, epoch_id: int) -> EpochSummary:
         """Write one epoch: see Sink.stage()."""
         directory = self.directory(epoch.sparkSession)
         if not self._has_staged:
             directory.remove_other_staging()
             self._has_staged = True
-        if self._schema is None:
-            self._schema = epoch.schema
         read, written = Observation(), Observation()
         observed = epoch.observe(read, *self._metrics)
         if not self._filter.keeps_all:
             kept = observed.where(self._condition)
             observed = kept.observe(written, F.count(F.lit(1)).alias("records"))
-        observed.write.format(self._format).mode("overwrite").save(directory.staging(epoch_id))
+        shaped = observed if self._shape is None else self._shape(observed)
+        if self._schema is None:
+            self._schema = shaped.schema
+        shaped.write.format(self._format).mode("overwrite").save(directory.staging(epoch_id))
         metrics = read.get
         return EpochSummary(
             records=metrics["records"],

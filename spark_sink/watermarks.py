@@ -30,17 +30,31 @@ class Watermarks:
     def __init__(self, path: str) -> None:
         self._path = path
 
+    def add_scan(self, spark: SparkSession, records: int, low_watermark: datetime) -> None:
+        """Say that an initial scan is there: it is no epoch."""
+        self._add(spark, None, records, 0, low_watermark)
+
     def add(
         self, spark: SparkSession, epoch_id: int, summary: EpochSummary, low_watermark: datetime
     ) -> None:
         """Say that an epoch is there; its replay takes the line's place."""
+        self._add(spark, epoch_id, summary.written, summary.transactions, low_watermark)
+
+    def _add(
+        self,
+        spark: SparkSession,
+        epoch_id: int | None,
+        records: int,
+        transactions: int,
+        low_watermark: datetime,
+    ) -> None:
         folder = _Folder(spark, f"{self._path}/{FOLDER}")
         name = f"{low_watermark.astimezone(UTC):%Y-%m-%dT%H}.json"
         line = {
             "epoch": epoch_id,
             "low_watermark": rfc3339(low_watermark),
-            "records": summary.written,
-            "transactions": summary.transactions,
+            "records": records,
+            "transactions": transactions,
             "committed_at": rfc3339(datetime.now(UTC)),
         }
         lines = _parsed(folder.read(name))

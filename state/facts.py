@@ -75,6 +75,47 @@ class Plan:
             raise ValueError(f"plan {self.plan_id} ends at {self.end_ns}, before {self.start_ns}")
 
 
+@dataclass(frozen=True, slots=True)
+class ScanPart:
+    """A part of an initial scan: one partition of a partitioned read of a table.
+
+    Attributes:
+        number: in the order in which the parts are read, from 0.
+        chunk: the number of the parts that go into the output together.
+        table: the table's full name.
+        token: the partition token of Spanner's partitioned read.
+        is_done: its rows are in the output.
+    """
+
+    number: int
+    chunk: int
+    table: str
+    token: bytes
+    is_done: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """An initial scan: all rows as they stood at one time.
+
+    Attributes:
+        pipeline: the pipeline's name.
+        at_ns: the low watermark at which the rows are read and after which the changes begin.
+        session, transaction_id: in which the tokens of its parts count.
+        tables: JSON of what the parts were cut of.
+        records: the rows that are in the output.
+        is_done: all rows are.
+    """
+
+    pipeline: str
+    at_ns: int
+    session: str
+    transaction_id: bytes
+    tables: str
+    records: int = 0
+    is_done: bool = False
+
+
 class Wanted(StrEnum):
     """What an operator wants of a pipeline; the reader obeys when it chooses the next epoch."""
 

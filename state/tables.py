@@ -11,7 +11,7 @@ from typing import Final
 import sqlalchemy as sa
 
 # The migration that makes this schema; a test holds the two together.
-HEAD: Final = "0003"
+HEAD: Final = "0004"
 
 TOKEN_CHARS_MAX: Final = 1_024
 NAME_CHARS_MAX: Final = 64
@@ -150,6 +150,31 @@ gaps = sa.Table(
     sa.Column("start_ns", sa.BigInteger, primary_key=True),
     sa.Column("end_ns", sa.BigInteger, nullable=False),
     sa.Column("accepted_at_ns", sa.BigInteger, nullable=False),
+)
+
+scans = sa.Table(
+    "scans",
+    metadata,
+    sa.Column("pipeline", _NAME, primary_key=True),
+    sa.Column("at_ns", sa.BigInteger, nullable=False),
+    sa.Column("session", sa.String(512), nullable=False),
+    sa.Column("transaction_id", sa.String(512), nullable=False),
+    # JSON: which columns the parts were cut with.
+    sa.Column("tables", sa.Text, nullable=False),
+    sa.Column("records", sa.BigInteger, nullable=False),
+    sa.Column("is_done", sa.Boolean, nullable=False),
+)
+
+scan_parts = sa.Table(
+    "scan_parts",
+    metadata,
+    sa.Column("pipeline", _NAME, primary_key=True),
+    sa.Column("number", sa.BigInteger, primary_key=True),
+    sa.Column("table_name", sa.String(512), nullable=False),
+    sa.Column("partition_token", sa.Text, nullable=False),
+    # The parts of a chunk become visible together.
+    sa.Column("chunk", sa.BigInteger, nullable=False),
+    sa.Column("is_done", sa.Boolean, nullable=False),
 )
 
 epochs = sa.Table(

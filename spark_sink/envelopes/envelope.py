@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property, partial
+from typing import Final
 
 from spark_sink.envelopes import changefeed, datastream, debezium, plain
 from spark_sink.envelopes.event import Event, Row, events
@@ -22,6 +23,10 @@ class Envelope(StrEnum):
     KEY_ONLY = "key_only"
     DATASTREAM = "datastream"
     DEBEZIUM = "debezium"
+
+
+# Those that can have updated and mvcc_timestamp.
+STAMPED: Final = (Envelope.WRAPPED, Envelope.ROW)
 
 
 @dataclass(frozen=True)

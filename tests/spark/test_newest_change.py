@@ -11,7 +11,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from reader.schema import ddl
-from spark_sink.newest_change import Column, newest_changes, shapes
+from spark_sink.columns import Column
+from spark_sink.newest_change import newest_changes, shapes
 from tests.spark.sessions import spark as spark
 
 START = datetime(2026, 1, 31, 9, tzinfo=UTC)

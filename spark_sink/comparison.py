@@ -1,0 +1,136 @@
+"""Whether two tables are equal: by count and checksum a key range first, then by key.
+
+Ranges are those of a hash of the key. Where all agree, no row leaves the task that read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+
+from spark_sink.sql_text import identifier
+
+RANGES: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A row that is not the same on both sides.
+
+    Attributes:
+        kind: missing, unexpected or different.
+        key: JSON of the key's columns.
+    """
+
+    kind: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What comparing found.
+
+    Attributes:
+        rows: that there should be.
+        ranges: key ranges whose count or checksum differ.
+        missing, unexpected, different: how many rows.
+        examples: some of the differences.
+    """
+
+    rows: int
+    ranges: int = 0
+    missing: int = 0
+    unexpected: int = 0
+    different: int = 0
+    examples: tuple[Difference, ...] = ()
+
+    @property
+    def is_equal(self) -> bool:
+        """No row differs."""
+        return not (self.ranges or self.missing or self.unexpected or self.different)
+
+
+def compare(
+    expected: DataFrame, found: DataFrame, key: Sequence[str], *, examples_max: int = 20
+) -> Comparison:
+    """Compare two tables of the same columns, in whatever order their rows are.
+
+    Args:
+        expected: as it should be.
+        found: as it is.
+        key: names of the key's columns; a table without has one row at most.
+        examples_max: how many differences are listed.
+    """
+    sides = [_hashed(side.select(*expected.columns), key) for side in (expected, found)]
+    totals = [_totals(side, "key_range") for side in sides]
+    by_range = totals[0].join(totals[1].toDF("key_range", *_THEIRS), on="key_range", how="full")
+    summed = by_range.collect()
+    rows = sum(row["rows"] or 0 for row in summed)
+    wrong = [row["key_range"] for row in summed if row[1:3] != row[3:5]]
+    if not wrong:
+        return Comparison(rows)
+    differences = _by_key(*(side.where(F.col("key_range").isin(wrong)) for side in sides))
+    counts = {row["kind"]: int(row[1]) for row in differences.groupBy("kind").count().collect()}
+    examples = differences.orderBy("key").limit(examples_max).collect()
+    return Comparison(
+        rows,
+        len(wrong),
+        missing=counts.get("missing", 0),
+        unexpected=counts.get("unexpected", 0),
+        different=counts.get("different", 0),
+        examples=tuple(Difference(row["kind"], row["key"]) for row in examples),
+    )
+
+
+_THEIRS: Final = ("their_rows", "their_checksum")
+
+
+def _hashed(rows: DataFrame, key: Sequence[str]) -> DataFrame:
+    """Of each row its key as JSON, the key's range, and a checksum of all columns."""
+    with_nulls = {"ignoreNullFields": "false"}
+    text = F.to_json(F.struct(*map(_named, key)), with_nulls) if key else F.lit("{}")
+    key_range = F.pmod(F.xxhash64("key"), F.lit(RANGES)).alias("key_range")
+    hashed = rows.select(text.alias("key"), _hash(rows).alias("row"))
+    return hashed.select(key_range, "key", "row")
+
+
+def _hash(rows: DataFrame) -> Column:
+    """NULLs leave a hash as it was: so each value has beside it whether it is one."""
+    parts: list[Column] = []
+    for field in rows.schema.fields:
+        value = _named(field.name)
+        # And so would NULLs in an array.
+        is_array = field.dataType.typeName() == "array"
+        parts += [F.to_json(F.struct(value)) if is_array else value, value.isNull()]
+    return F.xxhash64(*parts)
+
+
+def _totals(rows: DataFrame, by: str) -> DataFrame:
+    """Rows and a checksum that does not depend on their order, in a type that can't overflow."""
+    return rows.groupBy(by).agg(
+        F.count("*").alias("rows"), F.sum(F.col("row").cast("decimal(38,0)")).alias("checksum")
+    )
+
+
+def _by_key(expected: DataFrame, found: DataFrame) -> DataFrame:
+    """The keys that are not the same, and how; a key may stand in several rows that should not."""
+    sides = _totals(expected, "key").join(
+        _totals(found, "key").toDF("key", *_THEIRS), on="key", how="full"
+    )
+    kind = (
+        F.when(F.col("their_rows").isNull(), "missing")
+        .when(F.col("rows").isNull(), "unexpected")
+        .otherwise("different")
+    )
+    is_same = (F.col("rows") == F.col("their_rows")) & (
+        F.col("checksum") == F.col("their_checksum")
+    )
+    return sides.where(~F.coalesce(is_same, F.lit(False))).select(kind.alias("kind"), "key")
+
+
+def _named(name: str) -> Column:
+    return F.col(identifier(name))

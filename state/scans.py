@@ -1,0 +1,122 @@
+"""Initial scans: what is to be read of them, and what is in the output."""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+
+from state.facts import Scan, ScanPart
+from state.store import Store
+from state.tables import scan_parts, scans
+
+
+def begin_scan(store: Store, scan: Scan, parts: Sequence[ScanPart]) -> None:
+    """Keep a new scan.
+
+    Raises:
+        StateError: the store can't be reached, or knows a scan of the pipeline.
+    """
+    rows = [
+        {
+            "pipeline": scan.pipeline,
+            "number": part.number,
+            "table_name": part.table,
+            "partition_token": b64encode(part.token).decode(),
+            "chunk": part.chunk,
+            "is_done": part.is_done,
+        }
+        for part in parts
+    ]
+
+    def work(connection: sa.Connection) -> None:
+        if rows:
+            connection.execute(sa.insert(scan_parts), rows)
+        connection.execute(
+            sa.insert(scans).values(
+                pipeline=scan.pipeline,
+                at_ns=scan.at_ns,
+                session=scan.session,
+                transaction_id=b64encode(scan.transaction_id).decode(),
+                tables=scan.tables,
+                records=scan.records,
+                is_done=scan.is_done,
+            )
+        )
+
+    store.write(work)
+
+
+def read_scan(store: Store, pipeline: str) -> tuple[Scan, list[ScanPart]] | None:
+    """A pipeline's scan and its parts, in their order; None where it never began one.
+
+    Raises:
+        StateError: the store can't be reached.
+    """
+    of_parts = sa.select(scan_parts).where(scan_parts.c.pipeline == pipeline)
+
+    def work(connection: sa.Connection) -> tuple[Scan, list[ScanPart]] | None:
+        row = connection.execute(sa.select(scans).where(scans.c.pipeline == pipeline)).first()
+        if row is None:
+            return None
+        scan = Scan(
+            pipeline,
+            row.at_ns,
+            row.session,
+            b64decode(row.transaction_id),
+            row.tables,
+            row.records,
+            row.is_done,
+        )
+        return scan, [
+            ScanPart(
+                part.number,
+                part.chunk,
+                part.table_name,
+                b64decode(part.partition_token),
+                part.is_done,
+            )
+            for part in connection.execute(of_parts.order_by(scan_parts.c.number))
+        ]
+
+    return store.read(work)
+
+
+def finish_chunk(store: Store, pipeline: str, chunk: int, *, records: int) -> None:
+    """The parts of a chunk are in the output; saying so again changes nothing.
+
+    Args:
+        store: the metadata store.
+        pipeline: the pipeline's name.
+        chunk: the chunk's number.
+        records: its rows.
+
+    Raises:
+        StateError: the store can't be reached.
+    """
+    undone = (
+        scan_parts.c.pipeline == pipeline,
+        scan_parts.c.chunk == chunk,
+        scan_parts.c.is_done.is_(False),
+    )
+
+    def work(connection: sa.Connection) -> None:
+        if connection.execute(sa.update(scan_parts).where(*undone).values(is_done=True)).rowcount:
+            connection.execute(
+                sa.update(scans)
+                .where(scans.c.pipeline == pipeline)
+                .values(records=scans.c.records + records)
+            )
+
+    store.write(work)
+
+
+def finish_scan(store: Store, pipeline: str) -> None:
+    """All of a scan is in the output.
+
+    Raises:
+        StateError: the store can't be reached.
+    """
+    statement = sa.update(scans).where(scans.c.pipeline == pipeline).values(is_done=True)
+    store.write(lambda connection: connection.execute(statement))

@@ -1,0 +1,45 @@
+"""What the metadata store keeps of an initial scan, on SQLite, on PostgreSQL and on Spanner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+
+from state.facts import Scan, ScanPart
+from state.scans import begin_scan, finish_chunk, finish_scan, read_scan
+from state.store import Store
+from tests.stores import STORES
+
+SCAN = Scan("orders", 1_500, "sessions/s", b"\x00\xff", '{"T": [{"Id": "INT64"}, ["Id"]]}')
+PARTS = [ScanPart(n, n // 2, "T", bytes([n, 255])) for n in range(5)]
+
+
+@pytest.fixture(params=STORES)
+def store(request: pytest.FixtureRequest, new_store_url: Callable[[str], str]) -> Iterator[Store]:
+    opened = Store.open(new_store_url(request.param), migrate=True)
+    yield opened
+    opened.close()
+
+
+def test_a_scan_goes_on_after_the_chunks_that_are_done(store: Store) -> None:
+    assert read_scan(store, "orders") is None
+    begin_scan(store, SCAN, PARTS)
+    assert read_scan(store, "orders") == (SCAN, PARTS)
+    finish_chunk(store, "orders", 0, records=7)
+    # A crash may have come between this note and its answer.
+    finish_chunk(store, "orders", 0, records=7)
+    finish_chunk(store, "orders", 2, records=3)
+    done = [replace(part, is_done=part.chunk != 1) for part in PARTS]
+    assert read_scan(store, "orders") == (replace(SCAN, records=10), done)
+    finish_scan(store, "orders")
+    found = read_scan(store, "orders")
+    assert found is not None
+    assert found[0] == replace(SCAN, records=10, is_done=True)
+    assert read_scan(store, "other") is None
+
+
+def test_a_scan_of_no_tables_has_no_parts(store: Store) -> None:
+    begin_scan(store, SCAN, [])
+    assert read_scan(store, "orders") == (SCAN, [])

@@ -1,0 +1,70 @@
+"""Comparing tables finds every row that differs, and nothing else."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from spark_sink.comparison import Difference, compare
+from tests.spark.sessions import spark as spark
+
+SCHEMA = "Id bigint, Kind string, A string, B string, C array<string>, D decimal(38,9), E double"
+ROWS = [
+    (n, f"k{n % 3}", f"a{n}", None if n % 2 else "b", [None, "x"], Decimal(n), n / 7)
+    for n in range(500)
+]
+KEY = ("Id", "Kind")
+
+
+@pytest.fixture
+def expected(spark: SparkSession) -> DataFrame:
+    return spark.createDataFrame(ROWS, SCHEMA)
+
+
+def test_the_same_rows_in_another_order_are_equal(spark: SparkSession, expected: DataFrame) -> None:
+    other = spark.createDataFrame(ROWS[::-1], SCHEMA).repartition(7).select("E", *SELECTED)
+    found = compare(expected, other, KEY)
+    assert found.is_equal
+    assert found.rows == len(ROWS)
+
+
+SELECTED = ("Id", "Kind", "A", "B", "C", "D")
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        (1, "k1", None, "a1", [None, "x"], Decimal(1), 1 / 7),
+        (1, "k1", "a1", None, ["x", None], Decimal(1), 1 / 7),
+        (1, "k1", "a1", None, ["x"], Decimal(1), 1 / 7),
+        (1, "k1", "a1", "", [None, "x"], Decimal(1), 1 / 7),
+        (1, "k1", "a1", None, [None, "x"], Decimal("1.000000001"), 1 / 7),
+        (1, "k1", "a1", None, [None, "x"], Decimal(1), 0.1428571428571429),
+    ],
+)
+def test_one_value_makes_a_row_different(
+    spark: SparkSession, expected: DataFrame, row: tuple[object, ...]
+) -> None:
+    assert row != ROWS[1]
+    found = compare(expected, spark.createDataFrame([ROWS[0], row, *ROWS[2:]], SCHEMA), KEY)
+    assert (found.ranges, found.missing, found.unexpected, found.different) == (1, 0, 0, 1)
+    assert found.examples == (Difference("different", '{"Id":1,"Kind":"k1"}'),)
+
+
+def test_rows_that_are_missing_unexpected_or_doubled_are_listed(
+    spark: SparkSession, expected: DataFrame
+) -> None:
+    strange = (-1, None, "a", None, None, None, None)
+    rows = [*ROWS[:7], *ROWS[8:], ROWS[9], strange]
+    found = compare(expected, spark.createDataFrame(rows, SCHEMA), KEY, examples_max=2)
+    assert (found.missing, found.unexpected, found.different) == (1, 1, 1)
+    assert not found.is_equal
+    assert len(found.examples) == 2
+    assert Difference("unexpected", '{"Id":-1,"Kind":null}') in found.examples
+
+
+def test_a_table_without_a_key_has_one_row(spark: SparkSession, expected: DataFrame) -> None:
+    assert compare(expected.limit(1), expected.limit(1), ()).is_equal
+    assert not compare(expected.limit(1), expected.limit(0), ()).is_equal

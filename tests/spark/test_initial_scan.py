@@ -1,0 +1,150 @@
+"""The initial scan and the changes after it are the table: no gap, and nothing twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow.dataset as ds
+import pytest
+
+from reader.change_stream import Dialect
+from reader.connection import Connection
+from slackwater.demo.service import Service
+from state.errors import StateError
+from state.scans import read_scan
+from state.store import Store
+from tests import mixed_load
+from tests.emulators import NewDatabase
+from tests.mirrors import Looker, mirror_settings
+from tests.mixed_load import MixedLoad
+from tests.spark.test_exactly_once import settings
+from tests.table_rows import comparable, spanner_rows
+
+
+def wait_for_first_chunk(url: str, service: Service) -> None:
+    """Return as soon as some of a scan is in the output."""
+    until = time.monotonic() + 120
+    while time.monotonic() < until:
+        time.sleep(0.02)
+        try:
+            store = Store.open(url, migrate=False)
+        except StateError:
+            # Not made yet.
+            continue
+        found = read_scan(store, "orders")
+        store.close()
+        if found and any(part.is_done for part in found[1]):
+            assert not found[0].is_done, "the scan was over before it could be killed"
+            return
+    raise AssertionError(service.log.read_text()[-2_000:])
+
+
+def require_verified(service: Service, mirror: Path) -> None:
+    """`slackwater verify` proves the mirrors, but for the one that somebody has changed."""
+    deltalake.DeltaTable(mirror).delete("\"Title\" LIKE 'Title ''1%'")
+    done = verify(service, "--json")
+    found = {line["table"]: line for line in map(json.loads, done.stdout.splitlines())}
+    assert done.returncode == 1
+    assert set(found) == set(mixed_load.TABLES)
+    changed = found.pop(mirror.name)
+    assert all(line["is_equal"] and line["comparison"]["rows"] > 10 for line in found.values())
+    comparison = changed["comparison"]
+    assert not changed["is_equal"]
+    assert comparison["missing"] > 3
+    assert comparison["unexpected"] == comparison["different"] == 0
+    assert all("Title '1" in example["key"] for example in comparison["examples"])
+
+
+def verify(service: Service, *options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*(sys.executable, "-m", "slackwater.cli", "verify", "-c", str(service.config)), *options],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.timeout(400)
+def test_a_mirror_from_a_scan_and_changes_is_the_table_through_a_kill(
+    new_database: NewDatabase, tmp_path: Path
+) -> None:
+    dialect = Dialect.POSTGRESQL
+    schema = mixed_load.ddl(dialect, "OLD_AND_NEW_VALUES")
+    stream = new_database(dialect, schema, mixed_load.CHANGE_STREAM)
+    load = MixedLoad(stream, dialect, seed=9)
+    while load.changes < 300:
+        load.transaction()
+    given = mirror_settings(stream, tmp_path, 0, "apply")
+    # One task at once: a chunk is half of the parts that the emulator makes.
+    given["spark"]["master"] = "local[1,4]"
+    del given["source"]["start"]
+    is_over = threading.Event()
+
+    def write() -> None:
+        while not is_over.is_set():
+            load.transaction()
+            time.sleep(0.05)
+
+    writer = threading.Thread(target=write, daemon=True)
+    writer.start()
+    service = Service(given, tmp_path, os.environ)
+    service.start()
+    looker = Looker(tmp_path / "mirrors", stream, dialect)
+    connection = Connection(stream)
+    try:
+        wait_for_first_chunk(given["state"]["url"], service)
+        service.kill()
+        service.start()
+        looker.look()
+        is_over.set()
+        writer.join()
+        service.wait_for_watermark(connection.strong_read_timestamp_ns(), seconds_max=120)
+        assert service.drain() == 0, service.log.read_text()[-2_000:]
+    finally:
+        is_over.set()
+        service.kill()
+        connection.close()
+    looker.look_at_the_end()
+    require_verified(service, tmp_path / "mirrors" / mixed_load.ALBUMS)
+    assert service.log.read_text().count("initial scan is whole") == 1
+
+
+def test_a_scan_only_writes_the_rows_of_its_time_and_ends(
+    new_database: NewDatabase, tmp_path: Path
+) -> None:
+    dialect = Dialect.GOOGLE_STANDARD_SQL
+    stream = new_database(dialect, mixed_load.ddl(dialect, "NEW_ROW"), mixed_load.CHANGE_STREAM)
+    load = MixedLoad(stream, dialect, seed=10)
+    while load.changes < 200:
+        load.transaction()
+    given = settings(stream, tmp_path, "now")
+    given["source"]["initial_scan"] = "only"
+    given["filter"] = {"exclude_tables": [mixed_load.FLAGS], "mod_types": ["DELETE"]}
+    service = Service(given, tmp_path, os.environ)
+    for _ in range(2):
+        # Asked again, it has nothing to do.
+        service.start()
+        assert service.wait(120) == 0, service.log.read_text()[-2_000:]
+    changes = tmp_path / "changes"
+    found = ds.dataset(changes, format="parquet", partitioning="hive").to_table().to_pylist()
+    (line,) = next((changes / "_watermarks").glob("*.json")).read_text().splitlines()
+    assert json.loads(line)["records"] == len(found) > 20
+    assert {(row["server_transaction_id"], row["mod_type"]) for row in found} == {("", "INSERT")}
+    for table in mixed_load.TABLES:
+        rows = [key_and_row(row) for row in found if row["table_name"] == table]
+        expected = [] if table == mixed_load.FLAGS else spanner_rows(stream, dialect, table)
+        names = ("Id", "Title")
+        keys = [{n: str(row[n]) for n in names if n in row} for row in expected]
+        assert sorted(map(repr, rows)) == sorted(map(repr, keys)), table
+
+
+def key_and_row(row: dict[str, Any]) -> dict[str, Any]:
+    (mod,) = row["mods"]
+    key: dict[str, Any] = comparable(json.loads(mod["keys"]))
+    return key

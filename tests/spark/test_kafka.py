@@ -1,0 +1,126 @@
+"""Kafka gets every change: once where nothing fails, marked by its uuid where it comes again."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Message
+
+from reader.change_stream import ChangeStream, Dialect
+from reader.connection import Connection
+from reader.timestamp import format_rfc3339, parse_rfc3339
+from slackwater.demo.load import Load
+from slackwater.demo.service import Service
+from slackwater.truth import Truth
+from tests.emulators import NewDatabase
+from tests.kafka_broker import PARTITIONS, read_topics, spark_conf
+from tests.kafka_broker import kafka_broker as kafka_broker
+from tests.spark.test_exactly_once import settings
+from tests.truths import truth_of
+
+TABLES = ("Customers", "Orders", "Payments")
+
+
+def kafka_settings(stream: ChangeStream, folder: Path, start_ns: int, host: str) -> dict[str, Any]:
+    given = settings(stream, folder, format_rfc3339(start_ns))
+    given["sink"] = {
+        "kind": "kafka",
+        "checkpoint": str(folder / "checkpoint"),
+        "topic": f"{folder.name}.{{table}}",
+        "watermarks_topic": f"{folder.name}.watermarks",
+        "envelope": "datastream",
+        "resolved": "0s",
+        "options": {"kafka.bootstrap.servers": host},
+    }
+    given["spark"]["conf"] = spark_conf()
+    return given
+
+
+def places(truth: Truth) -> set[tuple[str, str, int]]:
+    return {
+        (record.server_transaction_id, record.record_sequence, number)
+        for record in truth.records
+        for number in range(len(record.mods))
+    }
+
+
+def require_truth(found: dict[tuple[str, int], list[Message]], truth: Truth) -> int:
+    """Every change, in commit order a key, whole up to each resolved message; how many too many."""
+    seen: dict[str, tuple[str, str, int]] = {}
+    doubled = resolved = 0
+    for (topic, _), messages in found.items():
+        resolved_ns = 0
+        newest: dict[str, int] = {}
+        for message in messages:
+            value = json.loads(message.value() or b"")
+            if "resolved" in value:
+                now_ns = int(value["resolved"].partition(".")[0])
+                assert now_ns >= resolved_ns
+                resolved_ns, resolved = now_ns, resolved + 1
+                continue
+            assert topic.endswith(f".{value['object']}")
+            _, *place = value["sort_keys"]
+            if value["uuid"] in seen:
+                doubled += 1
+                assert seen[value["uuid"]] == tuple(place)
+                continue
+            seen[value["uuid"]] = tuple(place)
+            committed_ns = parse_rfc3339(value["source_timestamp"])
+            assert committed_ns > resolved_ns, "a change after it was resolved"
+            key = (message.key() or b"").decode()
+            assert committed_ns >= newest.get(key, 0), "a key's changes out of order"
+            newest[key] = committed_ns
+    assert set(seen.values()) == places(truth)
+    assert len(seen) == len(places(truth)) > 200
+    assert resolved >= 2 * PARTITIONS * len(TABLES)
+    return doubled
+
+
+@pytest.mark.timeout(300)
+def test_kafka_gets_every_change_and_only_a_kill_doubles_some(
+    new_database: NewDatabase, tmp_path: Path, kafka_broker: str
+) -> None:
+    stream = new_database()
+    connection = Connection(stream)
+    start_ns = connection.strong_read_timestamp_ns()
+    killed, clean = tmp_path / "killed", tmp_path / "clean"
+    service = Service(kafka_settings(stream, killed, start_ns, kafka_broker), killed, os.environ)
+    stop = threading.Event()
+    load = Load(stream, Dialect.GOOGLE_STANDARD_SQL, seed=13)
+    rate: dict[str, Any] = {"transactions_per_second": 30, "seconds": 300, "stop": stop}
+    writer = threading.Thread(target=load.run, kwargs=rate, daemon=True)
+    writer.start()
+    try:
+        service.start()
+        service.wait_for_watermark(connection.strong_read_timestamp_ns(), seconds_max=120)
+        service.kill()
+        service.start()
+        stop.set()
+        writer.join()
+        end_ns = connection.strong_read_timestamp_ns()
+        service.wait_for_watermark(end_ns, seconds_max=120)
+        assert service.drain() == 0, service.log.read_text()[-2_000:]
+    finally:
+        stop.set()
+        service.kill()
+    given = kafka_settings(stream, clean, start_ns, kafka_broker)
+    given["source"]["end"] = format_rfc3339(end_ns)
+    given["epoch"]["max_span"] = "10s"
+    service = Service(given, clean, os.environ)
+    service.start()
+    assert service.wait(120) == 0, service.log.read_text()[-2_000:]
+    truth = truth_of(stream, start_ns, end_ns)
+    watermarks = read_topics(kafka_broker, "clean.watermarks")
+    lines = [json.loads(m.value() or b"") for messages in watermarks.values() for m in messages]
+    assert sum(line["records"] for line in lines) == len(truth.records)
+    for prefix in ("clean", "killed"):
+        found = read_topics(kafka_broker, f"{prefix}.")
+        of_changes = {place: found[place] for place in found if "watermarks" not in place[0]}
+        assert {topic for topic, _ in of_changes} == {f"{prefix}.{table}" for table in TABLES}
+        doubled = require_truth(of_changes, truth)
+        assert prefix == "killed" or doubled == 0

@@ -1,0 +1,80 @@
+"""The settings of the kinds of sinks, and what goes with which."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from slackwater.settings import Settings
+from spark_sink.envelopes.envelope import Envelope
+from tests.unit.test_settings import MINIMAL, load, problems
+
+KAFKA = {
+    "kind": "kafka",
+    "checkpoint": "out/checkpoint",
+    "options": {"kafka.bootstrap.servers": "broker:9092"},
+}
+
+
+def text(sink: dict[str, Any], **source: Any) -> str:
+    changed = {**MINIMAL, "source": MINIMAL["source"] | source, "sink": sink}
+    return yaml.safe_dump(changed)
+
+
+def loaded(tmp_path: Path, sink: dict[str, Any], **source: Any) -> Settings:
+    return load(tmp_path, text(sink, **source))
+
+
+def test_a_mirror_is_a_delta_table_that_begins_with_the_rows_there_are(tmp_path: Path) -> None:
+    found = loaded(tmp_path, {**MINIMAL["sink"], "kind": "mirror"})
+    assert (found.sink.format, found.sink.deletes, found.initial_scan) == ("delta", "apply", "yes")
+    # What YAML reads as a boolean is meant as the word.
+    other = loaded(tmp_path, {**MINIMAL["sink"], "kind": "mirror"}, initial_scan=False)
+    assert other.initial_scan == "no"
+
+
+def test_a_changelog_has_changes_only_and_records_unless_it_is_told_otherwise(
+    tmp_path: Path,
+) -> None:
+    found = loaded(tmp_path, MINIMAL["sink"])
+    assert (found.initial_scan, found.sink.envelope) == ("no", Envelope.RECORD)
+    assert loaded(tmp_path, MINIMAL["sink"], initial_scan=True).initial_scan == "yes"
+    assert loaded(tmp_path, MINIMAL["sink"], initial_scan="only").initial_scan == "only"
+
+
+def test_kafka_has_a_topic_a_table_and_needs_no_path(tmp_path: Path) -> None:
+    sink = loaded(tmp_path, KAFKA).sink
+    assert (sink.topic, sink.envelope) == ("{table}", Envelope.WRAPPED)
+    assert sink.path == "out/checkpoint-staging"
+    given = loaded(tmp_path, {**KAFKA, "resolved": "10s", "envelope": "debezium"}).sink
+    assert (given.resolved, given.envelope) == (10_000, Envelope.DEBEZIUM)
+
+
+@pytest.mark.parametrize(
+    ("sink", "said"),
+    [
+        ({"kind": "mirror", "format": "parquet"}, "kind mirror has no format parquet"),
+        ({"kind": "mirror", "envelope": "flat"}, "mirrors have rows: leave envelope out"),
+        ({"deletes": "mark"}, "deletes goes with kind mirror alone"),
+        ({"topic": "t"}, "topic goes with kind kafka alone"),
+        ({"format": "kafka"}, "kind changelog has no format kafka"),
+        ({"kind": "kafka"}, "options needs kafka.bootstrap.servers"),
+        ({**KAFKA, "topic": "a b"}, "topic"),
+        ({**KAFKA, "topic": "{tables}"}, "topic"),
+        ({"updated": True}, "updated and mvcc_timestamp go with envelope wrapped and row"),
+        ({"envelope": "avro"}, "envelope"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(
+    tmp_path: Path, sink: dict[str, Any], said: str
+) -> None:
+    assert said in problems(tmp_path, text(MINIMAL["sink"] | sink))
+
+
+def test_rows_of_old_are_not_asked_for_from_the_earliest_start_on(tmp_path: Path) -> None:
+    given = text(MINIMAL["sink"], start="earliest", initial_scan="yes")
+    assert "earliest does not go with an initial scan" in problems(tmp_path, given)
+    assert loaded(tmp_path, MINIMAL["sink"], start="earliest").initial_scan == "no"
