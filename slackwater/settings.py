@@ -221,6 +221,7 @@ class Sink(_Section):
     # Of kind mirror.
     deletes: Literal["apply", "mark"] = "apply"
     table_properties: Annotated[dict[str, str], BeforeValidator(_from_json)] = {}
+    bad_records: Literal["stop", "dead_letter"] = "stop"
     # Of kind kafka.
     topic: Annotated[str, Field(pattern=r"^([A-Za-z0-9._-]|\{table\})+$")] = "{table}"
     watermarks_topic: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+$")] | None = None
@@ -269,7 +270,7 @@ class Sink(_Section):
 
 
 _OF_KIND: Final = {
-    "mirror": ("deletes", "table_properties"),
+    "mirror": ("deletes", "table_properties", "bad_records"),
     "kafka": ("topic", "watermarks_topic", "resolved", "options"),
 }
 

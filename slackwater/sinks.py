@@ -24,6 +24,7 @@ def make_sink(settings: Settings) -> Sink:
                 kept,
                 keeps_deleted=given.deletes == "mark",
                 properties=given.table_properties,
+                keeps_bad_records=given.bad_records == "dead_letter",
             )
         case "kafka":
             topics = Topics(given.topic, given.watermarks_topic, given.resolved, given.options)

@@ -149,4 +149,5 @@ def _rows(
         scan, parts, dialect, data_boost=settings.source.data_boost
     )
     rows = spark.read.format(FORMAT).options(**options).load()
-    return whole_rows(rows, table.name, columns_of_table(table.columns, table.key))
+    columns = columns_of_table(table.columns, table.key)
+    return whole_rows(rows, table.name, columns).select("row.*")

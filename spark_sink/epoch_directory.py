@@ -24,12 +24,13 @@ STAGING: Final = "_staging"
 _ATOMIC_RENAME: Final = frozenset({"file", "hdfs", "viewfs"})
 
 
-def epoch_name(low_watermark: datetime) -> str:
-    """The directory of an epoch; names sort as the epochs do.
+def epoch_name(low_watermark: datetime, chunk: int | None = None) -> str:
+    """The directory of an epoch, or of a chunk of an initial scan; names sort as the epochs do.
 
     The value is made so that no reader takes it for a number or a date: it stays a string.
     """
-    return f"epoch={low_watermark.astimezone(UTC):%Y%m%dT%H%M%S.%f}Z"
+    suffix = "" if chunk is None else f".{chunk:06d}"
+    return f"epoch={low_watermark.astimezone(UTC):%Y%m%dT%H%M%S.%f}Z{suffix}"
 
 
 def low_watermark_of(name: str) -> datetime | None:
@@ -89,8 +90,7 @@ class EpochDirectory:
             PublishError: the rename was refused.
         """
         staged = self._path(f"{STAGING}/{self._owner}/{epoch_id}")
-        suffix = "" if chunk is None else f".{chunk:06d}"
-        final = self._path(f"{epoch_name(low_watermark)}{suffix}")
+        final = self._path(epoch_name(low_watermark, chunk))
         if self._files.getScheme() not in _ATOMIC_RENAME:
             self._files.delete(final, True)
         elif self._files.exists(final) or not self._rename(staged, final):

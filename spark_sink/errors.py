@@ -2,6 +2,7 @@
 
 SinkError
 |- UnknownFormatError  user: the format is none that the sink writes
+|- BadRecordError      user: a value is none of its column's type
 |- MirrorColumnError   user: a column has got a type that its mirror has not
 `- PublishError        world: the file system did not do what it was asked
 """
@@ -22,6 +23,12 @@ class SinkError(Exception):
 
 class UnknownFormatError(SinkError):
     """The format is none that the sink writes: choose one of those named."""
+
+    user_error = True
+
+
+class BadRecordError(SinkError):
+    """A value is none of its column's type: set such records aside, or mend their conversion."""
 
     user_error = True
 

@@ -8,9 +8,11 @@ from datetime import datetime
 from multiprocessing.pool import ThreadPool
 from typing import Final
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_sink.columns import Column
+from spark_sink.dead_letters import DeadLetters, is_bad_record
 from spark_sink.delta_table import is_delta_table, once
 from spark_sink.filters import Filter
 from spark_sink.mirror_table import MirrorTable
@@ -34,6 +36,7 @@ class Mirrors:
         kept: which records are applied.
         keeps_deleted: deleted rows stay, marked.
         properties: of the Delta tables that have to be made.
+        keeps_bad_records: what can't be converted is set aside, in the place of a failure.
     """
 
     def __init__(
@@ -44,8 +47,10 @@ class Mirrors:
         *,
         keeps_deleted: bool = False,
         properties: Mapping[str, str] | None = None,
+        keeps_bad_records: bool = False,
     ) -> None:
         self._path = path
+        self._dead_letters = DeadLetters(path, are_kept=keeps_bad_records)
         self._application = f"slackwater {pipeline}"
         self._keeps_deleted = keeps_deleted
         self._properties = dict(properties or {})
@@ -94,10 +99,23 @@ class Mirrors:
         scan = f"{self._application} scan {rfc3339(low_watermark)}"
         for row in staged.select("table_name").distinct().collect():
             table = row["table_name"]
-            of_table = whole_rows(staged, table, self._scanned_tables[table])
-            self._mirror(spark, table).append(of_table, scan, chunk, low_watermark)
+            self._append(staged, table, scan, chunk, low_watermark)
         self._scanned.directory(spark).discard(chunk)
         return found
+
+    def _append(
+        self, staged: DataFrame, table: str, scan: str, chunk: int, low_watermark: datetime
+    ) -> None:
+        columns, mirror = self._scanned_tables[table], self._mirror(staged.sparkSession, table)
+        try:
+            rows = whole_rows(staged, table, columns)
+            mirror.append(rows.select("row.*"), scan, chunk, low_watermark)
+        except PySparkException as error:
+            if not is_bad_record(error):
+                raise
+            checked = whole_rows(staged, table, columns, is_checked=True)
+            good = self._dead_letters.take(staged, table, checked, low_watermark, chunk=chunk)
+            mirror.append(good.select("row.*"), scan, chunk, low_watermark)
 
     def end_scan(self, spark: SparkSession, records: int, low_watermark: datetime) -> None:
         """See Sink."""
@@ -111,7 +129,14 @@ class Mirrors:
         def merge(table: str, columns: Sequence[Column]) -> None:
             mirror = self._mirror(spark, table)
             mirror.require(columns)
-            mirror.merge(newest_changes(changes, table, columns), columns)
+            try:
+                mirror.merge(newest_changes(changes, table, columns), columns)
+            except PySparkException as error:
+                if not is_bad_record(error):
+                    raise
+                checked = newest_changes(changes, table, columns, is_checked=True)
+                good = self._dead_letters.take(changes, table, checked, low_watermark)
+                mirror.merge(good, columns)
 
         with once(spark, self._application, low_watermark), ThreadPool(_TABLES_AT_ONCE) as pool:
             pool.starmap(merge, found.items())

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 from spark_sink.columns import Column, columns_of
 from spark_sink.rebuild_view import WHOLE_ROW
 from spark_sink.sql_text import identifier, literal
-from spark_sink.sql_types import spark_value
+from spark_sink.sql_types import is_bad_value, spark_value
 
 _MAP: Final = "map<string, string>"
 _EMPTY: Final = f"CAST(map() AS {_MAP})"
@@ -31,18 +31,22 @@ def shapes(changes: DataFrame) -> dict[str, tuple[Column, ...]]:
     return {table: columns_of(lists) for table, lists in sorted(by_table.items())}
 
 
-def newest_changes(changes: DataFrame, table: str, columns: Sequence[Column]) -> DataFrame:
+def newest_changes(
+    changes: DataFrame, table: str, columns: Sequence[Column], *, is_checked: bool = False
+) -> DataFrame:
     """One row a key that the epoch changes.
 
     Returns:
         deleted: the row is gone. whole: row has all its columns, those that `given` does not
         name are NULL. given: map of the names that the changes say something about. row: struct
-        of the table's columns. commit_timestamp: of the newest change.
+        of the table's columns. commit_timestamp: of the newest change. key: JSON of the key.
+        bad_columns: names of the columns whose values are none of their types, if is_checked.
 
     Args:
         changes: rows of the output's contract.
         table: the table's full name.
         columns: of the table.
+        is_checked: a value that is none of its type does not fail but is NULL, and named.
     """
     mods = changes.where(F.col("table_name") == table).selectExpr(
         "commit_timestamp",
@@ -56,36 +60,64 @@ def newest_changes(changes: DataFrame, table: str, columns: Sequence[Column]) ->
     )
     mapped = state.selectExpr(
         "commit_timestamp",
+        "keys AS key",
         "state.deleted AS deleted",
         "state.whole AS whole",
         f"from_json(keys, '{_MAP}') AS keys",
         "state.given AS given",
     )
-    fields = ", ".join(map(_value, columns))
     return mapped.selectExpr(
-        "commit_timestamp", "deleted", "whole", "given", f"struct({fields}) AS row"
+        "commit_timestamp",
+        "key",
+        "deleted",
+        "whole",
+        "given",
+        *_row(columns, is_checked=is_checked),
     )
 
 
-def whole_rows(inserts: DataFrame, table: str, columns: Sequence[Column]) -> DataFrame:
-    """The rows of a table that were inserted once each, in the table's columns.
+def whole_rows(
+    inserts: DataFrame, table: str, columns: Sequence[Column], *, is_checked: bool = False
+) -> DataFrame:
+    """The rows of a table that were inserted once each.
+
+    Returns:
+        key, row and bad_columns as newest_changes() has them.
 
     Args:
         inserts: rows of the output's contract, one of them for each of the table's rows.
         table: the table's full name.
         columns: of the table.
+        is_checked: as for newest_changes().
     """
     mods = inserts.where(F.col("table_name") == table).selectExpr("explode(mods) AS mod")
     maps = mods.selectExpr(
-        f"from_json(mod.keys, '{_MAP}') AS keys", f"from_json(mod.new_values, '{_MAP}') AS given"
+        "mod.keys AS key",
+        f"from_json(mod.keys, '{_MAP}') AS keys",
+        f"from_json(mod.new_values, '{_MAP}') AS given",
     )
-    return maps.selectExpr(*map(_value, columns))
+    return maps.selectExpr("key", *_row(columns, is_checked=is_checked))
 
 
-def _value(column: Column) -> str:
+def _row(columns: Sequence[Column], *, is_checked: bool) -> list[str]:
+    """Expressions of the row, and of the names of its bad columns."""
+    cast = "TRY_CAST" if is_checked else "CAST"
+    fields = ", ".join(
+        f"{spark_value(_text(column), column.spanner_type, cast=cast)} AS {identifier(column.name)}"
+        for column in columns
+    )
+    names = ", ".join(
+        f"CASE WHEN {is_bad_value(_text(column), column.spanner_type)}"
+        f" THEN {literal(column.name)} END"
+        for column in columns
+    )
+    bad = [f"array_compact(array({names})) AS bad_columns"] if is_checked else []
+    return [f"struct({fields}) AS row", *bad]
+
+
+def _text(column: Column) -> str:
     source = "keys" if column.is_key else "given"
-    value = spark_value(f"{source}[{literal(column.name)}]", column.spanner_type)
-    return f"{value} AS {identifier(column.name)}"
+    return f"{source}[{literal(column.name)}]"
 
 
 _WHOLE: Final = ", ".join(f"'{name}'" for name in sorted(WHOLE_ROW))

@@ -69,8 +69,27 @@ def spark_type(spanner_type: str) -> str:
     return "BINARY" if name in _BYTES else _TYPES.get(name, "STRING")
 
 
-def spark_value(text: str, spanner_type: str) -> str:
+def spark_value(text: str, spanner_type: str, *, cast: str = "CAST") -> str:
     """An SQL expression of the column's type.
+
+    Args:
+        text: an SQL expression of the value's text.
+        spanner_type: as the information schema spells it, in either dialect.
+        cast: CAST, which fails at a text that is no value of the type; with TRY_CAST it is NULL.
+    """
+    if match := _ARRAY.fullmatch(spanner_type):
+        items = f"from_json({text}, 'array<string>')"
+        inner = match.group(1) or match.group(2)
+        item = spark_value("item", inner, cast=cast)
+        return items if item == "item" else f"transform({items}, item -> {item})"
+    name = _LENGTH.sub("", spanner_type)
+    if name in _BYTES:
+        return f"unbase64({text})" if cast == "CAST" else f"try_to_binary({text}, 'base64')"
+    return f"{cast}({text} AS {_TYPES[name]})" if name in _TYPES else text
+
+
+def is_bad_value(text: str, spanner_type: str) -> str:
+    """An SQL expression that is true where a text is no value of the column's type.
 
     Args:
         text: an SQL expression of the value's text.
@@ -78,10 +97,6 @@ def spark_value(text: str, spanner_type: str) -> str:
     """
     if match := _ARRAY.fullmatch(spanner_type):
         items = f"from_json({text}, 'array<string>')"
-        inner = match.group(1) or match.group(2)
-        item = spark_value("item", inner)
-        return items if item == "item" else f"transform({items}, item -> {item})"
-    name = _LENGTH.sub("", spanner_type)
-    if name in _BYTES:
-        return f"unbase64({text})"
-    return f"CAST({text} AS {_TYPES[name]})" if name in _TYPES else text
+        inner = is_bad_value("item", match.group(1) or match.group(2))
+        return f"coalesce(exists({items}, item -> {inner}), false)"
+    return f"({text} IS NOT NULL AND {spark_value(text, spanner_type, cast='TRY_CAST')} IS NULL)"

@@ -1,0 +1,87 @@
+"""Dead letters: records that can't be converted, set aside whole and with the reason."""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime
+from typing import Final
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+
+from spark_sink.epoch_directory import epoch_name
+from spark_sink.errors import BadRecordError
+from spark_sink.timestamps import rfc3339
+
+_log = logging.getLogger(__name__)
+
+FOLDER: Final = "_dead_letters"
+_CONDITIONS: Final = (
+    "CAST_INVALID_INPUT",
+    "CAST_OVERFLOW",
+    "CONVERSION_INVALID_INPUT",
+    "NUMERIC_VALUE_OUT_OF_RANGE",
+)
+
+
+def is_bad_record(error: PySparkException) -> bool:
+    """True where Spark failed at a value that is none of its column's type."""
+    text = str(error)
+    return any(f"[{condition}" in text for condition in _CONDITIONS)
+
+
+class DeadLetters:
+    """What is set aside of one output; a replay sets the same aside in its place.
+
+    Args:
+        path: the output's directory.
+        are_kept: False where a bad record stops the pipeline.
+    """
+
+    def __init__(self, path: str, *, are_kept: bool) -> None:
+        self._path = path
+        self._are_kept = are_kept
+
+    def take(
+        self,
+        changes: DataFrame,
+        table: str,
+        checked: DataFrame,
+        low_watermark: datetime,
+        *,
+        chunk: int | None = None,
+    ) -> DataFrame:
+        """Set the bad rows aside, and give the others back.
+
+        Args:
+            changes: the records they come from, rows of the output's contract.
+            table: the table's full name.
+            checked: rows with key and bad_columns, as newest_changes() makes them.
+            low_watermark: the epoch's.
+            chunk: of an initial scan, its number.
+
+        Raises:
+            BadRecordError: no record is to be set aside.
+        """
+        bad = checked.where(F.size("bad_columns") > 0).select("key", "bad_columns")
+        first = bad.first()
+        if first is not None and not self._are_kept:
+            raise BadRecordError(
+                f"{table}: a value of column {', '.join(first['bad_columns'])} is none of the"
+                f" column's type, in the epoch up to {rfc3339(low_watermark)}.",
+                "Set sink.bad_records to dead_letter to have such records set aside",
+            )
+        of_table = changes.where(F.col("table_name") == table)
+        mods = of_table.select(F.struct("*").alias("record"), F.explode("mods.keys").alias("key"))
+        letters = mods.join(bad, on="key").select(
+            F.lit(table).alias("table_name"), "key", "bad_columns", "record"
+        )
+        # Without =, so that no reader takes it for a column's value.
+        time = epoch_name(low_watermark, chunk).partition("=")[2]
+        name = f"{time}-{table}"
+        letters.write.mode("overwrite").json(f"{self._path}/{FOLDER}/{name}")
+        _log.warning(
+            "records of %s can't be converted and are set aside in %s/%s", table, FOLDER, name
+        )
+        return checked.where(F.size("bad_columns") == 0)
