@@ -42,7 +42,7 @@ test: install $(VENV42)/.installed ## All tests, on Spark 4.1 and the source's o
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
-	@$(BIN)/pytest -n 2 --dist loadfile --durations=12
+	@$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=12
 	@$(VENV42)/bin/pytest tests/spark/test_source.py
 
 lint: install ## Style and types
@@ -58,6 +58,7 @@ COMPILE = $(BIN)/uv pip compile -q --universal --generate-hashes --no-emit-index
 lock: install ## Resolve the lock files anew
 	$(BIN)/python -m pip install -q uv
 	echo 'pyspark==4.1.3' | $(COMPILE) -c - -o requirements.lock
+	echo 'pyspark==4.1.3' | $(subst --group dev ,,$(COMPILE)) -c - -o requirements.runtime.lock
 	echo 'pyspark==4.2.0' | $(COMPILE) -c - -o requirements-spark42.lock
 
 audit: install ## Ask the advisory databases about the locked dependencies

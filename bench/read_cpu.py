@@ -134,7 +134,7 @@ def measure(records: int, rounds: int) -> dict[str, Any]:
             emulator_host=emulator.host,
         )  # fmt: skip
         create_database(stream, Dialect.GOOGLE_STANDARD_SQL, DDL)
-        spark = start_spark("bench", "local[2,4]", {}, "parquet")
+        spark = start_spark(["bench"], "local[2,4]", {}, ["parquet"])
         epochs = Epochs()
         query = (
             spark.readStream.format("spanner_changes")

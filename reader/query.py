@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -28,7 +29,7 @@ from reader.gathering import PORTION_BYTES, Gathering, Opened, Reception, Rows
 from reader.records import ChangeRecord, ChildPartitionsRecord, DataChangeRecord
 from reader.stall import WATCH, patience_s
 from reader.statement import partition_query
-from reader.status import CALL_ERRORS, is_retryable, to_reader_error
+from reader.status import CALL_ERRORS, code_of, is_retryable, to_reader_error
 from reader.timestamp import format_rfc3339
 from reader.turn import RECEIVING, WAS_THERE_S, Turn
 from reader.watermark import PartitionProgress
@@ -86,6 +87,7 @@ class PartitionQuery:
         self._announced: list[ChildPartitionsRecord] = []
         self._is_stalled = False
         self.retries = 0
+        self.retried: Counter[str] = Counter()
         self.stalls = 0
 
     def __iter__(self) -> Iterator[Message]:
@@ -299,6 +301,7 @@ class PartitionQuery:
         is_worth_retrying = is_worth_retrying or is_retryable(error)
         if not is_worth_retrying or failures >= _ATTEMPTS_MAX:
             raise to_reader_error(error, self._connection.change_stream) from error
+        self.retried[code_of(error).name] += 1
         self._wait(failures)
 
     def _again_or_give_up(self, failures: int) -> None:
@@ -310,6 +313,7 @@ class PartitionQuery:
                 " neither the partition's end nor anything new.",
                 "Try again later",
             )
+        self.retried["OK"] += 1
         self._wait(failures)
 
     def _wait(self, failures: int) -> None:

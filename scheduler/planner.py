@@ -56,14 +56,14 @@ class Planner:
         return first_watermark_ns(self._options, self._connection, self.description())
 
     def next_watermark_ns(self, base_ns: int | None, *, clock_ns: int | None = None) -> int:
-        """Where the next epoch shall end; base_ns where the pipeline is draining.
+        """Where the next epoch shall end; base_ns where the pipeline is not to run.
 
         Args:
             base_ns: the low watermark at which the epoch starts, None if it is not known.
             clock_ns: go no further than this reading of Spanner's clock; None reads it now.
         """
         pipeline = self._store.pipeline(self._options.pipeline)
-        if base_ns is not None and pipeline and pipeline.wanted is Wanted.DRAINING:
+        if base_ns is not None and pipeline and pipeline.wanted is not Wanted.RUNNING:
             return base_ns
         if base_ns is not None and (gap := self._gap_at(base_ns)):
             return gap.end_ns

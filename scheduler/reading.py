@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from enum import StrEnum
 from typing import Final, Protocol
@@ -58,6 +58,10 @@ class Query(Protocol):
     @property
     def silent_ms(self) -> int:
         """How long Spanner has been waited for."""
+
+    @property
+    def retried(self) -> Mapping[str, int]:
+        """How often it was opened again, by gRPC's status code."""
 
     stalls: int
 

@@ -26,11 +26,13 @@ from scheduler.claim import Attempt
 from scheduler.errors import AuditError
 from scheduler.handoff import ClosedError, Handoff
 from scheduler.lineage import start_position_ns
+from scheduler.measuring import Measuring
 from scheduler.plan import Task
 from scheduler.reading import PartitionReader, PartitionReading, Proof, Query
 from scheduler.report import QueryReporter
 from state.errors import StateError
 from state.facts import OpenQuery, Partition
+from state.measures import report_measures
 from state.plans import plan_by_id
 from state.queries import count_stalls
 from state.store import Store
@@ -90,9 +92,15 @@ def read_task(
     with ThreadPoolExecutor(options.concurrent_queries, thread_name_prefix="partition") as pool:
         run.start(pool)
         try:
-            yield from _batches(run.handoff, low_watermark_ns=task.plan.end_ns)
+            for batch in _batches(run.handoff, low_watermark_ns=task.plan.end_ns):
+                run.measuring.add_batch(batch)
+                yield batch
         finally:
             run.stop()
+    if (measures := run.measuring.measures()) is not None:
+        # Nobody is failed by what nobody but a watcher misses.
+        with suppress(StateError):
+            report_measures(store, task.plan.plan_id, task.index, measures)
 
 
 Group = tuple[pa.RecordBatch, Owners]
@@ -120,6 +128,22 @@ def _joined(groups: Sequence[Group], low_watermark_ns: int) -> pa.RecordBatch:
     return to_record_batch(data, owners, low_watermark_ns=low_watermark_ns)
 
 
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """A partition to be read.
+
+    Attributes:
+        partition: of the task.
+        start_ns: from where.
+        since_s: when the end of its last parent was seen, by the monotonic clock; None where it
+            waited for none in this attempt.
+    """
+
+    partition: Partition
+    start_ns: int
+    since_s: float | None = None
+
+
 class _TaskRun:
     """The threads of one task: queries in, groups of records out."""
 
@@ -127,6 +151,7 @@ class _TaskRun:
         self, task: Task, store: Store, reader: PartitionReader, options: ReadOptions
     ) -> None:
         self.handoff: Handoff[Group] = Handoff(HANDOFF_BYTES_MAX)
+        self.measuring = Measuring(task.plan)
         self._task = task
         self._store = store
         self._options = options
@@ -138,7 +163,7 @@ class _TaskRun:
         self._audits: list[PartitionAudit] = []
         self._shares = Shares()
         self._gathering = Gathering(self._deliver)
-        self._ended: dict[Partition, Finished] = {}
+        self._ended: dict[Partition, tuple[Finished, float]] = {}
         self._is_recording = False
         self._stopped = False
         self._unfinished = 0
@@ -147,7 +172,9 @@ class _TaskRun:
         self._pool = pool
         self._reporter.start()
         plan = self._task.plan
-        self._submit([(root, start_position_ns(root, plan.start_ns)) for root in self._task.roots])
+        self._submit(
+            [_Start(root, start_position_ns(root, plan.start_ns)) for root in self._task.roots]
+        )
         if not self._task.roots:
             self._seal()
 
@@ -161,17 +188,20 @@ class _TaskRun:
             query.cancel()
         self._reporter.stop()
 
-    def _submit(self, partitions: Sequence[tuple[Partition, int]]) -> None:
+    def _submit(self, starts: Sequence[_Start]) -> None:
         with self._lock:
             if self._stopped:
                 return
-            self._unfinished += len(partitions)
-            for partition, start_ns in partitions:
-                self._pool.submit(self._run, partition, start_ns)
+            self._unfinished += len(starts)
+            for start in starts:
+                self._pool.submit(self._run, start)
 
-    def _run(self, partition: Partition, start_ns: int) -> None:
+    def _run(self, start: _Start) -> None:
+        partition = start.partition
         try:
-            ending = self._read(partition, start_ns)
+            if start.since_s is not None:
+                self.measuring.add_child_delay(time.monotonic() - start.since_s)
+            ending = self._read(partition, start.start_ns)
             if isinstance(ending, Finished):
                 self._finish(partition, ending)
             else:
@@ -200,7 +230,7 @@ class _TaskRun:
             self.handoff.fail(error)
             return
         if children:
-            self._submit([(child, child.start_timestamp_ns) for child in children])
+            self._submit([_Start(child, child.start_timestamp_ns) for child in children])
             return
         try:
             self._gathering.drain()
@@ -214,7 +244,7 @@ class _TaskRun:
     def _finish(self, partition: Partition, ending: Finished) -> None:
         """Record an end; one thread does it for all, and the others go on reading meanwhile."""
         with self._lock:
-            self._ended[partition] = ending
+            self._ended[partition] = (ending, time.monotonic())
             if self._is_recording:
                 return
             self._is_recording = True
@@ -227,8 +257,19 @@ class _TaskRun:
                 if not ended:
                     self._is_recording = False
                     return
-            children = self._attempt.finish(ended)
-            self._submit([(child, child.start_timestamp_ns) for child in children])
+            children = self._attempt.finish({p: ending for p, (ending, _) in ended.items()})
+            seen_s = {p.token: at_s for p, (_, at_s) in ended.items()}
+            self._submit(
+                [
+                    _Start(
+                        child,
+                        child.start_timestamp_ns,
+                        # The last of its parents is among those that ended just now.
+                        max((seen_s[p] for p in child.parents if p in seen_s), default=None),
+                    )
+                    for child in children
+                ]
+            )
             self._done(len(ended))
 
     def _read(self, partition: Partition, start_ns: int) -> Ending:
@@ -252,6 +293,7 @@ class _TaskRun:
         finally:
             with self._lock:
                 del self._queries[query]
+            self.measuring.add_query(query.retried, query.stalls)
             if query.stalls:
                 with suppress(StateError):
                     count_stalls(

@@ -25,7 +25,8 @@ from scheduler.planner import Planner
 from scheduler.reading import SpannerPartitions
 from slackwater.errors import TailOptionError
 from slackwater.lines import Form, Lines
-from slackwater.settings import Settings, load_settings, parse_duration_ms
+from slackwater.pipelines import load_settings
+from slackwater.settings import Settings, parse_duration_ms
 from slackwater.tail import Tail
 from slackwater.terminal import Terminal
 from spark_sink.envelopes.envelope import STAMPED, Envelope, Wrapping
@@ -197,6 +198,6 @@ def _time_ns(option: str, text: str) -> int:
 
 def _duration_ms(text: str) -> int:
     try:
-        return int(str(parse_duration_ms(0 if text == "0" else text)))
+        return parse_duration_ms(0 if text == "0" else text)
     except ValueError as error:
         raise TailOptionError(f"--resolved: {error}.") from error

@@ -10,6 +10,7 @@ import os
 import shlex
 import sys
 import traceback
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,10 +20,13 @@ from rich.console import Console
 from rich.table import Table
 
 from slackwater import log
+from slackwater.errors import SettingsError
 from slackwater.lines import Form
-from slackwater.settings import load_settings
+from slackwater.pipelines import load_pipelines, load_settings
+from slackwater.settings import parse_duration_ms
 from spark_sink.envelopes.envelope import Envelope
 from spark_sink.filters import ModType
+from state.facts import Wanted
 
 app = typer.Typer(
     help="Every change of a Cloud Spanner database, once, in epochs that are consistent cuts.",
@@ -37,6 +41,9 @@ File = Annotated[
 Name = Annotated[str | None, typer.Option(help="In the place of the file's.")]
 Tables = Annotated[
     list[str] | None, typer.Option("--table", help="Only these tables; a glob, repeatable.")
+]
+PipelineName = Annotated[
+    str | None, typer.Option("--pipeline", help="Which, where the file has several.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -53,7 +60,7 @@ class Shape(StrEnum):
 def _root(
     debug: Annotated[bool, typer.Option("--debug", help="Show traces of errors.")] = False,
 ) -> None:
-    log.configure(debug=debug)
+    log.configure(level="debug" if debug else "info")
     _Debug.on = debug
 
 
@@ -69,6 +76,7 @@ class _Debug:
 @app.command()
 def run(
     config: File = None,
+    pipeline: PipelineName = None,
     until_caught_up: Annotated[
         bool,
         typer.Option(
@@ -90,25 +98,59 @@ def run(
         ),
     ] = None,
 ) -> None:
-    """Run the pipeline; SIGTERM and Ctrl-C finish the epoch and exit with 0."""
+    """Run the pipelines of the file; SIGTERM and Ctrl-C finish the epoch and exit with 0."""
     from slackwater import commands
     from slackwater.recovery import Recovery
 
     given = "" if config is None else f" -c {shlex.quote(str(config))}"
+    is_one = pipeline is not None or from_watermark is not None or skip_to is not None
+    found = (load_settings(config, pipeline=pipeline),) if is_one else load_pipelines(config)
+    level = "debug" if _Debug.on else found[0].log.level
+    log.configure(level=level, form=found[0].log.format)
     commands.run(
-        load_settings(config),
+        found,
         until_caught_up=until_caught_up,
         recovery=Recovery(from_watermark, skip_to, f"slackwater run{given}"),
     )
 
 
+def _wanting(wanted: Wanted) -> Callable[..., None]:
+    def want(
+        config: File = None,
+        pipeline: PipelineName = None,
+        wait: Annotated[
+            str, typer.Option(help="How long to wait until it is so; 0 for not.")
+        ] = "60s",
+    ) -> None:
+        from slackwater import commands
+
+        try:
+            milliseconds = parse_duration_ms(0 if wait == "0" else wait)
+        except ValueError as error:
+            raise SettingsError(f"--wait: {error}") from error
+        settings = load_settings(config, pipeline=pipeline)
+        for told in commands.want(settings, wanted, seconds_max=milliseconds / 1_000):
+            print(told)  # noqa: T201
+
+    return want
+
+
+for _verb, _wanted, _help in (
+    ("pause", Wanted.PAUSED, "Finish the epoch and begin none until `resume`, whatever restarts."),
+    ("resume", Wanted.RUNNING, "Go on after a pause, or after a failure was mended."),
+    ("drain", Wanted.DRAINING, "Finish the epoch and end the process that runs the pipeline."),
+    ("stop", Wanted.STOPPED, "End at once; the running epoch is replayed at the next start."),
+):
+    app.command(_verb, help=_help)(_wanting(_wanted))
+
+
 @app.command()
-def check(config: File = None) -> None:
+def check(config: File = None, pipeline: PipelineName = None) -> None:
     """Connect to everything that the pipeline needs and say what is wrong."""
     from slackwater import inspect
 
     worst = 0
-    for found in inspect.checks(load_settings(config)):
+    for found in inspect.checks(load_settings(config, pipeline=pipeline)):
         if found.problem is None:
             print(f"ok    {found.name}: {found.found}")  # noqa: T201
         else:
@@ -118,11 +160,11 @@ def check(config: File = None) -> None:
 
 
 @app.command()
-def status(config: File = None, as_json: Json = False) -> None:
+def status(config: File = None, pipeline: PipelineName = None, as_json: Json = False) -> None:
     """Where the pipeline stands and whether it keeps up."""
     from slackwater import inspect
 
-    found = inspect.status(load_settings(config))
+    found = inspect.status(load_settings(config, pipeline=pipeline))
     if as_json:
         print(json.dumps(found, indent=2))  # noqa: T201
         return
@@ -133,19 +175,21 @@ def status(config: File = None, as_json: Json = False) -> None:
 @app.command()
 def partitions(
     config: File = None,
+    pipeline: PipelineName = None,
     form: Annotated[Shape, typer.Option("--format", help="table, json or dot.")] = Shape.TABLE,
 ) -> None:
     """The partitions: alive, waiting for their parents, and lately finished."""
     from scheduler.lineage import states
     from slackwater import inspect
+    from slackwater.fields import partition_fields
     from slackwater.lineage_graph import to_dot
 
-    found, watermark_ns, stalls = inspect.partition_rows(load_settings(config))
+    found, watermark_ns, stalls = inspect.partition_rows(load_settings(config, pipeline=pipeline))
     if form is Shape.DOT:
         print(to_dot(found, low_watermark_ns=watermark_ns), end="")  # noqa: T201
         return
     at = states(found, watermark_ns or 0)
-    rows = [inspect.partition_fields(p, at[p.token], stalls.get(p.token, 0)) for p in found]
+    rows = [partition_fields(p, at[p.token], stalls.get(p.token, 0)) for p in found]
     if form is Shape.JSON:
         print(json.dumps(rows, indent=2))  # noqa: T201
         return
@@ -247,24 +291,26 @@ app.add_typer(sql, name="sql")
 
 
 @sql.command()
-def view(
-    config: File = None,
-    tables: Tables = None,
-) -> None:
+def view(config: File = None, pipeline: PipelineName = None, tables: Tables = None) -> None:
     """Print a Spark SQL view for each table: its rows as they stand, out of the changelog."""
     from slackwater import rebuild
 
-    for statement in rebuild.views(load_settings(config), tables or ()):
+    for statement in rebuild.views(load_settings(config, pipeline=pipeline), tables or ()):
         print(statement)  # noqa: T201
 
 
 @app.command()
-def verify(config: File = None, tables: Tables = None, as_json: Json = False) -> None:
+def verify(
+    config: File = None,
+    pipeline: PipelineName = None,
+    tables: Tables = None,
+    as_json: Json = False,
+) -> None:
     """Compare the mirrors with their tables at the low watermark that each states."""
     from slackwater import verify as verification
 
     is_proved = True
-    for found in verification.verify(load_settings(config), tables or ()):
+    for found in verification.verify(load_settings(config, pipeline=pipeline), tables or ()):
         is_proved &= found.is_proved
         print(json.dumps(found.fields()) if as_json else found.text())  # noqa: T201
     if not is_proved:

@@ -1,255 +1,183 @@
-"""What `run` does; the command line only parses and reports."""
+"""What `run`, `pause`, `resume`, `drain` and `stop` do; the command line parses and reports."""
 
 from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from typing import Final
 
 import structlog
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from reader.timestamp import format_rfc3339
-from scheduler.task import AuditMode
-from slackwater.checkpoint import last_offset
-from slackwater.daemon import Daemon, Outcome, Pace
-from slackwater.drain import draining_signals
+from slackwater.drain import Drain, draining_signals
 from slackwater.epoch_report import EpochReport
-from slackwater.initial_scan import InitialScan
+from slackwater.errors import NotObeyedError
+from slackwater.history import History
+from slackwater.http import serving
+from slackwater.inspect import open_pipeline
 from slackwater.java import find_java
 from slackwater.live import LiveView
-from slackwater.ownership import Ownership
-from slackwater.pipeline import (
-    Spanner,
-    check_new,
-    connect,
-    last_watermark_ns,
-    resume_options,
-    source_options,
-)
-from slackwater.recovery import (
-    Recovery,
-    accept_gap,
-    last_watermark_known_ns,
-    start_after_lost_checkpoint,
-)
+from slackwater.metrics import Metrics
+from slackwater.observer import Observer, Observers
+from slackwater.ownership import is_gone
+from slackwater.pipeline_run import PipelineRun, RunOptions
+from slackwater.recovery import Recovery
 from slackwater.settings import Settings
-from slackwater.sinks import make_sink
 from slackwater.spark import start_spark, stop_spark
-from slackwater.warm_up import warm_up
-from slackwater.watch import Watch
-from spark_sink.sink import Sink
-from state.errors import LeaseLostError, StateError
-from state.scans import read_scan
+from state.facts import Pipeline, PipelineState, Wanted
 from state.store import Store
 
 _log = structlog.get_logger("slackwater.run")
 
-# Whoever waits for --until-caught-up to end shall hear of a failure.
-_TRIES_UNTIL_CAUGHT_UP = 3
+_POLL_S: Final = 0.1
+_OBEYED: Final = {
+    Wanted.PAUSED: (PipelineState.PAUSED,),
+    Wanted.RUNNING: (PipelineState.STARTING, PipelineState.RUNNING),
+    Wanted.DRAINING: (PipelineState.NOT_RUNNING,),
+    Wanted.STOPPED: (PipelineState.NOT_RUNNING,),
+}
 
 
-@dataclass(frozen=True, slots=True)
-class _Parts:
-    """What a run is made of, once everything was opened."""
+def run(pipelines: Sequence[Settings], *, until_caught_up: bool, recovery: Recovery) -> None:
+    """Run pipelines until their end, a signal or a failure; each fails alone.
 
-    settings: Settings
-    spanner: Spanner
-    store: Store
-    spark: SparkSession
-    sink: Sink
-    ownership: Ownership
-    drain: threading.Event
-    on_epoch: Callable[[EpochReport], None]
+    A process of one pipeline and without HTTP ends where the pipeline fails for good. Others stay:
+    there is more to run, or somebody to be shown the failure.
 
-
-def run(settings: Settings, *, until_caught_up: bool, recovery: Recovery) -> None:
-    """Run the pipeline until its end, a signal or a failure.
-
-    Everything that can be refused is refused before anything is written.
+    Raises:
+        SettingsError, ReaderError, StateError, SlackwaterError: what a pipeline ended with.
     """
     find_java()
-    sink = make_sink(settings)
-    spanner = connect(settings)
+    first = pipelines[0]
+    stays = not until_caught_up and (len(pipelines) > 1 or first.http.listen is not None)
+    options = RunOptions(until_caught_up, recovery, stays)
+    metrics, history = Metrics(), History()
     with ExitStack() as stack:
-        stack.callback(spanner.connection.close)
-        drain = stack.enter_context(draining_signals())
-        if _is_new(settings):
-            check_new(spanner)
-        store = Store.open(settings.state.url, migrate=True)
-        stack.callback(store.close)
-        store.ensure_pipeline(settings.pipeline, spanner.options.change_stream.path)
-        ownership = Ownership(store, settings.pipeline, duration_s=settings.lease.duration / 1_000)
-        # Whoever stands by has Spark running when its turn comes.
-        ownership.look()
+        signalled = stack.enter_context(draining_signals())
+        shown = _shown(pipelines, stack)
+        runs: list[PipelineRun] = []
+        for settings in pipelines:
+            metrics.begin(settings.pipeline)
+            observers = Observers((shown, metrics, history))
+            runs.append(PipelineRun(settings, options, signalled, observers))
+            stack.callback(runs[-1].close)
+        stack.enter_context(serving(first.http, runs, history, metrics))
         spark = start_spark(
-            settings.pipeline, settings.spark.master, settings.spark.conf, settings.sink.format
+            [run.name for run in runs],
+            first.spark.master,
+            first.spark.conf,
+            {settings.sink.format for settings in pipelines},
+            jars=first.spark.jars,
         )
         stack.callback(stop_spark, spark)
-        drain.listen()
-        on_epoch = _reporter(settings.pipeline, stack)
-        parts = _Parts(settings, spanner, store, spark, sink, ownership, drain, on_epoch)
-        until_ns = last_watermark_ns(settings, spanner, until_caught_up=until_caught_up)
-        tries_max = _TRIES_UNTIL_CAUGHT_UP if until_caught_up else None
-        while _own_and_run(parts, until_ns, tries_max, recovery) is Outcome.LEASE_LOST:
-            if settings.lease.when_taken == "exit":
-                raise LeaseLostError(
-                    f"pipeline {settings.pipeline!r} was taken over by another process."
-                )
-            recovery = Recovery(command=recovery.command)
-        _log.info("stopped", pipeline=settings.pipeline)
+        signalled.listen()
+        if len(runs) == 1:
+            runs[0].run(spark)
+        else:
+            _run_together(runs, spark, signalled)
 
 
-def _own_and_run(
-    parts: _Parts, until_ns: int | None, tries_max: int | None, recovery: Recovery
-) -> Outcome:
-    """Become the owner and run until that ends."""
-    settings, ownership = parts.settings, parts.ownership
-    wait = settings.lease.when_taken == "wait"
-    try:
-        if not ownership.acquire(
-            wait=wait,
-            until=parts.drain.is_set,
-            # Apart, because the owner may die before Spark is warm.
-            while_waiting=threading.Thread(
-                target=warm_up, args=(parts.spark,), name="warm-up", daemon=True
-            ).start,
-        ):
-            return Outcome.DONE
-        if settings.initial_scan != "no" and not _has_begun(parts):
-            is_whole = _initial_scan(parts, tries_max).run()
-            if not is_whole or settings.initial_scan == "only":
-                return Outcome.DONE
-        options = _options(parts, recovery)
-        if until_ns is not None:
-            options["end"] = format_rfc3339(until_ns)
-        source = parts.spanner.options.change_stream.path
-        _log.info("running", pipeline=settings.pipeline, source=source)
-        watch = Watch(
-            parts.store,
-            settings.pipeline,
-            parts.spanner.connection,
-            parts.spanner.description.retention_ns,
-        )
-        watch.start()
+class _LogLines:
+    """A line in the log for each epoch."""
+
+    def epoch_committed(self, pipeline: str, report: EpochReport) -> None:
+        _log.info("epoch", pipeline=pipeline, **report.fields())
+
+    def failed(self, pipeline: str) -> None:
+        """It is logged where it is known why."""
+
+
+def _shown(pipelines: Sequence[Settings], stack: ExitStack) -> Observer:
+    """On a terminal a live view, elsewhere and for several pipelines the log."""
+    if len(pipelines) == 1 and sys.stderr.isatty():
+        return stack.enter_context(LiveView(pipelines[0].pipeline, Console(stderr=True)))
+    return _LogLines()
+
+
+def _run_together(runs: Sequence[PipelineRun], spark: SparkSession, signalled: Drain) -> None:
+    """Run each in a thread of its own, and raise the first error when all have ended."""
+    errors: list[Exception] = []
+
+    def work(run: PipelineRun) -> None:
         try:
-            return _daemon(parts, options, until_ns, tries_max, recovery).run()
-        finally:
-            watch.stop()
-    except LeaseLostError:
-        return Outcome.LEASE_LOST
-    finally:
-        ownership.release()
+            run.run(spark)
+        except Exception as error:  # noqa: BLE001 - the others go on; it is raised at the end
+            _log.error(
+                "ended with an error",
+                pipeline=run.name,
+                error=getattr(error, "message", None) or repr(error),
+            )
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(run,), name=run.name) for run in runs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        # In short pieces, so that signals are taken meanwhile.
+        while thread.is_alive():
+            thread.join(_POLL_S)
+    if errors and not signalled.is_set():
+        raise errors[0]
 
 
-def _has_begun(parts: _Parts) -> bool:
-    """True where an epoch was planned: what was there before it is not asked for any more."""
-    name, checkpoint = parts.settings.pipeline, parts.settings.sink.checkpoint
-    known = parts.store.pipeline(name)
-    is_planned = known is not None and known.planned_watermark_ns is not None
-    return is_planned or last_offset(parts.spark, checkpoint) is not None
+def want(settings: Settings, wanted: Wanted, *, seconds_max: float) -> Iterator[str]:
+    """Have a pipeline pause, resume, drain or stop, and say what has become of it.
 
+    Args:
+        settings: the pipeline's.
+        wanted: of it.
+        seconds_max: how long to wait until its owner has obeyed; 0 for not at all.
 
-def _initial_scan(parts: _Parts, tries_max: int | None) -> InitialScan:
-    return InitialScan(
-        parts.spark,
-        parts.settings,
-        parts.spanner,
-        parts.store,
-        parts.sink,
-        parts.ownership,
-        parts.drain,
-        tries_max,
-    )
+    Yields:
+        What a person is told.
 
-
-def _options(parts: _Parts, recovery: Recovery) -> dict[str, str]:
-    """The Spark source's options for this owner, from what is known now that it is the owner."""
-    settings, spanner, store = parts.settings, parts.spanner, parts.store
-    known = store.pipeline(settings.pipeline)
-    assert known is not None  # noqa: S101 - made before it was owned
-    options = source_options(settings)
-    if known.planned_watermark_ns is None and last_offset(parts.spark, settings.sink.checkpoint):
-        _log.warning(
-            "the metadata store knows nothing of this pipeline; the partitions are found again from"
-            " the checkpoint's low watermark",
-            pipeline=settings.pipeline,
-            state=store.url,
-        )
-    scan = read_scan(store, settings.pipeline)
-    scanned_ns = None if scan is None else scan[0].at_ns
-    if scanned_ns is not None:
-        # Changes begin where the rows were read: no gap, and nothing twice.
-        options["start"] = format_rfc3339(scanned_ns)
-    if recovery.from_watermark is not None:
-        options |= start_after_lost_checkpoint(parts.spark, settings, known, parts.sink, recovery)
-    else:
-        last = last_watermark_known_ns(parts.spark, known, parts.sink)
-        options |= resume_options(
-            parts.spark,
-            settings,
-            spanner.options,
-            last_watermark_ns=last if last != scanned_ns else None,
-            command=recovery.command,
-        )
-    if recovery.skip_to is not None:
-        gap = accept_gap(parts.spark, settings, spanner, store, recovery.skip_to)
-        _log.warning(
-            "gap accepted",
-            pipeline=settings.pipeline,
-            after=format_rfc3339(gap.start_ns),
-            through=format_rfc3339(gap.end_ns),
-        )
-    options["generation"] = str(parts.ownership.generation)
-    options["tasks"] = str(parts.spark.sparkContext.defaultParallelism)
-    return options
-
-
-def _daemon(
-    parts: _Parts,
-    options: dict[str, str],
-    until_ns: int | None,
-    tries_max: int | None,
-    recovery: Recovery,
-) -> Daemon:
-    epoch = parts.settings.epoch
-    return Daemon(
-        parts.spark,
-        pipeline=parts.settings.pipeline,
-        options=options,
-        sink=parts.sink,
-        checkpoint=parts.settings.sink.checkpoint,
-        pace=Pace(epoch.trigger, until_ns, tries_max, AuditMode(epoch.audit)),
-        store=parts.store,
-        connection=parts.spanner.connection,
-        ownership=parts.ownership,
-        drain=parts.drain,
-        on_epoch=parts.on_epoch,
-        remedies=recovery.remedies(),
-    )
-
-
-def _is_new(settings: Settings) -> bool:
-    """True where the store does not know that the pipeline has begun; makes no store."""
+    Raises:
+        SettingsError: the store does not know the pipeline.
+        StateError: it can't be reached.
+        NotObeyedError: the time was up.
+    """
+    store, known = open_pipeline(settings)
     try:
-        store = Store.open(settings.state.url, migrate=False)
-    except StateError:
-        return True
-    try:
-        known = store.pipeline(settings.pipeline)
-        return known is None or known.planned_watermark_ns is None
+        name = settings.pipeline
+        if known.owner is None and wanted in (Wanted.DRAINING, Wanted.STOPPED):
+            yield f"{name}: nobody runs it"
+            return
+        store.set_wanted(name, wanted)
+        if known.owner is None or is_gone(known.owner):
+            yield f"{name}: nobody runs it; wanted: {wanted.value}"
+            return
+        if seconds_max > 0:
+            _wait(store, known, wanted, seconds_max)
+        yield f"{name}: {_state(store, known)}"
     finally:
         store.close()
 
 
-def _reporter(pipeline: str, stack: ExitStack) -> Callable[[EpochReport], None]:
-    if sys.stderr.isatty():
-        return stack.enter_context(LiveView(pipeline, Console(stderr=True))).show
+def _wait(store: Store, known: Pipeline, wanted: Wanted, seconds_max: float) -> None:
+    """Until the owner that was known has obeyed.
 
-    def log(report: EpochReport) -> None:
-        _log.info("epoch", pipeline=pipeline, **report.fields())
+    Raises:
+        NotObeyedError: the time was up.
+    """
+    until = time.monotonic() + seconds_max
+    while time.monotonic() < until:
+        now = store.pipeline(known.name)
+        if now is None or now.state in _OBEYED[wanted] or now.owner != known.owner:
+            return
+        time.sleep(_POLL_S)
+    raise NotObeyedError(
+        f"pipeline {known.name!r} is {_state(store, known)} after {seconds_max:g} s, and"
+        f" {wanted.value} is wanted.",
+        "It obeys at its epoch's end; look at the log of " + str(known.owner),
+    )
 
-    return log
+
+def _state(store: Store, known: Pipeline) -> str:
+    now = store.pipeline(known.name)
+    if now is None or now.state is None:
+        return "not started"
+    return f"{now.state.value} ({now.state_reason})" if now.state_reason else now.state.value

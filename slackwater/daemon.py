@@ -16,6 +16,7 @@ import structlog
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener
 from pyspark.sql.streaming.query import StreamingQuery
+from structlog.contextvars import bound_contextvars
 
 from reader.connection import Connection
 from reader.errors import ReaderError
@@ -23,9 +24,11 @@ from scheduler.audit import Written
 from scheduler.lineage import is_finished
 from scheduler.source import FORMAT
 from scheduler.task import AuditMode
-from slackwater.epoch_audit import audit_written
+from slackwater.control import Control
+from slackwater.epoch_audit import AuditedEpoch, audit_written
 from slackwater.epoch_report import EpochReport, Progress, parse_progress
 from slackwater.errors import PipelineFailedError
+from slackwater.observer import Observer
 from slackwater.ownership import Ownership
 from slackwater.restart import Failure, delay_s, diagnose
 from spark_sink.sink import EpochSummary, Sink
@@ -40,6 +43,7 @@ _log = structlog.get_logger("slackwater.daemon")
 
 _POLL_S: Final = 0.05
 _LAST_REPORT_S_MAX: Final = 2.0
+_LAST_WRITE_S_MAX: Final = 10.0
 _HINT: Final = "Nothing is lost: run it again when the cause is mended"
 EPOCHS_KEPT: Final = 10_000
 
@@ -48,6 +52,7 @@ class Outcome(Enum):
     """How a run of the daemon ended, where it did not fail."""
 
     DONE = auto()
+    HELD = auto()
     LEASE_LOST = auto()
 
 
@@ -68,6 +73,17 @@ class Pace:
     audit: AuditMode
 
 
+@dataclass(frozen=True, slots=True)
+class _WrittenEpoch:
+    """An epoch that is visible, while Spark has not yet told of it."""
+
+    summary: EpochSummary
+    audited: AuditedEpoch
+    read_ms: int
+    sink_ms: int
+    durable_at_ns: int
+
+
 class Daemon:
     """Runs one pipeline in this process, which owns it.
 
@@ -81,8 +97,8 @@ class Daemon:
         store: the metadata store.
         connection: for Spanner's clock.
         ownership: holds the lease.
-        drain: set by whoever wants the running epoch to be the last.
-        on_epoch: called with each committed epoch, on a thread of its own.
+        control: what is wanted of the pipeline.
+        observer: hears of committed epochs and failures.
         remedies: what to do about an error, by its class, where the error itself can't know.
     """
 
@@ -98,8 +114,8 @@ class Daemon:
         store: Store,
         connection: Connection,
         ownership: Ownership,
-        drain: threading.Event,
-        on_epoch: Callable[[EpochReport], None],
+        control: Control,
+        observer: Observer,
         remedies: Mapping[str, str],
     ) -> None:
         self._spark = spark
@@ -111,25 +127,28 @@ class Daemon:
         self._store = store
         self._connection = connection
         self._ownership = ownership
-        self._drain = drain
-        self._on_epoch = on_epoch
+        self._control = control
+        self._observer = observer
         self._remedies = remedies
-        self._written: dict[int, tuple[EpochSummary, int]] = {}
+        self._written: dict[int, _WrittenEpoch] = {}
         self._state = PipelineState.STARTING
         self._epochs = 0
         self._reported = -1
         self._reached = threading.Event()
+        self._writing = threading.Lock()
 
     def run(self) -> Outcome:
-        """Run until the end, a drain or a failure that trying again can't mend.
+        """Run until the end, until it shall not, or until trying again can't mend a failure.
 
         A query that fails is started again after a growing delay: Spark replays the epoch.
+
+        Returns:
+            HELD where the run ended because something else is wanted of the pipeline.
 
         Raises:
             PipelineFailedError: it was given up; nothing is lost, it can be run again.
         """
-        self._store.set_wanted(self._pipeline, Wanted.RUNNING)
-        listener = _Listener(self._committed)
+        listener = _Listener(self._pipeline, self._committed)
         self._spark.streams.addListener(listener)
         try:
             return self._run()
@@ -145,8 +164,8 @@ class Daemon:
             if self._ownership.lost.is_set() or (failure and failure.is_lease_lost):
                 return Outcome.LEASE_LOST
             if failure is None:
-                self._note(PipelineState.NOT_RUNNING)
-                return Outcome.DONE
+                return Outcome.HELD if self._control.is_held() else Outcome.DONE
+            self._observer.failed(self._pipeline)
             failures = 1 if self._epochs > epochs_before else failures + 1
             if failure.is_permanent or failures == self._pace.tries_max:
                 self._give_up(failure)
@@ -158,8 +177,8 @@ class Daemon:
                 seconds=seconds,
                 error=failure.message,
             )
-            if self._drain.wait(seconds):
-                return Outcome.DONE
+            if self._control.wait(seconds):
+                return Outcome.HELD
 
     def _give_up(self, failure: Failure) -> None:
         hint = self._remedies.get(failure.kind, _HINT)
@@ -179,20 +198,35 @@ class Daemon:
         )
 
     def _write(self, changes: DataFrame, epoch: int) -> None:
+        with self._writing, bound_contextvars(pipeline=self._pipeline, epoch=epoch):
+            self._write_epoch(changes, epoch)
+
+    def _write_epoch(self, changes: DataFrame, epoch: int) -> None:
+        begun_s = time.monotonic()
         summary = self._sink.stage(changes, epoch)
+        read_s = time.monotonic()
         self._ownership.check()
         audited = audit_written(self._store, self._pipeline, _seen(summary), self._pace.audit)
         self._sink.publish(self._spark, epoch, summary, timestamp(audited.low_watermark_ns))
-        self._written[epoch] = (summary, audited.late_records)
+        self._written[epoch] = _WrittenEpoch(
+            summary,
+            audited,
+            read_ms=round((read_s - begun_s) * 1_000),
+            sink_ms=round((time.monotonic() - read_s) * 1_000),
+            durable_at_ns=time.time_ns(),
+        )
 
     def _watch(self, query: StreamingQuery) -> Failure | None:
         """Wait for the query's end, or bring it about; why it failed, None where it did not."""
         draining = False
         while query.isActive and not (self._reached.is_set() or self._ownership.lost.is_set()):
-            if self._drain.is_set() and not draining:
+            if self._control.wanted is Wanted.STOPPED:
+                self._stop(query)
+                return None
+            if self._control.is_held() and not draining:
                 draining = True
                 # The source offers no further epoch, so the one that runs is the last.
-                self._store.set_wanted(self._pipeline, Wanted.DRAINING)
+                self._control.drain()
                 self._note(PipelineState.DRAINING)
             if draining and not query.status["isTriggerActive"]:
                 break
@@ -203,6 +237,13 @@ class Daemon:
             self._wait_for_last_report(query)
         query.stop()
         return None
+
+    def _stop(self, query: StreamingQuery) -> None:
+        """Leave the running epoch to be replayed."""
+        query.stop()
+        # Its callback may be at work in the sink still, where no other owner should meet it.
+        if self._writing.acquire(timeout=_LAST_WRITE_S_MAX):
+            self._writing.release()
 
     def _wait_for_last_report(self, query: StreamingQuery) -> None:
         """Spark tells its listeners a moment after it has committed."""
@@ -235,22 +276,29 @@ class Daemon:
         if self._state is PipelineState.STARTING:
             self._note(PipelineState.RUNNING)
         self._epochs += 1
-        summary, late = self._written.pop(progress.epoch, (None, 0))
-        if start_ns is None or summary is None:
+        written = self._written.pop(progress.epoch, None)
+        if start_ns is None or written is None:
             return
+        lag_ns = self._lag_ns(end_ns)
+        # How far Spanner's clock is ahead of this machine's.
+        ahead_ns = end_ns + lag_ns - time.time_ns()
         lineage = self._store.lineage_at(self._pipeline, end_ns)
         report = EpochReport(
             epoch=progress.epoch,
             start_ns=start_ns,
             low_watermark_ns=end_ns,
-            records=summary.records,
-            written=summary.written,
-            transactions=summary.transactions,
-            late_records=late,
+            records=written.summary.records,
+            written=written.summary.written,
+            transactions=written.summary.transactions,
+            late_records=written.audited.late_records,
             partitions=len([p for p in lineage if not is_finished(p, end_ns)]),
-            lag_ns=self._lag_ns(end_ns),
+            lag_ns=lag_ns,
             seconds=progress.seconds,
             stages_ms=progress.stages_ms,
+            read_ms=written.read_ms,
+            sink_ms=written.sink_ms,
+            durable_ns=written.durable_at_ns + ahead_ns,
+            measures=written.audited.measures,
         )
         record_epoch(
             self._store,
@@ -268,7 +316,7 @@ class Daemon:
         )
         if progress.epoch % 1_000 == 0:
             prune_epochs(self._store, self._pipeline, keep=EPOCHS_KEPT)
-        self._on_epoch(report)
+        self._observer.epoch_committed(self._pipeline, report)
 
     def _lag_ns(self, end_ns: int) -> int:
         with suppress(ReaderError):
@@ -293,14 +341,18 @@ def _ns(stamp: datetime | None) -> int | None:
 
 
 class _Listener(StreamingQueryListener):
-    def __init__(self, on_progress: Callable[[Progress], None]) -> None:
+    """Hears of the queries of all pipelines of the process, and tells of one's."""
+
+    def __init__(self, pipeline: str, on_progress: Callable[[Progress], None]) -> None:
+        self._pipeline = pipeline
         self._on_progress_parsed = on_progress
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802
         pass
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802
-        self._on_progress_parsed(parse_progress(json.loads(event.progress.json)))
+        if event.progress.name == self._pipeline:
+            self._on_progress_parsed(parse_progress(json.loads(event.progress.json)))
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802
         pass

@@ -9,6 +9,7 @@ import structlog
 from scheduler.audit import Written, audit_epoch
 from scheduler.errors import AuditError
 from scheduler.task import AuditMode
+from state.measures import Measures, measures_of
 from state.plans import latest_plan, void_plans
 from state.store import Store
 from state.tallies import tallies
@@ -23,10 +24,12 @@ class AuditedEpoch:
     Attributes:
         low_watermark_ns: where it ends.
         late_records: records that came after their own epoch.
+        measures: what its tasks measured.
     """
 
     low_watermark_ns: int
     late_records: int
+    measures: Measures
 
 
 def audit_written(store: Store, pipeline: str, written: Written, mode: AuditMode) -> AuditedEpoch:
@@ -56,4 +59,4 @@ def audit_written(store: Store, pipeline: str, written: Written, mode: AuditMode
     late = sum(found.late_records for found in counted.values())
     if late:
         _log.warning("late records", pipeline=pipeline, records=late)
-    return AuditedEpoch(plan.end_ns, late)
+    return AuditedEpoch(plan.end_ns, late, measures_of(store, plan.plan_id))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from reader.timestamp import NANOSECONDS_PER_SECOND, format_rfc3339, parse_rfc3339
+from state.measures import COMMITTED_STEPS, Measures
 
 # Ours, and Spark's names for them.
 _STAGES: Final = {
@@ -33,6 +34,10 @@ class EpochReport:
         lag_ns: how far the low watermark was behind Spanner's clock when it was committed.
         seconds: from choosing the cut to the commit.
         stages_ms: how long each of Spark's stages of it took.
+        read_ms, sink_ms: of the write stage, how long the records took to be read and staged, and
+            the sink to make them visible.
+        durable_ns: when it was visible, by Spanner's clock.
+        measures: what its tasks measured.
     """
 
     epoch: int
@@ -46,6 +51,28 @@ class EpochReport:
     lag_ns: int
     seconds: float
     stages_ms: Mapping[str, int]
+    read_ms: int
+    sink_ms: int
+    durable_ns: int
+    measures: Measures
+
+    def freshness_seconds(self) -> list[tuple[float, int]]:
+        """From commit to durable: seconds and how many records; within a fiftieth of the span."""
+        span_ns = self.low_watermark_ns - self.start_ns
+        return [
+            (
+                (self.durable_ns - self.start_ns - (step + 0.5) * span_ns / COMMITTED_STEPS)
+                / NANOSECONDS_PER_SECOND,
+                records,
+            )
+            for step, records in sorted(self.measures.committed.items())
+        ]
+
+    def stage_seconds(self) -> dict[str, float]:
+        """How long each stage took: of Spark's, and of the write its two halves; all the whole."""
+        stages = {name: ms for name, ms in self.stages_ms.items() if name != "write"}
+        stages |= {"read": self.read_ms, "sink": self.sink_ms}
+        return {"all": self.seconds, **{name: ms / 1_000 for name, ms in stages.items()}}
 
     def fields(self) -> dict[str, object]:
         """For a log line, in the order a person wants them."""
@@ -61,6 +88,8 @@ class EpochReport:
             "partitions": self.partitions,
             "seconds": round(self.seconds, 3),
             **{f"{stage}_ms": ms for stage, ms in self.stages_ms.items()},
+            "read_ms": self.read_ms,
+            "sink_ms": self.sink_ms,
         }
 
 

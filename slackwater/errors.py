@@ -11,6 +11,9 @@ SlackwaterError
 |- CheckpointError       user: the checkpoint does not fit the pipeline
 |- RecoveryError         user: what an operator asks after a loss does not fit the pipeline
 |- PipelineOwnedError    user: another process runs the pipeline
+|- HttpError             user: the address can't be listened on
+|- NotObeyedError        world: the pipeline's owner has not done in time what was wanted
+|- PipelinePausedError   user: the pipeline is paused
 `- PipelineFailedError   the streaming query failed; whose fault it is, the instance says
 """
 
@@ -86,6 +89,22 @@ class RecoveryError(SlackwaterError):
 
 class PipelineOwnedError(SlackwaterError):
     """Another process runs the pipeline: stop it there, or stand by."""
+
+    user_error = True
+
+
+class HttpError(SlackwaterError):
+    """The address of http.listen can't be listened on: choose another."""
+
+    user_error = True
+
+
+class NotObeyedError(SlackwaterError):
+    """The pipeline's owner has not done what was wanted in time: look at its log."""
+
+
+class PipelinePausedError(SlackwaterError):
+    """The pipeline is paused: resume it first."""
 
     user_error = True
 

@@ -6,7 +6,6 @@ output is noted in the metadata store: a scan that was killed goes on with its n
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import groupby
@@ -29,6 +28,7 @@ from scheduler.scan_source import (
     tables_to_json,
 )
 from scheduler.start import first_watermark_ns
+from slackwater.control import Control
 from slackwater.errors import PipelineFailedError
 from slackwater.ownership import Ownership
 from slackwater.pipeline import Spanner, source_options
@@ -61,7 +61,7 @@ class InitialScan:
         store: the metadata store.
         sink: the pipeline's.
         ownership: holds the lease.
-        drain: set by whoever wants it to end after the running chunk.
+        control: what is wanted of the pipeline; the running chunk is finished first.
         tries_max: give up after so many failures in a row; None for never.
     """
 
@@ -73,7 +73,7 @@ class InitialScan:
         store: Store,
         sink: Sink,
         ownership: Ownership,
-        drain: threading.Event,
+        control: Control,
         tries_max: int | None,
     ) -> None:
         self._spark = spark
@@ -82,11 +82,11 @@ class InitialScan:
         self._store = store
         self._sink = sink
         self._ownership = ownership
-        self._drain = drain
+        self._control = control
         self._tries_max = tries_max
 
     def run(self) -> bool:
-        """Begin the scan or go on with it; False where a drain came before its end.
+        """Begin the scan or go on with it; False where it shall not run before its end.
 
         Raises:
             PipelineFailedError: it was given up; nothing is lost, it can be run again.
@@ -176,9 +176,9 @@ class InitialScan:
         return True
 
     def _tried(self, work: Callable[[], T]) -> T | None:
-        """work(), again after a growing delay where it fails; None where a drain came first."""
+        """work(), again after a growing delay where it fails; None where it shall not run."""
         failures = 0
-        while not self._drain.is_set():
+        while not self._control.is_held():
             try:
                 return work()
             except LeaseLostError:
@@ -199,7 +199,7 @@ class InitialScan:
                     seconds=seconds,
                     error=failure.message,
                 )
-                self._drain.wait(seconds)
+                self._control.wait(seconds)
         return None
 
 

@@ -11,16 +11,17 @@ from typing import Any
 
 import reader
 from reader.errors import ReaderError
-from reader.timestamp import NANOSECONDS_PER_SECOND, format_rfc3339
+from reader.timestamp import NANOSECONDS_PER_SECOND
 from scheduler.lineage import states
 from slackwater.errors import SettingsError
+from slackwater.fields import epoch_fields, gap_fields, query_fields, stamp
 from slackwater.java import find_java
 from slackwater.ownership import is_gone
 from slackwater.pipeline import check_new, connect
 from slackwater.settings import Settings
 from slackwater.watch import held_back_by, retention_used
 from state.epochs import last_epochs
-from state.facts import Epoch, Partition, Pipeline
+from state.facts import Partition, Pipeline
 from state.gaps import gaps
 from state.plans import latest_plan
 from state.queries import open_queries, stalls
@@ -124,7 +125,7 @@ def status(settings: Settings) -> dict[str, Any]:
             "pipeline": known.name,
             "source": known.source,
             **_state(known),
-            "low_watermark": _stamp(watermark_ns),
+            "low_watermark": stamp(watermark_ns),
             "initial_scan": _scan(store, settings.pipeline),
             **_lag(settings, watermark_ns),
             "held_back_by": _held_back(store, known),
@@ -134,11 +135,8 @@ def status(settings: Settings) -> dict[str, Any]:
             "records": sum(epoch.records for epoch in epochs),
             "late_records": sum(epoch.late_records for epoch in epochs),
             "transactions": sum(epoch.transactions for epoch in epochs),
-            "last_epoch": _epoch(epochs[-1]) if epochs else None,
-            "gaps": [
-                {"after": _stamp(gap.start_ns), "through": _stamp(gap.end_ns)}
-                for gap in gaps(store, settings.pipeline)
-            ],
+            "last_epoch": epoch_fields(epochs[-1]) if epochs else None,
+            "gaps": [gap_fields(gap) for gap in gaps(store, settings.pipeline)],
         }
     finally:
         store.close()
@@ -151,7 +149,7 @@ def _state(known: Pipeline) -> dict[str, Any]:
         reason = "its process has died, and none has taken over"
     return {
         "state": "not started" if known.state is None else known.state.value,
-        "since": _stamp(known.state_since_ns),
+        "since": stamp(known.state_since_ns),
         "reason": reason,
         "owner": known.owner,
         "wanted": known.wanted.value,
@@ -185,7 +183,7 @@ def _scan(store: Store, pipeline: str) -> dict[str, Any] | None:
         return None
     scan, parts = found
     return {
-        "at": _stamp(scan.at_ns),
+        "at": stamp(scan.at_ns),
         "is_whole": scan.is_done,
         "parts": len(parts),
         "parts_done": sum(part.is_done for part in parts),
@@ -201,24 +199,7 @@ def _held_back(store: Store, known: Pipeline) -> dict[str, Any] | None:
     found = held_back_by(open_queries(store, plan.plan_id))
     if found is None:
         return None
-    return {
-        "partition": found.token,
-        "watermark": _stamp(found.watermark_ns),
-        "seconds": round(found.open_ms / 1_000, 1),
-        "silent_seconds": round(found.silent_ms / 1_000, 1),
-        "stalls": found.stalls,
-    }
-
-
-def _epoch(epoch: Epoch) -> dict[str, Any]:
-    return {
-        "low_watermark": _stamp(epoch.end_ns),
-        "records": epoch.records,
-        "late_records": epoch.late_records,
-        "transactions": epoch.transactions,
-        "seconds": round(epoch.seconds, 3),
-        "committed_at": _stamp(epoch.committed_at_ns // 1_000 * 1_000),
-    }
+    return query_fields(found)
 
 
 def partition_rows(settings: Settings) -> tuple[list[Partition], int | None, dict[str, int]]:
@@ -232,19 +213,3 @@ def partition_rows(settings: Settings) -> tuple[list[Partition], int | None, dic
         )
     finally:
         store.close()
-
-
-def partition_fields(partition: Partition, state: str, stall_count: int) -> dict[str, Any]:
-    """A partition as JSON shows it."""
-    return {
-        "token": partition.token,
-        "state": state,
-        "start_timestamp": _stamp(partition.start_timestamp_ns),
-        "end_timestamp": _stamp(partition.end_timestamp_ns),
-        "parents": sorted(partition.parents),
-        "stalls": stall_count,
-    }
-
-
-def _stamp(timestamp_ns: int | None) -> str | None:
-    return None if timestamp_ns is None else format_rfc3339(timestamp_ns)

@@ -39,11 +39,15 @@ class LiveView:
     def __exit__(self, *error: object) -> None:
         self._live.__exit__(None, None, None)
 
-    def show(self, report: EpochReport) -> None:
-        """Add an epoch."""
+    def epoch_committed(self, pipeline: str, report: EpochReport) -> None:
+        """Add an epoch: see slackwater.observer."""
+        del pipeline
         self._reports.append(report)
         self._records += report.records
         self._live.update(self._table(), refresh=True)
+
+    def failed(self, pipeline: str) -> None:
+        """The log says it."""
 
     def _table(self) -> Table:
         table = Table(title=f"{self._pipeline}: {self._records} records since the start")

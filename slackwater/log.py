@@ -1,26 +1,46 @@
-"""Logs: one line an event, key=value, to standard error; never a record's values."""
+"""Logs: one line an event to standard error, as text or as JSON; never a record's values."""
 
 from __future__ import annotations
 
 import logging
 import sys
-from typing import Any
+from collections import deque
+from collections.abc import MutableMapping
+from typing import Any, Final
 
 import structlog
 
+_KEPT: Final = 50
+_ORDER: Final = ["timestamp", "level", "event", "pipeline", "epoch"]
+_PARTS: Final = ("slackwater", "reader", "scheduler", "spark_sink", "state")
 
-def configure(*, debug: bool) -> None:
-    """Send this program's logs, and the warnings of its parts, to standard error."""
-    level = logging.DEBUG if debug else logging.INFO
-    stamp = structlog.processors.TimeStamper(fmt="iso", utc=True)
-    shared: list[Any] = [structlog.stdlib.add_log_level, stamp]
-    render = structlog.processors.LogfmtRenderer(
-        key_order=["timestamp", "level", "event"], bool_as_flag=False
+# The last warnings and errors, for those who look at the process while it runs.
+RECENT: Final[deque[dict[str, Any]]] = deque(maxlen=_KEPT)
+
+
+def configure(*, level: str = "info", form: str = "console") -> None:
+    """Send this program's logs, and the warnings of its libraries, to standard error.
+
+    Args:
+        level: debug, info, warning or error; of this program's own lines.
+        form: console for key=value, json for a JSON object a line.
+    """
+    number = logging.getLevelNamesMapping()[level.upper()]
+    shared: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        _remember,
+    ]
+    render: Any = (
+        structlog.processors.JSONRenderer()
+        if form == "json"
+        else structlog.processors.LogfmtRenderer(key_order=_ORDER, drop_missing=True)
     )
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         logger_factory=structlog.stdlib.LoggerFactory(),
-        wrapper_class=structlog.make_filtering_bound_logger(level),
+        wrapper_class=structlog.make_filtering_bound_logger(number),
     )
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
@@ -32,5 +52,19 @@ def configure(*, debug: bool) -> None:
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(logging.WARNING)
-    logging.getLogger("slackwater").setLevel(level)
+    for part in _PARTS:
+        logging.getLogger(part).setLevel(number)
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
+
+
+def _remember(
+    logger: object, method: str, event: MutableMapping[str, Any]
+) -> MutableMapping[str, Any]:
+    del logger, method
+    if event.get("level") in ("warning", "error", "critical"):
+        RECENT.append({key: _plain(value) for key, value in event.items() if key[:1] != "_"})
+    return event
+
+
+def _plain(value: object) -> object:
+    return value if isinstance(value, bool | int | float | str | None) else str(value)

@@ -99,6 +99,11 @@ class Ownership:
             raise LeaseLostError(f"pipeline {self._pipeline!r} is not owned by this process.")
         return self._lease.generation
 
+    @property
+    def is_held(self) -> bool:
+        """True while this process owns the pipeline, as far as it knows."""
+        return self._lease is not None and not self.lost.is_set()
+
     def acquire(
         self,
         *,

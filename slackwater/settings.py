@@ -1,16 +1,13 @@
 """The settings: one YAML file, each key also as an environment variable, checked as a whole.
 
-SLACKWATER_SOURCE_CHANGE_STREAM stands for change_stream under source, SLACKWATER_PIPELINE for
-pipeline; the environment wins over the file.
+What a file or the environment holds is read by slackwater.pipelines.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import posixpath
 import re
-from collections.abc import Mapping
 from datetime import date, datetime
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
@@ -21,7 +18,6 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    ValidationError,
     ValidationInfo,
     field_validator,
 )
@@ -31,14 +27,13 @@ from reader.change_stream import ChangeStream
 from reader.errors import ChangeStreamNameError
 from reader.statement import HEARTBEAT_MS_MAX, HEARTBEAT_MS_MIN
 from reader.timestamp import format_rfc3339, parse_rfc3339
-from slackwater.errors import SettingsError
-from slackwater.settings_file import explain, from_environment, read_yaml
 from spark_sink.envelopes.envelope import STAMPED, Envelope
 from spark_sink.filters import ModType
 from spark_sink.formats import DELTA, FORMATS, KAFKA
 
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
 _UNIT_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_ADDRESS: Final = r"^([^:/\s]+|\[[0-9a-f:]+\]):\d{1,5}$"
 # Stand in for the names not being checked, so that each wrong name is told beside the others.
 _ANY_NAMES: Final[dict[str, Any]] = {
     "project": "some-project",
@@ -48,7 +43,7 @@ _ANY_NAMES: Final[dict[str, Any]] = {
 }
 
 
-def parse_duration_ms(value: object) -> object:
+def parse_duration_ms(value: object) -> int:
     """Milliseconds of a text such as 500ms, 1s, 10m, 2h; a bare 0 is no time at all."""
     if value == 0 and not isinstance(value, bool):  # YAML reads no and off as False
         return 0
@@ -294,6 +289,32 @@ class Spark(_Section):
     # Without the second number Spark does not try a failed task again on one machine.
     master: str = "local[*,4]"
     conf: dict[str, str] = {}
+    jars: str | None = None
+
+
+class Http(_Section):
+    """Where the process shows what it does; off unless listen is set."""
+
+    listen: Annotated[str, Field(pattern=_ADDRESS)] | None = None
+
+    @property
+    def host(self) -> str:
+        """The address; anything but this machine's own has to be told."""
+        assert self.listen is not None  # noqa: S101 - asked where it is on
+        return self.listen.rpartition(":")[0].strip("[]")
+
+    @property
+    def port(self) -> int:
+        """0 for any that is free."""
+        assert self.listen is not None  # noqa: S101 - asked where it is on
+        return int(self.listen.rpartition(":")[2])
+
+
+class Log(_Section):
+    """How the process writes its log."""
+
+    format: Literal["console", "json"] = "console"
+    level: Literal["debug", "info", "warning", "error"] = "info"
 
 
 class Settings(_Section):
@@ -307,6 +328,8 @@ class Settings(_Section):
     state: State = State()
     lease: Lease = Lease()
     spark: Spark = Spark()
+    http: Http = Http()
+    log: Log = Log()
 
     @property
     def initial_scan(self) -> str:
@@ -322,29 +345,3 @@ class Settings(_Section):
                 " source.initial_scan no"
             )
         return self
-
-
-def load_settings(path: Path | None, environ: Mapping[str, str] = os.environ) -> Settings:
-    """The settings of a file and the environment.
-
-    Args:
-        path: a YAML file; None for the environment alone.
-        environ: variables named SLACKWATER_...
-
-    Raises:
-        SettingsError: names every problem at once: file, line, key and what is wrong.
-    """
-    values, lines = read_yaml(path) if path is not None else ({}, {})
-    sections = {
-        name for name, field in Settings.model_fields.items() if _is_section(field.annotation)
-    }
-    names = from_environment(values, sections, environ)
-    try:
-        return Settings.model_validate(values)
-    except ValidationError as error:
-        where = str(path) if path is not None else "the environment"
-        raise SettingsError(explain(error, where, lines, names, Settings)) from error
-
-
-def _is_section(annotation: Any) -> bool:
-    return isinstance(annotation, type) and issubclass(annotation, BaseModel)

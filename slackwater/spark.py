@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from scheduler.source import SpannerChangesDataSource
-from slackwater.errors import SparkFailedError
+from slackwater.errors import SettingsError, SparkFailedError
 from spark_sink import delta_table, formats, kafka
 
 _DEFAULTS: Final = {
@@ -36,15 +37,25 @@ _DEFAULTS: Final = {
     "spark.sql.streaming.numRecentProgressUpdates": "20",
 }
 
+_LISTS: Final = frozenset({"spark.jars.packages", "spark.jars.excludes", "spark.sql.extensions"})
 
-def start_spark(name: str, master: str, conf: Mapping[str, str], sink_format: str) -> SparkSession:
+
+def start_spark(
+    names: Sequence[str],
+    master: str,
+    conf: Mapping[str, str],
+    sink_formats: Collection[str],
+    *,
+    jars: str | None = None,
+) -> SparkSession:
     """A session with the source registered; conf wins over what this program sets.
 
     Args:
-        name: the pipeline's.
+        names: of the pipelines.
         master: Spark's master URL.
         conf: the user's settings of Spark.
-        sink_format: of the changelog, which may need jars.
+        sink_formats: what is written, which may need jars.
+        jars: a folder that has them; None to have them fetched.
 
     Raises:
         SparkFailedError: the JVM did not start, for want of a jar that could not be fetched or
@@ -60,8 +71,13 @@ def start_spark(name: str, master: str, conf: Mapping[str, str], sink_format: st
     for variable, value in _memory_environment().items():
         os.environ.setdefault(variable, value)
         settings.set(f"spark.executorEnv.{variable}", value)
-    settings.setAppName(f"slackwater {name}").setMaster(master)
-    needed = _needed(sink_format)
+    settings.setAppName(f"slackwater {' '.join(names)}").setMaster(master)
+    needed = _needed(sink_formats)
+    if len(names) > 1:
+        # Or a pipeline that catches up would make the others wait.
+        needed["spark.scheduler.mode"] = "FAIR"
+    if jars is not None:
+        conf = {"spark.jars": ",".join(_jars_in(jars)), **conf}
     if "spark.jars" in conf:
         # The user brings the jars.
         needed = {key: value for key, value in needed.items() if not key.startswith("spark.jars")}
@@ -85,8 +101,27 @@ def start_spark(name: str, master: str, conf: Mapping[str, str], sink_format: st
     return spark
 
 
-def _needed(sink_format: str) -> dict[str, str]:
-    """What a session needs for a sink's format; jars come from Maven's repository at the start."""
+def _needed(sink_formats: Collection[str]) -> dict[str, str]:
+    """What a session needs for the formats; jars come from Maven's repository at the start."""
+    found: dict[str, str] = {}
+    for sink_format in sorted(set(sink_formats)):
+        for key, value in _of_format(sink_format).items():
+            is_list = key in _LISTS and key in found
+            found[key] = f"{found[key]},{value}" if is_list else value
+    return found
+
+
+def _jars_in(folder: str) -> list[str]:
+    found = sorted(str(jar) for jar in Path(folder).glob("*.jar"))
+    if not found:
+        raise SettingsError(
+            f"spark.jars: there are no jars in {folder}.",
+            f"`python -m slackwater.jars {folder}` fetches them",
+        )
+    return found
+
+
+def _of_format(sink_format: str) -> dict[str, str]:
     match sink_format:
         case formats.DELTA:
             return delta_table.spark_conf(pyspark.__version__)

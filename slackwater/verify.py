@@ -88,7 +88,11 @@ def verify(settings: Settings, names: Sequence[str]) -> Iterator[Verification]:
     try:
         tables = _tables(settings, spanner, names)
         spark = start_spark(
-            settings.pipeline, settings.spark.master, settings.spark.conf, settings.sink.format
+            [settings.pipeline],
+            settings.spark.master,
+            settings.spark.conf,
+            [settings.sink.format],
+            jars=settings.spark.jars,
         )
         try:
             spark.dataSource.register(SpannerScanDataSource)

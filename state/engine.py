@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 from typing import Any, Final
@@ -95,8 +96,7 @@ def _sqlite(url: URL, *, create: bool) -> Engine:
     try:
         if create:
             path.parent.mkdir(parents=True, exist_ok=True)
-            # Made before SQLite makes it, so that it is private from the first moment.
-            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+            _make_private(path)
         elif not path.exists():
             raise StoreUnreachableError(
                 f"the metadata store {path} does not exist.",
@@ -112,6 +112,20 @@ def _sqlite(url: URL, *, create: bool) -> Engine:
     event.listen(engine, "connect", _on_sqlite_connect)
     event.listen(engine, "begin", _on_sqlite_begin)
     return engine
+
+
+def _make_private(path: Path) -> None:
+    """Make the file before SQLite does, so that it is its user's alone from the first moment.
+
+    A file that is there is not opened: closing it would drop the locks that this process's other
+    connections hold on it (POSIX), and the next process to close its own would delete the log in
+    which they read and write.
+    """
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    except FileExistsError:
+        if not os.access(path, os.R_OK | os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES)) from None
 
 
 def _on_sqlite_connect(connection: Any, _record: Any) -> None:

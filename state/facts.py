@@ -117,10 +117,20 @@ class Scan:
 
 
 class Wanted(StrEnum):
-    """What an operator wants of a pipeline; the reader obeys when it chooses the next epoch."""
+    """What an operator wants of a pipeline; while it is not to run, no further epoch is chosen.
+
+    RUNNING: epoch after epoch.
+    PAUSED: none until it is wanted to run again, whatever is started or dies meanwhile.
+    DRAINING: the running epoch is its owner's last.
+    STOPPED: its owner ends at once, and the running epoch is left to be replayed.
+    MENDED: it failed permanently, and runs again when it is resumed or its process started anew.
+    """
 
     RUNNING = "running"
+    PAUSED = "paused"
     DRAINING = "draining"
+    STOPPED = "stopped"
+    MENDED = "mended"
 
 
 class PipelineState(StrEnum):
@@ -129,6 +139,7 @@ class PipelineState(StrEnum):
     STARTING = "starting"
     RUNNING = "running"
     DRAINING = "draining"
+    PAUSED = "paused"
     FAILED = "failed"
     FAILED_PERMANENTLY = "failed permanently"
     NOT_RUNNING = "not running"

@@ -138,9 +138,21 @@ class Store:
             )
         return known
 
-    def set_wanted(self, name: str, wanted: Wanted) -> None:
-        """Tell whoever runs the pipeline what is wanted of it."""
-        self._update_pipeline(name, wanted=wanted.value)
+    def set_wanted(
+        self, name: str, wanted: Wanted, *, in_place_of: Collection[Wanted] | None = None
+    ) -> None:
+        """Tell whoever runs the pipeline what is wanted of it.
+
+        Args:
+            name: the pipeline's.
+            wanted: of it.
+            in_place_of: only where one of these was wanted; None for whatever was.
+        """
+        column = pipelines.c.wanted
+        statement = sa.update(pipelines).where(pipelines.c.name == name)
+        if in_place_of is not None:
+            statement = statement.where(column.in_([former.value for former in in_place_of]))
+        self.write(lambda c: c.execute(statement.values(wanted=wanted.value)))
 
     def set_state(self, name: str, state: PipelineState, reason: str, since_ns: int) -> None:
         """Note what the pipeline's owner does, for those who watch.

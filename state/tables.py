@@ -11,7 +11,7 @@ from typing import Final
 import sqlalchemy as sa
 
 # The migration that makes this schema; a test holds the two together.
-HEAD: Final = "0004"
+HEAD: Final = "0005"
 
 TOKEN_CHARS_MAX: Final = 1_024
 NAME_CHARS_MAX: Final = 64
@@ -128,6 +128,15 @@ plan_carried = sa.Table(
     sa.Column("task", sa.Integer, primary_key=True),
     sa.Column("token", _TOKEN, primary_key=True),
     sa.Column("records", sa.BigInteger, nullable=False),
+)
+
+# What the tasks of a plan measured of their own work, as JSON; for those who watch.
+plan_measures = sa.Table(
+    "plan_measures",
+    metadata,
+    sa.Column("plan_id", _PLAN, primary_key=True),
+    sa.Column("task", sa.Integer, primary_key=True),
+    sa.Column("measures", sa.Text, nullable=False),
 )
 
 # Queries of a plan that have been running for a while, for those who watch.

@@ -2,11 +2,32 @@
 
 import os
 
+import pytest
+
 # As the program does, before gRPC is loaded: see slackwater.cli.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
-pytest_plugins = ["tests.postgres", "tests.emulators", "tests.spark.sessions", "tests.stores"]
+pytest_plugins = [
+    "tests.browsers",
+    "tests.emulators",
+    "tests.postgres",
+    "tests.spark.sessions",
+    "tests.stores",
+]
 
 # The tests' JVMs live for seconds: what they would compile twice and collect side by side takes
 # longer than it saves.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
+# What takes longest begins first, so that two workers end together.
+_SLOW = ("spark", "faults", "emulator", "synthetic", "simulation", "databases", "unit")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput"):
+        items.sort(key=_place)
+
+
+def _place(item: pytest.Item) -> int:
+    folder = item.path.parent.name
+    return _SLOW.index(folder) if folder in _SLOW else len(_SLOW)

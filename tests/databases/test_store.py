@@ -155,6 +155,28 @@ def test_what_is_wanted_of_a_pipeline_is_kept(store: Store) -> None:
     known = store.pipeline("orders")
     assert known is not None
     assert known.wanted is Wanted.DRAINING
+    store.set_wanted("orders", Wanted.PAUSED, in_place_of={Wanted.RUNNING})
+    assert store.pipeline("orders") == known
+    store.set_wanted("orders", Wanted.PAUSED, in_place_of={Wanted.RUNNING, Wanted.DRAINING})
+    assert store.pipeline("orders") == replace(known, wanted=Wanted.PAUSED)
+
+
+def test_a_store_opened_again_in_its_process_sees_what_other_processes_write(
+    store: Store, url: str
+) -> None:
+    for wanted in (Wanted.PAUSED, Wanted.RUNNING, Wanted.DRAINING):
+        Store.open(url, migrate=True).close()
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as other:
+            other.submit(_want, url, wanted).result()
+        known = store.pipeline("orders")
+        assert known is not None
+        assert known.wanted is wanted
+
+
+def _want(url: str, wanted: Wanted) -> None:
+    store = Store.open(url, migrate=False)
+    store.set_wanted("orders", wanted)
+    store.close()
 
 
 def test_facts_written_twice_change_nothing(store: Store) -> None:

@@ -8,9 +8,10 @@ Spark's tasks, which take turns at every step that could interleave.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import pyarrow as pa
 
@@ -42,6 +43,7 @@ class SimulatedQuery:
     """The records of a query, in order; what was not taken is forgotten when it is cancelled."""
 
     watermark_ns = open_ms = silent_ms = stalls = 0
+    retried: Mapping[str, int] = MappingProxyType({})
 
     def __init__(self, records: Sequence[ChangeRecord], error: Exception | None = None) -> None:
         self._records = records

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 from hypothesis import given
@@ -42,6 +43,7 @@ def children(time_ns: int, **parents: set[str]) -> ChildPartitionsRecord:
 
 class ScriptedQuery:
     watermark_ns = open_ms = silent_ms = stalls = 0
+    retried: Mapping[str, int] = MappingProxyType({})
 
     def __init__(self, records: Sequence[ChangeRecord], stream: ScriptedStream) -> None:
         self._records = records

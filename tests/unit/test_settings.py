@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from slackwater.errors import SettingsError
-from slackwater.settings import Settings, load_settings, parse_duration_ms
+from slackwater.pipelines import load_settings
+from slackwater.settings import Settings, parse_duration_ms
 
 MINIMAL: dict[str, Any] = {
     "pipeline": "orders",

@@ -11,7 +11,7 @@ import yaml
 
 from slackwater.inspect import status
 from slackwater.ownership import owner_name
-from slackwater.settings import load_settings
+from slackwater.pipelines import load_settings
 from state.facts import Lease, PipelineState
 from state.lease import take_lease
 from state.store import Store

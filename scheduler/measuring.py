@@ -1,0 +1,81 @@
+"""What a task measures of its own work: counts and times, never a record's values."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+
+from state.facts import Plan
+from state.measures import COMMITTED_STEPS, Measures
+
+
+class Measuring:
+    """Adds up what the threads of one task see.
+
+    Args:
+        plan: the epoch's; its span is what commit timestamps are counted in steps of.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._start_us = plan.start_ns // 1_000
+        self._span_us = max(1, (plan.end_ns - plan.start_ns) // 1_000)
+        self._lock = threading.Lock()
+        self._size_bytes = 0
+        self._queries = 0
+        self._stalls = 0
+        self._retries: Counter[str] = Counter()
+        self._mods: Counter[tuple[str, str]] = Counter()
+        self._committed: Counter[int] = Counter()
+        self._delays_ms: list[int] = []
+
+    def add_batch(self, batch: pa.RecordBatch) -> None:
+        """Records that were handed on, with the output's columns; by one thread only."""
+        self._size_bytes += batch.nbytes
+        self._add_mods(batch)
+        times = batch.column("commit_timestamp").cast(pa.int64()).to_numpy()
+        steps = (times - self._start_us) * COMMITTED_STEPS // self._span_us
+        found, counts = np.unique(np.clip(steps, 0, COMMITTED_STEPS - 1), return_counts=True)
+        self._committed.update(dict(zip(found.tolist(), counts.tolist(), strict=True)))
+
+    def add_query(self, retried: Mapping[str, int], stalls: int) -> None:
+        """A query that has ended."""
+        with self._lock:
+            self._queries += 1
+            self._stalls += stalls
+            self._retries.update(retried)
+
+    def add_child_delay(self, seconds: float) -> None:
+        """A child partition's first query begins so long after its last parent's end was seen."""
+        with self._lock:
+            self._delays_ms.append(round(seconds * 1_000))
+
+    def measures(self) -> Measures | None:
+        """The sums; None where there is nothing that others would want to know."""
+        with self._lock:
+            if not (self._size_bytes or self._retries or self._stalls or self._delays_ms):
+                return None
+            return Measures(
+                self._size_bytes,
+                self._queries,
+                self._retries,
+                self._stalls,
+                self._mods,
+                self._committed,
+                tuple(self._delays_ms),
+            )
+
+    def _add_mods(self, batch: pa.RecordBatch) -> None:
+        table = pa.table(
+            {
+                "table_name": batch.column("table_name"),
+                "mod_type": batch.column("mod_type"),
+                "mods": batch.column("mods").value_lengths(),
+            }
+        )
+        grouped = table.group_by(["table_name", "mod_type"]).aggregate([("mods", "sum")])
+        for row in grouped.to_pylist():
+            self._mods[row["table_name"], row["mod_type"]] += row["mods_sum"] or 0

@@ -1,0 +1,159 @@
+"""Pause, resume, drain and stop, and several pipelines in a process, one of which fails alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import threading
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from reader.change_stream import Dialect
+from reader.connection import Connection
+from reader.timestamp import format_rfc3339
+from slackwater.demo.load import Load
+from slackwater.demo.service import Service
+from slackwater.emulator_database import update_ddl
+from slackwater.proof import read_changelog
+from tests.emulators import NewDatabase
+from tests.spark.test_commands import slackwater
+from tests.spark.test_exactly_once import settings
+from tests.truths import require_equal, truth_of
+
+OBEYS_S = 10.0
+
+
+def test_a_pipeline_is_paused_resumed_stopped_and_drained(
+    new_database: NewDatabase, tmp_path: Path
+) -> None:
+    stream = new_database()
+    connection = Connection(stream)
+    start_ns = connection.strong_read_timestamp_ns()
+    given = settings(stream, tmp_path, format_rfc3339(start_ns))
+    given["http"] = {"listen": "127.0.0.1:0"}
+    given["log"] = {"format": "json"}
+    service = Service(given, tmp_path, os.environ)
+
+    def told(verb: str) -> str:
+        return _told(verb, service)
+
+    service.start()
+    service.wait_for_watermark(start_ns, seconds_max=60)
+    load = Load(stream, Dialect.GOOGLE_STANDARD_SQL, seed=5)
+    writer = threading.Thread(
+        target=lambda: load.run(transactions_per_second=20, seconds=15), daemon=True
+    )
+    writer.start()
+    assert _get(service, "/healthz") == "ok\n"
+    assert _get(service, "/readyz") == "ok\n"
+
+    assert told("pause") == "orders: paused"
+    paused_ns = service.low_watermark_ns()
+    time.sleep(2)
+    assert service.low_watermark_ns() == paused_ns
+    # A pause is meant for the pipeline: who is started finds it paused.
+    service.kill()
+    service.start()
+    _wait_for_state(service, "paused")
+    assert service.low_watermark_ns() == paused_ns
+    assert told("resume") in ("orders: starting", "orders: running")
+    service.wait_for_watermark(connection.strong_read_timestamp_ns(), seconds_max=60)
+
+    _wait_for_state(service, "running")
+    metrics = _get(service, "/metrics")
+    assert 'slackwater_state{pipeline="orders",state="running"} 1.0' in metrics
+    for name in ("records_total", "mods_total", "freshness_seconds_bucket", "bytes_total"):
+        values = re.findall(rf"^slackwater_{name}{{.*}} (.*)$", metrics, re.MULTILINE)
+        assert max(map(float, values)) > 0, name
+    assert told("stop") == "orders: not running"
+    assert service.wait(20) == 0
+    service.start()
+    writer.join()
+    end_ns = connection.strong_read_timestamp_ns()
+    service.wait_for_watermark(end_ns, seconds_max=60)
+    assert told("drain") == "orders: not running"
+    assert service.wait(20) == 0
+    assert told("drain") == "orders: nobody runs it"
+
+    truth = truth_of(stream, start_ns, end_ns, Dialect.GOOGLE_STANDARD_SQL)
+    require_equal(read_changelog(tmp_path / "changes"), truth)
+    # Beside those that the JVM writes.
+    ours = [line for line in service.log.read_text().splitlines() if line.startswith("{")]
+    lines = [json.loads(line) for line in ours]
+    assert {line["pipeline"] for line in lines if line["event"] == "epoch"} == {"orders"}
+
+
+def test_of_two_pipelines_in_a_process_one_fails_alone_and_is_resumed(
+    new_database: NewDatabase, tmp_path: Path
+) -> None:
+    stream = new_database()
+    connection = Connection(stream)
+    given = settings(stream, tmp_path, format_rfc3339(connection.strong_read_timestamp_ns()))
+    del given["pipeline"]
+    sink = given.pop("sink")
+    late = {name: f"{path}-late" for name, path in sink.items()}
+    given["pipelines"] = {
+        "orders": {"sink": sink},
+        "late": {"sink": late, "source": {"change_stream": "LateStream", "start": "now"}},
+    }
+    given["http"] = {"listen": "127.0.0.1:0"}
+    service = Service({**given, "pipeline": "orders"}, tmp_path, os.environ)
+    service.config.write_text(yaml.safe_dump(given))
+    service.start()
+    _wait_for_state(service, "failed permanently", "late")
+    standing = json.loads(_get(service, "/api/pipelines/late"))
+    assert "has no change stream 'LateStream'. It has: DemoStream" in standing["reason"]
+    service.wait_for_watermark(connection.strong_read_timestamp_ns(), seconds_max=60)
+    assert _get(service, "/readyz").startswith("late: ")
+
+    update_ddl(stream, ["CREATE CHANGE STREAM LateStream FOR ALL"])
+    assert _told("resume", service, "--pipeline", "late").startswith("late: ")
+    _wait_for_state(service, "running", "late")
+    assert _get(service, "/readyz") == "ok\n"
+    assert slackwater("stop", "-c", str(service.config)).returncode == 2
+    assert _told("pause", service, "--pipeline", "late") == "late: paused"
+    os.kill(service.pid, signal.SIGTERM)
+    assert service.wait(30) == 0
+
+
+def _told(verb: str, service: Service, *arguments: str) -> str:
+    begun = time.monotonic()
+    done = slackwater(verb, "-c", str(service.config), *arguments)
+    assert done.returncode == 0, done.stderr
+    assert time.monotonic() - begun < OBEYS_S
+    return done.stdout.strip()
+
+
+def _wait_for_state(service: Service, state: str, pipeline: str = "orders") -> None:
+    until = time.monotonic() + 60
+    shown: Any = None
+    while time.monotonic() < until:
+        try:
+            found = json.loads(_get(service, "/api/pipelines"))
+        except (OSError, IndexError):
+            found = []
+        # Before it is owned the store may say what a killed process said.
+        shown = {
+            standing["pipeline"]: standing["state"] for standing in found if standing["is_owner"]
+        }
+        if shown.get(pipeline) == state:
+            return
+        time.sleep(0.2)
+    raise AssertionError(f"{shown}, not {state}:\n{service.log.read_text()[-3_000:]}")
+
+
+def _get(service: Service, path: str) -> str:
+    """Of the process that was started last, which chose its port itself."""
+    address = re.findall(r"http://127\.0\.0\.1:\d+", service.log.read_text())[-1]
+    try:
+        with urllib.request.urlopen(address + path, timeout=10) as answer:
+            return str(answer.read().decode())
+    except urllib.error.HTTPError as error:
+        return error.read().decode()

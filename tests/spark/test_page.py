@@ -1,0 +1,122 @@
+"""The page in a browser: splits and merges, a stalled partition, a failure and its remedy."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Browser, Page, expect
+
+from reader.change_stream import ChangeStream, Dialect
+from reader.connection import Connection
+from reader.timestamp import format_rfc3339
+from slackwater.demo.load import Load
+from slackwater.demo.service import Service
+from slackwater.emulator_database import update_ddl
+from tests.emulators import NewDatabase
+from tests.faults.proxy import FaultProxy, Stalls
+from tests.spark.test_exactly_once import settings
+from tests.synthetic.script import Script, lineage
+from tests.synthetic.server import CHANGE_STREAM, synthetic_process
+
+# A query is stalled after three heartbeats of a second.
+PATIENCE_S = 3
+SHOWN_WITHIN_S = 5
+PHONE = {"width": 360, "height": 740}
+
+
+def test_the_page_shows_splits_merges_a_stall_and_a_failure_with_its_remedy(
+    new_database: NewDatabase, browser: Browser, tmp_path: Path
+) -> None:
+    stream = new_database()
+    start_ns = Connection(stream).strong_read_timestamp_ns()
+    with FaultProxy(str(stream.emulator_host)) as proxy:
+        behind = replace(stream, emulator_host=proxy.host)
+        service = start(behind, tmp_path, start_ns)
+        load = Load(stream, Dialect.GOOGLE_STANDARD_SQL, seed=3)
+        load.run(transactions_per_second=20, seconds=8)
+        page = open_page(browser, service)
+        expect(page.locator("#badge")).to_have_text("running")
+        expect(page.locator("#lag")).to_have_text(re.compile(r"\d\.\d\d s"))
+        expect(page.locator("#freshness")).to_have_text(re.compile(r"\d\.\d\d s"))
+        expect(page.locator("#lag-plot polyline")).to_have_count(1)
+        # Of partitions that live two seconds some have split and others merged.
+        found = page.evaluate("fetch('api/pipelines/orders/partitions').then((a) => a.json())")
+        shown = {bar.get_attribute("data-token") for bar in page.locator("#lineage rect").all()}
+        links = sum(len(set(p["parents"]) & shown) for p in found if p["token"] in shown)
+        assert page.locator("#lineage path").count() >= links * 0.8 > 0
+        assert max(len(p["parents"]) for p in found) >= 2, "no merge"
+        children = [parent for p in found for parent in p["parents"]]
+        assert max(map(children.count, children)) >= 2, "no split"
+        page.screenshot(path=tmp_path / "running.png", full_page=True)
+
+        proxy.rules = [Stalls(times=1_000, messages_max=0, tokens=None)]
+        until = time.monotonic() + 30
+        while not proxy.injected.get("stall") and time.monotonic() < until:
+            time.sleep(0.05)
+        within_ms = (PATIENCE_S + SHOWN_WITHIN_S) * 1_000
+        expect(page.locator("#lineage rect.stalled").first).to_be_visible(timeout=within_ms)
+        expect(page.locator("#held")).to_contain_text("holds the low watermark back")
+        page.screenshot(path=tmp_path / "stalled.png", full_page=True)
+        proxy.rules = []
+
+        update_ddl(stream, [f"DROP CHANGE STREAM {stream.change_stream}"])
+        badge = page.locator("#badge")
+        expect(badge).to_have_text("failed permanently", timeout=60_000)
+        expect(page.locator("#reason")).to_contain_text("--skip-to earliest")
+        page.set_viewport_size({"width": 360, "height": 740})
+        width = page.evaluate("document.documentElement.scrollWidth")
+        assert width <= PHONE["width"], "the page is wider than a phone"
+        page.screenshot(path=tmp_path / "failed.png", full_page=True)
+        page.close()
+        assert service.drain() == 0
+
+
+def test_the_page_keeps_up_with_a_thousand_partitions(browser: Browser, tmp_path: Path) -> None:
+    now_us = time.time_ns() // 1_000
+    changes = [now_us + 15_000_000, now_us + 20_000_000]
+    partitions = lineage(1_000, now_us - 60_000_000, changes, seed=4)
+    with synthetic_process(Script(Dialect.GOOGLE_STANDARD_SQL, tuple(partitions))) as host:
+        stream = ChangeStream("bench-project", "bench", "bench", CHANGE_STREAM, emulator_host=host)
+        service = start(stream, tmp_path, (now_us - 30_000_000) * 1_000)
+        service.wait_for_watermark((changes[1] + 1_000_000) * 1_000, seconds_max=60)
+        page = open_page(browser, service)
+        page.emulate_media(color_scheme="dark")
+        expect(page.locator("#lineage rect").nth(2_500)).to_be_attached(timeout=20_000)
+        running = page.evaluate("fetch('api/pipelines').then((a) => a.json())")
+        assert running[0]["partitions"]["running"] >= 900
+        begun = time.monotonic()
+        page.evaluate("draw()")
+        assert time.monotonic() - begun < 5
+        page.screenshot(path=tmp_path / "thousand.png", full_page=True)
+        page.close()
+        assert service.drain() == 0
+
+
+def start(stream: ChangeStream, folder: Path, start_ns: int) -> Service:
+    given: dict[str, Any] = settings(stream, folder, format_rfc3339(start_ns))
+    given["http"] = {"listen": "127.0.0.1:0"}
+    given["epoch"]["heartbeat"] = "1s"
+    service = Service(
+        given, folder, os.environ | {"SPANNER_EMULATOR_HOST": str(stream.emulator_host)}
+    )
+    service.start()
+    service.wait_for_watermark(start_ns, seconds_max=60)
+    return service
+
+
+def open_page(browser: Browser, service: Service) -> Page:
+    address = re.findall(r"http://127\.0\.0\.1:\d+", service.log.read_text())[-1]
+    page = browser.new_page(viewport={"width": 1_200, "height": 900})
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    # Whatever would come from elsewhere is refused.
+    page.route(lambda url: not url.startswith(address), lambda route: route.abort())
+    page.goto(address)
+    expect(page.locator("#connection")).to_contain_text("seen", timeout=10_000)
+    assert not errors
+    return page
