@@ -1,0 +1,98 @@
+"""What the image starts, as far as it goes without a container engine: the same files and entry
+point, a user without rights, a root that can't be written to, jars from a folder."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import deltalake
+import yaml
+
+from reader.change_stream import Dialect
+from reader.connection import Connection
+from reader.timestamp import format_rfc3339
+from slackwater.demo.load import Load
+from tests.emulators import NewDatabase
+from tests.spark.test_exactly_once import settings
+
+ROOT = Path(__file__).parent.parent.parent
+USER = 10001
+
+
+def test_the_entry_point_runs_without_rights_on_a_read_only_root(
+    new_database: NewDatabase, tmp_path: Path
+) -> None:
+    stream = new_database()
+    start_ns = Connection(stream).strong_read_timestamp_ns()
+    load = Load(stream, Dialect.GOOGLE_STANDARD_SQL, seed=1)
+    written = load.run(transactions_per_second=20, seconds=2)
+    subprocess.run(
+        [sys.executable, "-m", "slackwater.jars", str(tmp_path / "jars"), "delta"],
+        check=True,
+        timeout=120,
+    )
+    given = settings(stream, Path("/mnt/data"), format_rfc3339(start_ns))
+    given["sink"]["format"] = "delta"
+    (tmp_path / "slackwater.yaml").write_text(yaml.safe_dump(given))
+    shutil.copy(ROOT / "deploy" / "entrypoint.sh", tmp_path)
+    data = tmp_path / "data"
+    data.mkdir()
+    os.chown(data, USER, USER)
+    script = tmp_path / "container.sh"
+    script.write_text(container(tmp_path, "run -c /mnt/slackwater.yaml --until-caught-up"))
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-eu", str(script)],
+        env={
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "SPANNER_EMULATOR_HOST": str(stream.emulator_host),
+            "SLACKWATER_SPARK_JARS": "/mnt/jars",
+            "SLACKWATER_LOG_FORMAT": "json",
+            "JAVA_HOME": os.environ.get("JAVA_HOME", ""),
+        },
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3_000:]
+    assert "the root can be written to" not in done.stdout
+    table = deltalake.DeltaTable(data / "changes").to_pyarrow_table()
+    transactions = set(table.column("server_transaction_id").to_pylist())
+    assert len(transactions) == written.transactions
+    assert {path.stat().st_uid for path in data.rglob("*")} == {USER}
+
+
+def container(files: Path, arguments: str) -> str:
+    """A script for a mount namespace of its own.
+
+    The interpreter may lie in a home that others can't enter: it is mounted where they can.
+    """
+    base = Path(sys.base_prefix)
+    top = Path("/", base.parts[1])
+    hidden = f"""
+mkdir /mnt/python && mount --bind {base} /mnt/python
+mount -t tmpfs -o mode=755 tmpfs {top}
+mkdir -p {base} && mount --bind /mnt/python {base}
+"""
+    return f"""
+mount --make-rprivate /
+mount -t tmpfs -o mode=755 tmpfs /mnt
+cp -r {shlex.quote(str(files))}/* /mnt/ && mkdir -p /mnt/data
+mount --bind {shlex.quote(str(files / "data"))} /mnt/data
+{"" if top == Path("/usr") else hidden}
+cp /etc/passwd /mnt/passwd
+echo "slackwater:x:{USER}:{USER}::/home/slackwater:/usr/sbin/nologin" >>/mnt/passwd
+mount --bind /mnt/passwd /etc/passwd
+mount -o remount,ro /mnt
+mount -t tmpfs -o mode=1777 tmpfs /tmp
+mount -o remount,ro,bind /
+cd /mnt/data
+without_rights="setpriv --reuid {USER} --regid {USER} --clear-groups --no-new-privs"
+$without_rights sh -c 'touch /written 2>/dev/null && echo the root can be written to || true'
+exec $without_rights /mnt/entrypoint.sh {arguments}
+"""
