@@ -102,6 +102,7 @@ def running_emulator(
     partition_alive_seconds: int | None = None,
     arguments: Sequence[str] = (),
     log: Path | None = None,
+    port: int | None = None,
 ) -> Iterator[Emulator]:
     """An emulator for the time of the context; one named by SPANNER_EMULATOR_HOST is used as it is.
 
@@ -110,6 +111,7 @@ def running_emulator(
             or moves; None for the emulator's own choice.
         arguments: further flags of emulator_main.
         log: where its output goes.
+        port: of this machine's own address; None for one that is free.
 
     Raises:
         EmulatorNotFoundError: it is not installed.
@@ -119,7 +121,7 @@ def running_emulator(
         wait_until_ready(host)
         yield Emulator(host)
         return
-    host = f"127.0.0.1:{_free_port()}"
+    host = f"127.0.0.1:{port or _free_port()}"
     command = [*find_emulator(), f"--host_port={host}", *arguments]
     if partition_alive_seconds is not None:
         command.append(

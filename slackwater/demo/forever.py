@@ -1,7 +1,7 @@
 """A database on the emulator with a change stream, and changes until it is stopped.
 
-`python -m slackwater.demo.forever`, with SPANNER_EMULATOR_HOST set: for the compose file and for
-trying a pipeline out.
+`python -m slackwater.demo.forever`: for the quick start and the compose file. It starts an emulator
+at 127.0.0.1:9010 unless SPANNER_EMULATOR_HOST names one that runs.
 """
 
 from __future__ import annotations
@@ -12,37 +12,38 @@ import sys
 import time
 from typing import Final
 
-from google.api_core.exceptions import AlreadyExists, ServiceUnavailable
-
 from reader.change_stream import ChangeStream, Dialect
 from slackwater.demo.load import CHANGE_STREAM, Load, ddl
+from slackwater.emulator import running_emulator
 from slackwater.emulator_database import create_database
+from slackwater.errors import SlackwaterError
 
 _DIALECT: Final = Dialect.GOOGLE_STANDARD_SQL
 _TRANSACTIONS_PER_SECOND: Final = 20
-_WAIT_S: Final = 1.0
+_PORT: Final = 9010
+_ALIVE_SECONDS: Final = 10
 
 
 def main() -> None:
-    """Make the database, unless it is there, and write."""
-    host = os.environ.get("SPANNER_EMULATOR_HOST")
-    if not host:
-        print("SPANNER_EMULATOR_HOST is not set: HOST:PORT of the emulator", file=sys.stderr)  # noqa: T201
-        sys.exit(2)
+    """Make the database, and write."""
+    try:
+        with running_emulator(partition_alive_seconds=_ALIVE_SECONDS, port=_PORT) as emulator:
+            # The client finds the emulator by this variable.
+            os.environ.update(emulator.environment())
+            _write(emulator.host)
+    except SlackwaterError as error:
+        print(f"{error.message} {error.hint}", file=sys.stderr)  # noqa: T201
+        sys.exit(2 if error.user_error else 1)
+    except KeyboardInterrupt:
+        return
+
+
+def _write(host: str) -> None:
     stream = ChangeStream(
         "test-project", "test-instance", "test-database", CHANGE_STREAM, emulator_host=host
     )
-    while True:
-        try:
-            create_database(stream, _DIALECT, ddl(_DIALECT))
-        except ServiceUnavailable:
-            time.sleep(_WAIT_S)
-        except AlreadyExists:
-            print(f"{stream.database_path} is there: whoever made it writes to it")  # noqa: T201
-            return
-        else:
-            break
-    print(f"writing to {stream.path}", flush=True)  # noqa: T201
+    create_database(stream, _DIALECT, ddl(_DIALECT))
+    print(f"writing to {stream.path}; SPANNER_EMULATOR_HOST={host}", flush=True)  # noqa: T201
     load = Load(stream, _DIALECT, seed=time.time_ns())
     load.run(transactions_per_second=_TRANSACTIONS_PER_SECOND, seconds=math.inf)
 

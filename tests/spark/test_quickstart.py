@@ -1,0 +1,43 @@
+"""A newcomer who follows docs/quickstart.md word for word gets what it says."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def test_the_quick_start_runs_word_for_word() -> None:
+    page = (ROOT / "docs" / "quickstart.md").read_text()
+    commands = re.findall(r"^```sh\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    assert len(commands) == 8
+    folder = ROOT / "out" / "quickstart"
+    subprocess.run(["rm", "-rf", str(folder)], check=True)
+    environ = {k: v for k, v in os.environ.items() if k != "SPANNER_EMULATOR_HOST"}
+    with subprocess.Popen(
+        ["bash", "-euo", "pipefail", "-c", "".join(commands)],
+        cwd=ROOT,
+        env=environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    ) as shell:
+        try:
+            said, _ = shell.communicate(timeout=240)
+        finally:
+            if shell.poll() is None:
+                os.killpg(shell.pid, signal.SIGKILL)
+    assert shell.returncode == 0, said[-3_000:]
+    assert re.search(r"^\S+Z (INSERT|UPDATE|DELETE) ", said, re.MULTILINE)
+    assert said.count("\nok ") >= 5
+    assert re.search(r"^state +running$", said, re.MULTILINE)
+    records = re.search(r"^(\d+) records$", said, re.MULTILINE)
+    assert records
+    assert int(records.group(1)) >= 100
+    for told in ("orders: paused", "orders: not running"):
+        assert told in said
