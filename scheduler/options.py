@@ -38,6 +38,7 @@ class SourceOptions:
         change_stream: what is read.
         pipeline: keys the metadata store.
         state_url: SQLAlchemy URL of the metadata store.
+        keep_ns: how long finished partitions are remembered.
         is_state_lasting: False where the store is a temporary file of this query's own.
         start: "now", "earliest" or the low watermark to start after, in nanoseconds.
         end_ns: the last low watermark, None for none.
@@ -55,6 +56,7 @@ class SourceOptions:
     change_stream: ChangeStream
     pipeline: str
     state_url: str
+    keep_ns: int
     is_state_lasting: bool
     start: str | int
     end_ns: int | None
@@ -72,6 +74,7 @@ OPTION_NAMES: Final = (
     *_REQUIRED,
     "pipeline",
     "state_url",
+    "keep_seconds",
     "start",
     "end",
     "max_span_seconds",
@@ -125,6 +128,8 @@ def parse_options(given: Mapping[str, str], environ: Mapping[str, str]) -> Sourc
         change_stream=_change_stream(options, environ),
         pipeline=options.get("pipeline", PIPELINE_DEFAULT),
         state_url=state_url,
+        keep_ns=_parsed(options, "keep_seconds", _integer(60, 10**9), 3_600)
+        * NANOSECONDS_PER_SECOND,
         is_state_lasting="state_url" in options,
         start=start,
         end_ns=end,

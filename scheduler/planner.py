@@ -9,7 +9,7 @@ from typing import Final
 
 from reader.connection import Connection
 from reader.database import Description, describe, partitions_alive
-from reader.timestamp import NANOSECONDS_PER_SECOND, format_rfc3339
+from reader.timestamp import format_rfc3339
 from scheduler import epoch, lineage
 from scheduler.errors import CheckpointLostError, WatermarkRegressionError
 from scheduler.options import NOW, SourceOptions
@@ -24,8 +24,6 @@ from state.store import Store
 
 _log = logging.getLogger(__name__)
 
-# How long a finished partition is remembered, for those who look at the lineage.
-KEEP_FINISHED_NS: Final = 3_600 * NANOSECONDS_PER_SECOND
 _PRUNE_EVERY_S: Final = 60.0
 
 
@@ -143,7 +141,7 @@ class Planner:
             self._pruned_at = time.monotonic()
             partitions = self._store.partitions(name)
             self._store.remove_partitions(
-                name, lineage.prunable(partitions, watermark_ns, keep_ns=KEEP_FINISHED_NS)
+                name, lineage.prunable(partitions, watermark_ns, keep_ns=self._options.keep_ns)
             )
 
     def _gap_at(self, watermark_ns: int) -> Gap | None:
@@ -199,9 +197,9 @@ class Planner:
         pipeline = self._store.pipeline(self._options.pipeline)
         if pipeline is None or not self._store.lineage_at(pipeline.name, watermark_ns):
             return False
-        # What had ended KEEP_FINISHED_NS before the last commit may have been forgotten.
+        # What had ended so long before the last commit may have been forgotten.
         committed_ns = pipeline.low_watermark_ns
-        return committed_ns is None or committed_ns - KEEP_FINISHED_NS <= watermark_ns
+        return committed_ns is None or committed_ns - self._options.keep_ns <= watermark_ns
 
     def _discover(self, watermark_ns: int) -> None:
         tokens = partitions_alive(

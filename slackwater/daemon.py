@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum, auto
-from typing import Any, Final
+from typing import Final
 
 import structlog
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.listener import StreamingQueryListener
 from pyspark.sql.streaming.query import StreamingQuery
 from structlog.contextvars import bound_contextvars
 
@@ -33,7 +32,7 @@ from slackwater.ownership import Ownership
 from slackwater.restart import Failure, delay_s, diagnose
 from spark_sink.sink import EpochSummary, Sink
 from spark_sink.timestamps import microseconds, timestamp
-from state.epochs import prune_epochs, record_epoch
+from state.epochs import forget_epochs, record_epoch
 from state.errors import LeaseLostError, StateError
 from state.facts import Epoch, PipelineState, Wanted
 from state.plans import settle
@@ -42,10 +41,9 @@ from state.store import Store
 _log = structlog.get_logger("slackwater.daemon")
 
 _POLL_S: Final = 0.05
-_LAST_REPORT_S_MAX: Final = 2.0
 _LAST_WRITE_S_MAX: Final = 10.0
 _HINT: Final = "Nothing is lost: run it again when the cause is mended"
-EPOCHS_KEPT: Final = 10_000
+_FORGET_EVERY: Final = 100
 
 
 class Outcome(Enum):
@@ -65,12 +63,14 @@ class Pace:
         until_ns: stop after the epoch that reaches this low watermark; None for never.
         tries_max: give up after so many failures without an epoch between; None for never.
         audit: what becomes of an epoch that fails the audit.
+        keep_ns: how long epochs are remembered.
     """
 
     trigger_ms: int
     until_ns: int | None
     tries_max: int | None
     audit: AuditMode
+    keep_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,8 @@ class Daemon:
         self._written: dict[int, _WrittenEpoch] = {}
         self._state = PipelineState.STARTING
         self._epochs = 0
-        self._reported = -1
+        self._noted = -1
+        self._seen_last: str | None = None
         self._reached = threading.Event()
         self._writing = threading.Lock()
 
@@ -148,14 +149,6 @@ class Daemon:
         Raises:
             PipelineFailedError: it was given up; nothing is lost, it can be run again.
         """
-        listener = _Listener(self._pipeline, self._committed)
-        self._spark.streams.addListener(listener)
-        try:
-            return self._run()
-        finally:
-            self._spark.streams.removeListener(listener)
-
-    def _run(self) -> Outcome:
         failures = 0
         while True:
             self._note(PipelineState.STARTING)
@@ -223,6 +216,7 @@ class Daemon:
             if self._control.wanted is Wanted.STOPPED:
                 self._stop(query)
                 return None
+            self._look(query)
             if self._control.is_held() and not draining:
                 draining = True
                 # The source offers no further epoch, so the one that runs is the last.
@@ -231,10 +225,10 @@ class Daemon:
             if draining and not query.status["isTriggerActive"]:
                 break
             time.sleep(_POLL_S)
+        if not self._ownership.lost.is_set():
+            self._look(query)
         if failure := query.exception():
             return diagnose(str(failure))
-        if not self._ownership.lost.is_set():
-            self._wait_for_last_report(query)
         query.stop()
         return None
 
@@ -245,12 +239,24 @@ class Daemon:
         if self._writing.acquire(timeout=_LAST_WRITE_S_MAX):
             self._writing.release()
 
-    def _wait_for_last_report(self, query: StreamingQuery) -> None:
-        """Spark tells its listeners a moment after it has committed."""
-        last = query.lastProgress
-        until = time.monotonic() + _LAST_REPORT_S_MAX
-        while last is not None and self._reported < last.batchId and time.monotonic() < until:
-            time.sleep(_POLL_S)
+    def _look(self, query: StreamingQuery) -> None:
+        """Take note of the epochs that Spark has committed since the last look.
+
+        Spark's listeners tell the same, but what they hand over is taken apart by a hundred calls
+        to the JVM: on a busy machine their queue was half a minute behind.
+        """
+        last = query._jsq.lastProgress()
+        text = None if last is None else last.json()
+        if text is None or text == self._seen_last:
+            return
+        self._seen_last = text
+        progress = parse_progress(json.loads(text))
+        if progress.epoch > self._noted + 1:
+            for earlier in query._jsq.recentProgress():
+                found = parse_progress(json.loads(earlier.json()))
+                if found.is_epoch and self._noted < found.epoch < progress.epoch:
+                    self._committed(found)
+        self._committed(progress)
 
     def _committed(self, progress: Progress) -> None:
         """Spark has committed an epoch, or found nothing new."""
@@ -267,7 +273,7 @@ class Daemon:
             # The next epoch's commit says all that this one would have.
             _log.warning("epoch not recorded", pipeline=self._pipeline, error=error.message)
         finally:
-            self._reported = progress.epoch
+            self._noted = max(self._noted, progress.epoch if progress.is_epoch else -1)
             # A store that fails here must not keep the program from ending.
             if self._pace.until_ns is not None and (progress.end_ns or 0) >= self._pace.until_ns:
                 self._reached.set()
@@ -314,8 +320,8 @@ class Daemon:
                 late_records=report.late_records,
             ),
         )
-        if progress.epoch % 1_000 == 0:
-            prune_epochs(self._store, self._pipeline, keep=EPOCHS_KEPT)
+        if progress.epoch % _FORGET_EVERY == 0:
+            forget_epochs(self._store, self._pipeline, before_ns=end_ns - self._pace.keep_ns)
         self._observer.epoch_committed(self._pipeline, report)
 
     def _lag_ns(self, end_ns: int) -> int:
@@ -338,24 +344,3 @@ def _seen(summary: EpochSummary) -> Written:
 
 def _ns(stamp: datetime | None) -> int | None:
     return None if stamp is None else microseconds(stamp) * 1_000
-
-
-class _Listener(StreamingQueryListener):
-    """Hears of the queries of all pipelines of the process, and tells of one's."""
-
-    def __init__(self, pipeline: str, on_progress: Callable[[Progress], None]) -> None:
-        self._pipeline = pipeline
-        self._on_progress_parsed = on_progress
-
-    def onQueryStarted(self, event: Any) -> None:  # noqa: N802
-        pass
-
-    def onQueryProgress(self, event: Any) -> None:  # noqa: N802
-        if event.progress.name == self._pipeline:
-            self._on_progress_parsed(parse_progress(json.loads(event.progress.json)))
-
-    def onQueryIdle(self, event: Any) -> None:  # noqa: N802
-        pass
-
-    def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
-        pass

@@ -16,7 +16,7 @@ from slackwater.java import find_java
 from slackwater.spark import start_spark, stop_spark
 from spark_sink import formats
 
-FORMATS: Final = (formats.DELTA, formats.KAFKA)
+FORMATS: Final = (*formats.TABLE_FORMATS, formats.KAFKA)
 
 
 def fetch(folder: Path, of: tuple[str, ...] = FORMATS) -> list[Path]:

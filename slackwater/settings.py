@@ -29,7 +29,7 @@ from reader.statement import HEARTBEAT_MS_MAX, HEARTBEAT_MS_MIN
 from reader.timestamp import format_rfc3339, parse_rfc3339
 from spark_sink.envelopes.envelope import STAMPED, Envelope
 from spark_sink.filters import ModType
-from spark_sink.formats import DELTA, FORMATS, KAFKA
+from spark_sink.formats import DELTA, FORMATS, ICEBERG, KAFKA, TABLE_FORMATS
 
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
 _UNIT_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -89,12 +89,6 @@ def _one_spelling(path: str) -> str:
     if not separator:
         return str(Path.cwd() / posixpath.normpath(path))
     return f"{scheme}{separator}{posixpath.normpath(rest)}"
-
-
-def _format(text: str) -> str:
-    if text not in (*FORMATS, KAFKA):
-        raise ValueError(f"{text!r} is no format of the changelog; known: {', '.join(FORMATS)}")
-    return text
 
 
 def _listed(value: object) -> object:
@@ -206,10 +200,12 @@ class FilterSettings(_Section):
 class Sink(_Section):
     """What becomes of the records."""
 
-    kind: Literal["changelog", "mirror", "kafka"] = "changelog"
-    format: Annotated[str, AfterValidator(_format)] = "parquet"
+    kind: Literal["changelog", "mirror", "kafka", "spark"] = "changelog"
+    format: Annotated[str, Field(min_length=1)] = "parquet"
     path: Annotated[str, Field(min_length=1)]
     checkpoint: Annotated[str, Field(min_length=1)]
+    # Of format iceberg.
+    catalog: Annotated[str, Field(pattern=r"^[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*$")] | None = None
     envelope: Envelope = Envelope.RECORD
     updated: bool = False
     mvcc_timestamp: bool = False
@@ -217,11 +213,24 @@ class Sink(_Section):
     deletes: Literal["apply", "mark"] = "apply"
     table_properties: Annotated[dict[str, str], BeforeValidator(_from_json)] = {}
     bad_records: Literal["stop", "dead_letter"] = "stop"
+    # Of kinds kafka and spark.
+    options: Annotated[dict[str, str], BeforeValidator(_from_json)] = {}
     # Of kind kafka.
     topic: Annotated[str, Field(pattern=r"^([A-Za-z0-9._-]|\{table\})+$")] = "{table}"
     watermarks_topic: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+$")] | None = None
     resolved: DurationMs | None = None
-    options: Annotated[dict[str, str], BeforeValidator(_from_json)] = {}
+
+    @field_validator("format")
+    @classmethod
+    def _known_format(cls, name: str, info: ValidationInfo) -> str:
+        kind = str(info.data.get("kind"))
+        formats = _FORMATS_OF_KIND.get(kind)
+        if formats is not None and name not in formats:
+            raise ValueError(
+                f"{name!r} is no format of kind {kind}; known: {', '.join(formats)}. Kind spark"
+                " has any that Spark can write"
+            )
+        return name
 
     @check_model(mode="before")
     @classmethod
@@ -239,13 +248,14 @@ class Sink(_Section):
 
     @check_model(mode="after")
     def _of_kind(self) -> Self:
-        formats = {"mirror": (DELTA,), "kafka": (KAFKA,)}.get(self.kind, FORMATS)
-        if self.format not in formats:
-            raise ValueError(f"kind {self.kind} has no format {self.format}: leave it out")
-        for kind, names in _OF_KIND.items():
+        for kinds, names in _OF_KIND.items():
             given = [name for name in names if name in self.model_fields_set]
-            if self.kind != kind and given:
-                raise ValueError(f"{', '.join(given)} goes with kind {kind} alone")
+            if self.kind not in kinds and given:
+                raise ValueError(f"{', '.join(given)} goes with kind {' and '.join(kinds)} alone")
+        if self.kind == "spark" and "format" not in self.model_fields_set:
+            raise ValueError("kind spark needs format: one that Spark can write")
+        if self.catalog is not None and self.format != ICEBERG:
+            raise ValueError("catalog goes with format iceberg alone")
         if self.kind == "mirror" and "envelope" in self.model_fields_set:
             raise ValueError("mirrors have rows: leave envelope out")
         if self.kind == "kafka" and "kafka.bootstrap.servers" not in self.options:
@@ -264,9 +274,15 @@ class Sink(_Section):
         return self
 
 
+_FORMATS_OF_KIND: Final = {
+    "changelog": FORMATS,
+    "mirror": TABLE_FORMATS,
+    "kafka": (KAFKA,),
+}
 _OF_KIND: Final = {
-    "mirror": ("deletes", "table_properties", "bad_records"),
-    "kafka": ("topic", "watermarks_topic", "resolved", "options"),
+    ("mirror",): ("deletes", "table_properties", "bad_records"),
+    ("kafka",): ("topic", "watermarks_topic", "resolved"),
+    ("kafka", "spark"): ("options",),
 }
 
 
@@ -274,6 +290,7 @@ class State(_Section):
     """The metadata store."""
 
     url: Annotated[str, Field(min_length=1)] = "sqlite:///out/state.db"
+    keep: Annotated[DurationMs, Field(ge=60_000)] = 3_600_000
 
 
 class Lease(_Section):

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from slackwater.settings import Settings
+from spark_sink import formats
 from spark_sink.changelog import Changelog
+from spark_sink.delta_table import Delta
 from spark_sink.envelopes.envelope import Envelope, Wrapping
 from spark_sink.envelopes.message import Origin
 from spark_sink.filters import Filter
+from spark_sink.iceberg_table import Iceberg
 from spark_sink.kafka import Kafka, Topics
 from spark_sink.mirror import Mirrors
+from spark_sink.pass_through import PassThrough
 from spark_sink.sink import Sink
+from spark_sink.table_format import TableFormat
 
 
 def make_sink(settings: Settings) -> Sink:
@@ -21,6 +26,7 @@ def make_sink(settings: Settings) -> Sink:
             return Mirrors(
                 given.path,
                 settings.pipeline,
+                table_format(settings) or Delta(),
                 kept,
                 keeps_deleted=given.deletes == "mark",
                 properties=given.table_properties,
@@ -29,10 +35,33 @@ def make_sink(settings: Settings) -> Sink:
         case "kafka":
             topics = Topics(given.topic, given.watermarks_topic, given.resolved, given.options)
             return Kafka(given.path, settings.pipeline, topics, _wrapping(settings), kept)
+        case "spark":
+            return PassThrough(
+                given.path, given.format, given.options, kept, _unless_plain(settings)
+            )
         case _:
-            is_plain = given.envelope is Envelope.RECORD
-            wrapping = None if is_plain else _wrapping(settings)
-            return Changelog(given.path, given.format, settings.pipeline, kept, wrapping)
+            return Changelog(
+                given.path,
+                given.format,
+                settings.pipeline,
+                kept,
+                _unless_plain(settings),
+                table_format(settings),
+            )
+
+
+def _unless_plain(settings: Settings) -> Wrapping | None:
+    return None if settings.sink.envelope is Envelope.RECORD else _wrapping(settings)
+
+
+def table_format(settings: Settings) -> TableFormat | None:
+    """That of the settings; None where epochs are files."""
+    match settings.sink.format:
+        case formats.DELTA:
+            return Delta()
+        case formats.ICEBERG:
+            return Iceberg(settings.sink.catalog)
+    return None
 
 
 def _wrapping(settings: Settings) -> Wrapping:

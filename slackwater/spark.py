@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from scheduler.source import SpannerChangesDataSource
 from slackwater.errors import SettingsError, SparkFailedError
-from spark_sink import delta_table, formats, kafka
+from spark_sink import delta_table, formats, iceberg_table, kafka
 
 _DEFAULTS: Final = {
     "spark.sql.session.timeZone": "UTC",
@@ -125,6 +125,8 @@ def _of_format(sink_format: str) -> dict[str, str]:
     match sink_format:
         case formats.DELTA:
             return delta_table.spark_conf(pyspark.__version__)
+        case formats.ICEBERG:
+            return iceberg_table.spark_conf(pyspark.__version__)
         case formats.KAFKA:
             return kafka.spark_conf(pyspark.__version__)
     return {}

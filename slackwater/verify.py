@@ -17,6 +17,7 @@ from slackwater.errors import NoTableError, SettingsError
 from slackwater.java import find_java
 from slackwater.pipeline import Spanner, connect, source_options
 from slackwater.settings import Settings
+from slackwater.sinks import table_format
 from slackwater.spark import start_spark, stop_spark
 from spark_sink.columns import columns_of_table
 from spark_sink.comparison import RANGES, Comparison, compare
@@ -125,7 +126,9 @@ def _tables(settings: Settings, spanner: Spanner, names: Sequence[str]) -> list[
 def _verify(
     spark: SparkSession, settings: Settings, spanner: Spanner, table: Table
 ) -> Verification:
-    stated = read_stated(spark, f"{settings.sink.path}/{table.name}")
+    kept_in = table_format(settings)
+    assert kept_in is not None  # noqa: S101 - mirrors are tables
+    stated = read_stated(spark, f"{settings.sink.path}/{table.name}", kept_in)
     if stated is None:
         return Verification(table.name, None, None)
     mirror, low_watermark = stated

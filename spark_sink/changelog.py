@@ -9,14 +9,14 @@ from functools import partial
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_sink.columns import Column
-from spark_sink.delta_table import DeltaTable
 from spark_sink.envelopes.envelope import Wrapping
 from spark_sink.errors import UnknownFormatError
 from spark_sink.filters import Filter
-from spark_sink.formats import DELTA, FORMATS
+from spark_sink.formats import FORMATS
 from spark_sink.messages import messages
 from spark_sink.sink import EpochSummary
 from spark_sink.staging import Staging
+from spark_sink.table_format import TableFormat
 from spark_sink.timestamps import microseconds, rfc3339
 from spark_sink.watermarks import Watermarks
 
@@ -26,9 +26,10 @@ class Changelog:
 
     Args:
         path: a directory, as Spark takes it; made if missing.
-        file_format: one of FORMATS. In a Delta table an epoch is a commit, otherwise a directory.
+        file_format: one of FORMATS. In a table an epoch is a commit, otherwise a directory.
         pipeline: the pipeline's name.
         kept: which records are written.
+        table_format: where file_format is a table's.
         wrapping: the envelope of the messages that are written in the place of records; of JSON
             then only the messages' values, a line each.
 
@@ -43,17 +44,18 @@ class Changelog:
         pipeline: str,
         kept: Filter | None = None,
         wrapping: Wrapping | None = None,
+        table_format: TableFormat | None = None,
     ) -> None:
         if file_format not in FORMATS:
             raise UnknownFormatError(
                 f"the changelog has no format {file_format!r}.", f"Known: {', '.join(FORMATS)}"
             )
         self._path = path
-        self._is_delta = file_format == DELTA
+        self._table = table_format
         self._pipeline = pipeline
-        # Files of a Delta table are not its rows before they are in its log, but a commit can't be
-        # held back until the audit is done: so they are staged like any others.
-        staged_format = "parquet" if self._is_delta else file_format
+        # Files of a table are not its rows before they are in its log, but a commit can't be held
+        # back until the audit is done: so they are staged like any others.
+        staged_format = file_format if table_format is None else "parquet"
         if wrapping is None:
             self._staging = Staging(path, staged_format, kept)
         elif file_format == "json":
@@ -65,8 +67,8 @@ class Changelog:
 
     def last_low_watermark(self, spark: SparkSession) -> datetime | None:
         """See Sink."""
-        if self._is_delta:
-            return self._table(spark).last_low_watermark()
+        if self._table is not None:
+            return self._table.last_low_watermark(spark, self._path)
         return self._staging.directory(spark).last_low_watermark()
 
     def stage(self, epoch: DataFrame, epoch_id: int) -> EpochSummary:
@@ -80,9 +82,10 @@ class Changelog:
         directory = self._staging.directory(spark)
         if not summary.written:
             directory.discard(epoch_id)
-        elif self._is_delta:
-            version = microseconds(low_watermark)
-            self._table(spark).append(self._staging.staged(spark, epoch_id), version)
+        elif self._table is not None:
+            rows = self._staging.staged(spark, epoch_id)
+            application = f"slackwater {self._pipeline}"
+            self._table.append(rows, self._path, application, microseconds(low_watermark))
             directory.discard(epoch_id)
         else:
             directory.publish(epoch_id, low_watermark)
@@ -96,20 +99,17 @@ class Changelog:
         spark = rows.sparkSession
         found = self._scanned.stage(rows, chunk).records
         directory = self._scanned.directory(spark)
-        if not self._is_delta:
+        if self._table is None:
             directory.publish(chunk, low_watermark, chunk=chunk)
             return found
         scan = f"slackwater {self._pipeline} scan {rfc3339(low_watermark)}"
-        DeltaTable(spark, self._path, scan).append(self._scanned.staged(spark, chunk), chunk)
+        self._table.append(self._scanned.staged(spark, chunk), self._path, scan, chunk)
         directory.discard(chunk)
         return found
 
     def end_scan(self, spark: SparkSession, records: int, low_watermark: datetime) -> None:
         """See Sink."""
         self._watermarks.add_scan(spark, records, low_watermark)
-
-    def _table(self, spark: SparkSession) -> DeltaTable:
-        return DeltaTable(spark, self._path, f"slackwater {self._pipeline}")
 
 
 def _lines(changes: DataFrame, wrapping: Wrapping) -> DataFrame:

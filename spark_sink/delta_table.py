@@ -8,102 +8,112 @@ lost and Spark counts its micro-batches from 0 again.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
+from itertools import takewhile
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-from spark_sink.errors import PublishError
+from spark_sink.errors import conflict
 from spark_sink.formats import DELTA
+from spark_sink.sql_text import identifier, literal
+from spark_sink.table_format import LOW_WATERMARK
 from spark_sink.timestamps import microseconds
 
 _APPLICATION: Final = "spark.databricks.delta.write.txnAppId"
 _VERSION: Final = "spark.databricks.delta.write.txnVersion"
 
 
-class DeltaTable:
-    """A Delta table that epochs are appended to.
+class Delta:
+    """Delta tables: see TableFormat."""
 
-    Args:
-        spark: a session with Delta's jar, extension and catalog: see spark_conf().
-        path: the table's directory, made with the first epoch.
-        application: names whoever writes; each pipeline has its own name.
-    """
+    using: Final = DELTA
 
-    def __init__(self, spark: SparkSession, path: str, application: str) -> None:
-        self._spark = spark
-        self._path = path
-        self._application = application
+    def name(self, spark: SparkSession, path: str) -> str:
+        """See TableFormat."""
+        del spark
+        return f"delta.{identifier(path)}"
 
-    def append(self, rows: DataFrame, version: int) -> None:
-        """Append rows in one commit; nothing happens if this version, or a later one, is there.
+    def exists(self, spark: SparkSession, path: str) -> bool:
+        """See TableFormat.
 
-        Raises:
-            PublishError: two processes committed at once; the epoch is read again.
+        The log's directory is not enough: whoever died within the first commit left one without it.
         """
-        with naming_conflicts(self._path):
-            (
-                rows.write.format(DELTA)
-                .mode("append")
-                .option("txnAppId", self._application)
-                .option("txnVersion", str(version))
-                .save(self._path)
-            )
+        jvm: Any = spark._jvm
+        return bool(jvm.io.delta.tables.DeltaTable.isDeltaTable(spark._jsparkSession, path))
 
-    def last_low_watermark(self) -> datetime | None:
-        """That of the newest epoch with records; None where the table does not exist."""
-        if not is_delta_table(self._spark, self._path):
+    def listed(self, spark: SparkSession) -> None:
+        """See TableFormat."""
+
+    def append(self, rows: DataFrame, path: str, application: str, version: int) -> None:
+        """See TableFormat."""
+        writer = rows.write.format(DELTA).mode("append").option("txnAppId", application)
+        with self.naming_conflicts(path):
+            writer.option("txnVersion", str(version)).save(path)
+
+    def last_low_watermark(self, spark: SparkSession, path: str) -> datetime | None:
+        """See TableFormat."""
+        if not self.exists(spark, path):
             return None
-        table = self._spark.read.format(DELTA).load(self._path)
+        table = spark.read.format(DELTA).load(path)
         row = table.agg(F.max("low_watermark")).first()
         found: datetime | None = row[0] if row else None
         return found
 
+    @contextmanager
+    def naming_conflicts(self, path: str) -> Iterator[None]:
+        """See TableFormat."""
+        try:
+            yield
+        except Exception as error:
+            if "Concurrent" not in type(error).__name__ + str(error)[:200]:
+                raise
+            raise conflict(path) from error
 
-def is_delta_table(spark: SparkSession, path: str) -> bool:
-    """Whether a table is there, with its first commit.
+    @contextmanager
+    def once(
+        self, spark: SparkSession, application: str, low_watermark: datetime
+    ) -> Iterator[None]:
+        """See TableFormat.
 
-    Its log's directory is not enough: whoever died within the first commit left one without it.
-    """
-    jvm: Any = spark._jvm
-    return bool(jvm.io.delta.tables.DeltaTable.isDeltaTable(spark._jsparkSession, path))
+        The session's settings say so: nothing else may write Delta tables with it meanwhile.
+        """
+        settings = {_APPLICATION: application, _VERSION: str(microseconds(low_watermark))}
+        for name, value in settings.items():
+            spark.conf.set(name, value)
+        try:
+            yield
+        finally:
+            for name in settings:
+                spark.conf.unset(name)
 
+    def state(self, spark: SparkSession, path: str, low_watermark: str) -> None:
+        """See TableFormat."""
+        stated = f"{literal(LOW_WATERMARK)} = {literal(low_watermark)}"
+        with self.naming_conflicts(path):
+            spark.sql(f"ALTER TABLE {self.name(spark, path)} SET TBLPROPERTIES ({stated})")
 
-@contextmanager
-def naming_conflicts(path: str) -> Iterator[None]:
-    """Two processes that commit at once are an error of their own.
-
-    Raises:
-        PublishError: Delta refused what was committed inside, for a commit beside it.
-    """
-    try:
-        yield
-    except Exception as error:
-        if "Concurrent" not in type(error).__name__ + str(error)[:200]:
-            raise
-        raise PublishError(
-            f"another process committed to {path} at the same time.",
-            "Each pipeline needs a table of its own",
-        ) from error
-
-
-@contextmanager
-def once(spark: SparkSession, application: str, low_watermark: datetime) -> Iterator[None]:
-    """Every MERGE inside is committed once a table and low watermark.
-
-    The session's settings say so: nothing else may write Delta tables with it meanwhile.
-    """
-    settings = {_APPLICATION: application, _VERSION: str(microseconds(low_watermark))}
-    for name, value in settings.items():
-        spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        for name in settings:
-            spark.conf.unset(name)
+    def stated(self, spark: SparkSession, path: str) -> tuple[DataFrame, str] | None:
+        """See TableFormat; the table's history says when it stated it."""
+        if not self.exists(spark, path):
+            return None
+        history = spark.sql(f"DESCRIBE HISTORY {self.name(spark, path)}").select(
+            "version", "operation", F.col("operationParameters")["properties"].alias("properties")
+        )
+        is_statement = F.col("properties").contains(LOW_WATERMARK)
+        found = history.where(is_statement).orderBy(F.desc("version")).first()
+        if found is None:
+            return None
+        # An epoch that is merged and not stated yet is past the statement; what others did counts.
+        later = history.where(F.col("version") > found["version"]).orderBy("version").collect()
+        unmerged = takewhile(lambda commit: commit["operation"] != "MERGE", later)
+        version = max([found["version"], *(commit["version"] for commit in unmerged)])
+        rows = spark.read.format(DELTA).option("versionAsOf", version).load(path)
+        return rows, json.loads(found["properties"])[LOW_WATERMARK]
 
 
 def spark_conf(spark_version: str) -> dict[str, str]:

@@ -41,3 +41,11 @@ class MirrorColumnError(SinkError):
 
 class PublishError(SinkError):
     """The file system did not do what it was asked: the epoch is written again at the next run."""
+
+
+def conflict(path: str) -> PublishError:
+    """Two processes committed to one table at once."""
+    return PublishError(
+        f"another process committed to {path} at the same time.",
+        "Each pipeline needs a table of its own",
+    )

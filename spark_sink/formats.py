@@ -3,5 +3,7 @@
 from typing import Final
 
 DELTA: Final = "delta"
+ICEBERG: Final = "iceberg"
 KAFKA: Final = "kafka"
-FORMATS: Final = ("parquet", "json", "orc", DELTA)
+TABLE_FORMATS: Final = (DELTA, ICEBERG)
+FORMATS: Final = ("parquet", "json", "orc", *TABLE_FORMATS)

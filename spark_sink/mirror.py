@@ -13,12 +13,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spark_sink.columns import Column
 from spark_sink.dead_letters import DeadLetters, is_bad_record
-from spark_sink.delta_table import is_delta_table, once
 from spark_sink.filters import Filter
 from spark_sink.mirror_table import MirrorTable
 from spark_sink.newest_change import newest_changes, shapes, whole_rows
 from spark_sink.sink import EpochSummary
 from spark_sink.staging import Staging
+from spark_sink.table_format import TableFormat
 from spark_sink.timestamps import rfc3339
 from spark_sink.watermarks import Watermarks
 
@@ -28,14 +28,15 @@ _STATE_ALL_S: Final = 60.0
 
 
 class Mirrors:
-    """Merges epochs into one Delta table for each table: see Sink.
+    """Merges epochs into one table for each of Spanner's: see Sink.
 
     Args:
         path: the directory that the tables' directories lie in, each under its full name.
         pipeline: the pipeline's name.
+        table_format: of the mirrors.
         kept: which records are applied.
         keeps_deleted: deleted rows stay, marked.
-        properties: of the Delta tables that have to be made.
+        properties: of the tables that have to be made.
         keeps_bad_records: what can't be converted is set aside, in the place of a failure.
     """
 
@@ -43,6 +44,7 @@ class Mirrors:
         self,
         path: str,
         pipeline: str,
+        table_format: TableFormat,
         kept: Filter | None = None,
         *,
         keeps_deleted: bool = False,
@@ -50,6 +52,7 @@ class Mirrors:
         keeps_bad_records: bool = False,
     ) -> None:
         self._path = path
+        self._format = table_format
         self._dead_letters = DeadLetters(path, are_kept=keeps_bad_records)
         self._application = f"slackwater {pipeline}"
         self._keeps_deleted = keeps_deleted
@@ -138,7 +141,8 @@ class Mirrors:
                 good = self._dead_letters.take(changes, table, checked, low_watermark)
                 mirror.merge(good, columns)
 
-        with once(spark, self._application, low_watermark), ThreadPool(_TABLES_AT_ONCE) as pool:
+        once = self._format.once(spark, self._application, low_watermark)
+        with once, ThreadPool(_TABLES_AT_ONCE) as pool:
             pool.starmap(merge, found.items())
         return set(found)
 
@@ -156,10 +160,14 @@ class Mirrors:
             pool.map(lambda table: self._mirror(spark, table).state(watermark), changed)
 
     def _known(self, spark: SparkSession) -> list[str]:
+        listed = self._format.listed(spark)
+        if listed is not None:
+            # What others keep in the catalog is not ours to change.
+            return [name for name in listed if self._mirror(spark, name).is_mirror()]
         return [
             name
             for name in self._staging.directory(spark).names()
-            if is_delta_table(spark, f"{self._path}/{name}")
+            if self._format.exists(spark, f"{self._path}/{name}")
         ]
 
     def _mirror(self, spark: SparkSession, table: str) -> MirrorTable:
@@ -168,6 +176,7 @@ class Mirrors:
                 spark,
                 f"{self._path}/{table}",
                 table,
+                self._format,
                 keeps_deleted=self._keeps_deleted,
                 properties=self._properties,
             )

@@ -1,26 +1,22 @@
-"""One mirror: a Delta table that is kept equal to a table of Spanner's."""
+"""One mirror: a Delta or Iceberg table that is kept equal to a table of Spanner's."""
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from itertools import takewhile
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from spark_sink.columns import Column
-from spark_sink.delta_table import DeltaTable, is_delta_table, naming_conflicts
 from spark_sink.errors import MirrorColumnError
-from spark_sink.formats import DELTA
 from spark_sink.merge_statement import CHANGED_AT, IS_DELETED, SOFT_DELETE, merge_statement
 from spark_sink.sql_text import identifier, literal
+from spark_sink.table_format import TableFormat
 from spark_sink.timestamps import rfc3339
 
-LOW_WATERMARK: Final = "slackwater.low_watermark"
 TABLE: Final = "slackwater.table"
 
 
@@ -28,11 +24,12 @@ class MirrorTable:
     """A mirror of one table.
 
     Args:
-        spark: a session with Delta.
-        path: the Delta table's directory.
+        spark: a session with the format's jar.
+        path: the mirror's directory.
         table: the full name in Spanner.
+        table_format: the mirror's.
         keeps_deleted: a deleted row stays, and two columns say so: see merge_statement.
-        properties: of the Delta table, where it has to be made.
+        properties: of the mirror, where it has to be made.
     """
 
     def __init__(
@@ -40,18 +37,25 @@ class MirrorTable:
         spark: SparkSession,
         path: str,
         table: str,
+        table_format: TableFormat,
         *,
         keeps_deleted: bool = False,
         properties: Mapping[str, str] | None = None,
     ) -> None:
         self._spark = spark
         self._path = path
-        self._name = f"delta.{identifier(path)}"
+        self._format = table_format
+        self._name = table_format.name(spark, path)
         self._table = table
         self._keeps_deleted = keeps_deleted
         self._properties = {**(properties or {}), TABLE: table}
         # By the name in lower case: neither Spark nor Spanner tells them apart.
         self._types: dict[str, str] = {}
+
+    def is_mirror(self) -> bool:
+        """Whether the table that is there was made as the mirror of this one."""
+        properties = self._spark.sql(f"SHOW TBLPROPERTIES {self._name}").collect()
+        return any((row["key"], row["value"]) == (TABLE, self._table) for row in properties)
 
     def require(self, columns: Sequence[Column]) -> None:
         """Make the mirror, or add the columns that it has not.
@@ -61,7 +65,7 @@ class MirrorTable:
         Raises:
             MirrorColumnError: a column has got another type.
         """
-        if not self._types and is_delta_table(self._spark, self._path):
+        if not self._types and self._format.exists(self._spark, self._path):
             self._look()
         if not self._types:
             self._create(columns)
@@ -108,7 +112,7 @@ class MirrorTable:
         """
         if self._keeps_deleted:
             rows = rows.withColumns({IS_DELETED: F.lit(False), CHANGED_AT: F.lit(at)})
-        DeltaTable(self._spark, self._path, scan).append(rows, chunk)
+        self._format.append(rows, self._path, scan, chunk)
 
     def state(self, low_watermark: datetime) -> None:
         """Say in the mirror's properties up to when it has all changes.
@@ -116,8 +120,7 @@ class MirrorTable:
         Raises:
             PublishError: two processes committed at once.
         """
-        stated = f"{literal(LOW_WATERMARK)} = {literal(rfc3339(low_watermark))}"
-        self._sql(f"ALTER TABLE {self._name} SET TBLPROPERTIES ({stated})")
+        self._format.state(self._spark, self._path, rfc3339(low_watermark))
 
     def _create(self, columns: Sequence[Column]) -> None:
         properties = ", ".join(
@@ -126,7 +129,7 @@ class MirrorTable:
         soft = [f"{name} {kind}" for name, kind in SOFT_DELETE.items()]
         declared = ", ".join([_declared(columns), *(soft if self._keeps_deleted else ())])
         self._sql(
-            f"CREATE TABLE IF NOT EXISTS {self._name} ({declared}) USING delta"
+            f"CREATE TABLE IF NOT EXISTS {self._name} ({declared}) USING {self._format.using}"
             f" TBLPROPERTIES ({properties})"
         )
         self._look()
@@ -136,34 +139,25 @@ class MirrorTable:
         self._types = {f.name.lower(): f.dataType.simpleString().upper() for f in fields}
 
     def _sql(self, statement: str) -> None:
-        with naming_conflicts(self._path):
+        with self._format.naming_conflicts(self._path):
             self._spark.sql(statement)
 
 
-def read_stated(spark: SparkSession, path: str) -> tuple[DataFrame, str] | None:
+def read_stated(
+    spark: SparkSession, path: str, table_format: TableFormat
+) -> tuple[DataFrame, str] | None:
     """A mirror as it stands at the low watermark that it states, without rows marked as deleted.
 
     Returns:
         Its rows, and the low watermark in RFC 3339; None where no mirror states one.
     """
-    if not is_delta_table(spark, path):
-        return None
-    name = f"delta.{identifier(path)}"
-    history = spark.sql(f"DESCRIBE HISTORY {name}").select(
-        "version", "operation", F.col("operationParameters")["properties"].alias("properties")
-    )
-    is_statement = F.col("properties").contains(LOW_WATERMARK)
-    found = history.where(is_statement).orderBy(F.desc("version")).first()
+    found = table_format.stated(spark, path)
     if found is None:
         return None
-    # An epoch that is merged and not stated yet is past the statement; what others did counts.
-    later = history.where(F.col("version") > found["version"]).orderBy("version").collect()
-    unmerged = takewhile(lambda commit: commit["operation"] != "MERGE", later)
-    version = max([found["version"], *(commit["version"] for commit in unmerged)])
-    rows = spark.read.format(DELTA).option("versionAsOf", version).load(path)
+    rows, low_watermark = found
     if IS_DELETED in rows.columns:
         rows = rows.where(~F.col(IS_DELETED)).drop(*SOFT_DELETE)
-    return rows, json.loads(found["properties"])[LOW_WATERMARK]
+    return rows, low_watermark
 
 
 def _declared(columns: Sequence[Column]) -> str:

@@ -39,6 +39,16 @@ def last_epochs(store: Store, pipeline: str, *, limit: int) -> list[Epoch]:
     ]
 
 
+def forget_epochs(store: Store, pipeline: str, *, before_ns: int) -> None:
+    """Forget the epochs whose low watermark lies before a time.
+
+    Raises:
+        StateError: the store can't be reached.
+    """
+    older = sa.delete(table).where(table.c.pipeline == pipeline, table.c.end_ns < before_ns)
+    store.write(lambda c: c.execute(older))
+
+
 def prune_epochs(store: Store, pipeline: str, *, keep: int) -> None:
     """Forget all but the last epochs.
 

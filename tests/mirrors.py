@@ -13,11 +13,13 @@ import tempfile
 import threading
 import time
 from collections.abc import Collection
+from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import deltalake
+from pyiceberg.table import StaticTable
 
 from reader.change_stream import ChangeStream, Dialect
 from reader.connection import Connection
@@ -36,22 +38,48 @@ JSON_COLUMNS = ("Extra",)
 # PostgreSQL's numeric is a text in Spark.
 DECIMAL_COLUMNS = ("Fee", "Sold")
 MARK = ("_is_deleted", "_commit_timestamp")
-KINDS = [
-    (Dialect.GOOGLE_STANDARD_SQL, "OLD_AND_NEW_VALUES", "apply"),
-    (Dialect.POSTGRESQL, "NEW_ROW", "mark"),
+Kind = tuple[Dialect, str, str, str]
+KINDS: list[Kind] = [
+    (Dialect.GOOGLE_STANDARD_SQL, "OLD_AND_NEW_VALUES", "apply", "delta"),
+    (Dialect.POSTGRESQL, "NEW_ROW", "mark", "iceberg"),
+]
+MORE_KINDS: list[Kind] = [
+    (Dialect.GOOGLE_STANDARD_SQL, "NEW_VALUES", "apply", "iceberg"),
+    (Dialect.POSTGRESQL, "NEW_ROW", "mark", "delta"),
 ]
 
 
 def mirror_settings(
-    stream: ChangeStream, folder: Path, start_ns: int, deletes: str
+    stream: ChangeStream,
+    folder: Path,
+    start_ns: int,
+    deletes: str = "apply",
+    table_format: str = "delta",
 ) -> dict[str, Any]:
     given = settings(stream, folder, format_rfc3339(start_ns))
+    given["sink"]["format"] = table_format
     given["sink"] |= {"kind": "mirror", "path": str(folder / "mirrors"), "deletes": deletes}
     return given
 
 
-def stated(path: Path) -> tuple[deltalake.DeltaTable, int] | None:
+@dataclass(frozen=True)
+class Seen:
+    """A mirror's rows, and the low watermark that it states; None where it is taken as it is."""
+
+    rows: list[dict[str, Any]]
+    watermark_ns: int | None
+
+
+def stated(path: Path) -> Seen | None:
     """A mirror where it said its low watermark last, and that."""
+    if (path / "metadata" / "version-hint.text").exists():
+        iceberg = iceberg_table(path)
+        stamp = iceberg.properties.get("slackwater.low_watermark")
+        snapshot = iceberg.properties.get("slackwater.snapshot")
+        if stamp is None:
+            return None
+        rows = iceberg.scan(snapshot_id=int(snapshot)).to_arrow().to_pylist() if snapshot else []
+        return Seen(rows, parse_rfc3339(stamp))
     if not list((path / "_delta_log").glob("*.json")):
         return None
     table = deltalake.DeltaTable(path)
@@ -59,14 +87,25 @@ def stated(path: Path) -> tuple[deltalake.DeltaTable, int] | None:
         if commit["operation"] == "SET TBLPROPERTIES":
             table.load_as_version(commit["version"])
             stamp = table.metadata().configuration["slackwater.low_watermark"]
-            return table, parse_rfc3339(stamp)
+            return Seen(table.to_pyarrow_table().to_pylist(), parse_rfc3339(stamp))
     return None
 
 
-def mirrored_rows(table: deltalake.DeltaTable) -> tuple[list[dict[str, Any]], int]:
+def newest(path: Path) -> Seen:
+    """A mirror as it is."""
+    if (path / "metadata").exists():
+        return Seen(iceberg_table(path).scan().to_arrow().to_pylist(), None)
+    return Seen(deltalake.DeltaTable(path).to_pyarrow_table().to_pylist(), None)
+
+
+def iceberg_table(path: Path) -> StaticTable:
+    version = (path / "metadata" / "version-hint.text").read_text().strip()
+    return StaticTable.from_metadata(str(path / "metadata" / f"v{version}.metadata.json"))
+
+
+def mirrored_rows(seen: Seen) -> tuple[list[dict[str, Any]], int]:
     """The rows that are not marked as deleted, and how many are."""
-    rows: list[dict[str, Any]] = table.to_pyarrow_table().to_pylist()
-    there = [row for row in rows if not row.get(MARK[0])]
+    there = [row for row in seen.rows if not row.get(MARK[0])]
     for row in there:
         for name in MARK:
             row.pop(name, None)
@@ -76,7 +115,7 @@ def mirrored_rows(table: deltalake.DeltaTable) -> tuple[list[dict[str, Any]], in
             if name in DECIMAL_COLUMNS and value is not None:
                 value = Decimal(value)
             row[name] = comparable(value)
-    return there, len(rows) - len(there)
+    return there, len(seen.rows) - len(there)
 
 
 class Looker:
@@ -91,34 +130,31 @@ class Looker:
     def look(self) -> None:
         """Compare, once all of the mirrors have gone on since the last look."""
         until = time.monotonic() + LOOK_SECONDS_MAX
-        found: dict[str, Any] = {}
+        found: dict[str, Seen] = {}
         while len(found) < len(mixed_load.TABLES):
             assert time.monotonic() < until, f"no new low watermark; there is {self._watermarks}"
             time.sleep(0.2)
             for name in mixed_load.TABLES:
                 seen = stated(self._folder / name)
-                if seen is not None and seen[1] > self._watermarks.get(name, 0):
+                if seen is not None and (seen.watermark_ns or 0) > self._watermarks.get(name, 0):
                     found[name] = seen
-        for name, (mirror, watermark_ns) in found.items():
-            self._watermarks[name] = watermark_ns
-            self._require_equal(name, mirror, watermark_ns)
+        for name, seen in found.items():
+            self._watermarks[name] = seen.watermark_ns or 0
+            self._require_equal(name, seen)
 
     def look_at_the_end(self) -> None:
         """Compare with the tables as they are now."""
         marked = 0
         for name in mixed_load.TABLES:
-            mirror = deltalake.DeltaTable(self._folder / name)
-            rows, of_it = self._require_equal(name, mirror, None)
+            rows, of_it = self._require_equal(name, newest(self._folder / name))
             assert rows > 10
             marked += of_it
         self.marked = marked
 
-    def _require_equal(
-        self, name: str, mirror: deltalake.DeltaTable, at_ns: int | None
-    ) -> tuple[int, int]:
-        rows, marked = mirrored_rows(mirror)
-        expected = spanner_rows(self._stream, self._dialect, name, at_ns)
-        assert sorted(rows, key=repr) == sorted(expected, key=repr), (name, at_ns)
+    def _require_equal(self, name: str, seen: Seen) -> tuple[int, int]:
+        rows, marked = mirrored_rows(seen)
+        expected = spanner_rows(self._stream, self._dialect, name, seen.watermark_ns)
+        assert sorted(rows, key=repr) == sorted(expected, key=repr), (name, seen.watermark_ns)
         return len(rows), marked
 
 
@@ -128,6 +164,7 @@ def run(
     folder: Path,
     *,
     deletes: str,
+    table_format: str,
     changes: int,
     looks: int,
     kills_after: Collection[int],
@@ -135,7 +172,8 @@ def run(
     """Change, kill, compare; how many rows the mirrors keep marked as deleted."""
     connection = Connection(stream)
     start_ns = connection.strong_read_timestamp_ns()
-    service = Service(mirror_settings(stream, folder, start_ns, deletes), folder, os.environ)
+    given = mirror_settings(stream, folder, start_ns, deletes, table_format)
+    service = Service(given, folder, os.environ)
     load = MixedLoad(stream, dialect, seed=7)
     has_looked = threading.Event()
 
@@ -177,7 +215,7 @@ def main() -> None:
     parser.add_argument("--changes", type=int, default=2_000)
     parser.add_argument("--looks", type=int, default=10)
     given = parser.parse_args()
-    for dialect, capture, deletes in KINDS:
+    for dialect, capture, deletes, table_format in KINDS + MORE_KINDS:
         with (
             running_emulator(partition_alive_seconds=CHURN_SECONDS) as emulator,
             tempfile.TemporaryDirectory() as folder,
@@ -194,11 +232,13 @@ def main() -> None:
                 dialect,
                 Path(folder),
                 deletes=deletes,
+                table_format=table_format,
                 changes=given.changes,
                 looks=given.looks,
                 kills_after=kills_after,
             )
-            print(f"{dialect}: equal at {given.looks} looks, {len(kills_after)} kills")
+            done = f"equal at {given.looks} looks, {len(kills_after)} kills"
+            print(f"{dialect}, {table_format}: {done}")
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from tests.spark.test_commands import slackwater
 from tests.spark.test_exactly_once import settings
 from tests.truths import require_equal, truth_of
 
-OBEYS_S = 10.0
+OBEYS_S = 40.0
 
 
 def test_a_pipeline_is_paused_resumed_stopped_and_drained(

@@ -70,26 +70,34 @@ def test_the_entry_point_runs_without_rights_on_a_read_only_root(
 def container(files: Path, arguments: str) -> str:
     """A script for a mount namespace of its own.
 
-    The interpreter may lie in a home that others can't enter: it is mounted where they can.
+    What is run lies in folders that others may not enter, or that are covered by the new /tmp:
+    it is mounted again where they can.
     """
-    base = Path(sys.base_prefix)
-    top = Path("/", base.parts[1])
-    hidden = f"""
-mkdir /mnt/python && mount --bind {base} /mnt/python
-mount -t tmpfs -o mode=755 tmpfs {top}
-mkdir -p {base} && mount --bind /mnt/python {base}
-"""
+    kept = sorted({sys.base_prefix, sys.prefix, str(ROOT)})
+    tops = sorted({f"/{Path(path).parts[1]}" for path in (sys.base_prefix,)} - {"/usr"})
+    covered = [path for path in kept if path.startswith((*(f"{top}/" for top in tops), "/tmp/"))]
+    keep = "\n".join(
+        f"mkdir -p /mnt/kept/{number} && mount --rbind {shlex.quote(path)} /mnt/kept/{number}"
+        for number, path in enumerate(covered)
+    )
+    cover = "\n".join(f"mount -t tmpfs -o mode=755 tmpfs {top}" for top in tops)
+    restore = "\n".join(
+        f"mkdir -p {shlex.quote(path)} && mount --rbind /mnt/kept/{number} {shlex.quote(path)}"
+        for number, path in enumerate(covered)
+    )
     return f"""
 mount --make-rprivate /
 mount -t tmpfs -o mode=755 tmpfs /mnt
 cp -r {shlex.quote(str(files))}/* /mnt/ && mkdir -p /mnt/data
 mount --bind {shlex.quote(str(files / "data"))} /mnt/data
-{"" if top == Path("/usr") else hidden}
 cp /etc/passwd /mnt/passwd
-echo "slackwater:x:{USER}:{USER}::/home/slackwater:/usr/sbin/nologin" >>/mnt/passwd
+echo "slackwater:x:{USER}:{USER}::/nonexistent:/usr/sbin/nologin" >>/mnt/passwd
 mount --bind /mnt/passwd /etc/passwd
-mount -o remount,ro /mnt
+{keep}
+{cover}
 mount -t tmpfs -o mode=1777 tmpfs /tmp
+{restore}
+mount -o remount,ro /mnt
 mount -o remount,ro,bind /
 cd /mnt/data
 without_rights="setpriv --reuid {USER} --regid {USER} --clear-groups --no-new-privs"

@@ -13,10 +13,24 @@ from tests.mirrors import KINDS, run
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize(("dialect", "capture", "deletes"), KINDS)
+@pytest.mark.parametrize(("dialect", "capture", "deletes", "table_format"), KINDS)
 def test_mirrors_equal_their_tables_at_their_watermark_through_a_kill(
-    dialect: Dialect, capture: str, deletes: str, new_database: NewDatabase, tmp_path: Path
+    dialect: Dialect,
+    capture: str,
+    deletes: str,
+    table_format: str,
+    new_database: NewDatabase,
+    tmp_path: Path,
 ) -> None:
     stream = new_database(dialect, mixed_load.ddl(dialect, capture), mixed_load.CHANGE_STREAM)
-    marked = run(stream, dialect, tmp_path, deletes=deletes, changes=300, looks=3, kills_after=(0,))
+    marked = run(
+        stream,
+        dialect,
+        tmp_path,
+        deletes=deletes,
+        table_format=table_format,
+        changes=300,
+        looks=3,
+        kills_after=(0,),
+    )
     assert (marked > 10) == (deletes == "mark")

@@ -56,11 +56,11 @@ def test_kafka_has_a_topic_a_table_and_needs_no_path(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("sink", "said"),
     [
-        ({"kind": "mirror", "format": "parquet"}, "kind mirror has no format parquet"),
+        ({"kind": "mirror", "format": "parquet"}, "'parquet' is no format of kind mirror"),
         ({"kind": "mirror", "envelope": "flat"}, "mirrors have rows: leave envelope out"),
         ({"deletes": "mark"}, "deletes goes with kind mirror alone"),
         ({"topic": "t"}, "topic goes with kind kafka alone"),
-        ({"format": "kafka"}, "kind changelog has no format kafka"),
+        ({"format": "kafka"}, "'kafka' is no format of kind changelog"),
         ({"kind": "kafka"}, "options needs kafka.bootstrap.servers"),
         ({**KAFKA, "topic": "a b"}, "topic"),
         ({**KAFKA, "topic": "{tables}"}, "topic"),
