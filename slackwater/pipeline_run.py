@@ -41,6 +41,7 @@ from slackwater.recovery import (
 from slackwater.restart import delay_s
 from slackwater.settings import Settings
 from slackwater.sinks import make_sink
+from slackwater.spark import session_for_pipeline
 from slackwater.warm_up import warm_up
 from slackwater.watch import Watch
 from spark_sink.errors import SinkError
@@ -137,8 +138,9 @@ class PipelineRun:
             ReaderError, StateError, SchedulerError, SinkError, SlackwaterError: it failed; where
                 the process stays, only before it was owned.
         """
+        session = session_for_pipeline(spark)
         with bound_contextvars(pipeline=self.name):
-            while not self._own_and_run(spark):
+            while not self._own_and_run(session):
                 if self.settings.lease.when_taken == "exit":
                     raise LeaseLostError(
                         f"pipeline {self.name!r} was taken over by another process."

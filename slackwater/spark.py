@@ -101,6 +101,18 @@ def start_spark(
     return spark
 
 
+def session_for_pipeline(spark: SparkSession) -> SparkSession:
+    """A session of its own, with the source registered.
+
+    Settings of a session are one pipeline's then. And Spark changes a registered source's
+    environment on the driver whenever it plans: with one registration for several queries, a task
+    that is sent meanwhile arrives broken (OptionalDataException).
+    """
+    session = spark.newSession()
+    session.dataSource.register(SpannerChangesDataSource)
+    return session
+
+
 def _needed(sink_formats: Collection[str]) -> dict[str, str]:
     """What a session needs for the formats; jars come from Maven's repository at the start."""
     found: dict[str, str] = {}

@@ -1,0 +1,277 @@
+"""Every format and every envelope, as pipelines of one process that is killed, and the truth.
+
+python -m tests.sinks [--only NAME ...]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import yaml
+
+from reader.change_stream import ChangeStream, Dialect
+from reader.connection import Connection
+from reader.timestamp import format_rfc3339, parse_rfc3339
+from slackwater.demo.load import Load
+from slackwater.demo.service import Service
+from slackwater.proof import compare
+from slackwater.truth import Truth, TruthRecord
+from state.store import Store
+from tests.emulators import demo_database
+from tests.kills import read_delta
+from tests.mirrors import iceberg_table
+from tests.spark.test_exactly_once import settings
+from tests.truths import truth_of
+
+Sink = Mapping[str, Any]
+RECORDS: dict[str, Sink] = {
+    name: {"format": name} for name in ("parquet", "json", "orc", "delta", "iceberg")
+}
+ENVELOPES = ("flat", "wrapped", "row", "key_only", "datastream", "debezium")
+SINKS: dict[str, Sink] = {
+    **RECORDS,
+    **{name: {"envelope": name} for name in ENVELOPES},
+    "lines": {"format": "json", "envelope": "wrapped"},
+    "passed": {"kind": "spark", "format": "parquet", "options": {}},
+}
+JSON_COLUMN = "Details"
+TRANSACTIONS_PER_SECOND = 20
+
+
+class Pipelines(Service):
+    """Several pipelines of one process."""
+
+    def __init__(self, given: Mapping[str, Any], names: Iterable[str], folder: Path) -> None:
+        super().__init__({**given, "pipeline": "none"}, folder, os.environ)
+        self.config.write_text(yaml.safe_dump(dict(given), sort_keys=False))
+        self._names = tuple(names)
+
+    def low_watermark_ns(self) -> int | None:
+        """The lowest of all."""
+        store = Store.open(self._settings["state"]["url"], migrate=True)
+        try:
+            known = {p.name: p.low_watermark_ns for p in store.pipelines()}
+        finally:
+            store.close()
+        found = [known.get(name) for name in self._names]
+        return None if None in found else min(ns for ns in found if ns is not None)
+
+
+def run(stream: ChangeStream, folder: Path, names: Sequence[str]) -> dict[str, int]:
+    """Write, kill once, catch up; how many changes of each pipeline equal the truth."""
+    connection = Connection(stream)
+    start_ns = connection.strong_read_timestamp_ns()
+    given = settings(stream, folder, format_rfc3339(start_ns))
+    del given["pipeline"], given["sink"]
+    given["spark"]["conf"] = {"spark.driver.memory": "2g"}
+    given["pipelines"] = {name: {"sink": _sink(name, folder)} for name in names}
+    service = Pipelines(given, names, folder)
+    load, stop = Load(stream, Dialect.GOOGLE_STANDARD_SQL, seed=17), threading.Event()
+    rate: dict[str, Any] = {"transactions_per_second": TRANSACTIONS_PER_SECOND, "seconds": 600}
+    writer = threading.Thread(target=load.run, kwargs={**rate, "stop": stop})
+    try:
+        service.start()
+        service.wait_for_watermark(start_ns, seconds_max=180)
+        writer.start()
+        written_ns = connection.strong_read_timestamp_ns() + 3 * 10**9
+        service.wait_for_watermark(written_ns, seconds_max=180)
+        service.kill()
+        service.start()
+        service.wait_for_watermark(connection.strong_read_timestamp_ns(), seconds_max=180)
+        stop.set()
+        writer.join()
+        end_ns = connection.strong_read_timestamp_ns()
+        service.wait_for_watermark(end_ns, seconds_max=180)
+        assert service.drain() == 0, service.log.read_text()[-3_000:]
+    finally:
+        stop.set()
+        service.kill()
+    connection.close()
+    truth = truth_of(stream, start_ns, end_ns)
+    return {name: require_equal(name, folder / name, truth) for name in names}
+
+
+def _sink(name: str, folder: Path) -> dict[str, Any]:
+    given = dict(SINKS[name])
+    if name == "passed":
+        given["options"] = {"path": str(folder / "passed-output")}
+    if given.get("envelope") in ("wrapped", "row"):
+        given["updated"] = True
+    return {**given, "path": str(folder / name), "checkpoint": str(folder / f"{name}-checkpoint")}
+
+
+def require_equal(name: str, path: Path, truth: Truth) -> int:
+    """A pipeline's output is the truth; how many records or changes it has."""
+    if name in RECORDS or name == "passed":
+        output = _records(name, path)
+        found = compare(output, truth.records)
+        # A format that knows nothing of epochs may double those of a kill.
+        doubled = [] if name == "passed" else found.doubled
+        assert (found.missing, found.unexpected, doubled) == ([], [], []), name
+        return len(truth.records)
+    expected = Counter(change for record in truth.records for change in _expected(name, record))
+    output_changes = Counter(map(_OF_ENVELOPE[name], _messages(name, path)))
+    assert output_changes == expected, (name, output_changes - expected, expected - output_changes)
+    return expected.total()
+
+
+def _records(name: str, path: Path) -> pa.Table:
+    match name:
+        case "delta":
+            return read_delta(path)
+        case "iceberg":
+            return iceberg_table(path).scan().to_arrow()
+        case "json":
+            return _from_json(path)
+        case "passed":
+            return ds.dataset(path.parent / "passed-output", format="parquet").to_table()
+    return ds.dataset(path, format=name, partitioning="hive").to_table()
+
+
+def _from_json(path: Path) -> pa.Table:
+    table = ds.dataset(path, format="json", partitioning="hive").to_table()
+    at = table.schema.get_field_index("commit_timestamp")
+    stamps = pa.compute.cast(table.column(at), pa.timestamp("us", "UTC"))
+    return table.set_column(at, "commit_timestamp", stamps)
+
+
+def _messages(name: str, path: Path) -> list[dict[str, Any]]:
+    if name == "lines":
+        files = sorted(path.glob("epoch=*/*.txt"))
+        lines = [line for file in files for line in file.read_text().splitlines()]
+        return [{"value": line} for line in lines]
+    rows: list[dict[str, Any]] = ds.dataset(path, format="parquet").to_table().to_pylist()
+    return rows
+
+
+def _loads(text: str | None) -> Any:
+    """JSON with numbers as texts, as Spanner writes most of them."""
+    return None if text is None else json.loads(text, parse_int=str, parse_float=str)
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, dict):
+        return tuple((key, _frozen(inner)) for key, inner in sorted(value.items()))
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+
+
+def _row(*texts: str) -> Any:
+    """What Spanner says of a row, with a JSON column as JSON; None where it says nothing."""
+    merged = {name: value for text in texts for name, value in _loads(text).items()}
+    if merged.get(JSON_COLUMN) is not None:
+        merged[JSON_COLUMN] = _loads(merged[JSON_COLUMN])
+    return _frozen(merged)
+
+
+def _expected(name: str, record: TruthRecord) -> list[tuple[Any, ...]]:
+    """The changes of a record as an envelope has to show them, by the truth alone."""
+    at_ns = parse_rfc3339(record.commit_timestamp)
+    found: list[tuple[Any, ...]] = []
+    for number, (keys, new, _) in enumerate(record.mods):
+        is_delete = not _loads(new)
+        after = None if is_delete else _row(keys, new)
+        key = tuple(_loads(keys).values())
+        place = (record.server_transaction_id, record.record_sequence, str(number))
+        match name:
+            case "wrapped":
+                found.append((record.table_name, key, after, at_ns))
+            case "lines":
+                found.append((after, at_ns))
+            case "row":
+                found.append((record.table_name, key, after, None if is_delete else at_ns))
+            case "key_only":
+                found.append((record.table_name, key))
+            case "flat":
+                found.append((*place, record.table_name, _row(keys), after))
+            case "datastream":
+                found.append((*place, record.table_name, is_delete, at_ns))
+            case "debezium":
+                found.append((*place[:2], record.table_name, _row(keys), after))
+    return found
+
+
+def _updated_ns(value: Mapping[str, Any]) -> int:
+    return int(value["updated"].partition(".")[0])
+
+
+def _wrapped(message: Mapping[str, Any]) -> tuple[Any, ...]:
+    value = _loads(message["value"])
+    return message["table_name"], _key(message), _frozen(value["after"]), _updated_ns(value)
+
+
+def _line(message: Mapping[str, Any]) -> tuple[Any, ...]:
+    value = _loads(message["value"])
+    return _frozen(value["after"]), _updated_ns(value)
+
+
+def _plain_row(message: Mapping[str, Any]) -> tuple[Any, ...]:
+    value = _loads(message["value"])
+    if value is None:
+        return message["table_name"], _key(message), None, None
+    stated = _updated_ns(value.pop("__crdb__"))
+    return message["table_name"], _key(message), _frozen(value), stated
+
+
+def _key_only(message: Mapping[str, Any]) -> tuple[Any, ...]:
+    return message["table_name"], _key(message)
+
+
+def _key(message: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(_loads(message["key"]))
+
+
+def _flat(message: Mapping[str, Any]) -> tuple[Any, ...]:
+    value = _loads(message["value"])
+    place = (value["server_transaction_id"], value["record_sequence"], value["mod_number"])
+    return *place, value["table_name"], _frozen(value["key"]), _frozen(value["after"])
+
+
+def _datastream(message: Mapping[str, Any]) -> tuple[Any, ...]:
+    value = _loads(message["value"])
+    source = value["source_metadata"]
+    at_ns = parse_rfc3339(value["source_timestamp"])
+    return *value["sort_keys"][1:], value["object"], source["is_deleted"], at_ns
+
+
+def _debezium(message: Mapping[str, Any]) -> tuple[Any, ...]:
+    value, key = _loads(message["value"]), _loads(message["key"])
+    source = value["source"]
+    place = (source["server_transaction_id"], source["sequence"])
+    return *place, source["table"], _frozen(key), _frozen(value["after"])
+
+
+_OF_ENVELOPE: dict[str, Callable[[Mapping[str, Any]], tuple[Any, ...]]] = {
+    "wrapped": _wrapped,
+    "lines": _line,
+    "row": _plain_row,
+    "key_only": _key_only,
+    "flat": _flat,
+    "datastream": _datastream,
+    "debezium": _debezium,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", nargs="*", choices=SINKS, default=list(SINKS))
+    given = parser.parse_args()
+    with (
+        demo_database("sinks") as stream,
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
+    ):
+        for name, count in run(stream, Path(folder), given.only).items():
+            print(f"{name}: {count} equal")
+
+
+if __name__ == "__main__":
+    main()
