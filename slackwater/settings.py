@@ -97,6 +97,7 @@ def _listed(value: object) -> object:
 
 
 Names = Annotated[tuple[str, ...], BeforeValidator(_listed)]
+PartitionColumn = Literal["table_name", "date"]
 DurationMs = Annotated[int, BeforeValidator(parse_duration_ms)]
 
 
@@ -204,6 +205,9 @@ class Sink(_Section):
     format: Annotated[str, Field(min_length=1)] = "parquet"
     path: Annotated[str, Field(min_length=1)]
     checkpoint: Annotated[str, Field(min_length=1)]
+    partition_by: Annotated[tuple[PartitionColumn, ...], BeforeValidator(_listed)] = ()
+    # Of table formats.
+    compact_every: Annotated[DurationMs, Field(ge=60_000)] | None = None
     # Of format iceberg.
     catalog: Annotated[str, Field(pattern=r"^[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*$")] | None = None
     envelope: Envelope = Envelope.RECORD
@@ -256,6 +260,8 @@ class Sink(_Section):
             raise ValueError("kind spark needs format: one that Spark can write")
         if self.catalog is not None and self.format != ICEBERG:
             raise ValueError("catalog goes with format iceberg alone")
+        if self.compact_every is not None and self.format not in TABLE_FORMATS:
+            raise ValueError(f"compact_every goes with format {' and '.join(TABLE_FORMATS)} alone")
         if self.kind == "mirror" and "envelope" in self.model_fields_set:
             raise ValueError("mirrors have rows: leave envelope out")
         if self.kind == "kafka" and "kafka.bootstrap.servers" not in self.options:
@@ -281,6 +287,8 @@ _FORMATS_OF_KIND: Final = {
 }
 _OF_KIND: Final = {
     ("mirror",): ("deletes", "table_properties", "bad_records"),
+    ("changelog",): ("partition_by",),
+    ("changelog", "mirror"): ("compact_every",),
     ("kafka",): ("topic", "watermarks_topic", "resolved"),
     ("kafka", "spark"): ("options",),
 }

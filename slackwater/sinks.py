@@ -31,6 +31,7 @@ def make_sink(settings: Settings) -> Sink:
                 keeps_deleted=given.deletes == "mark",
                 properties=given.table_properties,
                 keeps_bad_records=given.bad_records == "dead_letter",
+                compact_every_s=_compact_every_s(settings),
             )
         case "kafka":
             topics = Topics(given.topic, given.watermarks_topic, given.resolved, given.options)
@@ -47,7 +48,14 @@ def make_sink(settings: Settings) -> Sink:
                 kept,
                 _unless_plain(settings),
                 table_format(settings),
+                partition_by=given.partition_by,
+                compact_every_s=_compact_every_s(settings),
             )
+
+
+def _compact_every_s(settings: Settings) -> float | None:
+    every_ms = settings.sink.compact_every
+    return None if every_ms is None else every_ms / 1_000
 
 
 def _unless_plain(settings: Settings) -> Wrapping | None:
@@ -58,9 +66,9 @@ def table_format(settings: Settings) -> TableFormat | None:
     """That of the settings; None where epochs are files."""
     match settings.sink.format:
         case formats.DELTA:
-            return Delta()
+            return Delta(settings.sink.partition_by)
         case formats.ICEBERG:
-            return Iceberg(settings.sink.catalog)
+            return Iceberg(settings.sink.catalog, settings.sink.partition_by)
     return None
 
 

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_sink.columns import Column
+from spark_sink.compaction import Compaction
 from spark_sink.envelopes.envelope import Wrapping
 from spark_sink.errors import UnknownFormatError
 from spark_sink.filters import Filter
 from spark_sink.formats import FORMATS
 from spark_sink.messages import messages
 from spark_sink.sink import EpochSummary
-from spark_sink.staging import Staging
+from spark_sink.staging import DATE, Staging
 from spark_sink.table_format import TableFormat
 from spark_sink.timestamps import microseconds, rfc3339
 from spark_sink.watermarks import Watermarks
@@ -29,9 +30,11 @@ class Changelog:
         file_format: one of FORMATS. In a table an epoch is a commit, otherwise a directory.
         pipeline: the pipeline's name.
         kept: which records are written.
-        table_format: where file_format is a table's.
         wrapping: the envelope of the messages that are written in the place of records; of JSON
             then only the messages' values, a line each.
+        table_format: where file_format is a table's.
+        partition_by: columns that name the folders of files; a table's are its format's.
+        compact_every_s: seconds after which a table's files are compacted; None for never.
 
     Raises:
         UnknownFormatError: the format is none of FORMATS.
@@ -45,6 +48,9 @@ class Changelog:
         kept: Filter | None = None,
         wrapping: Wrapping | None = None,
         table_format: TableFormat | None = None,
+        *,
+        partition_by: Sequence[str] = (),
+        compact_every_s: float | None = None,
     ) -> None:
         if file_format not in FORMATS:
             raise UnknownFormatError(
@@ -56,12 +62,16 @@ class Changelog:
         # Files of a table are not its rows before they are in its log, but a commit can't be held
         # back until the audit is done: so they are staged like any others.
         staged_format = file_format if table_format is None else "parquet"
-        if wrapping is None:
-            self._staging = Staging(path, staged_format, kept)
-        elif file_format == "json":
-            self._staging = Staging(path, "text", kept, partial(_lines, wrapping=wrapping))
-        else:
-            self._staging = Staging(path, staged_format, kept, partial(messages, wrapping=wrapping))
+        self._compaction = Compaction(table_format, compact_every_s) if table_format else None
+        shape: Callable[[DataFrame], DataFrame] | None = None
+        if wrapping is not None and file_format == "json":
+            staged_format = "text"
+            shape = partial(_lines, wrapping=wrapping, partition_by=partition_by)
+        elif wrapping is not None:
+            shape = partial(messages, wrapping=wrapping)
+        of_files = partition_by if table_format is None else ()
+        has_date = DATE in partition_by
+        self._staging = Staging(path, staged_format, kept, shape, of_files, has_date=has_date)
         self._scanned = self._staging.for_scan()
         self._watermarks = Watermarks(path)
 
@@ -90,6 +100,8 @@ class Changelog:
         else:
             directory.publish(epoch_id, low_watermark)
         self._watermarks.add(spark, epoch_id, summary, low_watermark)
+        if self._compaction is not None and self._compaction.is_due:
+            self._compaction.run(spark, [self._path])
 
     def begin_scan(self, spark: SparkSession, tables: Mapping[str, Sequence[Column]]) -> None:
         """See Sink; nothing has to be made."""
@@ -112,6 +124,8 @@ class Changelog:
         self._watermarks.add_scan(spark, records, low_watermark)
 
 
-def _lines(changes: DataFrame, wrapping: Wrapping) -> DataFrame:
-    """A line a message: its value, or its key where that is all."""
-    return messages(changes, wrapping).selectExpr("coalesce(value, key) AS value")
+def _lines(changes: DataFrame, wrapping: Wrapping, partition_by: Sequence[str]) -> DataFrame:
+    """A line a message: its value, or its key where that is all; and what names its folder."""
+    kept = [name for name in partition_by if name != DATE]
+    dated = ["commit_timestamp"] if DATE in partition_by else []
+    return messages(changes, wrapping).selectExpr("coalesce(value, key) AS value", *kept, *dated)

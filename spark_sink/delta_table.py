@@ -9,7 +9,7 @@ lost and Spark counts its micro-batches from 0 again.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from itertools import takewhile
@@ -29,9 +29,16 @@ _VERSION: Final = "spark.databricks.delta.write.txnVersion"
 
 
 class Delta:
-    """Delta tables: see TableFormat."""
+    """Delta tables: see TableFormat.
+
+    Args:
+        partition_by: columns by which a changelog's table is partitioned when it is made.
+    """
 
     using: Final = DELTA
+
+    def __init__(self, partition_by: Sequence[str] = ()) -> None:
+        self._partition_by = tuple(partition_by)
 
     def name(self, spark: SparkSession, path: str) -> str:
         """See TableFormat."""
@@ -51,9 +58,15 @@ class Delta:
 
     def append(self, rows: DataFrame, path: str, application: str, version: int) -> None:
         """See TableFormat."""
-        writer = rows.write.format(DELTA).mode("append").option("txnAppId", application)
+        writer = rows.write.format(DELTA).mode("append").partitionBy(*self._partition_by)
+        writer = writer.option("txnAppId", application)
         with self.naming_conflicts(path):
             writer.option("txnVersion", str(version)).save(path)
+
+    def compact(self, spark: SparkSession, path: str) -> None:
+        """See TableFormat."""
+        with self.naming_conflicts(path):
+            spark.sql(f"OPTIMIZE {self.name(spark, path)}")
 
     def last_low_watermark(self, spark: SparkSession, path: str) -> datetime | None:
         """See TableFormat."""

@@ -34,11 +34,13 @@ class Iceberg:
     Args:
         namespace: a catalog and namespace that the session knows, as SQL writes them; None for a
             catalog of files, in which a table is the directory that it is named by.
+        partition_by: columns by which a changelog's table is partitioned when it is made.
     """
 
     using: Final = ICEBERG
 
-    def __init__(self, namespace: str | None = None) -> None:
+    def __init__(self, namespace: str | None = None, partition_by: Sequence[str] = ()) -> None:
+        self._partition_by = tuple(partition_by)
         self._namespace = namespace
         # The newest version that this process knows to be there, by path and application.
         self._versions: dict[tuple[str, str], int] = {}
@@ -84,8 +86,17 @@ class Iceberg:
             if self.exists(spark, path):
                 writer.append()
             else:
-                writer.using(ICEBERG).create()
+                writer = writer.using(ICEBERG)
+                if self._partition_by:
+                    writer = writer.partitionedBy(*map(F.col, self._partition_by))
+                writer.create()
         self._versions[key] = version
+
+    def compact(self, spark: SparkSession, path: str) -> None:
+        """See TableFormat."""
+        catalog, _, table = self.name(spark, path).partition(".")
+        with self.naming_conflicts(path):
+            spark.sql(f"CALL {catalog}.system.rewrite_data_files(table => {literal(table)})")
 
     def last_low_watermark(self, spark: SparkSession, path: str) -> datetime | None:
         """See TableFormat."""

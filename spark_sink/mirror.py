@@ -12,6 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_sink.columns import Column
+from spark_sink.compaction import Compaction
 from spark_sink.dead_letters import DeadLetters, is_bad_record
 from spark_sink.filters import Filter
 from spark_sink.mirror_table import MirrorTable
@@ -38,6 +39,7 @@ class Mirrors:
         keeps_deleted: deleted rows stay, marked.
         properties: of the tables that have to be made.
         keeps_bad_records: what can't be converted is set aside, in the place of a failure.
+        compact_every_s: seconds after which the tables' files are compacted; None for never.
     """
 
     def __init__(
@@ -50,9 +52,11 @@ class Mirrors:
         keeps_deleted: bool = False,
         properties: Mapping[str, str] | None = None,
         keeps_bad_records: bool = False,
+        compact_every_s: float | None = None,
     ) -> None:
         self._path = path
         self._format = table_format
+        self._compaction = Compaction(table_format, compact_every_s)
         self._dead_letters = DeadLetters(path, are_kept=keeps_bad_records)
         self._application = f"slackwater {pipeline}"
         self._keeps_deleted = keeps_deleted
@@ -87,6 +91,8 @@ class Mirrors:
         self._staging.directory(spark).discard(epoch_id)
         self._watermarks.add(spark, epoch_id, summary, low_watermark)
         self._state(spark, changed, low_watermark)
+        if self._compaction.is_due:
+            self._compaction.run(spark, [f"{self._path}/{name}" for name in self._known(spark)])
 
     def begin_scan(self, spark: SparkSession, tables: Mapping[str, Sequence[Column]]) -> None:
         """See Sink; tables without rows have a mirror, too."""

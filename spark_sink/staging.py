@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from typing import Final
 
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
@@ -13,6 +14,9 @@ from pyspark.sql.types import StructType
 from spark_sink.epoch_directory import EpochDirectory
 from spark_sink.filters import Filter
 from spark_sink.sink import EpochSummary
+
+# The day of the commit, in UTC.
+DATE: Final = "date"
 
 
 class Staging:
@@ -23,6 +27,8 @@ class Staging:
         file_format: Spark's name of the format.
         kept: which records are written.
         shape: makes what is written of the contract's rows; without, they are written themselves.
+        partition_by: columns that name the folders of what is written.
+        has_date: with DATE as a column more.
     """
 
     def __init__(
@@ -31,8 +37,13 @@ class Staging:
         file_format: str,
         kept: Filter | None = None,
         shape: Callable[[DataFrame], DataFrame] | None = None,
+        partition_by: Sequence[str] = (),
+        *,
+        has_date: bool = False,
     ) -> None:
         self._path = path
+        self._partition_by = tuple(partition_by)
+        self._has_date = has_date
         self._shape = shape
         self._format = file_format
         self._filter = kept or Filter()
@@ -43,7 +54,13 @@ class Staging:
 
     def for_scan(self) -> Staging:
         """For the rows of an initial scan, of which nothing is left out."""
-        return Staging(self._path, self._format, shape=self._shape)
+        return Staging(
+            self._path,
+            self._format,
+            shape=self._shape,
+            partition_by=self._partition_by,
+            has_date=self._has_date,
+        )
 
     def stage(self, epoch: DataFrame, epoch_id: int) -> EpochSummary:
         """Write one epoch: see Sink.stage()."""
@@ -57,9 +74,15 @@ class Staging:
             kept = observed.where(self._condition)
             observed = kept.observe(written, F.count(F.lit(1)).alias("records"))
         shaped = observed if self._shape is None else self._shape(observed)
+        if self._has_date:
+            shaped = shaped.withColumn(DATE, F.to_date("commit_timestamp"))
+        if self._format == "text":
+            # A line of text has no other columns.
+            shaped = shaped.select("value", *self._partition_by)
         if self._schema is None:
             self._schema = shaped.schema
-        shaped.write.format(self._format).mode("overwrite").save(directory.staging(epoch_id))
+        writer = shaped.write.format(self._format).mode("overwrite")
+        writer.partitionBy(*self._partition_by).save(directory.staging(epoch_id))
         metrics = read.get
         return EpochSummary(
             records=metrics["records"],

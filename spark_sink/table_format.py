@@ -45,6 +45,13 @@ class TableFormat(Protocol):
             PublishError: two processes committed at once; the epoch is read again.
         """
 
+    def compact(self, spark: SparkSession, path: str) -> None:
+        """Make few large files of many small ones, in a commit of its own.
+
+        Raises:
+            PublishError: two processes committed at once.
+        """
+
     def last_low_watermark(self, spark: SparkSession, path: str) -> datetime | None:
         """That of the newest epoch with records in a changelog; None where there is no table."""
 

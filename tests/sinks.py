@@ -18,17 +18,17 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 import yaml
+from deltalake import DeltaTable
 
 from reader.change_stream import ChangeStream, Dialect
 from reader.connection import Connection
 from reader.timestamp import format_rfc3339, parse_rfc3339
 from slackwater.demo.load import Load
 from slackwater.demo.service import Service
-from slackwater.proof import compare
+from slackwater.proof import compare, read_changelog
 from slackwater.truth import Truth, TruthRecord
 from state.store import Store
 from tests.emulators import demo_database
-from tests.kills import read_delta
 from tests.mirrors import iceberg_table
 from tests.spark.test_exactly_once import settings
 from tests.truths import truth_of
@@ -42,6 +42,9 @@ SINKS: dict[str, Sink] = {
     **RECORDS,
     **{name: {"envelope": name} for name in ENVELOPES},
     "lines": {"format": "json", "envelope": "wrapped"},
+    "folders": {"partition_by": ["table_name", "date"]},
+    "delta_folders": {"format": "delta", "partition_by": ["table_name"]},
+    "iceberg_folders": {"format": "iceberg", "partition_by": ["table_name", "date"]},
     "passed": {"kind": "spark", "format": "parquet", "options": {}},
 }
 JSON_COLUMN = "Details"
@@ -112,7 +115,7 @@ def _sink(name: str, folder: Path) -> dict[str, Any]:
 
 def require_equal(name: str, path: Path, truth: Truth) -> int:
     """A pipeline's output is the truth; how many records or changes it has."""
-    if name in RECORDS or name == "passed":
+    if "envelope" not in SINKS[name]:
         output = _records(name, path)
         found = compare(output, truth.records)
         # A format that knows nothing of epochs may double those of a kill.
@@ -126,16 +129,18 @@ def require_equal(name: str, path: Path, truth: Truth) -> int:
 
 
 def _records(name: str, path: Path) -> pa.Table:
-    match name:
+    match SINKS[name].get("format"):
         case "delta":
-            return read_delta(path)
+            return DeltaTable(path).to_pyarrow_table()
         case "iceberg":
             return iceberg_table(path).scan().to_arrow()
         case "json":
             return _from_json(path)
-        case "passed":
-            return ds.dataset(path.parent / "passed-output", format="parquet").to_table()
-    return ds.dataset(path, format=name, partitioning="hive").to_table()
+        case "orc":
+            return ds.dataset(path, format="orc", partitioning="hive").to_table()
+    if name == "passed":
+        return ds.dataset(path.parent / "passed-output", format="parquet").to_table()
+    return read_changelog(path)
 
 
 def _from_json(path: Path) -> pa.Table:
