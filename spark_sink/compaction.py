@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Iterable
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -38,6 +39,6 @@ class Compaction:
         for path in paths:
             try:
                 self._format.compact(spark, path)
-            except (PublishError, PySparkException) as error:
+            except (PublishError, PySparkException, Py4JError) as error:
                 _log.warning("%s was not compacted: %s", path, str(error).partition("\n")[0])
         self._last_s = time.monotonic()

@@ -1,0 +1,60 @@
+"""Delta and Iceberg tables: a version lands once, and compaction changes files but no rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from slackwater.java import find_java
+from slackwater.spark import start_spark, stop_spark
+from spark_sink.compaction import Compaction
+from spark_sink.delta_table import Delta
+from spark_sink.iceberg_table import Iceberg
+from spark_sink.table_format import TableFormat
+
+VERSIONS = 4
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[SparkSession]:
+    find_java()
+    spark = start_spark(["tables"], "local[2]", {}, ["delta", "iceberg"])
+    yield spark
+    stop_spark(spark)
+
+
+@pytest.mark.parametrize("table_format", [Delta(), Iceberg()], ids=lambda f: str(f.using))
+def test_versions_land_once_and_small_files_become_one(
+    session: SparkSession, table_format: TableFormat, tmp_path: Path
+) -> None:
+    path = str(tmp_path / "changes")
+    assert not table_format.exists(session, path)
+    for version in range(VERSIONS):
+        rows = session.range(version * 10, version * 10 + 10).repartition(2)
+        # Again by a process that knows nothing of the first time.
+        for writer in (table_format, type(table_format)()):
+            writer.append(rows, path, "slackwater orders", version)
+    table_format.append(session.range(100, 105), path, "slackwater other", 0)
+
+    def found() -> tuple[list[int], int]:
+        table = session.table(table_format.name(session, path))
+        name = table_format.name(session, path)
+        is_iceberg = table_format.using == "iceberg"
+        files = session.table(f"{name}.files").count() if is_iceberg else len(table.inputFiles())
+        return sorted(row["id"] for row in table.select("id").collect()), files
+
+    before, files = found()
+    assert before == [*range(VERSIONS * 10), *range(100, 105)]
+    compaction = Compaction(table_format, every_s=0.0)
+    assert compaction.is_due
+    compaction.run(session, [path, str(tmp_path / "none")])
+    after, fewer = found()
+    assert after == before
+    assert fewer == 1 < files
+    # What was there before the compaction is known after it.
+    type(table_format)().append(session.range(5), path, "slackwater orders", VERSIONS - 1)
+    assert found()[0] == before
+    assert not Compaction(table_format, every_s=None).is_due
