@@ -1,7 +1,8 @@
 """HTTP: probes, metrics, the status as JSON, and a page for people.
 
-Everything comes from the metadata store and from what this process counts, so it can be asked as
-often as one likes; Spanner's clock is asked four times a minute.
+Everything comes from the metadata store, looked at once a second, and from what this process
+counts; Spanner's clock is asked four times a minute. Probes and metrics are answered while neither
+answers.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ _log = structlog.get_logger("slackwater.http")
 _START_S_MAX: Final = 10.0
 _EPOCHS_MAX: Final = 10_000
 _EPOCHS: Final = 300
+_SECONDS_MAX: Final = 366 * 86_400
+_SECONDS: Final = 3_600
 _PAGE: Final = {
     "/": ("index.html", "text/html"),
     "/page.js": ("page.js", "text/javascript"),
@@ -83,7 +86,7 @@ class Pages:
     def readyz(self, request: Request) -> Response:
         """Connected, the owner, and no partition stalled; otherwise 503 and why."""
         del request
-        found = {name: lookout.look().unready() for name, lookout in self._lookouts.items()}
+        found = {name: lookout.unready() for name, lookout in self._lookouts.items()}
         reasons = [f"{name}: {reason}\n" for name, reason in found.items() if reason]
         return PlainTextResponse("".join(reasons) or "ok\n", 503 if reasons else 200)
 
@@ -108,15 +111,14 @@ class Pages:
 
     def epochs(self, request: Request) -> Response:
         """The last epochs, the newest last; `limit` says how many."""
-        text = request.query_params.get("limit", str(_EPOCHS))
-        if not text.isdecimal() or not 1 <= int(text) <= _EPOCHS_MAX:
-            raise HTTPException(400, f"limit {text!r} is no number from 1 to {_EPOCHS_MAX}")
-        return JSONResponse(self._lookout(request).epochs(int(text)))
+        limit = _number(request, "limit", _EPOCHS, _EPOCHS_MAX)
+        return JSONResponse(self._lookout(request).epochs(limit))
 
     def partitions(self, request: Request) -> Response:
-        """The remembered partitions with their parents."""
+        """The partitions with their parents; `seconds` says how far back."""
         lookout = self._lookout(request)
-        return JSONResponse(lookout.partitions(lookout.look()))
+        seconds = _number(request, "seconds", _SECONDS, _SECONDS_MAX)
+        return JSONResponse(lookout.partitions(lookout.look(), seconds))
 
     def _standings(self) -> list[Standing]:
         return [lookout.look() for lookout in self._lookouts.values()]
@@ -128,6 +130,13 @@ class Pages:
             known = ", ".join(self._lookouts)
             raise HTTPException(404, f"no pipeline {name!r} in this process; it has: {known}")
         return found
+
+
+def _number(request: Request, name: str, default: int, most: int) -> int:
+    text = request.query_params.get(name, str(default))
+    if not text.isdecimal() or not 1 <= int(text) <= most:
+        raise HTTPException(400, f"{name} {text!r} is no number from 1 to {most}")
+    return int(text)
 
 
 def _static(name: str, media_type: str) -> Any:
@@ -161,6 +170,8 @@ def serving(
     lookouts = [Lookout(run, history, metrics.observe_store) for run in runs]
     app = Pages(lookouts, metrics).app()
     listening = _listen(given)
+    for lookout in lookouts:
+        lookout.start()
     # Without signal handlers: those of the process drain its pipelines.
     config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off")
     server = uvicorn.Server(config)
@@ -175,6 +186,8 @@ def serving(
     try:
         yield address
     finally:
+        for lookout in lookouts:
+            lookout.stop()
         server.should_exit = True
         thread.join()
 

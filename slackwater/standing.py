@@ -6,8 +6,11 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any, Final
+
+import structlog
 
 from reader.errors import ReaderError
 from reader.timestamp import NANOSECONDS_PER_SECOND
@@ -17,12 +20,18 @@ from slackwater.history import History
 from slackwater.pipeline_run import PipelineRun
 from slackwater.watch import held_back_by, retention_used
 from state.epochs import last_epochs
+from state.errors import StateError, StoreUnreachableError
 from state.facts import OpenQuery, Partition, Pipeline, PipelineState
 from state.gaps import gaps
 from state.plans import latest_plan
 from state.queries import open_queries, stalls
 
+_log = structlog.get_logger("slackwater.standing")
+
 _AHEAD_EVERY_S: Final = 15.0
+_LOOK_EVERY_S: Final = 1.0
+_FIRST_S_MAX: Final = 10.0
+_STALE_S: Final = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +111,9 @@ class Standing:
 
 
 class Lookout:
-    """Looks at one pipeline of this process, however often somebody asks.
+    """Looks at one pipeline of this process once a second, in a thread of its own.
+
+    Whoever asks is answered at once, also while the metadata store or Spanner does not answer.
 
     Args:
         run: the pipeline's.
@@ -116,16 +127,48 @@ class Lookout:
         self.run = run
         self._history = history
         self._on_store_seconds = on_store_seconds
-        self._lock = threading.Lock()
+        self._seen: tuple[float, Standing] | None = None
+        self._has_seen = threading.Event()
+        self._stopped = threading.Event()
         self._ahead_ns = 0
         self._asked_s: float | None = None
 
-    def look(self) -> Standing:
-        """Where the pipeline stands now.
+    def start(self) -> None:
+        """Begin to look."""
+        threading.Thread(target=self._watch, name="lookout", daemon=True).start()
 
-        Raises:
-            StateError: the metadata store can't be reached.
-        """
+    def stop(self) -> None:
+        """End; a look that is under way is not waited for."""
+        self._stopped.set()
+
+    def look(self) -> Standing:
+        """Where the pipeline stood when it was seen last, at the clock of now."""
+        self._has_seen.wait(_FIRST_S_MAX)
+        if self._seen is None:
+            raise StoreUnreachableError(f"pipeline {self.run.name!r} was not seen yet.")
+        return replace(self._seen[1], clock_ns=time.time_ns() + self._ahead_ns)
+
+    def unready(self) -> str | None:
+        """Why the pipeline is not ready; see Standing.unready()."""
+        reason = self.look().unready()
+        assert self._seen is not None  # noqa: S101 - looked at
+        seconds = time.monotonic() - self._seen[0]
+        if reason is None and seconds >= _STALE_S:
+            return f"the metadata store has not answered for {seconds:.0f} s"
+        return reason
+
+    def _watch(self) -> None:
+        while not self._stopped.is_set():
+            begun_s = time.monotonic()
+            try:
+                self._seen = begun_s, self._look()
+                self._has_seen.set()
+            except StateError as error:
+                _log.debug("can't look", pipeline=self.run.name, error=error.message)
+            # A twentieth of the time at most, however many partitions there are.
+            self._stopped.wait(max(_LOOK_EVERY_S, 20 * (time.monotonic() - begun_s)))
+
+    def _look(self) -> Standing:
         run = self.run
         begun_s = time.monotonic()
         known = run.store.pipeline(run.name)
@@ -153,13 +196,15 @@ class Lookout:
         details = self._history.details(self.run.name)
         return [{**epoch_fields(epoch), **details.get(epoch.end_ns, {})} for epoch in found]
 
-    def partitions(self, standing: Standing) -> list[dict[str, Any]]:
-        """The remembered partitions, as JSON shows them."""
+    def partitions(self, standing: Standing, seconds: int) -> list[dict[str, Any]]:
+        """The partitions of the last so many seconds before the low watermark, as JSON."""
+        since_ns = (standing.known.low_watermark_ns or 0) - seconds * NANOSECONDS_PER_SECOND
         of_state = states(standing.partitions, standing.known.low_watermark_ns or 0)
         stalled = stalls(self.run.store, self.run.name)
         return [
             partition_fields(partition, of_state[partition.token], stalled.get(partition.token, 0))
             for partition in standing.partitions
+            if partition.end_timestamp_ns is None or partition.end_timestamp_ns >= since_ns
         ]
 
     def gaps(self) -> list[dict[str, Any]]:
@@ -168,16 +213,10 @@ class Lookout:
 
     def _ahead(self) -> int:
         """How far Spanner's clock is ahead of this machine's, asked now and then."""
-        with self._lock:
-            now_s = time.monotonic()
-            spanner = self.run.spanner
-            if spanner is None or (
-                self._asked_s is not None and now_s - self._asked_s < _AHEAD_EVERY_S
-            ):
-                return self._ahead_ns
+        now_s, spanner = time.monotonic(), self.run.spanner
+        is_recent = self._asked_s is not None and now_s - self._asked_s < _AHEAD_EVERY_S
+        if spanner is not None and not is_recent:
             self._asked_s = now_s
-            try:
+            with suppress(ReaderError):
                 self._ahead_ns = spanner.connection.strong_read_timestamp_ns() - time.time_ns()
-            except ReaderError:
-                return self._ahead_ns
-            return self._ahead_ns
+        return self._ahead_ns

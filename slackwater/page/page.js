@@ -201,7 +201,7 @@ async function draw() {
   const [standing, epochs, partitions] = await Promise.all([
     get(`api/pipelines/${name}`),
     get(`api/pipelines/${name}/epochs?limit=${EPOCHS}`),
-    get(`api/pipelines/${name}/partitions`),
+    get(`api/pipelines/${name}/partitions?seconds=${view.seconds}`),
   ]);
   drawPipelines(found);
   drawState(standing);
