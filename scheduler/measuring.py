@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Mapping
+from heapq import nlargest
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
 from state.facts import Plan
-from state.measures import COMMITTED_STEPS, Measures
+from state.measures import COMMITTED_STEPS, Measures, TracedQuery
+
+_TRACED_MAX: Final = 100
 
 
 class Measuring:
@@ -18,9 +23,12 @@ class Measuring:
 
     Args:
         plan: the epoch's; its span is what commit timestamps are counted in steps of.
+        traces: keep when the longest queries ran.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, *, traces: bool = False) -> None:
+        self._traces = traces
+        self._traced: list[TracedQuery] = []
         self._start_us = plan.start_ns // 1_000
         self._span_us = max(1, (plan.end_ns - plan.start_ns) // 1_000)
         self._lock = threading.Lock()
@@ -41,9 +49,14 @@ class Measuring:
         found, counts = np.unique(np.clip(steps, 0, COMMITTED_STEPS - 1), return_counts=True)
         self._committed.update(dict(zip(found.tolist(), counts.tolist(), strict=True)))
 
-    def add_query(self, retried: Mapping[str, int], stalls: int) -> None:
-        """A query that has ended."""
+    def add_query(
+        self, token: str, retried: Mapping[str, int], stalls: int, *, open_ms: int
+    ) -> None:
+        """A query that has ended just now, so long after it was opened."""
         with self._lock:
+            if self._traces:
+                end_ns = time.time_ns()
+                self._traced.append(TracedQuery(token, end_ns - open_ms * 1_000_000, end_ns))
             self._queries += 1
             self._stalls += stalls
             self._retries.update(retried)
@@ -56,7 +69,8 @@ class Measuring:
     def measures(self) -> Measures | None:
         """The sums; None where there is nothing that others would want to know."""
         with self._lock:
-            if not (self._size_bytes or self._retries or self._stalls or self._delays_ms):
+            found = (self._size_bytes, self._retries, self._stalls, self._delays_ms, self._traced)
+            if not any(found):
                 return None
             return Measures(
                 self._size_bytes,
@@ -66,6 +80,7 @@ class Measuring:
                 self._mods,
                 self._committed,
                 tuple(self._delays_ms),
+                tuple(nlargest(_TRACED_MAX, self._traced, key=lambda q: q.end_ns - q.start_ns)),
             )
 
     def _add_mods(self, batch: pa.RecordBatch) -> None:

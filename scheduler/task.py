@@ -60,11 +60,13 @@ class ReadOptions:
         concurrent_queries: partition queries at once, at least 1.
         proof: what shows that a partition was read through: see scheduler.reading.
         audit: what becomes of an epoch that fails the audit.
+        traces: keep when the longest queries ran.
     """
 
     concurrent_queries: int = 16
     proof: Proof = Proof.OK
     audit: AuditMode = AuditMode.STOP
+    traces: bool = False
 
 
 def read_task(
@@ -151,7 +153,7 @@ class _TaskRun:
         self, task: Task, store: Store, reader: PartitionReader, options: ReadOptions
     ) -> None:
         self.handoff: Handoff[Group] = Handoff(HANDOFF_BYTES_MAX)
-        self.measuring = Measuring(task.plan)
+        self.measuring = Measuring(task.plan, traces=options.traces)
         self._task = task
         self._store = store
         self._options = options
@@ -293,7 +295,9 @@ class _TaskRun:
         finally:
             with self._lock:
                 del self._queries[query]
-            self.measuring.add_query(query.retried, query.stalls)
+            self.measuring.add_query(
+                partition.token, query.retried, query.stalls, open_ms=query.open_ms
+            )
             if query.stalls:
                 with suppress(StateError):
                     count_stalls(

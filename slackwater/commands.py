@@ -28,6 +28,7 @@ from slackwater.pipeline_run import PipelineRun, RunOptions
 from slackwater.recovery import Recovery
 from slackwater.settings import Settings
 from slackwater.spark import start_spark, stop_spark
+from slackwater.tracing import tracing
 from state.facts import Pipeline, PipelineState, Wanted
 from state.store import Store
 
@@ -58,12 +59,13 @@ def run(pipelines: Sequence[Settings], *, until_caught_up: bool, recovery: Recov
     metrics, history = Metrics(), History()
     with ExitStack() as stack:
         signalled = stack.enter_context(draining_signals())
-        shown = _shown(pipelines, stack)
+        observers: list[Observer] = [_shown(pipelines, stack), metrics, history]
+        traced = stack.enter_context(tracing(first.trace.endpoint))
+        observers += [] if traced is None else [traced]
         runs: list[PipelineRun] = []
         for settings in pipelines:
             metrics.begin(settings.pipeline)
-            observers = Observers((shown, metrics, history))
-            runs.append(PipelineRun(settings, options, signalled, observers))
+            runs.append(PipelineRun(settings, options, signalled, Observers(observers)))
             stack.callback(runs[-1].close)
         stack.enter_context(serving(first.http, runs, history, metrics))
         spark = start_spark(

@@ -303,6 +303,7 @@ class Daemon:
             stages_ms=progress.stages_ms,
             read_ms=written.read_ms,
             sink_ms=written.sink_ms,
+            begun_ns=progress.begun_ns,
             durable_ns=written.durable_at_ns + ahead_ns,
             measures=written.audited.measures,
         )

@@ -36,6 +36,7 @@ class EpochReport:
         stages_ms: how long each of Spark's stages of it took.
         read_ms, sink_ms: of the write stage, how long the records took to be read and staged, and
             the sink to make them visible.
+        begun_ns: when it began, by the driver's clock.
         durable_ns: when it was visible, by Spanner's clock.
         measures: what its tasks measured.
     """
@@ -53,6 +54,7 @@ class EpochReport:
     stages_ms: Mapping[str, int]
     read_ms: int
     sink_ms: int
+    begun_ns: int
     durable_ns: int
     measures: Measures
 
@@ -101,6 +103,7 @@ class Progress:
         epoch: the micro-batch's number.
         start_ns: None for the epoch that finds out where the pipeline starts.
         end_ns: None where there is no epoch yet.
+        begun_ns: when it began, by the driver's clock, to the millisecond.
         seconds: Spark's duration of the whole trigger.
         stages_ms: of each stage: choose and log the cut, plan, read and write, commit.
     """
@@ -108,6 +111,7 @@ class Progress:
     epoch: int
     start_ns: int | None
     end_ns: int | None
+    begun_ns: int
     seconds: float
     stages_ms: Mapping[str, int]
 
@@ -125,6 +129,7 @@ def parse_progress(event: Mapping[str, Any]) -> Progress:
         epoch=event["batchId"],
         start_ns=_watermark_ns(source.get("startOffset")),
         end_ns=_watermark_ns(source.get("endOffset")),
+        begun_ns=parse_rfc3339(event["timestamp"]),
         seconds=durations.get("triggerExecution", 0) / 1000,
         stages_ms={name: durations.get(of, 0) for name, of in _STAGES.items()},
     )

@@ -30,6 +30,7 @@ def source_options(settings: Settings, environ: Mapping[str, str] = os.environ) 
         "change_stream": source.change_stream,
         "pipeline": settings.pipeline,
         "state_url": settings.state.url,
+        "traces": None if settings.trace.endpoint is None else "true",
         "keep_seconds": str(settings.state.keep // 1_000),
         "start": source.start,
         "end": source.end,

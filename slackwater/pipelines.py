@@ -27,7 +27,7 @@ from slackwater.settings_file import Key, explain, from_environment, read_yaml
 
 PIPELINES: Final = "pipelines"
 # A process has one of each.
-_OF_PROCESS: Final = ("spark", "http", "log")
+_OF_PROCESS: Final = ("spark", "http", "log", "trace")
 # Two pipelines that shared one would mix what they write.
 _OWN: Final = ("path", "checkpoint")
 

@@ -342,6 +342,12 @@ class Log(_Section):
     level: Literal["debug", "info", "warning", "error"] = "info"
 
 
+class Trace(_Section):
+    """Where spans go; off unless endpoint is set."""
+
+    endpoint: Annotated[str, Field(pattern=r"^https?://\S+$")] | None = None
+
+
 class Settings(_Section):
     """A pipeline's settings."""
 
@@ -355,6 +361,7 @@ class Settings(_Section):
     spark: Spark = Spark()
     http: Http = Http()
     log: Log = Log()
+    trace: Trace = Trace()
 
     @property
     def initial_scan(self) -> str:

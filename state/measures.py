@@ -5,12 +5,21 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 
 import sqlalchemy as sa
 
 from state.store import Store
 from state.tables import plan_measures
+
+
+@dataclass(frozen=True, slots=True)
+class TracedQuery:
+    """When a partition query ran, nanoseconds since the Unix epoch by its task's clock."""
+
+    token: str
+    start_ns: int
+    end_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +36,7 @@ class Measures:
         committed: records by the time of their commit, in whole steps of the plan's span: see
             COMMITTED_STEPS.
         child_delays_ms: from the end of a child partition's last parent to its own first query.
+        traced: the longest queries of each task, where they are traced.
     """
 
     size_bytes: int = 0
@@ -36,6 +46,7 @@ class Measures:
     mods: Counter[tuple[str, str]] = field(default_factory=Counter)
     committed: Counter[int] = field(default_factory=Counter)
     child_delays_ms: tuple[int, ...] = ()
+    traced: tuple[TracedQuery, ...] = ()
 
 
 # A plan's span is cut into so many steps; step 0 holds late records too.
@@ -53,6 +64,7 @@ def add_up(found: Iterable[Measures]) -> Measures:
         mods=sum((task.mods for task in tasks), Counter()),
         committed=sum((task.committed for task in tasks), Counter()),
         child_delays_ms=tuple(ms for task in tasks for ms in task.child_delays_ms),
+        traced=tuple(query for task in tasks for query in task.traced),
     )
 
 
@@ -93,6 +105,7 @@ def _to_json(measures: Measures) -> str:
             "mods": [[*key, count] for key, count in measures.mods.items()],
             "committed": list(measures.committed.items()),
             "child_delays_ms": measures.child_delays_ms,
+            "traced": [astuple(query) for query in measures.traced],
         }
     )
 
@@ -107,4 +120,5 @@ def _from_json(text: str) -> Measures:
         mods=Counter({(table, kind): count for table, kind, count in given["mods"]}),
         committed=Counter(dict(given["committed"])),
         child_delays_ms=tuple(given["child_delays_ms"]),
+        traced=tuple(TracedQuery(*query) for query in given["traced"]),
     )

@@ -10,9 +10,11 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from reader.change_stream import Dialect
@@ -22,6 +24,7 @@ from slackwater.demo.load import Load
 from slackwater.demo.service import Service
 from slackwater.emulator_database import update_ddl
 from slackwater.proof import read_changelog
+from tests.collector import Collector, collecting
 from tests.emulators import NewDatabase
 from tests.spark.test_commands import slackwater
 from tests.spark.test_exactly_once import settings
@@ -30,8 +33,14 @@ from tests.truths import require_equal, truth_of
 OBEYS_S = 40.0
 
 
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    with collecting() as running:
+        yield running
+
+
 def test_a_pipeline_is_paused_resumed_stopped_and_drained(
-    new_database: NewDatabase, tmp_path: Path
+    new_database: NewDatabase, collector: Collector, tmp_path: Path
 ) -> None:
     stream = new_database()
     connection = Connection(stream)
@@ -39,6 +48,7 @@ def test_a_pipeline_is_paused_resumed_stopped_and_drained(
     given = settings(stream, tmp_path, format_rfc3339(start_ns))
     given["http"] = {"listen": "127.0.0.1:0"}
     given["log"] = {"format": "json"}
+    given["trace"] = {"endpoint": collector.endpoint}
     service = Service(given, tmp_path, os.environ)
 
     def told(verb: str) -> str:
@@ -84,6 +94,7 @@ def test_a_pipeline_is_paused_resumed_stopped_and_drained(
 
     truth = truth_of(stream, start_ns, end_ns, Dialect.GOOGLE_STANDARD_SQL)
     require_equal(read_changelog(tmp_path / "changes"), truth)
+    require_span_trees(collector)
     # Beside those that the JVM writes.
     ours = [line for line in service.log.read_text().splitlines() if line.startswith("{")]
     lines = [json.loads(line) for line in ours]
@@ -121,6 +132,24 @@ def test_of_two_pipelines_in_a_process_one_fails_alone_and_is_resumed(
     assert _told("pause", service, "--pipeline", "late") == "late: paused"
     os.kill(service.pid, signal.SIGTERM)
     assert service.wait(30) == 0
+
+
+def require_span_trees(collector: Collector) -> None:
+    """Each epoch has its stages, one after the other, and partition queries below the reading."""
+    epochs = {span.span_id: span for span in collector.named("epoch")}
+    assert len(epochs) >= 10
+    reads = {span.span_id: span for span in collector.named("read")}
+    assert {span.parent_span_id for span in reads.values()} == set(epochs)
+    for stage in ("choose", "plan", "sink", "commit"):
+        assert len(collector.named(stage)) == len(epochs)
+    queries = collector.named("partition query")
+    assert {span.parent_span_id for span in queries} <= set(reads)
+    assert len(queries) >= len(epochs)
+    for query in queries:
+        epoch = epochs[reads[query.parent_span_id].parent_span_id]
+        # The task's clock, and milliseconds of Spark's.
+        assert epoch.start_time_unix_nano <= query.start_time_unix_nano + 10**9
+        assert query.end_time_unix_nano <= epoch.end_time_unix_nano + 10**9
 
 
 def _told(verb: str, service: Service, *arguments: str) -> str:
