@@ -56,9 +56,20 @@ def run(pipelines: Sequence[Settings], *, until_caught_up: bool, recovery: Recov
     first = pipelines[0]
     stays = not until_caught_up and (len(pipelines) > 1 or first.http.listen is not None)
     options = RunOptions(until_caught_up, recovery, stays)
-    metrics, history = Metrics(), History()
+    with draining_signals() as signalled:
+        try:
+            _run(pipelines, options, signalled)
+        except Exception as error:
+            if not signalled.is_set():
+                raise
+            # Nothing is lost, and whoever asked for the end has got it.
+            reason = getattr(error, "message", None) or repr(error)
+            _log.warning("ended by a signal while it failed", error=reason)
+
+
+def _run(pipelines: Sequence[Settings], options: RunOptions, signalled: Drain) -> None:
+    first, metrics, history = pipelines[0], Metrics(), History()
     with ExitStack() as stack:
-        signalled = stack.enter_context(draining_signals())
         observers: list[Observer] = [_shown(pipelines, stack), metrics, history]
         traced = stack.enter_context(tracing(first.trace.endpoint))
         observers += [] if traced is None else [traced]
