@@ -1,0 +1,117 @@
+"""How soon a pipeline obeys: seconds from the word in the store until it is so.
+
+The service runs as a process against an emulator whose partitions churn every 2 s, while 20
+transactions a second are written.
+
+    python -m bench.control [--rounds 5] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from bench.service import service_settings
+from reader.change_stream import ChangeStream, Dialect
+from reader.connection import Connection
+from slackwater.demo.load import CHANGE_STREAM, Load, ddl
+from slackwater.demo.service import Service
+from slackwater.emulator import running_emulator
+from slackwater.emulator_database import create_database
+from state.epochs import last_epochs
+from state.facts import PipelineState, Wanted
+from state.store import Store
+
+_SECONDS_MAX = 60
+
+
+def measure(rounds: int) -> dict[str, Any]:
+    """Medians and worst of each, beside the median of an epoch."""
+    with (
+        tempfile.TemporaryDirectory() as name,
+        running_emulator(partition_alive_seconds=2) as emulator,
+    ):
+        os.environ.update(emulator.environment())
+        folder = Path(name)
+        stream = ChangeStream(
+            "bench-project", "bench-instance", f"db-{time.time_ns() % 10**9}", CHANGE_STREAM,
+            emulator_host=emulator.host,
+        )  # fmt: skip
+        create_database(stream, Dialect.GOOGLE_STANDARD_SQL, ddl(Dialect.GOOGLE_STANDARD_SQL))
+        connection = Connection(stream)
+        start_ns = connection.strong_read_timestamp_ns()
+        service = Service(service_settings(folder, stream, start_ns), folder, os.environ)
+        service.start()
+        service.wait_for_watermark(start_ns, seconds_max=90)
+        store = Store.open(f"sqlite:///{folder / 'state.db'}", migrate=False)
+        stop = threading.Event()
+        load = Load(stream, Dialect.GOOGLE_STANDARD_SQL, seed=1)
+        rate: dict[str, Any] = {"transactions_per_second": 20, "seconds": 3_600, "stop": stop}
+        writer = threading.Thread(target=load.run, kwargs=rate)
+        writer.start()
+        seconds: dict[str, list[float]] = {}
+
+        def obeyed(verb: str, wanted: Wanted, done: Callable[[], bool]) -> None:
+            begun = time.monotonic()
+            store.set_wanted("bench", wanted)
+            _wait(done)
+            seconds.setdefault(verb, []).append(time.monotonic() - begun)
+
+        try:
+            for _ in range(rounds):
+                service.wait_for_watermark(connection.strong_read_timestamp_ns(), seconds_max=90)
+                obeyed("pause", Wanted.PAUSED, lambda: _is(store, PipelineState.PAUSED))
+                obeyed("resume", Wanted.RUNNING, lambda: _is(store, PipelineState.RUNNING))
+                for verb, wanted in (("drain", Wanted.DRAINING), ("stop", Wanted.STOPPED)):
+                    service.wait_for_watermark(
+                        connection.strong_read_timestamp_ns(), seconds_max=90
+                    )
+                    obeyed(verb, wanted, lambda: _is(store, PipelineState.NOT_RUNNING))
+                    assert service.wait(_SECONDS_MAX) == 0
+                    service.start()
+        finally:
+            stop.set()
+            writer.join()
+        epoch = statistics.median(e.seconds for e in last_epochs(store, "bench", limit=100))
+        store.close()
+        service.drain()
+    return {
+        "epoch_median_seconds": round(epoch, 2),
+        **{f"{verb}_median_seconds": round(statistics.median(s), 2) for verb, s in seconds.items()},
+        **{f"{verb}_worst_seconds": round(max(s), 2) for verb, s in seconds.items()},
+    }
+
+
+def _is(store: Store, state: PipelineState) -> bool:
+    known = store.pipeline("bench")
+    return known is not None and known.state is state
+
+
+def _wait(done: Callable[[], bool]) -> None:
+    until = time.monotonic() + _SECONDS_MAX
+    while not done():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--json", type=Path, default=None)
+    given = parser.parse_args()
+    figures = measure(given.rounds)
+    print(json.dumps(figures))
+    if given.json is not None:
+        given.json.write_text(json.dumps(figures) + "\n")
+
+
+if __name__ == "__main__":
+    main()
