@@ -52,14 +52,14 @@ class Control:
         ).start()
 
     def stop(self) -> None:
-        """End; what was wanted of this owner was done.
-
-        Raises:
-            StateError: the store can't be reached.
-        """
+        """End; what was wanted of this owner was done."""
         self._stopped.set()
         self._wanted = Wanted.RUNNING
-        self._store.set_wanted(self._pipeline, Wanted.RUNNING, in_place_of=_ENDS)
+        try:
+            self._store.set_wanted(self._pipeline, Wanted.RUNNING, in_place_of=_ENDS)
+        except StateError as error:
+            # The next owner does the same when it starts.
+            _log.warning("not noted", pipeline=self._pipeline, error=error.message)
 
     @property
     def wanted(self) -> Wanted:

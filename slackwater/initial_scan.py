@@ -34,6 +34,7 @@ from slackwater.ownership import Ownership
 from slackwater.pipeline import Spanner, source_options
 from slackwater.restart import delay_s, diagnose
 from slackwater.settings import Settings
+from slackwater.spark import register_source
 from spark_sink.columns import columns_of_table
 from spark_sink.errors import SinkError
 from spark_sink.filters import Filter
@@ -98,7 +99,7 @@ class InitialScan:
         scan, parts = begun
         if scan.is_done:
             return True
-        self._spark.dataSource.register(SpannerScanDataSource)
+        register_source(self._spark, SpannerScanDataSource)
         tables = tables_from_json(scan.tables)
         columns = {name: columns_of_table(t.columns, t.key) for name, t in tables.items()}
         self._tried(lambda: self._sink.begin_scan(self._spark, columns))

@@ -182,6 +182,7 @@ class PipelineRun:
                 raise
             except _ERRORS as error:
                 if not self._options.stays:
+                    self._note_failure(error)
                     raise
                 self._fail(error)
                 continue
@@ -238,20 +239,26 @@ class PipelineRun:
 
     def _fail(self, error: Exception) -> None:
         """Wait to be mended, or for a while."""
-        if not isinstance(error, PipelineFailedError):
-            self._observer.failed(self.name)
-        message = getattr(error, "message", None) or str(error)
-        reason = f"{message} {getattr(error, 'hint', '')}".strip()
+        reason = self._note_failure(error)
         if getattr(error, "user_error", False):
-            self._note(PipelineState.FAILED_PERMANENTLY, reason)
             _log.error("failed permanently", pipeline=self.name, error=reason)
             self.control.give_up()
             return
         self._failures += 1
         seconds = delay_s(self._failures)
-        self._note(PipelineState.FAILED, reason)
         _log.error("failed, will try again", pipeline=self.name, seconds=seconds, error=reason)
         self.control.wait(seconds)
+
+    def _note_failure(self, error: Exception) -> str:
+        """Let those who look see why; the reason with its remedy."""
+        if not isinstance(error, PipelineFailedError):
+            # The daemon has told of these itself.
+            self._observer.failed(self.name)
+        message = getattr(error, "message", None) or str(error)
+        reason = f"{message} {getattr(error, 'hint', '')}".strip()
+        given_up = getattr(error, "user_error", False) or isinstance(error, PipelineFailedError)
+        self._note(PipelineState.FAILED_PERMANENTLY if given_up else PipelineState.FAILED, reason)
+        return reason
 
     def _spanner(self) -> Spanner:
         """The change stream, looked up once."""
@@ -289,7 +296,7 @@ class PipelineRun:
         if scanned_ns is not None:
             # Changes begin where the rows were read: no gap, and nothing twice.
             options["start"] = format_rfc3339(scanned_ns)
-        recovery, self._recovery = self._recovery, Recovery(command=self._recovery.command)
+        recovery = self._recovery
         if recovery.from_watermark is not None:
             options |= start_after_lost_checkpoint(spark, settings, known, self._sink, recovery)
         else:
@@ -309,6 +316,8 @@ class PipelineRun:
                 after=format_rfc3339(gap.start_ns),
                 through=format_rfc3339(gap.end_ns),
             )
+        # What the operator accepted was done.
+        self._recovery = Recovery(command=recovery.command)
         options["generation"] = str(self.ownership.generation)
         options["tasks"] = str(spark.sparkContext.defaultParallelism)
         if self._until_ns is not None:

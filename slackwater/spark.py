@@ -14,6 +14,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource
 
 from scheduler.source import SpannerChangesDataSource
 from slackwater.errors import SettingsError, SparkFailedError
@@ -97,7 +98,7 @@ def start_spark(
     context = SparkContext(conf=settings, gateway=gateway)
     context.setLogLevel("ERROR")
     spark = SparkSession(context)
-    spark.dataSource.register(SpannerChangesDataSource)
+    register_source(spark, SpannerChangesDataSource)
     return spark
 
 
@@ -109,8 +110,18 @@ def session_for_pipeline(spark: SparkSession) -> SparkSession:
     that is sent meanwhile arrives broken (OptionalDataException).
     """
     session = spark.newSession()
-    session.dataSource.register(SpannerChangesDataSource)
+    register_source(session, SpannerChangesDataSource)
     return session
+
+
+def register_source(session: SparkSession, source: type[DataSource]) -> None:
+    """Make a source known to this session.
+
+    Spark refuses a name that the thread's active session knows and this one does not: so this one
+    becomes the active one first.
+    """
+    SparkSession._get_j_spark_session_class(session._jvm).setActiveSession(session._jsparkSession)
+    session.dataSource.register(source)
 
 
 def _needed(sink_formats: Collection[str]) -> dict[str, str]:

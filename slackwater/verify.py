@@ -18,7 +18,7 @@ from slackwater.java import find_java
 from slackwater.pipeline import Spanner, connect, source_options
 from slackwater.settings import Settings
 from slackwater.sinks import table_format
-from slackwater.spark import start_spark, stop_spark
+from slackwater.spark import register_source, start_spark, stop_spark
 from spark_sink.columns import columns_of_table
 from spark_sink.comparison import RANGES, Comparison, compare
 from spark_sink.filters import Filter
@@ -96,7 +96,7 @@ def verify(settings: Settings, names: Sequence[str]) -> Iterator[Verification]:
             jars=settings.spark.jars,
         )
         try:
-            spark.dataSource.register(SpannerScanDataSource)
+            register_source(spark, SpannerScanDataSource)
             for table in tables:
                 yield _verify(spark, settings, spanner, table)
         finally:

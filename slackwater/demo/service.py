@@ -33,7 +33,7 @@ class Service:
         self, settings: Mapping[str, Any], directory: Path, environ: Mapping[str, str]
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
-        self.config = directory / "slackwater.yaml"
+        self.config = directory.resolve() / "slackwater.yaml"
         self.config.write_text(yaml.safe_dump(dict(settings), sort_keys=False))
         self.log = directory / "run.log"
         self._settings = settings
@@ -46,6 +46,8 @@ class Service:
             self._process = subprocess.Popen(  # noqa: S603 - this program
                 [sys.executable, "-m", "slackwater.cli", "run", "-c", str(self.config), *arguments],
                 env=self._environ,
+                # Nothing may hang on the folder of the project.
+                cwd=self.config.parent,
                 stdout=log,
                 stderr=log,
             )

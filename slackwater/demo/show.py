@@ -64,7 +64,7 @@ def _show_on(emulator: Emulator, console: Console, directory: Path, seconds: int
     connection = Connection(stream)
     start_ns = connection.strong_read_timestamp_ns()
     start = format_rfc3339(start_ns)
-    service = Service(_settings(stream, directory, start), directory, os.environ)
+    service = Service(_settings(stream, directory.resolve(), start), directory, os.environ)
     console.print("[bold]Starting the pipeline[/]; Spark takes its time")
     service.start()
     service.wait_for_watermark(start_ns, seconds_max=_CATCH_UP_SECONDS_MAX)
