@@ -26,7 +26,8 @@ from scheduler.reading import SpannerPartitions
 from slackwater.errors import TailOptionError
 from slackwater.lines import Form, Lines
 from slackwater.pipelines import load_settings
-from slackwater.settings import Settings, parse_duration_ms
+from slackwater.setting_types import parse_duration_ms
+from slackwater.settings import Settings
 from slackwater.tail import Tail
 from slackwater.terminal import Terminal
 from spark_sink.envelopes.envelope import STAMPED, Envelope, Wrapping

@@ -23,7 +23,7 @@ from slackwater import log
 from slackwater.errors import SettingsError
 from slackwater.lines import Form
 from slackwater.pipelines import load_pipelines, load_settings
-from slackwater.settings import parse_duration_ms
+from slackwater.setting_types import parse_duration_ms
 from spark_sink.envelopes.envelope import Envelope
 from spark_sink.filters import ModType
 from state.facts import Wanted

@@ -83,7 +83,7 @@ def _run(pipelines: Sequence[Settings], options: RunOptions, signalled: Drain) -
             [run.name for run in runs],
             first.spark.master,
             first.spark.conf,
-            {settings.sink.format for settings in pipelines},
+            {settings.sink.needs for settings in pipelines},
             jars=first.spark.jars,
         )
         stack.callback(stop_spark, spark)

@@ -20,6 +20,7 @@ from slackwater.ownership import is_gone
 from slackwater.pipeline import check_new, connect
 from slackwater.settings import Settings
 from slackwater.watch import held_back_by, retention_used
+from spark_sink.avro.registry import SchemaRegistry
 from state.epochs import last_epochs
 from state.facts import Partition, Pipeline
 from state.gaps import gaps
@@ -56,7 +57,7 @@ def checks(settings: Settings) -> Iterator[Check]:
     if spanner_holder:
 
         def start() -> str:
-            check_new(spanner_holder[0])
+            check_new(settings, spanner_holder[0])
             return settings.source.start
 
         yield _check("start", start)
@@ -92,6 +93,8 @@ def _look_at_sink(settings: Settings) -> str:
         nearest = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
         if not (nearest.is_dir() and os.access(nearest, os.W_OK)):
             raise SettingsError(f"{text} can't be written: {nearest} is no writable folder.")
+    if settings.sink.confluent_schema_registry is not None:
+        SchemaRegistry(settings.sink.confluent_schema_registry).require_answer()
     return f"{settings.sink.format} in {settings.sink.path}"
 
 

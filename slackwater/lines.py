@@ -62,7 +62,7 @@ class Lines:
 
     def resolved(self, watermark_ns: int) -> str:
         """The line that says that nothing up to a low watermark is missing."""
-        return self._line(self.wrapping.resolved(watermark_ns), None)
+        return self._line(self.wrapping.resolved(watermark_ns).as_json(), None)
 
     def _line(self, message: Message, row: dict[str, Any] | None) -> str:
         if self.form is Form.CSV:

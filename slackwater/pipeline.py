@@ -18,6 +18,9 @@ from scheduler.options import SourceOptions, parse_options
 from scheduler.start import check_start
 from slackwater.checkpoint import last_offset
 from slackwater.settings import Settings
+from spark_sink.avro.wire import require_whole_rows
+from spark_sink.formats import AVRO
+from spark_sink.rebuild_view import CAPTURE_DEFAULT
 
 
 def source_options(settings: Settings, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -73,12 +76,16 @@ def connect(settings: Settings) -> Spanner:
     return Spanner(connection, describe(connection), options)
 
 
-def check_new(spanner: Spanner) -> None:
+def check_new(settings: Settings, spanner: Spanner) -> None:
     """For a pipeline that has not started: that it can start where it shall.
 
     Raises:
         StartTooOldError, StartInFutureError: it can't.
+        PartialRowError: the change stream does not capture what the sink needs.
     """
+    if settings.sink.format == AVRO:
+        capture = spanner.description.options.get("value_capture_type", CAPTURE_DEFAULT)
+        require_whole_rows(settings.sink.envelope, capture)
     check_start(spanner.options, spanner.connection, spanner.description)
 
 

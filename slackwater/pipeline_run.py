@@ -265,7 +265,7 @@ class PipelineRun:
         if self._found is None:
             found = connect(self.settings)
             if _is_new(self.settings):
-                check_new(found)
+                check_new(self.settings, found)
             self._until_ns = last_watermark_ns(
                 self.settings, found, until_caught_up=self._options.until_caught_up
             )

@@ -13,9 +13,7 @@ from slackwater.errors import NoTableError
 from slackwater.pipeline import source_options
 from slackwater.settings import Settings
 from spark_sink.filters import Filter
-from spark_sink.rebuild_view import WHOLE_ROW, create_view
-
-_CAPTURE_DEFAULT = "OLD_AND_NEW_VALUES"
+from spark_sink.rebuild_view import CAPTURE_DEFAULT, WHOLE_ROW, create_view
 
 
 def views(settings: Settings, names: Sequence[str]) -> Iterator[str]:
@@ -43,7 +41,7 @@ def views(settings: Settings, names: Sequence[str]) -> Iterator[str]:
             f"no table with a primary key is named {', '.join(kept.tables) or 'at all'}.",
             f"The database has: {', '.join(table.name for table in known) or 'none'}",
         )
-    capture = description.options.get("value_capture_type", _CAPTURE_DEFAULT)
+    capture = description.options.get("value_capture_type", CAPTURE_DEFAULT)
     changes = f"{settings.sink.format}.`{settings.sink.path}`"
     for table in found:
         yield create_view(

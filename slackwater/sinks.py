@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from slackwater.settings import Settings
 from spark_sink import formats
+from spark_sink.avro.messages import AvroMessages
+from spark_sink.avro.registry import SchemaRegistry
 from spark_sink.changelog import Changelog
 from spark_sink.delta_table import Delta
 from spark_sink.envelopes.envelope import Envelope, Wrapping
@@ -35,7 +37,11 @@ def make_sink(settings: Settings) -> Sink:
             )
         case "kafka":
             topics = Topics(given.topic, given.watermarks_topic, given.resolved, given.options)
-            return Kafka(given.path, settings.pipeline, topics, _wrapping(settings), kept)
+            wrapping, avro = _wrapping(settings), None
+            if given.confluent_schema_registry is not None:
+                registry = SchemaRegistry(given.confluent_schema_registry)
+                avro = AvroMessages(wrapping, registry, by_table=not topics.are_of_tables)
+            return Kafka(given.path, settings.pipeline, topics, wrapping, kept, avro)
         case "spark":
             return PassThrough(
                 given.path, given.format, given.options, kept, _unless_plain(settings)

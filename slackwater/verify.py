@@ -92,7 +92,7 @@ def verify(settings: Settings, names: Sequence[str]) -> Iterator[Verification]:
             [settings.pipeline],
             settings.spark.master,
             settings.spark.conf,
-            [settings.sink.format],
+            [settings.sink.needs],
             jars=settings.spark.jars,
         )
         try:

@@ -4,7 +4,9 @@ SinkError
 |- UnknownFormatError  user: the format is none that the sink writes
 |- BadRecordError      user: a value is none of its column's type
 |- MirrorColumnError   user: a column has got a type that its mirror has not
-`- PublishError        world: the file system did not do what it was asked
+|- PartialRowError     user: a change has not the whole row, and the format needs it
+|- SchemaRefusedError  user: the schema registry does not take a schema
+`- PublishError        world: the file system or the registry did not do what it was asked
 """
 
 from __future__ import annotations
@@ -39,8 +41,20 @@ class MirrorColumnError(SinkError):
     user_error = True
 
 
+class PartialRowError(SinkError):
+    """A change has not the whole row: choose a value capture type that has."""
+
+    user_error = True
+
+
+class SchemaRefusedError(SinkError):
+    """The schema registry does not take a schema: its compatibility rule, or the user's rights."""
+
+    user_error = True
+
+
 class PublishError(SinkError):
-    """The file system did not do what it was asked: the epoch is written again at the next run."""
+    """The world did not do what it was asked: the epoch is written again at the next run."""
 
 
 def conflict(path: str) -> PublishError:

@@ -6,7 +6,6 @@ before but for the times at which it was read. Nothing is sent twice when nothin
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,8 +17,10 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
+from spark_sink.avro.messages import TOPIC, AvroMessages
 from spark_sink.columns import Column
 from spark_sink.envelopes.envelope import Wrapping
+from spark_sink.envelopes.message import dumps
 from spark_sink.filters import Filter
 from spark_sink.messages import ORDER, messages
 from spark_sink.sink import EpochSummary
@@ -47,6 +48,11 @@ class Topics:
     resolved_ms: int | None
     options: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def are_of_tables(self) -> bool:
+        """Each table has a topic of its own."""
+        return TABLE in self.changes
+
 
 class Kafka:
     """Sends epochs to Kafka: see Sink.
@@ -57,6 +63,7 @@ class Kafka:
         topics: where messages go.
         wrapping: the envelope.
         kept: which records are sent.
+        avro: writes the messages in Avro; None for JSON.
     """
 
     def __init__(
@@ -66,8 +73,10 @@ class Kafka:
         topics: Topics,
         wrapping: Wrapping,
         kept: Filter | None = None,
+        avro: AvroMessages | None = None,
     ) -> None:
         self._pipeline = pipeline
+        self._avro = avro
         self._topics = topics
         self._wrapping = wrapping
         self._staging = Staging(staging, "parquet", kept)
@@ -109,11 +118,14 @@ class Kafka:
         self._state(spark, None, records, 0, low_watermark, is_last=True)
 
     def _send(self, changes: DataFrame) -> None:
-        made = messages(changes, self._wrapping)
         topic = F.lit(self._topics.changes)
-        if TABLE in self._topics.changes:
+        if self._topics.are_of_tables:
             name = F.regexp_replace("table_name", _ILLEGAL, "_")
             topic = F.replace(topic, F.lit(TABLE), name)
+        if self._avro is None:
+            made = messages(changes, self._wrapping)
+        else:
+            made = self._avro.messages(changes.withColumn(TOPIC, topic))
         # What has one key goes through one task, and through it in order.
         in_order = made.repartition("table_name", "key").sortWithinPartitions(*ORDER)
         self._write(in_order.select(topic.alias("topic"), "key", "value"))
@@ -130,15 +142,17 @@ class Kafka:
     ) -> None:
         """Say that everything up to the low watermark was sent: after it."""
         topics, now = self._topics, time.monotonic()
-        rows: list[tuple[str, int | None, str | None, str]] = []
+        rows: list[tuple[str, int | None, bytes | None, bytes]] = []
         if topics.resolved_ms is not None and (
             is_last or (now - self._resolved_at) * 1_000 >= topics.resolved_ms
         ):
             self._resolved_at = now
-            value = self._wrapping.resolved(microseconds(low_watermark) * 1_000).value or ""
-            rows += [
-                (topic, partition, None, value) for topic, partition in self._partitions(spark)
-            ]
+            content = self._wrapping.resolved(microseconds(low_watermark) * 1_000)
+            for topic, partition in self._partitions(spark):
+                value = dumps(content.value).encode()
+                if self._avro is not None:
+                    value = self._avro.resolved(topic, content.value)
+                rows.append((topic, partition, None, value))
         if topics.watermarks is not None and (records or rows):
             line = {
                 "epoch": epoch_id,
@@ -147,9 +161,9 @@ class Kafka:
                 "transactions": transactions,
                 "committed_at": rfc3339(datetime.now(UTC)),
             }
-            rows.append((topics.watermarks, None, self._pipeline, json.dumps(line)))
+            rows.append((topics.watermarks, None, self._pipeline.encode(), dumps(line).encode()))
         if rows:
-            schema = "topic string, partition int, key string, value string"
+            schema = "topic string, partition int, key binary, value binary"
             self._write(spark.createDataFrame(rows, schema))
 
     def _write(self, rows: DataFrame) -> None:

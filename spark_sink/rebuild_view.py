@@ -15,6 +15,8 @@ from typing import Final
 from spark_sink.sql_text import identifier, literal
 from spark_sink.sql_types import spark_value
 
+# What a change stream captures that says nothing of it.
+CAPTURE_DEFAULT: Final = "OLD_AND_NEW_VALUES"
 # Value capture types whose new_values hold the whole row.
 WHOLE_ROW: Final = frozenset({"NEW_ROW", "NEW_ROW_AND_OLD_VALUES"})
 _MAP: Final = "map<string, string>"

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final
+
+# What becomes of a timestamp in a message.
+Moment = Callable[[datetime], Any]
 
 _UNIX_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -8,12 +8,12 @@ __crdb__, the name that their consumers know.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from spark_sink.envelopes.event import Event
-from spark_sink.envelopes.message import Message, dumps
+from spark_sink.envelopes.message import Content
 
-_APART: Final = "__crdb__"
+APART: Final = "__crdb__"
 
 
 def decimal_timestamp(time_ns: int) -> str:
@@ -21,40 +21,40 @@ def decimal_timestamp(time_ns: int) -> str:
     return f"{time_ns}.0000000000"
 
 
-def wrapped(event: Event, *, stamps: Sequence[str]) -> Message:
+def wrapped(event: Event, *, stamps: Sequence[str]) -> Content:
     """The row after the change in "after", null where it was deleted."""
     return _message(event, {"after": event.after, **_stamped(event, stamps)})
 
 
-def row(event: Event, *, stamps: Sequence[str]) -> Message:
+def row(event: Event, *, stamps: Sequence[str]) -> Content:
     """The row after the change alone; null where it was deleted."""
     if event.after is None:
         return _message(event, None)
-    apart = {_APART: _stamped(event, stamps)} if stamps else {}
+    apart = {APART: _stamped(event, stamps)} if stamps else {}
     return _message(event, {**event.after, **apart})
 
 
-def key_only(event: Event) -> Message:
+def key_only(event: Event) -> Content:
     """The key, and no value."""
-    return Message(event.record["table_name"], _key(event), None)
+    return Content(event.record["table_name"], _key(event), None, has_value=False)
 
 
-def resolved(watermark_ns: int) -> Message:
+def resolved(watermark_ns: int) -> Content:
     """Nothing at or before this time will come any more."""
-    return Message(None, None, dumps({"resolved": decimal_timestamp(watermark_ns)}))
+    return Content(None, None, {"resolved": decimal_timestamp(watermark_ns)})
 
 
-def resolved_apart(watermark_ns: int) -> Message:
+def resolved_apart(watermark_ns: int) -> Content:
     """The same where a value is the row itself."""
-    return Message(None, None, dumps({_APART: {"resolved": decimal_timestamp(watermark_ns)}}))
+    return Content(None, None, {APART: {"resolved": decimal_timestamp(watermark_ns)}})
 
 
-def _message(event: Event, value: object) -> Message:
-    return Message(event.record["table_name"], _key(event), dumps(value))
+def _message(event: Event, value: object) -> Content:
+    return Content(event.record["table_name"], _key(event), value)
 
 
-def _key(event: Event) -> str:
-    return dumps(list(event.keys.values()))
+def _key(event: Event) -> list[Any]:
+    return list(event.keys.values())
 
 
 def _stamped(event: Event, stamps: Sequence[str]) -> dict[str, str]:

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from typing import Final
 
 from spark_sink.envelopes.event import Event
-from spark_sink.envelopes.message import Message, Origin, dumps
-from spark_sink.timestamps import rfc3339
+from spark_sink.envelopes.message import Content, Origin, dumps
+from spark_sink.timestamps import Moment, rfc3339
 
 _NAMESPACE: Final = uuid.UUID("6f1d2c1e-5d8e-5a0f-9c57-0d6f3a4b7c21")
 _CDC: Final = "spanner-cdc"
@@ -17,7 +17,7 @@ _BACKFILL: Final = "spanner-backfill"
 _PRIMARY_KEY: Final = "is_primary_key"
 
 
-def datastream(event: Event, *, origin: Origin) -> Message:
+def datastream(event: Event, *, origin: Origin, moment: Moment = rfc3339) -> Content:
     """The event; its payload is the row, as it was where it was deleted."""
     record = event.record
     table, columns = record["table_name"], record["column_types"]
@@ -28,7 +28,8 @@ def datastream(event: Event, *, origin: Origin) -> Message:
         record["record_sequence"],
         event.mod_number,
     )
-    identity = (table, event.keys, event.commit_us) if event.is_backfill else place
+    keys = record["mods"][event.mod_number]["keys"]
+    identity = (table, keys, event.commit_us) if event.is_backfill else place
     value = {
         "stream_name": origin.stream_name,
         "read_method": _BACKFILL if event.is_backfill else _CDC,
@@ -36,8 +37,8 @@ def datastream(event: Event, *, origin: Origin) -> Message:
         "schema_key": hashlib.sha256(f"{table} {shape}".encode()).hexdigest()[:32],
         # The same on replay: whoever gets an event twice knows it by this.
         "uuid": str(uuid.uuid5(_NAMESPACE, dumps([origin.stream_name, *identity]))),
-        "read_timestamp": rfc3339(datetime.now(UTC)),
-        "source_timestamp": rfc3339(record["commit_timestamp"]),
+        "read_timestamp": moment(datetime.now(UTC)),
+        "source_timestamp": moment(record["commit_timestamp"]),
         "sort_keys": [event.commit_us, *place],
         "source_metadata": {
             "database": origin.database,
@@ -50,4 +51,4 @@ def datastream(event: Event, *, origin: Origin) -> Message:
         },
         "payload": event.before if event.after is None else event.after,
     }
-    return Message(table, dumps(event.keys), dumps(value))
+    return Content(table, event.keys, value)

@@ -6,13 +6,13 @@ import time
 from typing import Final
 
 from spark_sink.envelopes.event import Event
-from spark_sink.envelopes.message import Message, Origin, dumps
+from spark_sink.envelopes.message import Content, Origin
 from spark_sink.timestamps import microseconds
 
 _OPS: Final = {"INSERT": "c", "UPDATE": "u", "DELETE": "d"}
 
 
-def debezium(event: Event, *, origin: Origin) -> Message:
+def debezium(event: Event, *, origin: Origin) -> Content:
     """before, after, source, op and ts_ms; times are milliseconds since the Unix epoch."""
     record = event.record
     now_ms = time.time_ns() // 1_000_000
@@ -48,4 +48,4 @@ def debezium(event: Event, *, origin: Origin) -> Message:
         "op": "r" if event.is_backfill else _OPS[record["mod_type"]],
         "ts_ms": now_ms,
     }
-    return Message(record["table_name"], dumps(event.keys), dumps(value))
+    return Content(record["table_name"], event.keys, value)

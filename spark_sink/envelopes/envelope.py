@@ -10,7 +10,8 @@ from typing import Final
 
 from spark_sink.envelopes import changefeed, datastream, debezium, plain
 from spark_sink.envelopes.event import Event, Row, events
-from spark_sink.envelopes.message import Message, Origin
+from spark_sink.envelopes.message import Content, Message, Origin
+from spark_sink.timestamps import Moment, rfc3339
 
 
 class Envelope(StrEnum):
@@ -38,12 +39,14 @@ class Wrapping:
         origin: what the messages name as their source.
         updated, mvcc_timestamp: add the commit timestamp under these names, as CockroachDB's
             changefeeds do; the other envelopes have it anyway.
+        moment: what becomes of timestamps of the record.
     """
 
     envelope: Envelope
     origin: Origin
     updated: bool = False
     mvcc_timestamp: bool = False
+    moment: Moment = rfc3339
 
     def messages(self, record: Row) -> Iterator[Message]:
         """What a data change record becomes: one message, or one for each of its mods.
@@ -55,19 +58,30 @@ class Wrapping:
             ValueError: a mod's JSON can't be read.
         """
         if self.envelope is Envelope.RECORD:
-            yield plain.record(record)
+            yield self.whole(record).as_json()
             return
-        yield from map(self._make, events(record))
+        for event in events(record):
+            yield self.content(event).as_json()
 
-    def resolved(self, watermark_ns: int) -> Message:
+    def whole(self, record: Row) -> Content:
+        """What a data change record becomes in the envelope record."""
+        return plain.record(record, moment=self.moment)
+
+    def resolved(self, watermark_ns: int) -> Content:
         """That no record at or before a low watermark will come any more."""
         if self.envelope in (Envelope.ROW, Envelope.KEY_ONLY):
             return changefeed.resolved_apart(watermark_ns)
         return changefeed.resolved(watermark_ns)
 
+    @property
+    def stamps(self) -> list[str]:
+        """The names under which the commit timestamp is added."""
+        return [name for name in ("updated", "mvcc_timestamp") if getattr(self, name)]
+
     @cached_property
-    def _make(self) -> Callable[[Event], Message]:
-        stamps = [name for name in ("updated", "mvcc_timestamp") if getattr(self, name)]
+    def content(self) -> Callable[[Event], Content]:
+        """What an event becomes in the other envelopes."""
+        stamps = self.stamps
         match self.envelope:
             case Envelope.WRAPPED:
                 return partial(changefeed.wrapped, stamps=stamps)
@@ -76,8 +90,8 @@ class Wrapping:
             case Envelope.KEY_ONLY:
                 return changefeed.key_only
             case Envelope.DATASTREAM:
-                return partial(datastream.datastream, origin=self.origin)
+                return partial(datastream.datastream, origin=self.origin, moment=self.moment)
             case Envelope.DEBEZIUM:
                 return partial(debezium.debezium, origin=self.origin)
             case _:
-                return plain.flat
+                return partial(plain.flat, moment=self.moment)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from spark_sink.envelopes.values import Values, row_values
+from spark_sink.envelopes.values import Converter, Values, json_converter, row_values
 from spark_sink.timestamps import microseconds
 
 Row = Mapping[str, Any]
@@ -41,20 +41,24 @@ class Event:
         return microseconds(self.record["commit_timestamp"])
 
 
-def events(record: Row) -> Iterator[Event]:
+def events(record: Row, converter: Converter = json_converter) -> Iterator[Event]:
     """The events of a data change record, in its order.
 
     Args:
         record: a row of the output's contract, timestamps as datetime in UTC.
+        converter: gives the conversion of values of a column type.
 
     Raises:
-        ValueError: a mod's JSON can't be read.
+        ValueError: a mod's JSON can't be read, or a value is none of its type.
     """
     columns = record["column_types"]
     kind = record["mod_type"]
     for number, mod in enumerate(record["mods"]):
-        keys = row_values(mod["keys"], columns)
+        keys = row_values(mod["keys"], columns, converter)
         # Every capture type has the key; which of the other columns there are, it says.
-        before = None if kind == "INSERT" else {**keys, **row_values(mod["old_values"], columns)}
-        after = None if kind == "DELETE" else {**keys, **row_values(mod["new_values"], columns)}
+        old, new = (
+            row_values(mod[name], columns, converter) for name in ("old_values", "new_values")
+        )
+        before = None if kind == "INSERT" else {**keys, **old}
+        after = None if kind == "DELETE" else {**keys, **new}
         yield Event(record, number, keys, before, after)

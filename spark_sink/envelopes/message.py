@@ -1,4 +1,4 @@
-"""A message: what an envelope makes of a change, as JSON."""
+"""A message: what an envelope makes of a change, and that as JSON."""
 
 from __future__ import annotations
 
@@ -9,8 +9,33 @@ import orjson
 
 
 @dataclass(frozen=True, slots=True)
+class Content:
+    """What a message says, before it is written as JSON or Avro.
+
+    Attributes:
+        table: the table's full name; None in a message about no table, as a resolved one.
+        key: None where there is none.
+        value: of the message.
+        has_value: False where the key says all.
+    """
+
+    table: str | None
+    key: Any
+    value: Any
+    has_value: bool = True
+
+    def as_json(self) -> Message:
+        """The message in JSON."""
+        return Message(
+            self.table,
+            None if self.key is None else dumps(self.key),
+            dumps(self.value) if self.has_value else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Message:
-    """One message.
+    """One message in JSON.
 
     Attributes:
         table: the table's full name; None in a message about no table, as a resolved one.

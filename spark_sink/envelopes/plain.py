@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any, Final
 
 from spark_sink.envelopes.event import Event, Row
-from spark_sink.envelopes.message import Message, dumps
-from spark_sink.timestamps import rfc3339
+from spark_sink.envelopes.message import Content
+from spark_sink.timestamps import Moment, rfc3339
 
 # What a record says of all its mods.
-_OF_THE_RECORD: Final = (
+OF_THE_RECORD: Final = (
     "commit_timestamp",
     "server_transaction_id",
     "record_sequence",
@@ -24,12 +25,13 @@ _OF_THE_RECORD: Final = (
 )
 
 
-def record(row: Row) -> Message:
+def record(row: Row, *, moment: Moment = rfc3339) -> Content:
     """The data change record as it is, under the names of the output's contract."""
-    return Message(row["table_name"], None, dumps({name: _plain(row[name]) for name in row}))
+    value = {name: _plain(row[name], moment) for name in row}
+    return Content(row["table_name"], None, value)
 
 
-def flat(event: Event) -> Message:
+def flat(event: Event, *, moment: Moment = rfc3339) -> Content:
     """One message a mod: key, before, after and the record's metadata."""
     row = event.record
     value = {
@@ -39,10 +41,10 @@ def flat(event: Event) -> Message:
         "before": event.before,
         "after": event.after,
         "mod_number": event.mod_number,
-        **{name: _plain(row[name]) for name in _OF_THE_RECORD},
+        **{name: _plain(row[name], moment) for name in OF_THE_RECORD},
     }
-    return Message(row["table_name"], dumps(event.keys), dumps(value))
+    return Content(row["table_name"], event.keys, value)
 
 
-def _plain(value: Any) -> Any:
-    return rfc3339(value) if hasattr(value, "astimezone") else value
+def _plain(value: Any, moment: Moment) -> Any:
+    return moment(value) if isinstance(value, datetime) else value

@@ -16,15 +16,22 @@ import orjson
 
 Values = dict[str, Any]
 Convert = Callable[[Any], Any]
+# From the JSON of a column type to the conversion of its values.
+Converter = Callable[[str], Convert]
 _NUMBER: Final = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?")
 
 
-def row_values(text: str | None, column_types: Sequence[Mapping[str, Any]]) -> Values:
+def row_values(
+    text: str | None,
+    column_types: Sequence[Mapping[str, Any]],
+    converter: Converter,
+) -> Values:
     """The values of a JSON object of columns, in the order in which Spanner lists the columns.
 
     Args:
         text: keys, new_values or old_values of a mod.
         column_types: of the record.
+        converter: gives the conversion of values of a column type.
 
     Raises:
         ValueError: text is no JSON object.
@@ -36,13 +43,14 @@ def row_values(text: str | None, column_types: Sequence[Mapping[str, Any]]) -> V
     for column in column_types:
         name = column["name"]
         if name in given:
-            found[name] = _converter(column["type"])(given.pop(name))
+            found[name] = converter(column["type"])(given.pop(name))
     # A column that the record does not describe stays as it is.
     return {**found, **given}
 
 
 @lru_cache(maxsize=10_000)
-def _converter(type_json: str) -> Convert:
+def json_converter(type_json: str) -> Convert:
+    """To what JSON can say itself."""
     try:
         kind = orjson.loads(type_json)
     except orjson.JSONDecodeError:

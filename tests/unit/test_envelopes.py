@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from spark_sink.envelopes.envelope import Envelope, Wrapping
 from spark_sink.envelopes.message import Message, Origin
-from spark_sink.envelopes.values import row_values
+from spark_sink.envelopes.values import json_converter, row_values
 
 ORIGIN = Origin("orders", "p", "i", "d", "Everything")
 COMMIT = datetime(2026, 1, 31, 9, 0, 0, 123456, tzinfo=UTC)
@@ -53,7 +53,7 @@ def record(
     } | fields
 
 
-def messages(envelope: Envelope, row: dict[str, Any], **options: bool) -> list[Message]:
+def messages(envelope: Envelope, row: dict[str, Any], **options: Any) -> list[Message]:
     return list(Wrapping(envelope, ORIGIN, **options).messages(row))
 
 
@@ -87,7 +87,7 @@ def test_key_only_has_no_value() -> None:
 
 @pytest.mark.parametrize("envelope", list(Envelope))
 def test_resolved_says_up_to_when_all_is_there(envelope: Envelope) -> None:
-    made = Wrapping(envelope, ORIGIN).resolved(1_769_850_000_123_456_500)
+    made = Wrapping(envelope, ORIGIN).resolved(1_769_850_000_123_456_500).as_json()
     assert (made.table, made.key) == (None, None)
     said = json.loads(made.value or "")
     resolved = {"resolved": "1769850000123456500.0000000000"}
@@ -244,7 +244,7 @@ def test_numbers_keep_their_value(decimal: Decimal, integer: int) -> None:
 
 
 def test_a_column_without_a_type_stays_as_it_is_and_a_text_that_is_no_object_is_an_error() -> None:
-    assert row_values('{"B":"1"}', []) == {"B": "1"}
-    assert row_values(None, []) == {}
+    assert row_values('{"B":"1"}', [], json_converter) == {"B": "1"}
+    assert row_values(None, [], json_converter) == {}
     with pytest.raises(ValueError, match="no JSON object"):
-        row_values("[1]", [])
+        row_values("[1]", [], json_converter)

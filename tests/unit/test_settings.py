@@ -11,7 +11,8 @@ import yaml
 
 from slackwater.errors import SettingsError
 from slackwater.pipelines import load_settings
-from slackwater.settings import Settings, parse_duration_ms
+from slackwater.setting_types import parse_duration_ms
+from slackwater.settings import Settings
 
 MINIMAL: dict[str, Any] = {
     "pipeline": "orders",

@@ -1,0 +1,1 @@
+"""Avro: messages in it, for consumers that know a schema registry."""

@@ -1,0 +1,90 @@
+"""Messages in Avro: an epoch's records in an envelope, as rows of Spark's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import fastavro
+from pyspark.sql import DataFrame
+
+from spark_sink.avro.registry import SchemaRegistry
+from spark_sink.avro.schemas import Shape, key_schema, resolved_schema, value_schema
+from spark_sink.avro.wire import Encoder, Ids, encoded, namespace, require_whole_rows
+from spark_sink.envelopes.envelope import Envelope, Wrapping
+from spark_sink.messages import rows_of_messages
+
+TOPIC: Final = "topic"
+
+
+class AvroMessages:
+    """Registers the schemas of what an epoch has, on the driver, and writes its messages.
+
+    Args:
+        wrapping: the envelope.
+        registry: takes the schemas.
+        by_table: tables share a topic. Subjects are named after topics then and what the schema
+            is of (TopicRecordNameStrategy), else after topics alone (TopicNameStrategy).
+    """
+
+    def __init__(self, wrapping: Wrapping, registry: SchemaRegistry, *, by_table: bool) -> None:
+        self._wrapping = wrapping
+        self._registry = registry
+        self._by_table = by_table
+
+    def messages(self, changes: DataFrame) -> DataFrame:
+        """As spark_sink.messages.messages() gives them; key and value are binary.
+
+        Args:
+            changes: rows of the output's contract, with the topic of each as TOPIC.
+
+        Raises:
+            PartialRowError: an update has not the whole row.
+            SchemaRefusedError: the registry does not take a schema.
+            PublishError: the registry can't be reached.
+        """
+        found = changes.select(TOPIC, "table_name", "column_types", "value_capture_type")
+        shapes: dict[Shape, Ids] = {}
+        for row in found.distinct().collect():
+            require_whole_rows(self._wrapping.envelope, row["value_capture_type"])
+            shape = Shape.of(row[TOPIC], row["table_name"], row["column_types"])
+            shapes[shape] = self._registered(shape)
+        encoder = Encoder(self._wrapping, shapes, self._by_table)
+        return rows_of_messages(changes, _wrap(encoder), "binary")
+
+    def resolved(self, topic: str, value: Mapping[str, Any]) -> bytes:
+        """A resolved message for a topic.
+
+        Raises:
+            SchemaRefusedError: the registry does not take its schema.
+            PublishError: the registry can't be reached.
+        """
+        name = namespace(topic, "", by_table=self._by_table)
+        schema = resolved_schema(name, self._wrapping)
+        number = self._registry.register(self._subject(topic, name, "value"), schema)
+        return encoded(number, fastavro.parse_schema(schema), value) or b""
+
+    def _registered(self, shape: Shape) -> Ids:
+        name = namespace(shape.topic, shape.table, by_table=self._by_table)
+        key = value = None
+        if self._wrapping.envelope is not Envelope.RECORD:
+            subject = self._subject(shape.topic, name, "key")
+            key = self._registry.register(subject, key_schema(shape, name))
+        schema = value_schema(shape, name, self._wrapping)
+        if schema is not None:
+            value = self._registry.register(self._subject(shape.topic, name, "value"), schema)
+        return Ids(key, value)
+
+    def _subject(self, topic: str, name: str, what: str) -> str:
+        if not self._by_table:
+            return f"{topic}-{what}"
+        return f"{topic}-{name}.{'Key' if what == 'key' else 'Envelope'}"
+
+
+def _wrap(encoder: Encoder) -> Callable[[Mapping[str, Any]], list[tuple[Any, ...]]]:
+    def wrap(record: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+        plain = {name: value for name, value in record.items() if name != TOPIC}
+        made = encoder.messages(plain, record[TOPIC])
+        return [(record["table_name"], key, value) for key, value in made]
+
+    return wrap

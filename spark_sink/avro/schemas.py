@@ -1,0 +1,158 @@
+"""The Avro schemas of a table's messages: key, row and envelope.
+
+The names of records are those that Debezium's consumers know: Key, Value and Envelope in a
+namespace of the topic's. Every field may be null and is by default, so that any version of a
+schema reads what another one has written: columns come and go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from spark_sink.avro.types import MOMENT, Schema, avro_name, avro_schema, nullable
+from spark_sink.envelopes.changefeed import APART
+from spark_sink.envelopes.envelope import Envelope, Wrapping
+from spark_sink.envelopes.plain import OF_THE_RECORD
+
+_OTHER_TYPES: Final[Mapping[str, Schema]] = {
+    "commit_timestamp": MOMENT,
+    "low_watermark": MOMENT,
+    "is_last_record_in_transaction_in_partition": "boolean",
+    "is_system_transaction": "boolean",
+    "system_transaction": "boolean",
+    "number_of_records_in_transaction": "long",
+    "number_of_partitions_in_transaction": "long",
+    "mod_number": "long",
+}
+_DEBEZIUM_SOURCE: Final = (
+    *("connector", "name", "ts_ms", "snapshot", "db", "sequence", "project_id", "instance_id"),
+    *("database_id", "change_stream_name", "table", "server_transaction_id", "low_watermark"),
+    *("read_at_timestamp", "number_of_records_in_transaction", "transaction_tag"),
+    *("system_transaction", "value_capture_type", "partition_token", "mod_number"),
+    *("is_last_record_in_transaction_in_partition", "number_of_partitions_in_transaction"),
+)
+_DEBEZIUM_MS: Final = dict.fromkeys(("ts_ms", "low_watermark", "read_at_timestamp"), "long")
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What the schemas of a table's messages hang on.
+
+    Attributes:
+        topic: that they go to.
+        table: the table's full name.
+        columns: name, JSON of the type, whether it is of the primary key.
+    """
+
+    topic: str
+    table: str
+    columns: tuple[tuple[str, str, bool], ...]
+
+    @staticmethod
+    def of(topic: str, table: str, column_types: Sequence[Mapping[str, Any]]) -> Shape:
+        """That of a data change record."""
+        columns = ((c["name"], c["type"], c["is_primary_key"]) for c in column_types)
+        return Shape(topic, table, tuple(columns))
+
+
+def key_schema(shape: Shape, namespace: str) -> Schema:
+    """A record of the primary key's columns."""
+    return _record("Key", _columns(column for column in shape.columns if column[2]), namespace)
+
+
+def value_schema(shape: Shape, namespace: str, wrapping: Wrapping) -> Schema | None:
+    """That of an envelope; None for key_only, whose messages have no value."""
+    row = _record("Value", _columns(shape.columns))
+    match wrapping.envelope:
+        case Envelope.KEY_ONLY:
+            return None
+        case Envelope.ROW:
+            apart = _record("Apart", _strings(*wrapping.stamps, "resolved"))
+            return _record("Envelope", {**_columns(shape.columns), APART: apart}, namespace)
+        case Envelope.WRAPPED:
+            fields = {"after": row, **_strings(*wrapping.stamps)}
+        case Envelope.FLAT:
+            key = _record("Key", _columns(column for column in shape.columns if column[2]))
+            fields = {
+                **_strings("table_name", "mod_type"),
+                "key": key,
+                "before": row,
+                "after": "Value",
+                "mod_number": "long",
+                **_named(OF_THE_RECORD),
+            }
+        case Envelope.DATASTREAM:
+            fields = _datastream(row)
+        case Envelope.DEBEZIUM:
+            source = {**_named(_DEBEZIUM_SOURCE), **_DEBEZIUM_MS}
+            fields = {
+                "before": row,
+                "after": "Value",
+                "source": _record("Source", source),
+                "op": "string",
+                "ts_ms": "long",
+            }
+        case Envelope.RECORD:
+            fields = _data_change_record()
+    return _record("Envelope", {**fields, "resolved": "string"}, namespace)
+
+
+def resolved_schema(namespace: str, wrapping: Wrapping) -> Schema:
+    """That of a resolved message: of the same name, so that any envelope of the topic reads it."""
+    if wrapping.envelope in (Envelope.ROW, Envelope.KEY_ONLY):
+        apart = _record("Apart", _strings("resolved"))
+        return _record("Envelope", {APART: apart}, namespace)
+    return _record("Envelope", _strings("resolved"), namespace)
+
+
+def _datastream(row: Schema) -> dict[str, Schema]:
+    source = _record(
+        "SourceMetadata",
+        {
+            **_strings("database", "schema", "table"),
+            "primary_keys": {"type": "array", "items": "string"},
+            "is_deleted": "boolean",
+            **_strings("change_type", "tx_id"),
+        },
+    )
+    return {
+        **_strings("stream_name", "read_method", "object", "schema_key", "uuid"),
+        "read_timestamp": MOMENT,
+        "source_timestamp": MOMENT,
+        "sort_keys": {"type": "array", "items": ["long", "string"]},
+        "source_metadata": source,
+        "payload": row,
+    }
+
+
+def _data_change_record() -> dict[str, Schema]:
+    column = {**_strings("name", "type"), "is_primary_key": "boolean", "ordinal_position": "long"}
+    mod = _strings("keys", "new_values", "old_values")
+    return {
+        **_strings("table_name", "mod_type"),
+        "column_types": {"type": "array", "items": _record("ColumnType", column)},
+        "mods": {"type": "array", "items": _record("Mod", mod)},
+        **_named(OF_THE_RECORD),
+    }
+
+
+def _columns(columns: Any) -> dict[str, Schema]:
+    return {avro_name(name): avro_schema(kind) for name, kind, _ in columns}
+
+
+def _named(names: Sequence[str]) -> dict[str, Schema]:
+    return {name: _OTHER_TYPES.get(name, "string") for name in names}
+
+
+def _strings(*names: str) -> dict[str, Schema]:
+    return dict.fromkeys(names, "string")
+
+
+def _record(name: str, fields: Mapping[str, Schema], namespace: str | None = None) -> Schema:
+    found: dict[str, Any] = {"type": "record", "name": name}
+    if namespace is not None:
+        found["namespace"] = namespace
+    made = [{"name": n, "type": nullable(s), "default": None} for n, s in fields.items()]
+    return {**found, "fields": made}

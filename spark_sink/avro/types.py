@@ -1,0 +1,131 @@
+"""Spanner's types in Avro: the schema of a column's values, and how they come out of a mod's JSON.
+
+The same choice as in mirror tables (see spark_sink.sql_types): what Avro has no type for is a
+string that says all of it.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable, Mapping
+from datetime import date, datetime
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any, Final
+
+import orjson
+
+from spark_sink.envelopes.message import dumps
+from spark_sink.envelopes.values import Convert
+
+Schema = Any
+MOMENT: Final[Mapping[str, str]] = {"type": "long", "logicalType": "timestamp-micros"}
+_ILLEGAL: Final = re.compile(r"[^A-Za-z0-9_]|^(?=[0-9])")
+
+
+def avro_name(name: str) -> str:
+    """A name that Avro takes: what it does not take is spelled _uXXXX_, by its code point."""
+    return _ILLEGAL.sub(lambda m: f"_u{ord(m.group()):04x}_" if m.group() else "_", name)
+
+
+def nullable(schema: Schema) -> Schema:
+    """A union with null."""
+    return ["null", schema]
+
+
+def avro_schema(type_json: str) -> Schema:
+    """The schema of a column's values, but for NULL.
+
+    Args:
+        type_json: the JSON of a column's type, as data change records have it.
+    """
+    return _known(type_json)[0]
+
+
+def avro_converter(type_json: str) -> Convert:
+    """The conversion from a value in a mod's JSON to what fastavro writes.
+
+    The conversion raises ValueError where a value is none of its type.
+    """
+    return _known(type_json)[1]
+
+
+@lru_cache(maxsize=10_000)
+def _known(type_json: str) -> tuple[Schema, Convert]:
+    try:
+        kind = orjson.loads(type_json)
+    except orjson.JSONDecodeError:
+        return "string", _checked(_text, type_json)
+    schema, convert = _of(kind)
+    return schema, _checked(convert, type_json)
+
+
+def _of(kind: Any) -> tuple[Schema, Convert]:
+    if not isinstance(kind, dict) or kind.get("type_annotation"):
+        # None of PostgreSQL's annotated types is the type of GoogleSQL whose code it has.
+        return "string", _text
+    if kind.get("code") == "ARRAY":
+        schema, item = _of(kind.get("array_element_type"))
+        return (
+            {"type": "array", "items": nullable(schema)},
+            lambda values: [None if v is None else item(v) for v in values],
+        )
+    return _BY_CODE.get(str(kind.get("code")), ("string", _text))
+
+
+def _checked(convert: Convert, type_json: str) -> Convert:
+    def checked(value: Any) -> Any:
+        if value is None:
+            return None
+        try:
+            return convert(value)
+        except (ArithmeticError, TypeError, ValueError) as error:
+            raise ValueError(f"{value!r} is no value of type {type_json}") from error
+
+    return checked
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else dumps(value)
+
+
+def _bool(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError
+    return value
+
+
+def _timestamp(value: str) -> datetime:
+    """Microseconds, without the nanoseconds behind them."""
+    found = datetime.fromisoformat(_four_digits(value))
+    if found.tzinfo is None:
+        raise ValueError
+    return found
+
+
+def _date(value: str) -> date:
+    return date.fromisoformat(_four_digits(value))
+
+
+def _four_digits(value: str) -> str:
+    """With the year's leading zeros, which the emulator leaves out."""
+    year, _, rest = value.partition("-")
+    return f"{year:0>4}-{rest}"
+
+
+_Conversion = tuple[Schema, Callable[[Any], Any]]
+_BY_CODE: Final[Mapping[str, _Conversion]] = {
+    "INT64": ("long", int),
+    "FLOAT64": ("double", float),
+    "FLOAT32": ("float", float),
+    "BOOL": ("boolean", _bool),
+    "BYTES": ("bytes", lambda value: base64.b64decode(value, validate=True)),
+    "TIMESTAMP": (MOMENT, _timestamp),
+    "DATE": ({"type": "int", "logicalType": "date"}, _date),
+    "NUMERIC": (
+        {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 9},
+        Decimal,
+    ),
+    "UUID": ({"type": "string", "logicalType": "uuid"}, _text),
+}

@@ -1,0 +1,146 @@
+"""A schema registry's wire format: a zero byte, the schema's number in four bytes, and Avro.
+
+As Confluent's documents define it.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Final
+
+import fastavro
+
+from spark_sink.avro.schemas import Shape, key_schema, value_schema
+from spark_sink.avro.types import avro_converter, avro_name
+from spark_sink.envelopes.envelope import Envelope, Wrapping
+from spark_sink.envelopes.event import Event, Row, events
+from spark_sink.envelopes.values import Values
+from spark_sink.errors import PartialRowError
+from spark_sink.rebuild_view import WHOLE_ROW
+
+_PARTLY_OLD: Final = "NEW_ROW_AND_OLD_VALUES"
+
+
+@dataclass(frozen=True, slots=True)
+class Ids:
+    """The schemas' numbers in the registry; None where messages have no key or no value."""
+
+    key: int | None
+    value: int | None
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """Writes messages.
+
+    Attributes:
+        wrapping: the envelope.
+        ids: of the schemas of every shape that there is.
+        by_table: one topic has the messages of several tables.
+    """
+
+    wrapping: Wrapping
+    ids: Mapping[Shape, Ids]
+    by_table: bool
+
+    def messages(self, record: Row, topic: str) -> Iterator[tuple[bytes | None, bytes | None]]:
+        """Keys and values of a record's messages.
+
+        Args:
+            record: a row of the output's contract, timestamps as datetime in UTC.
+            topic: that they go to.
+
+        Raises:
+            ValueError: a mod's JSON can't be read, or a value is none of its type.
+        """
+        shape = Shape.of(topic, record["table_name"], record["column_types"])
+        ids, wrapping = self.ids[shape], replace(self.wrapping, moment=lambda moment: moment)
+        key, value = parsed(shape, self.by_table, self.wrapping)
+        if wrapping.envelope is Envelope.RECORD:
+            yield None, encoded(ids.value, value, wrapping.whole(record).value)
+            return
+        for event in events(record, avro_converter):
+            whole = _whole(event)
+            content = wrapping.content(whole)
+            said = encoded(ids.value, value, content.value) if content.has_value else None
+            yield encoded(ids.key, key, whole.keys), said
+
+
+def require_whole_rows(envelope: Envelope, capture_type: str) -> None:
+    """Refuse changes that Avro can't say: a column that is not there and NULL are the same in it.
+
+    Args:
+        envelope: of the messages.
+        capture_type: the value capture type of a change stream or of a record.
+
+    Raises:
+        PartialRowError: an update has not the whole row, and the envelope has rows.
+    """
+    if envelope in (Envelope.RECORD, Envelope.KEY_ONLY) or capture_type in WHOLE_ROW:
+        return
+    raise PartialRowError(
+        f"changes of value capture type {capture_type} have not the whole row, and in Avro a"
+        " column that is not there looks like NULL.",
+        "Let the change stream capture it: ALTER CHANGE STREAM … SET OPTIONS"
+        " (value_capture_type = 'NEW_ROW'), and start after that; or use format json",
+    )
+
+
+def namespace(topic: str, table: str, *, by_table: bool) -> str:
+    """Of a table's schemas: the topic's name, and where tables share it, the table's.
+
+    Args:
+        topic: that the messages go to.
+        table: the table's full name, empty for messages about no table.
+        by_table: tables share the topic.
+    """
+    parts = [*topic.split("."), *(table.split(".") if by_table and table else ())]
+    return ".".join(avro_name(part) for part in parts if part)
+
+
+@lru_cache(maxsize=1_000)
+def parsed(shape: Shape, by_table: bool, wrapping: Wrapping) -> tuple[Any, Any]:
+    """The parsed schemas of keys and of values, None for values that are not there."""
+    name = namespace(shape.topic, shape.table, by_table=by_table)
+    value = value_schema(shape, name, wrapping)
+    return (
+        fastavro.parse_schema(key_schema(shape, name)),
+        None if value is None else fastavro.parse_schema(value),
+    )
+
+
+def encoded(number: int | None, schema: Any, value: Any) -> bytes | None:
+    """A value in the wire format; None is a message's missing value.
+
+    Args:
+        number: of the schema in the registry.
+        schema: parsed.
+        value: what fastavro writes with it.
+    """
+    if number is None or value is None:
+        return None
+    out = io.BytesIO()
+    out.write(struct.pack(">bI", 0, number))
+    fastavro.schemaless_writer(out, schema, value)
+    return out.getvalue()
+
+
+def _whole(event: Event) -> Event:
+    """The event with whole rows and names that Avro takes.
+
+    Where old values come beside a whole new row, what they do not name is as it was. Where none
+    come, nothing is known of the row before an update.
+    """
+    before, after = event.before, event.after
+    if before is not None and after is not None:
+        has_old = event.record["value_capture_type"] == _PARTLY_OLD
+        before = {**after, **before} if has_old else None
+    return replace(event, keys=_named(event.keys), before=_named(before), after=_named(after))
+
+
+def _named(values: Values | None) -> Any:
+    return None if values is None else {avro_name(name): v for name, v in values.items()}

@@ -1,0 +1,91 @@
+"""A schema registry for tests: numbers for schemas, and the rule that a new one reads the last."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Lock, Thread
+from typing import Any
+from urllib.parse import unquote
+
+
+class Registry:
+    """What has been registered: by number, and by subject in order."""
+
+    def __init__(self) -> None:
+        self.schemas: dict[int, Any] = {}
+        self.subjects: dict[str, list[int]] = {}
+        self.asked = 0
+        self._lock = Lock()
+        self._numbers: dict[str, int] = {}
+
+    def register(self, subject: str, text: str) -> int | None:
+        """The number; None where the new schema can't read what the last one has written."""
+        with self._lock:
+            self.asked += 1
+            schema = json.loads(text)
+            versions = self.subjects.setdefault(subject, [])
+            number = self._numbers.get(text, len(self._numbers) + 1)
+            if number not in versions:
+                if versions and not reads(schema, self.schemas[versions[-1]]):
+                    return None
+                versions.append(number)
+            self._numbers[text] = number
+            self.schemas[number] = schema
+            return number
+
+
+def reads(reader: Any, writer: Any) -> bool:
+    """Whether one schema reads another's data, as far as ours can differ."""
+    if isinstance(reader, list) and isinstance(writer, list):
+        return all(any(reads(r, w) for r in reader) for w in writer)
+    if not (isinstance(reader, dict) and isinstance(writer, dict)):
+        return bool(reader == writer)
+    if reader.get("type") != "record":
+        return reader == writer
+    written = {field["name"]: field["type"] for field in writer["fields"]}
+    return reader["name"] == writer["name"] and all(
+        reads(f["type"], written[f["name"]]) if f["name"] in written else "default" in f
+        for f in reader["fields"]
+    )
+
+
+@contextmanager
+def running_registry() -> Iterator[tuple[Registry, str]]:
+    """A registry and its URL."""
+    registry = Registry()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self._answer(200, sorted(registry.subjects))
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            _, _, subject, _ = self.path.split("/")
+            number = registry.register(unquote(subject), body["schema"])
+            if number is None:
+                self._answer(409, {"error_code": 409, "message": "incompatible"})
+            else:
+                self._answer(200, {"id": number})
+
+        def _answer(self, status: int, value: Any) -> None:
+            body = json.dumps(value).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *args: Any) -> None:
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield registry, f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

@@ -1,0 +1,216 @@
+"""Avro says what the JSON of the same envelope says, in types, and any version reads another."""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+import uuid
+from collections.abc import Iterator
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import fastavro
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_sink.avro.registry import SchemaRegistry
+from spark_sink.avro.schemas import Shape, key_schema, resolved_schema, value_schema
+from spark_sink.avro.types import avro_converter, avro_name, avro_schema
+from spark_sink.avro.wire import Encoder, Ids, encoded, namespace, require_whole_rows
+from spark_sink.envelopes.envelope import Envelope, Wrapping
+from spark_sink.errors import PartialRowError, PublishError, SchemaRefusedError
+from tests.schema_registry import reads, running_registry
+from tests.unit.test_envelopes import COLUMNS, COMMIT, ORIGIN, record
+
+TOPIC = "spanner.Orders"
+WITHOUT_ROWS = {Envelope.RECORD, Envelope.KEY_ONLY}
+UUID = uuid.UUID("2f1d2c1e-5d8e-4a0f-9c57-0d6f3a4b7c21")
+COMMITTED = datetime(2026, 1, 31, 9, 0, 0, 123456, UTC)
+NEW_ROW = {"value_capture_type": "NEW_ROW_AND_OLD_VALUES"}
+
+
+def wrapping(envelope: Envelope) -> Wrapping:
+    stamped = envelope in (Envelope.WRAPPED, Envelope.ROW)
+    return Wrapping(envelope, ORIGIN, updated=stamped, mvcc_timestamp=stamped)
+
+
+def read(schema: Any, body: bytes | None) -> Any:
+    if body is None:
+        return None
+    assert struct.unpack(">bI", body[:5]) == (0, 7)
+    return fastavro.schemaless_reader(io.BytesIO(body[5:]), schema, None)
+
+
+def said(envelope: Envelope, row: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
+    """Keys and values of a record's messages, written and read again."""
+    wrap = wrapping(envelope)
+    shape = Shape.of(TOPIC, row["table_name"], row["column_types"])
+    encoder = Encoder(wrap, {shape: Ids(7, 7)}, by_table=False)
+    schemas = key_schema(shape, TOPIC), value_schema(shape, TOPIC, wrap)
+    for key, value in encoder.messages(row, TOPIC):
+        yield read(schemas[0], key), read(schemas[1], value)
+
+
+def plain(value: Any) -> Any:
+    """As the JSON envelopes have it; what is NULL and what is not there are the same in Avro."""
+    if isinstance(value, datetime):
+        return f"{value:%Y-%m-%dT%H:%M:%S.%f}Z"
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, dict):
+        return {name: plain(v) for name, v in value.items() if v is not None}
+    return [plain(v) for v in value] if isinstance(value, list | tuple) else value
+
+
+NOW = {"read_timestamp", "read_at_timestamp", "ts_ms"}
+
+
+def without_now(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    return {k: without_now(v) for k, v in value.items() if k not in NOW}
+
+
+@pytest.mark.parametrize("mod_type", ["INSERT", "UPDATE", "DELETE"])
+@pytest.mark.parametrize("envelope", Envelope)
+def test_avro_says_what_json_says(envelope: Envelope, mod_type: str) -> None:
+    row = record(mod_type, **NEW_ROW)
+    expected = [
+        tuple(None if text is None else json.loads(text) for text in (m.key, m.value))
+        for m in wrapping(envelope).messages(row)
+    ]
+    for (key, value), (json_key, json_value) in zip(said(envelope, row), expected, strict=True):
+        if isinstance(json_key, list):
+            assert list(plain(key).values()) == json_key
+        elif envelope is not Envelope.RECORD:
+            assert plain(key) == json_key
+        assert without_now(plain(value)) == without_now(plain(json_value))
+
+
+def test_where_old_values_come_what_they_do_not_name_is_as_it_was() -> None:
+    mod = {"keys": '{"Id":"7","At":"2026-01-01"}', "new_values": '{"Name":"new","Sum":"2.5"}'}
+    columns = [*COLUMNS, {"name": "Sum", "type": '{"code":"NUMERIC"}', "is_primary_key": False}]
+    row = record("UPDATE", {**mod, "old_values": '{"Name":"old"}'}, column_types=columns, **NEW_ROW)
+    ((_, value),) = said(Envelope.FLAT, row)
+    key = {"Id": 7, "At": date(2026, 1, 1)}
+    assert value["before"] == {**key, "Name": "old", "Sum": Decimal("2.5")}
+    assert value["after"] == {**key, "Name": "new", "Sum": Decimal("2.5")}
+    row = record("UPDATE", {**mod, "old_values": None}, column_types=columns)
+    ((_, value),) = said(Envelope.FLAT, row | {"value_capture_type": "NEW_ROW"})
+    assert value["before"] is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "expected"),
+    [
+        ('{"code":"INT64"}', "-9223372036854775808", -(2**63)),
+        ('{"code":"FLOAT64"}', "-Infinity", float("-inf")),
+        ('{"code":"FLOAT32"}', 0.5, 0.5),
+        ('{"code":"BOOL"}', False, False),
+        ('{"code":"STRING"}', "é", "é"),
+        ('{"code":"BYTES"}', "AP8=", b"\x00\xff"),
+        ('{"code":"DATE"}', "1-01-01", date(1, 1, 1)),
+        ('{"code":"TIMESTAMP"}', "2026-01-31T09:00:00.123456789Z", COMMITTED),
+        ('{"code":"TIMESTAMP"}', "1-01-01T00:00:00Z", datetime(1, 1, 1, tzinfo=UTC)),
+        ('{"code":"NUMERIC"}', f"-{'9' * 29}.{'9' * 9}", Decimal(f"-{'9' * 29}.{'9' * 9}")),
+        ('{"code":"NUMERIC","type_annotation":"PG_NUMERIC"}', "NaN", "NaN"),
+        ('{"code":"JSON"}', '{"a":[1.50]}', '{"a":[1.50]}'),
+        ('{"code":"UUID"}', str(UUID), UUID),
+        ('{"code":"INTERVAL"}', "P1Y2M", "P1Y2M"),
+        ('{"code":"PROTO","proto_type_fqn":"a.B"}', "CgE=", "CgE="),
+        ('{"code":"ARRAY","array_element_type":{"code":"INT64"}}', ["1", None], [1, None]),
+        ("what there will be", {"x": 1}, '{"x":1}'),
+    ],
+)  # fmt: skip
+def test_each_type_has_a_schema_that_holds_its_values(kind: str, given: Any, expected: Any) -> None:
+    schema = fastavro.parse_schema(["null", avro_schema(kind)])
+    found = read(schema, encoded(7, schema, avro_converter(kind)(given)))
+    assert found == expected
+    assert avro_converter(kind)(None) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "given"),
+    [
+        *(
+            ("INT64", "x"),
+            ("BOOL", "yes"),
+            ("DATE", "2026-13-01"),
+            ("BYTES", "%"),
+            ("NUMERIC", "x"),
+        ),
+        ("TIMESTAMP", "2026-01-31T09:00:00"),
+    ],
+)
+def test_a_value_that_is_none_of_its_type_is_named(kind: str, given: Any) -> None:
+    with pytest.raises(ValueError, match=f"is no value of type.*{kind}"):
+        avro_converter(f'{{"code":"{kind}"}}')(given)
+
+
+NAMES = st.sampled_from(["A", "B", "C d", "Ünï", "__x", "9"])
+KINDS = st.sampled_from(["INT64", "STRING", "JSON", "TIMESTAMP"])
+
+
+@given(st.dictionaries(NAMES, KINDS), st.dictionaries(NAMES, KINDS), st.sampled_from(Envelope))
+def test_any_version_reads_any_other_but_for_a_changed_type(
+    old: dict[str, str], new: dict[str, str], envelope: Envelope
+) -> None:
+    wrap = wrapping(envelope)
+
+    def schema(columns: dict[str, str]) -> Any:
+        of = ((name, f'{{"code":"{kind}"}}', False) for name, kind in columns.items())
+        found = value_schema(Shape(TOPIC, "Orders", (("Id", "INT64", True), *of)), TOPIC, wrap)
+        return found or resolved_schema(TOPIC, wrap)
+
+    fastavro.parse_schema(json.loads(json.dumps(schema(new))))
+    texts = {"STRING", "JSON"}
+    changed = any(
+        old[name] != new[name] and {old[name], new[name]} != texts
+        for name in old.keys() & new.keys()
+    )
+    expected = not changed or envelope in WITHOUT_ROWS
+    assert reads(schema(new), schema(old)) is expected
+    assert reads(schema(new), resolved_schema(TOPIC, wrap))
+    assert reads(resolved_schema(TOPIC, wrap), schema(new))
+
+
+@given(st.text(max_size=5), st.text(max_size=5))
+def test_avro_takes_every_name_and_keeps_different_ones_apart(one: str, other: str) -> None:
+    made = [avro_name(f"a{name}") for name in (one, other)]
+    assert all(name.isascii() and name.replace("_", "").isalnum() for name in made)
+    assert (made[0] == made[1]) is (one == other) or "_u" in one + other
+
+
+def test_a_namespace_is_the_topic_and_where_tables_share_it_the_table() -> None:
+    found = namespace("my-db.sales.Orders", "sales.Orders", by_table=False)
+    assert found == "my_u002d_db.sales.Orders"
+    assert namespace("changes", "sales.Orders", by_table=True) == "changes.sales.Orders"
+    assert namespace("changes", "", by_table=True) == "changes"
+
+
+@pytest.mark.parametrize("kind", ["OLD_AND_NEW_VALUES", "NEW_VALUES"])
+def test_changes_without_the_whole_row_are_refused_where_the_envelope_has_rows(kind: str) -> None:
+    for envelope in set(Envelope) - WITHOUT_ROWS:
+        with pytest.raises(PartialRowError, match="value_capture_type = 'NEW_ROW'"):
+            require_whole_rows(envelope, kind)
+    for envelope in WITHOUT_ROWS:
+        require_whole_rows(envelope, kind)
+
+
+def test_a_schema_is_registered_once_and_one_that_does_not_fit_is_refused() -> None:
+    schema = {"type": "record", "name": "Value", "fields": [{"name": "A", "type": "long"}]}
+    with running_registry() as (registry, url):
+        client = SchemaRegistry(f"{url}/")
+        client.require_answer()
+        assert client.register("a/b-value", schema) == client.register("a/b-value", schema)
+        assert registry.asked == 1
+        assert list(registry.subjects) == ["a/b-value"]
+        other = {**schema, "fields": [{"name": "A", "type": "string"}]}
+        with pytest.raises(SchemaRefusedError, match="subject a/b-value: it answers 409"):
+            client.register("a/b-value", other)
+    with pytest.raises(PublishError, match="can't be reached"):
+        client.register("a/b-value", other)
+    assert COMMIT.tzinfo is not None
