@@ -85,6 +85,7 @@ def _run(pipelines: Sequence[Settings], options: RunOptions, signalled: Drain) -
             first.spark.conf,
             {settings.sink.needs for settings in pipelines},
             jars=first.spark.jars,
+            class_archive=first.spark.class_archive,
         )
         stack.callback(stop_spark, spark)
         signalled.listen()

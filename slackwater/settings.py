@@ -152,6 +152,7 @@ class Spark(Section):
     master: str = "local[*,4]"
     conf: dict[str, str] = Field(default_factory=dict)
     jars: str | None = None
+    class_archive: str | None = None
 
 
 class Http(Section):

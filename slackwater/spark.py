@@ -38,6 +38,7 @@ _DEFAULTS: Final = {
     "spark.sql.streaming.numRecentProgressUpdates": "20",
 }
 
+DRIVER_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _LISTS: Final = frozenset({"spark.jars.packages", "spark.jars.excludes", "spark.sql.extensions"})
 
 
@@ -48,6 +49,7 @@ def start_spark(
     sink_formats: Collection[str],
     *,
     jars: str | None = None,
+    class_archive: str | None = None,
 ) -> SparkSession:
     """A session with the source registered; conf wins over what this program sets.
 
@@ -57,8 +59,10 @@ def start_spark(
         conf: the user's settings of Spark.
         sink_formats: what is written, which may need jars.
         jars: a folder that has them; None to have them fetched.
+        class_archive: a file that slackwater.class_archive made; None for none.
 
     Raises:
+        SettingsError: there are no jars in the folder, or there is no archive.
         SparkFailedError: the JVM did not start, for want of a jar that could not be fetched or
             another reason that its output names.
 
@@ -79,6 +83,8 @@ def start_spark(
         needed["spark.scheduler.mode"] = "FAIR"
     if jars is not None:
         conf = {"spark.jars": ",".join(_jars_in(jars)), **conf}
+    if class_archive is not None:
+        conf = {**conf, DRIVER_OPTIONS: f"{conf.get(DRIVER_OPTIONS, '')} {_mapping(class_archive)}"}
     if "spark.jars" in conf:
         # The user brings the jars.
         needed = {key: value for key, value in needed.items() if not key.startswith("spark.jars")}
@@ -142,6 +148,17 @@ def _jars_in(folder: str) -> list[str]:
             f"`python -m slackwater.jars {folder}` fetches them",
         )
     return found
+
+
+def _mapping(class_archive: str) -> str:
+    """Java's options; an archive of another Java is a warning, and goes unused."""
+    path = Path(class_archive).absolute()
+    if not path.is_file():
+        raise SettingsError(
+            f"spark.class_archive: {class_archive} is no file.",
+            f"`python -m slackwater.class_archive {class_archive}` makes it",
+        )
+    return f"-XX:SharedArchiveFile={path} -Xshare:auto"
 
 
 def _of_format(sink_format: str) -> dict[str, str]:

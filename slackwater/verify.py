@@ -94,6 +94,7 @@ def verify(settings: Settings, names: Sequence[str]) -> Iterator[Verification]:
             settings.spark.conf,
             [settings.sink.needs],
             jars=settings.spark.jars,
+            class_archive=settings.spark.class_archive,
         )
         try:
             register_source(spark, SpannerScanDataSource)

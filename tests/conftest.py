@@ -1,7 +1,11 @@
 """Real servers for the tests; what is missing fails them with a message that says how to get it."""
 
 import os
+import subprocess
+import sys
+from pathlib import Path
 
+import pyspark
 import pytest
 
 # As the program does, before gRPC is loaded: see slackwater.cli.
@@ -21,6 +25,18 @@ os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSeria
 
 # What takes longest begins first, so that two workers end together.
 _SLOW = ("spark", "faults", "emulator", "synthetic", "simulation", "databases", "unit")
+
+_CLASSES = Path(__file__).parent.parent / "build" / f"classes-{pyspark.__version__}.jsa"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Where many tests start Spark, each starts sooner."""
+    is_worker = hasattr(config, "workerinput")
+    if not is_worker and getattr(config.option, "numprocesses", None) and not _CLASSES.exists():
+        made = [sys.executable, "-m", "slackwater.class_archive", str(_CLASSES)]
+        subprocess.run(made, check=True, capture_output=True, timeout=300)
+    if _CLASSES.exists():
+        os.environ.setdefault("SLACKWATER_SPARK_CLASS_ARCHIVE", str(_CLASSES))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -51,6 +51,7 @@ def test_the_entry_point_runs_without_rights_on_a_read_only_root(
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             "SPANNER_EMULATOR_HOST": str(stream.emulator_host),
             "SLACKWATER_SPARK_JARS": "/mnt/jars",
+            **{n: v for n, v in os.environ.items() if n == "SLACKWATER_SPARK_CLASS_ARCHIVE"},
             "SLACKWATER_LOG_FORMAT": "json",
             "JAVA_HOME": os.environ.get("JAVA_HOME", ""),
         },

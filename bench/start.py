@@ -1,0 +1,84 @@
+"""How soon a start is at work: seconds until the first epoch is durable.
+
+With and without an archive of the JVM's classes, in turn.
+
+    python -m bench.start [--rounds 5] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from bench.service import service_settings
+from reader.change_stream import ChangeStream, Dialect
+from reader.connection import Connection
+from slackwater.class_archive import make
+from slackwater.demo.load import CHANGE_STREAM, ddl
+from slackwater.demo.service import Service
+from slackwater.emulator import running_emulator
+from slackwater.emulator_database import create_database
+
+_SECONDS_MAX = 120
+
+
+def measure(rounds: int) -> dict[str, Any]:
+    """Medians of both, and the median of the pairs' ratios."""
+    seconds: dict[str, list[float]] = {"plain": [], "archive": []}
+    with tempfile.TemporaryDirectory() as name, running_emulator() as emulator:
+        os.environ.update(emulator.environment())
+        folder = Path(name)
+        stream = ChangeStream(
+            "bench-project", "bench-instance", f"db-{time.time_ns() % 10**9}", CHANGE_STREAM,
+            emulator_host=emulator.host,
+        )  # fmt: skip
+        create_database(stream, Dialect.GOOGLE_STANDARD_SQL, ddl(Dialect.GOOGLE_STANDARD_SQL))
+        archive = folder / "classes.jsa"
+        make(archive)
+        mib = round(archive.stat().st_size / 2**20)
+        for number in range(rounds):
+            for kind, found in seconds.items():
+                given = service_settings(
+                    folder / f"{kind}{number}",
+                    stream,
+                    Connection(stream).strong_read_timestamp_ns(),
+                )
+                if kind == "archive":
+                    given["spark"]["class_archive"] = str(archive)
+                found.append(_start(Service(given, folder / f"{kind}{number}", os.environ)))
+    pairs = zip(seconds["archive"], seconds["plain"], strict=True)
+    return {
+        "archive_mib": mib,
+        **{f"{kind}_median_seconds": round(statistics.median(s), 1) for kind, s in seconds.items()},
+        "ratio": round(statistics.median(one / other for one, other in pairs), 2),
+    }
+
+
+def _start(service: Service) -> float:
+    begun = time.monotonic()
+    service.start()
+    service.wait_for_watermark(1, seconds_max=_SECONDS_MAX)
+    seconds = time.monotonic() - begun
+    service.drain()
+    return seconds
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--json", type=Path, default=None)
+    given = parser.parse_args()
+    figures = measure(given.rounds)
+    print(json.dumps(figures))
+    if given.json is not None:
+        given.json.write_text(json.dumps(figures) + "\n")
+
+
+if __name__ == "__main__":
+    main()

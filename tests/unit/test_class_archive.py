@@ -1,0 +1,16 @@
+"""A start with an archive of the JVM's classes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from slackwater.errors import SettingsError
+from slackwater.spark import start_spark
+
+
+def test_an_archive_that_is_not_there_is_named_with_what_makes_it(tmp_path: Path) -> None:
+    path = str(tmp_path / "none.jsa")
+    with pytest.raises(SettingsError, match=r"none\.jsa is no file.*python -m slackwater\.class_"):
+        start_spark(["orders"], "local[1]", {}, (), class_archive=path)
