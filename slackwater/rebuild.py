@@ -10,6 +10,7 @@ from reader.database import describe
 from reader.tables import tables
 from scheduler.options import parse_options
 from slackwater.errors import NoTableError
+from slackwater.kept import kept_tables
 from slackwater.pipeline import source_options
 from slackwater.settings import Settings
 from spark_sink.filters import Filter
@@ -36,8 +37,13 @@ def views(settings: Settings, names: Sequence[str]) -> Iterator[str]:
         known = tables(connection, description.dialect)
     finally:
         connection.close()
-    kept = Filter(tables=tuple(names) or settings.filter.tables)
-    found = [table for table in known if table.key and kept.keeps({"table_name": table.name})]
+    given = settings.filter
+    kept = Filter(
+        tables=tuple(names) or given.tables,
+        columns=given.columns,
+        exclude_columns=given.exclude_columns,
+    )
+    found = [table for table in kept_tables(known, kept) if table.key]
     if not found:
         raise NoTableError(
             f"no table with a primary key is named {', '.join(kept.tables) or 'at all'}.",

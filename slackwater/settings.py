@@ -27,6 +27,7 @@ from reader.change_stream import ChangeStream
 from reader.errors import ChangeStreamNameError
 from reader.statement import HEARTBEAT_MS_MAX, HEARTBEAT_MS_MIN
 from reader.timestamp import format_rfc3339, parse_rfc3339
+from spark_sink.column_filter import ColumnFilter
 from spark_sink.envelopes.envelope import STAMPED, Envelope
 from spark_sink.filters import ModType
 from spark_sink.formats import DELTA, FORMATS, ICEBERG, KAFKA, TABLE_FORMATS
@@ -188,7 +189,7 @@ class EpochSettings(_Section):
 
 
 class FilterSettings(_Section):
-    """Which records are kept; see spark_sink.filters."""
+    """Which records are kept, and which columns; see spark_sink.filters."""
 
     tables: Names = ()
     exclude_tables: Names = ()
@@ -196,6 +197,13 @@ class FilterSettings(_Section):
     transaction_tags: Names = ()
     exclude_transaction_tags: Names = ()
     system_transactions: bool = True
+    columns: Names = ()
+    exclude_columns: Names = ()
+
+    @field_validator("columns", "exclude_columns")
+    @classmethod
+    def _of_tables(cls, globs: tuple[str, ...]) -> tuple[str, ...]:
+        return ColumnFilter(globs).columns
 
 
 class Sink(_Section):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from slackwater.kept import filter_of
 from slackwater.settings import Settings
 from spark_sink import formats
 from spark_sink.changelog import Changelog
 from spark_sink.delta_table import Delta
 from spark_sink.envelopes.envelope import Envelope, Wrapping
 from spark_sink.envelopes.message import Origin
-from spark_sink.filters import Filter
 from spark_sink.iceberg_table import Iceberg
 from spark_sink.kafka import Kafka, Topics
 from spark_sink.mirror import Mirrors
@@ -20,7 +20,7 @@ from spark_sink.table_format import TableFormat
 def make_sink(settings: Settings) -> Sink:
     """The sink; nothing is written yet."""
     given = settings.sink
-    kept = Filter(**settings.filter.model_dump())
+    kept = filter_of(settings)
     match given.kind:
         case "mirror":
             return Mirrors(
