@@ -209,7 +209,7 @@ class FilterSettings(_Section):
 class Sink(_Section):
     """What becomes of the records."""
 
-    kind: Literal["changelog", "mirror", "kafka", "spark"] = "changelog"
+    kind: Literal["changelog", "changelogs", "mirror", "kafka", "spark"] = "changelog"
     format: Annotated[str, Field(min_length=1)] = "parquet"
     path: Annotated[str, Field(min_length=1)]
     checkpoint: Annotated[str, Field(min_length=1)]
@@ -223,6 +223,7 @@ class Sink(_Section):
     mvcc_timestamp: bool = False
     # Of kind mirror.
     deletes: Literal["apply", "mark"] = "apply"
+    # Of kinds mirror and changelogs.
     table_properties: Annotated[dict[str, str], BeforeValidator(_from_json)] = {}
     bad_records: Literal["stop", "dead_letter"] = "stop"
     # Of kinds kafka and spark.
@@ -250,7 +251,7 @@ class Sink(_Section):
         if not isinstance(values, dict):
             return values
         match values.get("kind"):
-            case "mirror":
+            case "mirror" | "changelogs":
                 return {"format": DELTA, **values}
             case "kafka":
                 # Where epochs wait for their audit.
@@ -272,6 +273,8 @@ class Sink(_Section):
             raise ValueError(f"compact_every goes with format {' and '.join(TABLE_FORMATS)} alone")
         if self.kind == "mirror" and "envelope" in self.model_fields_set:
             raise ValueError("mirrors have rows: leave envelope out")
+        if self.kind == "changelogs" and "envelope" in self.model_fields_set:
+            raise ValueError("changelogs have typed columns: leave envelope out")
         if self.kind == "kafka" and "kafka.bootstrap.servers" not in self.options:
             raise ValueError("options needs kafka.bootstrap.servers: HOST:PORT,...")
         if self.envelope not in STAMPED and (self.updated or self.mvcc_timestamp):
@@ -290,13 +293,15 @@ class Sink(_Section):
 
 _FORMATS_OF_KIND: Final = {
     "changelog": FORMATS,
+    "changelogs": TABLE_FORMATS,
     "mirror": TABLE_FORMATS,
     "kafka": (KAFKA,),
 }
 _OF_KIND: Final = {
-    ("mirror",): ("deletes", "table_properties", "bad_records"),
+    ("mirror",): ("deletes",),
+    ("mirror", "changelogs"): ("table_properties", "bad_records"),
     ("changelog",): ("partition_by",),
-    ("changelog", "mirror"): ("compact_every",),
+    ("changelog", "changelogs", "mirror"): ("compact_every",),
     ("kafka",): ("topic", "watermarks_topic", "resolved"),
     ("kafka", "spark"): ("options",),
 }

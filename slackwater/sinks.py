@@ -15,6 +15,7 @@ from spark_sink.mirror import Mirrors
 from spark_sink.pass_through import PassThrough
 from spark_sink.sink import Sink
 from spark_sink.table_format import TableFormat
+from spark_sink.typed_changelog import TypedChangelogs
 
 
 def make_sink(settings: Settings) -> Sink:
@@ -29,6 +30,16 @@ def make_sink(settings: Settings) -> Sink:
                 table_format(settings) or Delta(),
                 kept,
                 keeps_deleted=given.deletes == "mark",
+                properties=given.table_properties,
+                keeps_bad_records=given.bad_records == "dead_letter",
+                compact_every_s=_compact_every_s(settings),
+            )
+        case "changelogs":
+            return TypedChangelogs(
+                given.path,
+                settings.pipeline,
+                table_format(settings) or Delta(),
+                kept,
                 properties=given.table_properties,
                 keeps_bad_records=given.bad_records == "dead_letter",
                 compact_every_s=_compact_every_s(settings),
