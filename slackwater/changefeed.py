@@ -24,6 +24,7 @@ from scheduler.options import parse_options
 from scheduler.planner import Planner
 from scheduler.reading import SpannerPartitions
 from slackwater.errors import TailOptionError
+from slackwater.kept import kept_tables
 from slackwater.lines import Form, Lines
 from slackwater.pipelines import load_settings
 from slackwater.setting_types import parse_duration_ms
@@ -91,8 +92,7 @@ def tail(given: ChangefeedOptions) -> None:
     if given.initial_scan_only and given.end_time is not None:
         raise TailOptionError("--initial-scan-only ends by itself: leave --end-time out.")
     settings = None if given.config is None else load_settings(given.config)
-    in_file = {} if settings is None else settings.filter.model_dump()
-    kept = Filter(**{**in_file, **given.kept})
+    kept = _kept(settings, given.kept)
     resolved_ms = None if given.resolved is None else _duration_ms(given.resolved)
     with (
         Terminal() as terminal,
@@ -140,17 +140,24 @@ def tail(given: ChangefeedOptions) -> None:
             connection.close()
 
 
+def _kept(settings: Settings | None, given: Mapping[str, Any]) -> Filter:
+    in_file = {} if settings is None else settings.filter.model_dump()
+    try:
+        return Filter(**{**in_file, **given})
+    except ValueError as error:
+        # The file's were looked at already.
+        raise TailOptionError(f"--column or --exclude-column: {error}.") from error
+
+
 def _scan(
     connection: Connection, dialect: Dialect, kept: Filter, at_ns: int
 ) -> Iterator[pa.RecordBatch]:
     """The rows of all tables that are watched and kept, as they stand at a time."""
-    of_tables = Filter(kept.tables, kept.exclude_tables)
-    for table in watched_tables(connection, dialect):
-        if of_tables.keeps({"table_name": table.name}):
-            rows = snapshot(connection, dialect, table, at_ns)
-            while some := list(islice(rows, _ROWS)):
-                data = data_columns(some)
-                yield to_record_batch(data, [("", len(some))], low_watermark_ns=at_ns)
+    for table in kept_tables(watched_tables(connection, dialect), kept):
+        rows = snapshot(connection, dialect, table, at_ns)
+        while some := list(islice(rows, _ROWS)):
+            data = data_columns(some)
+            yield to_record_batch(data, [("", len(some))], low_watermark_ns=at_ns)
 
 
 def _source(settings: Settings | None, names: Mapping[str, str]) -> dict[str, str]:

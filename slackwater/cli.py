@@ -231,6 +231,12 @@ def tail_(
         bool | None,
         typer.Option(help="With what Spanner changes itself, as by a row deletion policy."),
     ] = None,
+    columns: Annotated[
+        list[str] | None, typer.Option("--column", help="Only these Table.Column; a glob.")
+    ] = None,
+    exclude_columns: Annotated[
+        list[str] | None, typer.Option("--exclude-column", help="Not these columns.")
+    ] = None,
     form: Annotated[Form, typer.Option("--format", help="How lines are written.")] = Form.TEXT,
     envelope: Annotated[
         Envelope, typer.Option(help="The form of a change; see docs/envelopes.md.")
@@ -263,6 +269,8 @@ def tail_(
         "mod_types": mod_types,
         "transaction_tags": transaction_tags,
         "exclude_transaction_tags": exclude_transaction_tags,
+        "columns": columns,
+        "exclude_columns": exclude_columns,
     }
     kept: dict[str, Any] = {name: tuple(value) for name, value in lists.items() if value}
     if system_transactions is not None:

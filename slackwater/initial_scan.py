@@ -30,6 +30,7 @@ from scheduler.scan_source import (
 from scheduler.start import first_watermark_ns
 from slackwater.control import Control
 from slackwater.errors import PipelineFailedError
+from slackwater.kept import filter_of, kept_tables
 from slackwater.ownership import Ownership
 from slackwater.pipeline import Spanner, source_options
 from slackwater.restart import delay_s, diagnose
@@ -37,7 +38,6 @@ from slackwater.settings import Settings
 from slackwater.spark import register_source
 from spark_sink.columns import columns_of_table
 from spark_sink.errors import SinkError
-from spark_sink.filters import Filter
 from spark_sink.sink import Sink
 from spark_sink.timestamps import timestamp
 from state.errors import LeaseLostError, StateError
@@ -126,13 +126,8 @@ class InitialScan:
     def _cut(self) -> tuple[Scan, list[ScanPart]]:
         """A new scan: at which time, and Spanner's parts of each table."""
         connection, description = self._spanner.connection, self._spanner.description
-        given = self._settings.filter
-        kept = Filter(given.tables, given.exclude_tables)
-        tables = [
-            table
-            for table in watched_tables(connection, description.dialect)
-            if kept.keeps({"table_name": table.name})
-        ]
+        watched = watched_tables(connection, description.dialect)
+        tables = kept_tables(watched, filter_of(self._settings))
         at_ns = first_watermark_ns(self._spanner.options, connection, description)
         read: PartitionedRead | None = None
         cut: list[tuple[str, bytes]] = []

@@ -36,7 +36,7 @@ class Lines:
     Attributes:
         form: text, JSON lines or CSV.
         wrapping: the envelope.
-        kept: which records.
+        kept: which records, and which of their columns.
         resolved_ms: the least time between two resolved lines; None for none.
     """
 
@@ -57,7 +57,7 @@ class Lines:
                 self._line(message, row)
                 for row in rows
                 if self.kept.keeps(row)
-                for message in self.wrapping.messages(row)
+                for message in self.wrapping.messages(self.kept.of_columns.cut(row))
             )
 
     def resolved(self, watermark_ns: int) -> str:

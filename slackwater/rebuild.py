@@ -9,9 +9,11 @@ from reader.connection import Connection
 from reader.database import describe
 from reader.tables import tables
 from scheduler.options import parse_options
-from slackwater.errors import NoTableError
+from slackwater.errors import NoTableError, SettingsError
+from slackwater.kept import kept_tables
 from slackwater.pipeline import source_options
 from slackwater.settings import Settings
+from spark_sink.envelopes.envelope import Envelope
 from spark_sink.filters import Filter
 from spark_sink.rebuild_view import CAPTURE_DEFAULT, WHOLE_ROW, create_view
 
@@ -24,9 +26,16 @@ def views(settings: Settings, names: Sequence[str]) -> Iterator[str]:
         names: globs of full table names; all that the pipeline keeps where there are none.
 
     Raises:
+        SettingsError: the pipeline keeps no changelog of records.
         NoTableError: no table has such a name, or none has a primary key.
         ReaderError: what Spanner failed with.
     """
+    sink = settings.sink
+    if sink.kind != "changelog" or sink.envelope is not Envelope.RECORD:
+        raise SettingsError(
+            f"pipeline {settings.pipeline!r} has sink.kind {sink.kind} with envelope"
+            f" {sink.envelope}: views are made of changelogs of records alone."
+        )
     options = parse_options(source_options(settings), os.environ)
     connection = Connection(options.change_stream)
     try:
@@ -34,15 +43,20 @@ def views(settings: Settings, names: Sequence[str]) -> Iterator[str]:
         known = tables(connection, description.dialect)
     finally:
         connection.close()
-    kept = Filter(tables=tuple(names) or settings.filter.tables)
-    found = [table for table in known if table.key and kept.keeps({"table_name": table.name})]
+    given = settings.filter
+    kept = Filter(
+        tables=tuple(names) or given.tables,
+        columns=given.columns,
+        exclude_columns=given.exclude_columns,
+    )
+    found = [table for table in kept_tables(known, kept) if table.key]
     if not found:
         raise NoTableError(
             f"no table with a primary key is named {', '.join(kept.tables) or 'at all'}.",
             f"The database has: {', '.join(table.name for table in known) or 'none'}",
         )
     capture = description.options.get("value_capture_type", CAPTURE_DEFAULT)
-    changes = f"{settings.sink.format}.`{settings.sink.path}`"
+    changes = f"{sink.format}.`{sink.path}`"
     for table in found:
         yield create_view(
             table.name, table.columns, table.key, changes, is_whole_row=capture in WHOLE_ROW

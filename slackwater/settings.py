@@ -22,6 +22,7 @@ from reader.statement import HEARTBEAT_MS_MAX, HEARTBEAT_MS_MIN
 from reader.timestamp import parse_rfc3339
 from slackwater.setting_types import DurationMs, Names, Section, as_text, from_json, listed, yes_no
 from slackwater.sink_settings import Sink
+from spark_sink.column_filter import ColumnFilter
 from spark_sink.filters import ModType
 
 _ADDRESS: Final = r"^([^:/\s]+|\[[0-9a-f:]+\]):\d{1,5}$"
@@ -121,7 +122,7 @@ class EpochSettings(Section):
 
 
 class FilterSettings(Section):
-    """Which records are kept; see spark_sink.filters."""
+    """Which records are kept, and which columns; see spark_sink.filters."""
 
     tables: Names = ()
     exclude_tables: Names = ()
@@ -129,6 +130,13 @@ class FilterSettings(Section):
     transaction_tags: Names = ()
     exclude_transaction_tags: Names = ()
     system_transactions: bool = True
+    columns: Names = ()
+    exclude_columns: Names = ()
+
+    @field_validator("columns", "exclude_columns")
+    @classmethod
+    def _of_tables(cls, globs: tuple[str, ...]) -> tuple[str, ...]:
+        return ColumnFilter(globs).columns
 
 
 class State(Section):

@@ -28,7 +28,7 @@ PartitionColumn = Literal["table_name", "date"]
 class Sink(Section):
     """What becomes of the records."""
 
-    kind: Literal["changelog", "mirror", "kafka", "spark"] = "changelog"
+    kind: Literal["changelog", "changelogs", "mirror", "kafka", "spark"] = "changelog"
     format: Annotated[str, Field(min_length=1)] = "parquet"
     path: Annotated[str, Field(min_length=1)]
     checkpoint: Annotated[str, Field(min_length=1)]
@@ -42,6 +42,7 @@ class Sink(Section):
     mvcc_timestamp: bool = False
     # Of kind mirror.
     deletes: Literal["apply", "mark"] = "apply"
+    # Of kinds mirror and changelogs.
     table_properties: Annotated[
         dict[str, str], BeforeValidator(from_json), Field(default_factory=dict)
     ]
@@ -78,7 +79,7 @@ class Sink(Section):
         if not isinstance(values, dict):
             return values
         match values.get("kind"):
-            case "mirror":
+            case "mirror" | "changelogs":
                 return {"format": DELTA, **values}
             case "kafka":
                 # Where epochs wait for their audit.
@@ -100,6 +101,8 @@ class Sink(Section):
             raise ValueError(f"compact_every goes with format {' and '.join(TABLE_FORMATS)} alone")
         if self.kind == "mirror" and "envelope" in self.model_fields_set:
             raise ValueError("mirrors have rows: leave envelope out")
+        if self.kind == "changelogs" and "envelope" in self.model_fields_set:
+            raise ValueError("changelogs have typed columns: leave envelope out")
         if self.kind == "kafka" and "kafka.bootstrap.servers" not in self.options:
             raise ValueError("options needs kafka.bootstrap.servers: HOST:PORT,...")
         if (self.format == AVRO) is (
@@ -124,13 +127,15 @@ class Sink(Section):
 
 _FORMATS_OF_KIND: Final = {
     "changelog": FORMATS,
+    "changelogs": TABLE_FORMATS,
     "mirror": TABLE_FORMATS,
     "kafka": MESSAGE_FORMATS,
 }
 _OF_KIND: Final = {
-    ("mirror",): ("deletes", "table_properties", "bad_records"),
+    ("mirror",): ("deletes",),
+    ("mirror", "changelogs"): ("table_properties", "bad_records"),
     ("changelog",): ("partition_by",),
-    ("changelog", "mirror"): ("compact_every",),
+    ("changelog", "changelogs", "mirror"): ("compact_every",),
     ("kafka",): ("topic", "watermarks_topic", "resolved", "confluent_schema_registry"),
     ("kafka", "spark"): ("options",),
 }

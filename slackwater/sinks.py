@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from slackwater.kept import filter_of
 from slackwater.settings import Settings
 from spark_sink import formats
 from spark_sink.avro.messages import AvroMessages
@@ -10,19 +11,19 @@ from spark_sink.changelog import Changelog
 from spark_sink.delta_table import Delta
 from spark_sink.envelopes.envelope import Envelope, Wrapping
 from spark_sink.envelopes.message import Origin
-from spark_sink.filters import Filter
 from spark_sink.iceberg_table import Iceberg
 from spark_sink.kafka import Kafka, Topics
 from spark_sink.mirror import Mirrors
 from spark_sink.pass_through import PassThrough
 from spark_sink.sink import Sink
 from spark_sink.table_format import TableFormat
+from spark_sink.typed_changelog import TypedChangelogs
 
 
 def make_sink(settings: Settings) -> Sink:
     """The sink; nothing is written yet."""
     given = settings.sink
-    kept = Filter(**settings.filter.model_dump())
+    kept = filter_of(settings)
     match given.kind:
         case "mirror":
             return Mirrors(
@@ -31,6 +32,16 @@ def make_sink(settings: Settings) -> Sink:
                 table_format(settings) or Delta(),
                 kept,
                 keeps_deleted=given.deletes == "mark",
+                properties=given.table_properties,
+                keeps_bad_records=given.bad_records == "dead_letter",
+                compact_every_s=_compact_every_s(settings),
+            )
+        case "changelogs":
+            return TypedChangelogs(
+                given.path,
+                settings.pipeline,
+                table_format(settings) or Delta(),
+                kept,
                 properties=given.table_properties,
                 keeps_bad_records=given.bad_records == "dead_letter",
                 compact_every_s=_compact_every_s(settings),

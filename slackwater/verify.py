@@ -15,6 +15,7 @@ from scheduler.epoch import HALF_MICROSECOND_NS
 from scheduler.scan_source import FORMAT, SpannerScanDataSource, scan_options, tables_to_json
 from slackwater.errors import NoTableError, SettingsError
 from slackwater.java import find_java
+from slackwater.kept import filter_of, kept_tables
 from slackwater.pipeline import Spanner, connect, source_options
 from slackwater.settings import Settings
 from slackwater.sinks import table_format
@@ -108,14 +109,8 @@ def verify(settings: Settings, names: Sequence[str]) -> Iterator[Verification]:
 
 def _tables(settings: Settings, spanner: Spanner, names: Sequence[str]) -> list[Table]:
     watched = watched_tables(spanner.connection, spanner.description.dialect)
-    given = settings.filter
-    kept = Filter(given.tables, given.exclude_tables)
     wanted = Filter(tuple(names))
-    found = [
-        table
-        for table in watched
-        if all(chosen.keeps({"table_name": table.name}) for chosen in (kept, wanted))
-    ]
+    found = kept_tables(kept_tables(watched, filter_of(settings)), wanted)
     if not found:
         raise NoTableError(
             f"the change stream watches no table named {', '.join(names) or 'at all'}.",

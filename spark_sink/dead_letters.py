@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
@@ -16,6 +18,8 @@ from spark_sink.timestamps import rfc3339
 
 _log = logging.getLogger(__name__)
 
+# PySpark gives an error on as it came where it knows no class of its own for it: of Delta's writes.
+SPARK_ERRORS: Final = (PySparkException, Py4JJavaError)
 FOLDER: Final = "_dead_letters"
 _CONDITIONS: Final = (
     "CAST_INVALID_INPUT",
@@ -25,7 +29,7 @@ _CONDITIONS: Final = (
 )
 
 
-def is_bad_record(error: PySparkException) -> bool:
+def is_bad_record(error: Exception) -> bool:
     """True where Spark failed at a value that is none of its column's type."""
     text = str(error)
     return any(f"[{condition}" in text for condition in _CONDITIONS)
@@ -37,11 +41,14 @@ class DeadLetters:
     Args:
         path: the output's directory.
         are_kept: False where a bad record stops the pipeline.
+        by: columns that say which mods a bad row is made of: of key, server_transaction_id,
+            record_sequence and mod_number.
     """
 
-    def __init__(self, path: str, *, are_kept: bool) -> None:
+    def __init__(self, path: str, *, are_kept: bool, by: Sequence[str] = ("key",)) -> None:
         self._path = path
         self._are_kept = are_kept
+        self._by = tuple(by)
 
     def take(
         self,
@@ -57,14 +64,15 @@ class DeadLetters:
         Args:
             changes: the records they come from, rows of the output's contract.
             table: the table's full name.
-            checked: rows with key and bad_columns, as newest_changes() makes them.
+            checked: rows with key and bad_columns, as newest_changes() makes them, and what else
+                a mod is known by.
             low_watermark: the epoch's.
             chunk: of an initial scan, its number.
 
         Raises:
             BadRecordError: no record is to be set aside.
         """
-        bad = checked.where(F.size("bad_columns") > 0).select("key", "bad_columns")
+        bad = checked.where(F.size("bad_columns") > 0).select(*self._by, "bad_columns")
         first = bad.first()
         if first is not None and not self._are_kept:
             raise BadRecordError(
@@ -73,8 +81,12 @@ class DeadLetters:
                 "Set sink.bad_records to dead_letter to have such records set aside",
             )
         of_table = changes.where(F.col("table_name") == table)
-        mods = of_table.select(F.struct("*").alias("record"), F.explode("mods.keys").alias("key"))
-        letters = mods.join(bad, on="key").select(
+        mods = of_table.select(
+            F.struct("*").alias("record"),
+            *("server_transaction_id", "record_sequence"),
+            F.posexplode("mods.keys").alias("mod_number", "key"),
+        )
+        letters = mods.join(bad, on=list(self._by)).select(
             F.lit(table).alias("table_name"), "key", "bad_columns", "record"
         )
         # Without =, so that no reader takes it for a column's value.

@@ -1,12 +1,13 @@
 """What a sink refuses or fails at.
 
 SinkError
-|- UnknownFormatError  user: the format is none that the sink writes
-|- BadRecordError      user: a value is none of its column's type
-|- MirrorColumnError   user: a column has got a type that its mirror has not
-|- PartialRowError     user: a change has not the whole row, and the format needs it
-|- SchemaRefusedError  user: the schema registry does not take a schema
-`- PublishError        world: the file system or the registry did not do what it was asked
+|- UnknownFormatError    user: the format is none that the sink writes
+|- BadRecordError        user: a value is none of its column's type
+|- MirrorColumnError     user: a column has got a type that its mirror has not
+|- ChangelogColumnError  user: a column has got a type that its changelog has not
+|- PartialRowError       user: a change has not the whole row, and the format needs it
+|- SchemaRefusedError    user: the schema registry does not take a schema
+`- PublishError          world: the file system or the registry did not do what it was asked
 """
 
 from __future__ import annotations
@@ -37,6 +38,12 @@ class BadRecordError(SinkError):
 
 class MirrorColumnError(SinkError):
     """A column has got a type that its mirror has not: make room for the new one."""
+
+    user_error = True
+
+
+class ChangelogColumnError(SinkError):
+    """A column has got a type that its typed changelog has not: make room for a new one."""
 
     user_error = True
 

@@ -1,4 +1,4 @@
-"""Filters: which data change records a pipeline keeps.
+"""Filters: which data change records a pipeline keeps, and which of their columns.
 
 The same for Spark's rows and for Python's. They come after the audit: what is left out was read and
 counted all the same.
@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
+
+from spark_sink.column_filter import ColumnFilter
+from spark_sink.globs import glob_pattern
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -36,6 +39,10 @@ class Filter:
             a tag have an empty one.
         system_transactions: False leaves out what Spanner changed itself, as by a row deletion
             policy.
+        columns, exclude_columns: globs of columns; see ColumnFilter.
+
+    Raises:
+        ValueError: a glob of columns has no dot.
     """
 
     tables: tuple[str, ...] = ()
@@ -44,14 +51,25 @@ class Filter:
     transaction_tags: tuple[str, ...] = ()
     exclude_transaction_tags: tuple[str, ...] = ()
     system_transactions: bool = True
+    columns: tuple[str, ...] = ()
+    exclude_columns: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        # A wrong glob is told here, and not where the first record comes.
+        ColumnFilter(self.columns, self.exclude_columns)
+
+    @cached_property
+    def of_columns(self) -> ColumnFilter:
+        """Which columns of the records that are kept."""
+        return ColumnFilter(self.columns, self.exclude_columns)
 
     @property
     def keeps_all(self) -> bool:
-        """True where nothing is left out."""
-        return self == Filter()
+        """True where no record is left out."""
+        return replace(self, columns=(), exclude_columns=()) == Filter()
 
     def keeps(self, row: Mapping[str, Any]) -> bool:
-        """Whether a row of the output's contract is kept."""
+        """Whether a row of the output's contract is kept, with whatever columns."""
         return (self.system_transactions or not row["is_system_transaction"]) and all(
             (re.fullmatch(pattern, row[column], re.DOTALL) is not None) is wanted
             for column, pattern, wanted in self._patterns
@@ -82,12 +100,3 @@ class Filter:
             for column, given, wanted in globs
             if given
         ]
-
-
-def glob_pattern(glob: str) -> str:
-    """A regular expression that Python, Java and Spark read alike: * is any text, ? any character.
-
-    fnmatch's would not do: it needs what Java spells otherwise.
-    """
-    special = {"*": ".*", "?": "."}
-    return "".join(special.get(c, c if c.isalnum() or c == "_" else f"\\{c}") for c in glob)

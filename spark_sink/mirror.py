@@ -8,15 +8,15 @@ from datetime import datetime
 from multiprocessing.pool import ThreadPool
 from typing import Final
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_sink.columns import Column
 from spark_sink.compaction import Compaction
-from spark_sink.dead_letters import DeadLetters, is_bad_record
+from spark_sink.dead_letters import SPARK_ERRORS, DeadLetters, is_bad_record
 from spark_sink.filters import Filter
 from spark_sink.mirror_table import MirrorTable
 from spark_sink.newest_change import newest_changes, shapes, whole_rows
+from spark_sink.own_tables import own_tables
 from spark_sink.sink import EpochSummary
 from spark_sink.staging import Staging
 from spark_sink.table_format import TableFormat
@@ -119,7 +119,7 @@ class Mirrors:
         try:
             rows = whole_rows(staged, table, columns)
             mirror.append(rows.select("row.*"), scan, chunk, low_watermark)
-        except PySparkException as error:
+        except SPARK_ERRORS as error:
             if not is_bad_record(error):
                 raise
             checked = whole_rows(staged, table, columns, is_checked=True)
@@ -140,7 +140,7 @@ class Mirrors:
             mirror.require(columns)
             try:
                 mirror.merge(newest_changes(changes, table, columns), columns)
-            except PySparkException as error:
+            except SPARK_ERRORS as error:
                 if not is_bad_record(error):
                     raise
                 checked = newest_changes(changes, table, columns, is_checked=True)
@@ -166,15 +166,7 @@ class Mirrors:
             pool.map(lambda table: self._mirror(spark, table).state(watermark), changed)
 
     def _known(self, spark: SparkSession) -> list[str]:
-        listed = self._format.listed(spark)
-        if listed is not None:
-            # What others keep in the catalog is not ours to change.
-            return [name for name in listed if self._mirror(spark, name).is_mirror()]
-        return [
-            name
-            for name in self._staging.directory(spark).names()
-            if self._format.exists(spark, f"{self._path}/{name}")
-        ]
+        return own_tables(spark, self._format, self._path, self._staging.directory(spark))
 
     def _mirror(self, spark: SparkSession, table: str) -> MirrorTable:
         if table not in self._tables:

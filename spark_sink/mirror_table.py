@@ -5,7 +5,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
@@ -13,11 +12,10 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 from spark_sink.columns import Column
 from spark_sink.errors import MirrorColumnError
 from spark_sink.merge_statement import CHANGED_AT, IS_DELETED, SOFT_DELETE, merge_statement
-from spark_sink.sql_text import identifier, literal
+from spark_sink.own_tables import own_properties
+from spark_sink.sql_text import identifier
 from spark_sink.table_format import TableFormat
 from spark_sink.timestamps import rfc3339
-
-TABLE: Final = "slackwater.table"
 
 
 class MirrorTable:
@@ -48,14 +46,9 @@ class MirrorTable:
         self._name = table_format.name(spark, path)
         self._table = table
         self._keeps_deleted = keeps_deleted
-        self._properties = {**(properties or {}), TABLE: table}
+        self._properties = dict(properties or {})
         # By the name in lower case: neither Spark nor Spanner tells them apart.
         self._types: dict[str, str] = {}
-
-    def is_mirror(self) -> bool:
-        """Whether the table that is there was made as the mirror of this one."""
-        properties = self._spark.sql(f"SHOW TBLPROPERTIES {self._name}").collect()
-        return any((row["key"], row["value"]) == (TABLE, self._table) for row in properties)
 
     def require(self, columns: Sequence[Column]) -> None:
         """Make the mirror, or add the columns that it has not.
@@ -123,14 +116,11 @@ class MirrorTable:
         self._format.state(self._spark, self._path, rfc3339(low_watermark))
 
     def _create(self, columns: Sequence[Column]) -> None:
-        properties = ", ".join(
-            f"{literal(name)} = {literal(value)}" for name, value in self._properties.items()
-        )
         soft = [f"{name} {kind}" for name, kind in SOFT_DELETE.items()]
         declared = ", ".join([_declared(columns), *(soft if self._keeps_deleted else ())])
         self._sql(
             f"CREATE TABLE IF NOT EXISTS {self._name} ({declared}) USING {self._format.using}"
-            f" TBLPROPERTIES ({properties})"
+            f" TBLPROPERTIES ({own_properties(self._properties, self._table)})"
         )
         self._look()
 

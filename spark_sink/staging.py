@@ -25,7 +25,7 @@ class Staging:
     Args:
         path: the output's directory, as Spark takes it.
         file_format: Spark's name of the format.
-        kept: which records are written.
+        kept: which records are written, and which of their columns.
         shape: makes what is written of the contract's rows; without, they are written themselves.
         partition_by: columns that name the folders of what is written.
         has_date: with DATE as a column more.
@@ -53,7 +53,7 @@ class Staging:
         self._schema: StructType | None = None
 
     def for_scan(self) -> Staging:
-        """For the rows of an initial scan, of which nothing is left out."""
+        """For the rows of an initial scan: what is left out of them was not read."""
         return Staging(
             self._path,
             self._format,
@@ -73,6 +73,7 @@ class Staging:
         if not self._filter.keeps_all:
             kept = observed.where(self._condition)
             observed = kept.observe(written, F.count(F.lit(1)).alias("records"))
+        observed = self._filter.of_columns.cut_all(observed)
         shaped = observed if self._shape is None else self._shape(observed)
         if self._has_date:
             shaped = shaped.withColumn(DATE, F.to_date("commit_timestamp"))

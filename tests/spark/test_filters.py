@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import itertools
-import os
+import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import deltalake
 import pyarrow as pa
-import pyarrow.dataset as ds
+import pytest
 from pyspark.sql import SparkSession
 
-from reader.change_stream import Dialect
+from reader.change_stream import ChangeStream, Dialect
 from reader.connection import Connection
+from reader.schema import ddl
 from reader.timestamp import format_rfc3339
 from slackwater.demo.load import Load
-from slackwater.demo.service import Service
+from slackwater.proof import read_changelog
+from spark_sink.column_filter import ColumnFilter
 from spark_sink.filters import Filter, ModType
 from tests.emulators import NewDatabase
 from tests.epochs import EpochLoop
+from tests.sinks import Pipelines
 from tests.spark.sessions import spark as spark
 from tests.spark.test_exactly_once import settings
+from tests.spark.test_initial_scan import verify
 
 TABLES = (
     "Orders",
@@ -48,6 +54,10 @@ FILTERS = [
     Filter(("*",), (), (ModType.UPDATE,), ("*a*",), ("batch",), system_transactions=False),
 ]
 
+START = datetime(2026, 1, 31, 9, tzinfo=UTC)
+COLUMNS = ("Item", "Amount", "Tags", "Note")
+LEFT_OUT = ["Orders.Details", "*.Receipt", "Customers.Balance", "*.Tags", "Customers.Changed"]
+
 
 def test_spark_and_python_keep_the_same(spark: SparkSession) -> None:
     names = ("table_name", "mod_type", "transaction_tag", "is_system_transaction")
@@ -68,30 +78,104 @@ def test_spark_and_python_keep_the_same(spark: SparkSession) -> None:
     assert all(0 < count < len(rows) for count in kept_of[1:4] + kept_of[5:])
 
 
-def test_a_pipeline_writes_what_its_filter_keeps_and_audits_all(
+def test_spark_cuts_columns_out_as_python_does(spark: SparkSession) -> None:
+    values = '{"Item": "a, \\"b\\"", "Amount":1.50,"Tags":["x",null],"Note":null}'
+    rows = [
+        (
+            START,
+            "t",
+            f"{number:08d}",
+            True,
+            table,
+            [(name, "{}", name == "Id", at) for at, name in enumerate(("Id", *COLUMNS))],
+            [("{}", values, "{}"), ("{}", "{}", values)],
+            *("UPDATE", "NEW_VALUES", 1, 1, "", False, "p", START),
+        )
+        for number, table in enumerate(TABLES)
+    ]
+    frame = spark.createDataFrame(rows, ddl())
+    given = ColumnFilter(("*.Item", "Or*.?*", "*ß*.Note"), ("*.Tags", "sales.*.Amount"))
+    cut = given.cut_all(frame)
+    assert cut.schema.simpleString() == frame.schema.simpleString()
+    found = [row.asDict(recursive=True) for row in cut.orderBy("record_sequence").collect()]
+    whole = [row.asDict(recursive=True) for row in frame.orderBy("record_sequence").collect()]
+    assert found == [given.cut(row) for row in whole]
+    kept = {row["table_name"]: row["mods"][0]["new_values"] for row in found}
+    assert kept["Orders"] == '{"Item": "a, \\"b\\"","Amount":1.50,"Note":null}'
+    assert kept["sales.Orders"] == '{"Item": "a, \\"b\\""}'
+    assert ColumnFilter().cut_all(frame) is frame
+
+
+@pytest.mark.timeout(300)
+def test_pipelines_write_what_their_filters_keep_and_audit_all(
     new_database: NewDatabase, tmp_path: Path
 ) -> None:
     stream = new_database()
     connection = Connection(stream)
+    load = Load(stream, Dialect.GOOGLE_STANDARD_SQL, seed=4)
+    # Some rows are there before, and scanned.
+    load.run(transactions_per_second=20, seconds=1)
     start_ns = connection.strong_read_timestamp_ns()
-    Load(stream, Dialect.GOOGLE_STANDARD_SQL, seed=4).run(transactions_per_second=20, seconds=3)
+    load.run(transactions_per_second=20, seconds=3)
     end_ns = connection.strong_read_timestamp_ns()
-    given = settings(stream, tmp_path, format_rfc3339(start_ns))
-    given["source"]["end"] = format_rfc3339(end_ns)
-    given["filter"] = {"exclude_tables": ["Cust*"], "mod_types": ["INSERT", "UPDATE"]}
-    service = Service(given, tmp_path, os.environ)
+    service = pipelines(stream, tmp_path, start_ns, end_ns)
     service.start()
-    assert service.wait(120) == 0, service.log.read_text()[-2_000:]
-    found = ds.dataset(tmp_path / "changes", format="parquet", partitioning="hive").to_table()
+    assert service.wait(200) == 0, service.log.read_text()[-2_000:]
+    found = read_changelog(tmp_path / "changes").to_pylist()
     loop = EpochLoop(stream, f"sqlite:///{tmp_path / 'other.db'}", start_ns=start_ns)
     everything = pa.concat_tables(loop.epochs(end_ns)).to_pylist()
     loop.close()
     others = [row for row in everything if row["table_name"] != "Customers"]
     kept = [row for row in others if row["mod_type"] != "DELETE"]
-    assert sorted(map(place, found.to_pylist())) == sorted(map(place, kept))
+    assert sorted(map(said, found)) == sorted(map(said, kept))
     assert 0 < len(kept) < len(others) < len(everything)
     assert {row["mod_type"] for row in everything} == {"INSERT", "UPDATE", "DELETE"}
+    names = {column["name"] for row in found for column in row["column_types"]}
+    assert names == {"CustomerId", "OrderId", "Item", "PaymentId", "Amount"}
+    require_mirrors_without_columns(service, tmp_path)
 
 
-def place(row: dict[str, Any]) -> tuple[str, str]:
-    return row["server_transaction_id"], row["record_sequence"]
+def pipelines(stream: ChangeStream, folder: Path, start_ns: int, end_ns: int) -> Pipelines:
+    """A changelog and mirrors of one process, with filters of columns."""
+    given = settings(stream, folder, format_rfc3339(start_ns))
+    given["source"]["end"] = format_rfc3339(end_ns)
+    given["filter"] = {"exclude_columns": LEFT_OUT}
+    del given["pipeline"]
+    of_records = {"exclude_tables": ["Cust*"], "mod_types": ["INSERT", "UPDATE"]}
+    sink = {
+        "kind": "mirror",
+        "path": str(folder / "mirrors"),
+        "checkpoint": str(folder / "mirrors-checkpoint"),
+    }
+    given["pipelines"] = {
+        "changes": {"sink": given.pop("sink"), "filter": of_records},
+        "mirrors": {"sink": sink},
+    }
+    return Pipelines(given, given["pipelines"], folder)
+
+
+def require_mirrors_without_columns(service: Pipelines, folder: Path) -> None:
+    """They have the columns that are kept, from the scan on, and are their tables in those."""
+    tables = {"Customers": "CustomerId Name", "Orders": "CustomerId OrderId Item"}
+    for table, names in {**tables, "Payments": "PaymentId Amount"}.items():
+        mirror = deltalake.DeltaTable(folder / "mirrors" / table)
+        assert [field.name for field in mirror.schema().fields] == names.split()
+    done = verify(service, "--pipeline", "mirrors", "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(lines) == 3
+    assert all(line["is_equal"] and line["comparison"]["rows"] > 10 for line in lines)
+
+
+def said(row: dict[str, Any]) -> tuple[str, ...]:
+    """What a record says without the columns that are left out, by another way than the filter."""
+    left_out = {name.partition(".")[2] for name in LEFT_OUT}
+    mods = [
+        {
+            part: {name: value for name, value in json.loads(text).items() if name not in left_out}
+            for part, text in mod.items()
+        }
+        for mod in row["mods"]
+    ]
+    names = [c["name"] for c in row["column_types"] if c["name"] not in left_out]
+    return row["server_transaction_id"], row["record_sequence"], repr(names), repr(mods)

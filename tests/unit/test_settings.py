@@ -105,6 +105,17 @@ def test_a_filter_takes_lists_and_from_the_environment_commas(tmp_path: Path) ->
     assert "'INSERT', 'UPDATE' or 'DELETE'" in said
 
 
+def test_a_filter_of_columns_needs_their_tables(tmp_path: Path) -> None:
+    given = {"columns": ["Orders.*"], "exclude_columns": ["*.Email"]}
+    found = load(tmp_path, yaml.safe_dump(MINIMAL | {"filter": given})).filter
+    assert (found.columns, found.exclude_columns) == (("Orders.*",), ("*.Email",))
+    wrong = yaml.safe_dump(MINIMAL | {"filter": {"exclude_columns": ["Email"]}})
+    said = problems(tmp_path, wrong)
+    assert "filter.exclude_columns: 'Email' names no column" in said
+    assert "as in Email.Name or *.Email" in said
+    assert load(tmp_path, SLACKWATER_FILTER_COLUMNS="a.b.c,T.*").filter.columns == ("a.b.c", "T.*")
+
+
 def test_an_end_before_the_start_is_refused(tmp_path: Path) -> None:
     source = MINIMAL["source"] | {"start": "2026-02-01T00:00:00Z", "end": "2026-01-01T00:00:00Z"}
     assert "lies before start" in problems(tmp_path, yaml.safe_dump(MINIMAL | {"source": source}))

@@ -36,6 +36,13 @@ def test_a_mirror_is_a_delta_table_that_begins_with_the_rows_there_are(tmp_path:
     assert other.initial_scan == "no"
 
 
+def test_typed_changelogs_are_delta_tables_of_changes(tmp_path: Path) -> None:
+    given = {**MINIMAL["sink"], "kind": "changelogs", "compact_every": "1h"}
+    found = loaded(tmp_path, {**given, "bad_records": "dead_letter"})
+    assert (found.sink.format, found.initial_scan) == ("delta", "no")
+    assert loaded(tmp_path, {**given, "format": "iceberg"}).sink.format == "iceberg"
+
+
 def test_a_changelog_has_changes_only_and_records_unless_it_is_told_otherwise(
     tmp_path: Path,
 ) -> None:
@@ -58,6 +65,11 @@ def test_kafka_has_a_topic_a_table_and_needs_no_path(tmp_path: Path) -> None:
     [
         ({"kind": "mirror", "format": "parquet"}, "'parquet' is no format of kind mirror"),
         ({"kind": "mirror", "envelope": "flat"}, "mirrors have rows: leave envelope out"),
+        ({"kind": "changelogs", "format": "orc"}, "'orc' is no format of kind changelogs"),
+        ({"kind": "changelogs", "envelope": "flat"}, "changelogs have typed columns"),
+        ({"kind": "changelogs", "deletes": "mark"}, "deletes goes with kind mirror alone"),
+        ({"kind": "changelogs", "partition_by": ["date"]}, "partition_by goes with kind changelog"),
+        ({"bad_records": "stop"}, "bad_records goes with kind mirror and changelogs alone"),
         ({"deletes": "mark"}, "deletes goes with kind mirror alone"),
         ({"topic": "t"}, "topic goes with kind kafka alone"),
         ({"format": "kafka"}, "'kafka' is no format of kind changelog"),

@@ -1,0 +1,233 @@
+"""Typed changelogs: what a table's columns do, what a change says, and each epoch once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from reader.schema import ddl
+from slackwater.java import find_java
+from slackwater.spark import start_spark, stop_spark
+from spark_sink.columns import Column
+from spark_sink.delta_table import Delta
+from spark_sink.errors import BadRecordError, ChangelogColumnError
+from spark_sink.iceberg_table import Iceberg
+from spark_sink.table_format import TableFormat
+from spark_sink.typed_changelog import TypedChangelogs
+from tests.typed_changelogs import rows_of
+
+# Iceberg compacts from five files on.
+CHUNKS = 5
+START = datetime(2026, 1, 31, 9, tzinfo=UTC)
+FORMATS = pytest.mark.parametrize("table_format", [Delta(), Iceberg()], ids=lambda f: str(f.using))
+Record = tuple[Any, ...]
+Mods = Sequence[tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]]]
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[SparkSession]:
+    find_java()
+    spark = start_spark(["typed"], "local[2]", {}, ["delta", "iceberg"])
+    yield spark
+    stop_spark(spark)
+
+
+def record(
+    mod_type: str,
+    mods: Mods,
+    columns: Mapping[str, str],
+    *,
+    at: int,
+    table: str = "sales.Orders",
+    capture: str = "OLD_AND_NEW_VALUES",
+) -> Record:
+    """A row of the output's contract; the key is Id."""
+    types = [
+        (name, json.dumps({"code": kind}), name == "Id", place)
+        for place, (name, kind) in enumerate(columns.items(), 1)
+    ]
+    moment = START + timedelta(microseconds=at)
+    texts = [tuple(map(json.dumps, mod)) for mod in mods]
+    of_transaction = (mod_type, capture, 1, 1, "tag", False, "partition", START)
+    return (moment, f"t{at}", "00000000", True, table, types, texts, *of_transaction)
+
+
+class Epochs:
+    """Epochs of one output, each written by a process of its own."""
+
+    def __init__(self, session: SparkSession, table_format: TableFormat, path: Path) -> None:
+        self._session = session
+        self._format = table_format
+        self.path = path
+        self._numbers = count(1)
+
+    def sink(self, **options: Any) -> TypedChangelogs:
+        kept_in = type(self._format)()
+        return TypedChangelogs(str(self.path), "orders", kept_in, **options)
+
+    def write(self, *records: Record, times: int = 1, **options: Any) -> None:
+        number = next(self._numbers)
+        for _ in range(times):
+            sink = self.sink(**options)
+            epoch = self._session.createDataFrame(list(records), ddl())
+            summary = sink.stage(epoch, number)
+            at = START + timedelta(seconds=number)
+            sink.publish(self._session, number, summary, at)
+            assert sink.last_low_watermark(self._session) == at
+
+    def rows(self, table: str = "sales.Orders") -> list[dict[str, Any]]:
+        return sorted(rows_of(self.path / table), key=lambda row: row["commit_timestamp"])
+
+    def files(self, session: SparkSession) -> int:
+        name = self._format.name(session, str(self.path / "sales.Orders"))
+        if self._format.using == "iceberg":
+            return session.table(f"{name}.files").count()
+        return len(session.table(name).inputFiles())
+
+
+@pytest.fixture
+def epochs(session: SparkSession, table_format: TableFormat, tmp_path: Path) -> Epochs:
+    return Epochs(session, table_format, tmp_path / "out")
+
+
+@FORMATS
+def test_columns_come_and_go_and_an_epoch_lands_once(epochs: Epochs) -> None:
+    old = {"Id": "INT64", "Name": "STRING", "Fee": "NUMERIC"}
+    new = {"Id": "INT64", "Name": "STRING", "Paid": "BOOL"}
+    ada = {"Name": "Ada", "Fee": "1.25"}
+    epochs.write(
+        record("INSERT", [({"Id": "1"}, ada, {}), ({"Id": "2"}, {"Name": None}, {})], old, at=1),
+        record("INSERT", [({"Id": "9"}, {}, {})], {"Id": "INT64"}, at=2, table="Keys"),
+        times=2,
+    )
+    # Of one epoch, some before Fee was dropped and Paid was added, and some after.
+    epochs.write(
+        record("UPDATE", [({"Id": "1"}, {"Fee": None}, {"Fee": "1.25"})], old, at=3),
+        record("UPDATE", [({"Id": "1"}, {"Paid": True}, {"Paid": None})], new, at=4),
+        times=3,
+    )
+    epochs.write(record("DELETE", [({"Id": "1"}, {}, {"Name": "Ada"})], new, at=5), times=2)
+    rows = epochs.rows()
+    assert [(row["mod_type"], row["mod_number"], row["key"]) for row in rows] == [
+        ("INSERT", 0, {"Id": 1}),
+        ("INSERT", 1, {"Id": 2}),
+        ("UPDATE", 0, {"Id": 1}),
+        ("UPDATE", 0, {"Id": 1}),
+        ("DELETE", 0, {"Id": 1}),
+    ]
+    nothing = {"Id": 1, "Name": None, "Fee": None, "Paid": None}
+    assert [(row["before"], row["after"]) for row in rows] == [
+        (None, nothing | {"Name": "Ada", "Fee": Decimal("1.25")}),
+        (None, nothing | {"Id": 2}),
+        (nothing | {"Fee": Decimal("1.25")}, nothing),
+        (nothing, nothing | {"Paid": True}),
+        (nothing | {"Name": "Ada"}, None),
+    ]
+    # A NULL that is said is not the same as nothing that is said.
+    assert [(row["given"]["before"], row["given"]["after"]) for row in rows] == [
+        (None, ["Name", "Fee"]),
+        (None, ["Name"]),
+        (["Fee"], ["Fee"]),
+        (["Paid"], ["Paid"]),
+        (["Name"], None),
+    ]
+    assert {row["server_transaction_id"] for row in rows} == {"t1", "t3", "t4", "t5"}
+    metadata = {"transaction_tag": "tag", "partition_token": "partition", "low_watermark": START}
+    assert all(row[name] == value for row in rows for name, value in metadata.items())
+    (only,) = epochs.rows("Keys")
+    assert (only["key"], only["after"], only["given"]["after"]) == ({"Id": 9}, {"Id": 9}, [])
+
+
+@FORMATS
+def test_what_is_before_and_after_follows_the_value_capture_type(epochs: Epochs) -> None:
+    columns = {"Id": "INT64", "A": "FLOAT64", "B": "STRING"}
+    said: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+        "OLD_AND_NEW_VALUES": ({"A": 2.5}, {"A": 1.5}),
+        "NEW_VALUES": ({"A": 2.5}, {}),
+        "NEW_ROW": ({"A": 2.5, "B": "b"}, {}),
+        "NEW_ROW_AND_OLD_VALUES": ({"A": 2.5, "B": "b"}, {"A": 1.5}),
+    }
+    epochs.write(
+        *(
+            record("UPDATE", [({"Id": "1"}, *values)], columns, at=at, capture=capture)
+            for at, (capture, values) in enumerate(said.items())
+        )
+    )
+    rows = epochs.rows()
+    assert [row["value_capture_type"] for row in rows] == list(said)
+    for row, (new, old) in zip(rows, said.values(), strict=True):
+        assert row["after"] == {"Id": 1, "A": 2.5, "B": new.get("B")}
+        assert row["before"] == {"Id": 1, "A": old.get("A"), "B": None}
+        assert row["given"] == {"before": list(old), "after": list(new)}
+
+
+@FORMATS
+def test_a_column_with_another_type_is_refused(epochs: Epochs) -> None:
+    mods: Mods = [({"Id": "1"}, {"A": "7"}, {})]
+    epochs.write(record("INSERT", mods, {"Id": "INT64", "A": "STRING"}, at=1))
+    changed = record("INSERT", mods, {"Id": "INT64", "A": "INT64"}, at=2)
+    with pytest.raises(ChangelogColumnError, match=r"column before.A .* is STRING, .* BIGINT"):
+        epochs.write(changed)
+    (row,) = epochs.rows()
+    assert row["after"] == {"Id": 1, "A": "7"}
+
+
+@FORMATS
+def test_a_value_that_is_none_stops_it_or_its_mod_is_set_aside(epochs: Epochs) -> None:
+    columns = {"Id": "INT64", "A": "INT64", "B": "DATE"}
+    mods: Mods = [({"Id": str(n)}, {"A": a, "B": None}, {}) for n, a in enumerate(("5", "x", "7"))]
+    # The same key once more, with nothing wrong.
+    later = record("UPDATE", [({"Id": "1"}, {"A": "6"}, {"A": "5"})], columns, at=2)
+    epoch = (record("INSERT", mods, columns, at=1), later)
+    with pytest.raises(BadRecordError, match=r"sales.Orders: a value of column A is none"):
+        epochs.write(*epoch)
+    epochs.write(*epoch, times=2, keeps_bad_records=True)
+    rows = epochs.rows()
+    assert [(row["key"]["Id"], row["mod_number"], row["after"]["A"]) for row in rows] == [
+        (0, 0, 5),
+        (2, 2, 7),
+        (1, 0, 6),
+    ]
+    lines = [path.read_text() for path in epochs.path.glob("_dead_letters/*/*.json")]
+    (letter,) = [json.loads(line) for text in lines for line in text.splitlines()]
+    assert (letter["key"], letter["bad_columns"]) == ('{"Id": "1"}', ["A"])
+    assert len(letter["record"]["mods"]) == 3
+
+
+@FORMATS
+def test_a_scan_comes_first_as_inserts_and_files_are_compacted(
+    epochs: Epochs, session: SparkSession
+) -> None:
+    columns = (Column("Id", "INT64", True), Column("A", "STRING(MAX)", False))
+    types = {"Id": "INT64", "A": "STRING"}
+    for _ in range(2):
+        sink = epochs.sink()
+        sink.begin_scan(session, {"sales.Orders": columns, "Empty": columns})
+        for chunk in range(CHUNKS):
+            mods: Mods = [({"Id": str(chunk)}, {"A": f"a{chunk}"}, {})]
+            row = list(record("INSERT", mods, types, at=0, capture="NEW_ROW"))
+            row[1] = ""
+            scanned = session.createDataFrame([tuple(row)], ddl())
+            assert sink.add_scanned(scanned, chunk, START) == 1
+        sink.end_scan(session, CHUNKS, START)
+    update = record("UPDATE", [({"Id": "1"}, {"A": "b"}, {"A": "a1"})], types, at=7)
+    epochs.write(update, compact_every_s=0.0)
+    *scanned_rows, last = epochs.rows()
+    assert sorted((row["key"]["Id"], row["after"]["A"]) for row in scanned_rows) == [
+        (chunk, f"a{chunk}") for chunk in range(CHUNKS)
+    ]
+    assert all(
+        (row["mod_type"], row["server_transaction_id"], row["before"]) == ("INSERT", "", None)
+        for row in scanned_rows
+    )
+    assert last["before"] == {"Id": 1, "A": "a1"}
+    assert epochs.rows("Empty") == []
+    assert epochs.files(session) == 1

@@ -1,0 +1,88 @@
+"""Typed changelogs read back by others than Spark, and the truth in the same form."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from datetime import UTC
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import deltalake
+
+from slackwater.truth import TruthRecord
+from tests.mirrors import iceberg_table
+from tests.table_rows import comparable
+
+Change = tuple[Any, ...]
+PARTS = ("before", "after")
+
+
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    """The rows of one, in a Delta or an Iceberg table."""
+    if (path / "metadata").exists():
+        found: list[dict[str, Any]] = iceberg_table(path).scan().to_arrow().to_pylist()
+        return found
+    return list(deltalake.DeltaTable(path).to_pyarrow_table().to_pylist())
+
+
+def found_changes(folder: Path) -> Counter[Change]:
+    """The changes of all that lie in a folder."""
+    tables = [path for path in folder.iterdir() if not path.name.startswith("_")]
+    return Counter(_found(path.name, row) for path in tables for row in rows_of(path))
+
+
+def expected_changes(records: Iterable[TruthRecord]) -> Counter[Change]:
+    """The changes of data change records."""
+    return Counter(
+        _expected(record, number) for record in records for number in range(len(record.mods))
+    )
+
+
+def _found(table: str, row: Mapping[str, Any]) -> Change:
+    key = row["key"]
+    known = []
+    for part in PARTS:
+        values, given = row[part], row["given"][part]
+        if values is not None:
+            # What is not said is NULL.
+            others = values.keys() - key.keys() - set(given)
+            assert all(values[name] is None for name in others), row
+            values = {name: values[name] for name in (*key, *given)}
+        known.append(_plain(values))
+    return (
+        f"{row['commit_timestamp'].astimezone(UTC):%Y-%m-%dT%H:%M:%S.%f}Z",
+        *(row["server_transaction_id"], row["record_sequence"], row["mod_number"], table),
+        *(_plain(key), *known),
+    )
+
+
+def _expected(record: TruthRecord, number: int) -> Change:
+    keys, new, old = (json.loads(text, parse_float=Decimal) or {} for text in record.mods[number])
+    # An INSERT has no old row, a DELETE no new one. The truth says only what their values are.
+    is_delete = not new
+    after = None if is_delete else {**keys, **new}
+    before = {**keys, **old} if is_delete or old else None
+    return (
+        record.commit_timestamp,
+        *(record.server_transaction_id, record.record_sequence, number, record.table_name),
+        *(_plain(keys), _plain(before), _plain(after)),
+    )
+
+
+def _plain(value: Any) -> Any:
+    """A value as a text, the same of a typed one and of Spanner's JSON."""
+    if isinstance(value, Mapping):
+        return tuple((name, _plain(value[name])) for name in sorted(value))
+    if isinstance(value, list):
+        return tuple(map(_plain, value))
+    if isinstance(value, str) and value.removeprefix("-").replace(".", "", 1).isdecimal():
+        value = Decimal(value)
+    if isinstance(value, bool) or value is None:
+        return value
+    if isinstance(value, int):
+        value = Decimal(value)
+    made = comparable(value)
+    return f"{made:f}" if isinstance(made, Decimal) else made
