@@ -24,7 +24,18 @@ import pyspark
 from rich.console import Console
 from rich.table import Table
 
-from bench import freshness, landing, partitions, plots, read_cpu, reading, tail
+from bench import (
+    control,
+    freshness,
+    landing,
+    partitions,
+    plots,
+    read_cpu,
+    reading,
+    scan,
+    start,
+    tail,
+)
 
 Figures = dict[str, Any]
 Run = tuple[Callable[..., Figures], tuple[Any, ...]]
@@ -46,6 +57,9 @@ def sections(go: str | None) -> Mapping[str, list[Run]]:
         "freshness": [(freshness.measure, (60, 20, kind)) for kind in ("parquet", "delta")],
         "read_cpu": [(read_cpu.measure, (20_000, 3))],
         "tail": [(tail.measure, (5,))],
+        "scan": [(scan.measure, (1_000_000,))],
+        "control": [(control.measure, (5,))],
+        "start": [(start.measure, (5,))],
     }
 
 

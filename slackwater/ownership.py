@@ -124,6 +124,7 @@ class Ownership:
             StateError: the store can't be asked.
         """
         is_told = False
+        pause_s = min(_LOOK_S, self._duration_s / _RENEWALS)
         while not until():
             former, sighting = self._sighting, self.look()
             lease = sighting.lease
@@ -133,6 +134,8 @@ class Ownership:
                 if taken is not None:
                     self._hold(taken, former_owner=lease.owner)
                     return True
+                # Another one was faster, if the store is in order: look again, but not at once.
+                time.sleep(pause_s)
                 continue
             if former not in (None, sighting) and not wait:
                 raise PipelineOwnedError(
@@ -143,7 +146,7 @@ class Ownership:
                 is_told = True
                 _log.info("standing by", pipeline=self._pipeline, owner=lease.owner)
                 while_waiting()
-            time.sleep(min(_LOOK_S, self._duration_s / _RENEWALS))
+            time.sleep(pause_s)
         return False
 
     def look(self) -> Sighting:

@@ -1,0 +1,116 @@
+"""The initial scan: rows per CPU-second, next to the plain client that only reads them.
+
+A table on the emulator is read into durable Parquet by `slackwater run` with source.initial_scan
+only; all processes of the service are counted, the start of Spark among them. Then the plain client
+reads the same table into Python's lists.
+
+    python -m bench.scan [--rows 1000000] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow.dataset as ds
+from google.auth.credentials import AnonymousCredentials
+from google.cloud import spanner
+from google.cloud.spanner_v1 import KeySet
+
+from bench.landing import Watched
+from bench.service import service_settings
+from reader.change_stream import ChangeStream, Dialect
+from reader.connection import Connection
+from slackwater.demo.service import Service
+from slackwater.emulator import running_emulator
+from slackwater.emulator_database import create_database
+
+_COLUMNS: Final = ("Id", "Name", "Amount", "Payload")
+_DDL: Final = (
+    "CREATE TABLE T (Id INT64 NOT NULL, Name STRING(MAX), Amount FLOAT64, Payload STRING(MAX))"
+    " PRIMARY KEY (Id)",
+    "CREATE CHANGE STREAM S FOR ALL",
+)
+_ROWS_A_COMMIT: Final = 5_000
+_SECONDS_MAX: Final = 1_800
+
+
+def measure(rows: int) -> dict[str, Any]:
+    """Fill, scan, read; the figures of both."""
+    with (
+        tempfile.TemporaryDirectory() as name,
+        running_emulator() as emulator,
+    ):
+        os.environ.update(emulator.environment())
+        stream = ChangeStream(
+            "bench-project", "bench-instance", f"db-{time.time_ns() % 10**9}", "S",
+            emulator_host=emulator.host,
+        )  # fmt: skip
+        create_database(stream, Dialect.GOOGLE_STANDARD_SQL, _DDL)
+        client = spanner.Client(project=stream.project, credentials=AnonymousCredentials())
+        database = client.instance(stream.instance).database(stream.database)
+        for first in range(0, rows, _ROWS_A_COMMIT):
+            with database.batch() as batch:
+                batch.insert("T", _COLUMNS, [_row(i) for i in range(first, first + _ROWS_A_COMMIT)])
+        scanned = _scan(stream, Path(name), rows)
+        began, cpu = time.monotonic(), time.process_time()
+        with database.snapshot() as snapshot:
+            read = sum(1 for _ in snapshot.read("T", _COLUMNS, KeySet(all_=True)))
+        assert read == rows
+        spent, seconds = time.process_time() - cpu, time.monotonic() - began
+    return {
+        "rows": rows,
+        **scanned,
+        "client_rows_per_second": round(rows / seconds),
+        "client_rows_per_cpu_second": round(rows / spent),
+        "ratio_to_client": round(scanned["rows_per_cpu_second"] * spent / rows, 2),
+    }
+
+
+def _row(number: int) -> list[Any]:
+    return [number, f"customer {number}", number / 7, "x" * 400]
+
+
+def _scan(stream: ChangeStream, folder: Path, rows: int) -> dict[str, Any]:
+    start_ns = Connection(stream).strong_read_timestamp_ns()
+    given = service_settings(folder, stream, start_ns)
+    given["source"] |= {"initial_scan": "only", "start": "now"}
+    service = Service(given, folder, os.environ)
+    began = time.monotonic()
+    service.start()
+    watched = Watched(service.pid)
+    watched.start()
+    code = service.wait(_SECONDS_MAX)
+    seconds = time.monotonic() - began
+    python, java = watched.look()
+    found = ds.dataset(folder / "changes", format="parquet").count_rows()
+    if code or found != rows:
+        raise SystemExit(f"exit code {code}, {found} of {rows} rows landed")
+    return {
+        "seconds": round(seconds, 1),
+        "rows_per_second": round(rows / seconds),
+        "rows_per_cpu_second": round(rows / (python + java)),
+        "python_cpu_seconds": round(python, 1),
+        "java_cpu_seconds": round(java, 1),
+        "python_worker_mib_max": round(watched.worker_bytes_max / 2**20),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--json", type=Path, default=None)
+    given = parser.parse_args()
+    figures = measure(given.rows)
+    print(json.dumps(figures))
+    if given.json is not None:
+        given.json.write_text(json.dumps(figures) + "\n")
+
+
+if __name__ == "__main__":
+    main()
