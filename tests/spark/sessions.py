@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from slackwater.java import find_java
+from slackwater.spark import stop_spark
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +31,8 @@ def spark(emulator: object) -> Iterator[SparkSession]:
     )
     session.sparkContext.setLogLevel("OFF")
     yield session
-    session.stop()
+    # With its JVM: another session may need other jars.
+    stop_spark(session)
 
 
 class Collected:
