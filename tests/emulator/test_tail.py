@@ -215,6 +215,10 @@ def test_an_initial_scan_only_reads_the_watched_columns_at_the_cursor_and_ends(
     ]
     assert tail(stream, *options, "--end-time", str(cursor_ns)).returncode == 2
     assert len(tail(stream, *options, "--exclude-table", "One").stdout.splitlines()) == 4
+    narrow = tail(stream, *options, "--column", "*.A", "--exclude-column", "Two.A").stdout
+    rows = [json.loads(line)["value"] for line in narrow.splitlines()]
+    assert rows[0] == {"Id": 1, "B": None, "A": "a1"}
+    assert rows[-1] == {"Id": 4}
 
 
 def test_csv_and_text_lines_of_chosen_tables(new_database: NewDatabase, tmp_path: Path) -> None:
@@ -243,6 +247,9 @@ def test_csv_and_text_lines_of_chosen_tables(new_database: NewDatabase, tmp_path
     assert all(list(json.loads(row[2])) == ["after"] for row in changes)
     assert rows[-1][:2] == ["NULL", "NULL"]
     assert list(json.loads(rows[-1][2])) == ["resolved"]
+    narrow = lines("--format", "json", "--column", "Customers.Name", "--table", "Cust*")
+    said = {name for line in narrow for name in json.loads(line)["value"]["after"] or ()}
+    assert said == {"CustomerId", "Name"}
     text = lines("--envelope", "key_only", "--table", "Customers")
     assert [line.split(" ", 3)[2:] for line in text] == [row[:2] for row in changes]
 
@@ -283,6 +290,7 @@ def test_a_closed_pipe_ends_it_though_nothing_more_is_written(new_database: NewD
     ("options", "said"),
     [
         (("--cursor", "yesterday"), "--cursor: 'yesterday' is no RFC 3339 timestamp"),
+        (("--column", "Name"), "--column or --exclude-column: 'Name' names no column"),
         (("--resolved", "soon"), "--resolved: 'soon' is no duration"),
         (("--envelope", "flat", "--updated"), "do not go with --envelope flat"),
         (("--envelope", "letter"), "letter"),
