@@ -76,6 +76,8 @@ faults: install ## The long proofs: seeded faults, kills, takeovers, simulated l
 	@$(BIN)/python -m tests.takeover
 	@$(BIN)/python -m tests.mirrors --changes 2000 --looks 10
 	@$(BIN)/python -m tests.sinks --only parquet json orc delta iceberg passed
+	@$(BIN)/python -m tests.sinks --only changelogs
+	@$(BIN)/python -m tests.sinks --only iceberg_changelogs
 	@$(BIN)/python -m tests.sinks --only flat wrapped row key_only datastream debezium lines
 
 clean: ## Remove what was built, not what was installed

@@ -12,7 +12,6 @@ from itertools import groupby
 from typing import Final, TypeVar
 
 import structlog
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from reader.connection import PartitionedRead
@@ -37,6 +36,7 @@ from slackwater.restart import delay_s, diagnose
 from slackwater.settings import Settings
 from slackwater.spark import register_source
 from spark_sink.columns import columns_of_table
+from spark_sink.dead_letters import SPARK_ERRORS
 from spark_sink.errors import SinkError
 from spark_sink.sink import Sink
 from spark_sink.timestamps import timestamp
@@ -179,7 +179,7 @@ class InitialScan:
                 return work()
             except LeaseLostError:
                 raise
-            except (ReaderError, SinkError, StateError, PySparkException) as error:
+            except (ReaderError, SinkError, StateError, *SPARK_ERRORS) as error:
                 failures += 1
                 failure = diagnose(_trace(error))
                 if failure.is_permanent or failures == self._tries_max:
@@ -201,6 +201,6 @@ class InitialScan:
 
 def _trace(error: Exception) -> str:
     """As Python prints an error's last line; Spark's text holds that of its workers."""
-    if isinstance(error, PySparkException):
+    if isinstance(error, SPARK_ERRORS):
         return str(error)
     return f"{type(error).__module__}.{type(error).__name__}: {error}"

@@ -8,7 +8,6 @@ import time
 from dataclasses import dataclass
 
 import structlog
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from structlog.contextvars import bound_contextvars
 
@@ -44,6 +43,7 @@ from slackwater.sinks import make_sink
 from slackwater.spark import session_for_pipeline
 from slackwater.warm_up import warm_up
 from slackwater.watch import Watch
+from spark_sink.dead_letters import SPARK_ERRORS
 from spark_sink.errors import SinkError
 from state.errors import LeaseLostError, StateError
 from state.facts import PipelineState, Wanted
@@ -55,7 +55,7 @@ _log = structlog.get_logger("slackwater.run")
 # Whoever waits for --until-caught-up to end shall hear of a failure.
 _TRIES_UNTIL_CAUGHT_UP = 3
 # What is known to go wrong; anything else is a defect and ends the process.
-_ERRORS = (ReaderError, SchedulerError, SinkError, SlackwaterError, StateError, PySparkException)
+_ERRORS = (ReaderError, SchedulerError, SinkError, SlackwaterError, StateError, *SPARK_ERRORS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from tests.emulators import NewDatabase
 from tests.sinks import run
 
 # tests.sinks does all of them; the others' parts are in other tests of this folder.
-NAMES = ("iceberg_folders", "flat", "lines", "changelogs")
+NAMES = ("iceberg_folders", "lines", "changelogs")
 
 
 @pytest.mark.timeout(500)
