@@ -32,7 +32,8 @@ Rows = dict[str, dict[str, dict[str, Any]]]
 
 
 @pytest.mark.timeout(200)
-@pytest.mark.parametrize("dialect", Dialect)
+# PostgreSQL's types are in tests/unit/test_avro.py.
+@pytest.mark.parametrize("dialect", [Dialect.GOOGLE_STANDARD_SQL], ids=str)
 def test_a_registry_s_consumer_has_every_row_as_it_was_and_is(
     new_database: NewDatabase, tmp_path: Path, kafka_broker: str, dialect: Dialect
 ) -> None:
