@@ -45,7 +45,9 @@ class Runs:
     def run(self, *arguments: str) -> tuple[int, str]:
         """Exit code and log."""
         done = self.slackwater("run", "--until-caught-up", *arguments)
-        assert "Traceback" not in done.stderr.rpartition("slackwater: ")[2]
+        told = done.stderr.rpartition("slackwater: ")[2]
+        # Of a run that ends well, Spark's runner of the source may tell that it was stopped.
+        assert done.returncode == 0 or "Traceback" not in told, told[-3_000:]
         return done.returncode, done.stderr
 
     def slackwater(self, command: str, *arguments: str) -> Any:
