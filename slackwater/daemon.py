@@ -44,6 +44,7 @@ _POLL_S: Final = 0.05
 _LAST_WRITE_S_MAX: Final = 10.0
 _HINT: Final = "Nothing is lost: run it again when the cause is mended"
 _FORGET_EVERY: Final = 100
+_HELD_STATES: Final = frozenset({PipelineState.DRAINING, PipelineState.PAUSED})
 
 
 class Outcome(Enum):
@@ -62,6 +63,7 @@ class Pace:
         trigger_ms: the time from one epoch's start to the next one's; 0 for no pause.
         until_ns: stop after the epoch that reaches this low watermark; None for never.
         tries_max: give up after so many failures without an epoch between; None for never.
+        holds: a paused query stays, to go on at once when it is resumed; otherwise the run ends.
         audit: what becomes of an epoch that fails the audit.
         keep_ns: how long epochs are remembered.
     """
@@ -69,6 +71,7 @@ class Pace:
     trigger_ms: int
     until_ns: int | None
     tries_max: int | None
+    holds: bool
     audit: AuditMode
     keep_ns: int
 
@@ -211,19 +214,16 @@ class Daemon:
 
     def _watch(self, query: StreamingQuery) -> Failure | None:
         """Wait for the query's end, or bring it about; why it failed, None where it did not."""
-        draining = False
         while query.isActive and not (self._reached.is_set() or self._ownership.lost.is_set()):
             if self._control.wanted is Wanted.STOPPED:
                 self._stop(query)
                 return None
             self._look(query)
-            if self._control.is_held() and not draining:
-                draining = True
-                # The source offers no further epoch, so the one that runs is the last.
-                self._control.drain()
-                self._note(PipelineState.DRAINING)
-            if draining and not query.status["isTriggerActive"]:
-                break
+            if self._control.is_held():
+                if self._is_drained(query):
+                    break
+            elif self._state in _HELD_STATES:
+                self._resume()
             time.sleep(_POLL_S)
         if not self._ownership.lost.is_set():
             self._look(query)
@@ -231,6 +231,27 @@ class Daemon:
             return diagnose(str(failure))
         query.stop()
         return None
+
+    def _is_drained(self, query: StreamingQuery) -> bool:
+        """Let the running epoch be the last; True where it has ended and the run shall, too."""
+        if self._state not in _HELD_STATES:
+            # The source offers no further epoch.
+            self._control.drain()
+            self._note(PipelineState.DRAINING)
+        if query.status["isTriggerActive"]:
+            return False
+        if not (self._pace.holds and self._control.wanted is Wanted.PAUSED):
+            return True
+        if self._state is not PipelineState.PAUSED:
+            self._look(query)
+            self._note(PipelineState.PAUSED)
+            _log.info("paused", pipeline=self._pipeline)
+        return False
+
+    def _resume(self) -> None:
+        """The source offers epochs again: a query started anew would take seconds for the first."""
+        self._note(PipelineState.STARTING)
+        _log.info("resumed", pipeline=self._pipeline)
 
     def _stop(self, query: StreamingQuery) -> None:
         """Leave the running epoch to be replayed."""

@@ -342,6 +342,7 @@ class PipelineRun:
                 epoch.trigger,
                 self._until_ns,
                 tries_max,
+                not self._options.until_caught_up,
                 AuditMode(epoch.audit),
                 self.settings.state.keep * 1_000_000,
             ),

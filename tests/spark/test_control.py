@@ -10,6 +10,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,13 @@ def test_a_pipeline_is_paused_resumed_stopped_and_drained(
     for name in ("records_total", "mods_total", "freshness_seconds_bucket", "bytes_total"):
         values = re.findall(rf"^slackwater_{name}{{.*}} (.*)$", metrics, re.MULTILINE)
         assert max(map(float, values)) > 0, name
+    # A pause keeps the query: it goes on at once.
+    begun = _events(service)["running"]
+    assert told("pause") == "orders: paused"
+    assert told("resume") in ("orders: starting", "orders: running")
+    _wait_for_state(service, "running")
+    service.wait_for_watermark(connection.strong_read_timestamp_ns(), seconds_max=60)
+    assert _events(service)["running"] == begun
     assert told("stop") == "orders: not running"
     assert service.wait(20) == 0
     service.start()
@@ -95,10 +103,7 @@ def test_a_pipeline_is_paused_resumed_stopped_and_drained(
     truth = truth_of(stream, start_ns, end_ns, Dialect.GOOGLE_STANDARD_SQL)
     require_equal(read_changelog(tmp_path / "changes"), truth)
     require_span_trees(collector)
-    # Beside those that the JVM writes.
-    ours = [line for line in service.log.read_text().splitlines() if line.startswith("{")]
-    lines = [json.loads(line) for line in ours]
-    assert {line["pipeline"] for line in lines if line["event"] == "epoch"} == {"orders"}
+    assert {line["pipeline"] for line in _lines(service) if line["event"] == "epoch"} == {"orders"}
 
 
 def test_of_two_pipelines_in_a_process_one_fails_alone_and_is_resumed(
@@ -150,6 +155,16 @@ def require_span_trees(collector: Collector) -> None:
         # The task's clock, and milliseconds of Spark's.
         assert epoch.start_time_unix_nano <= query.start_time_unix_nano + 10**9
         assert query.end_time_unix_nano <= epoch.end_time_unix_nano + 10**9
+
+
+def _lines(service: Service) -> list[dict[str, Any]]:
+    """Of the log, beside those that the JVM writes."""
+    lines = service.log.read_text().splitlines()
+    return [json.loads(line) for line in lines if line.startswith("{")]
+
+
+def _events(service: Service) -> Counter[str]:
+    return Counter(line["event"] for line in _lines(service))
 
 
 def _told(verb: str, service: Service, *arguments: str) -> str:
