@@ -16,7 +16,7 @@ import psutil
 import structlog
 
 from slackwater.errors import PipelineOwnedError
-from state.errors import LeaseLostError, StateError
+from state.errors import LeaseLostError, StateError, StoreUnreachableError
 from state.facts import Lease
 from state.lease import (
     Sighting,
@@ -121,33 +121,49 @@ class Ownership:
 
         Raises:
             PipelineOwnedError: without wait, another process renews the lease.
-            StateError: the store can't be asked.
+            StateError: the store can't be asked; one that only does not answer is asked again
+                by whoever stands by.
         """
         is_told = False
         pause_s = min(_LOOK_S, self._duration_s / _RENEWALS)
         while not until():
-            former, sighting = self._sighting, self.look()
-            lease = sighting.lease
-            is_free = may_take(sighting, time.monotonic(), duration_s=self._duration_s)
-            if is_free or is_gone(str(lease.owner)):
-                taken = take_lease(self._store, self._pipeline, self._name, lease)
-                if taken is not None:
-                    self._hold(taken, former_owner=lease.owner)
+            try:
+                former, sighting = self._sighting, self.look()
+                is_free = self._is_free(sighting)
+                if is_free and self._take(sighting.lease):
                     return True
-                # Another one was faster, if the store is in order: look again, but not at once.
-                time.sleep(pause_s)
+            except StoreUnreachableError as error:
+                if not is_told:
+                    raise
+                _log.warning("still standing by", pipeline=self._pipeline, error=error.message)
                 continue
-            if former not in (None, sighting) and not wait:
-                raise PipelineOwnedError(
-                    f"pipeline {self._pipeline!r} is run by {lease.owner}.",
-                    "Stop it there, or set lease.when_taken: wait to stand by",
-                )
-            if not is_told:
-                is_told = True
-                _log.info("standing by", pipeline=self._pipeline, owner=lease.owner)
-                while_waiting()
+            # Where another one was faster, if the store is in order, look again, but not at once.
+            if not is_free:
+                if former not in (None, sighting) and not wait:
+                    raise PipelineOwnedError(
+                        f"pipeline {self._pipeline!r} is run by {sighting.lease.owner}.",
+                        "Stop it there, or set lease.when_taken: wait to stand by",
+                    )
+                if not is_told:
+                    is_told = True
+                    _log.info("standing by", pipeline=self._pipeline, owner=sighting.lease.owner)
+                    while_waiting()
             time.sleep(pause_s)
         return False
+
+    def _is_free(self, sighting: Sighting) -> bool:
+        now_s = time.monotonic()
+        return may_take(sighting, now_s, duration_s=self._duration_s) or is_gone(
+            str(sighting.lease.owner)
+        )
+
+    def _take(self, seen: Lease) -> bool:
+        """Take a lease that was free when it was looked at, if it still is."""
+        taken = take_lease(self._store, self._pipeline, self._name, seen)
+        if taken is None:
+            return False
+        self._hold(taken, former_owner=seen.owner)
+        return True
 
     def look(self) -> Sighting:
         """Look at the lease; what an earlier look saw counts when it is waited for.
@@ -155,8 +171,12 @@ class Ownership:
         Raises:
             StateError: the store can't be asked.
         """
+        former, began_s = self._sighting, time.monotonic()
+        self._sighting = None
         lease = read_lease(self._store, self._pipeline)
-        self._sighting = observe(self._sighting, lease, time.monotonic())
+        # While the store did not answer, its owner could not renew the lease either.
+        is_slow = time.monotonic() - began_s >= self._duration_s / _RENEWALS
+        self._sighting = observe(None if is_slow else former, lease, time.monotonic())
         return self._sighting
 
     def check(self) -> None:

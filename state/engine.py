@@ -17,6 +17,9 @@ from state.errors import StoreUnreachableError, StoreUrlError
 
 _BUSY_SECONDS: Final = 30
 _CONNECT_SECONDS: Final = 5
+# A process that is frozen in a transaction keeps its locks, and a standby waits for them; a
+# transaction of ours is never idle for long.
+_IDLE_SECONDS: Final = 10
 # Not left to the server's default: under REPEATABLE READ a transaction that waited for
 # Transaction.lock_children would still not see the arrival it waited for, and nobody would claim
 # the child.
@@ -47,16 +50,7 @@ def make_engine(url_text: str, *, create: bool) -> Engine:
                 raise StoreUrlError("the metadata store's URL names no Spanner database.", _HINT)
             # Its transactions are serializable, and its sessions need no ping.
             return sa.create_engine(url)
-        arguments: dict[str, Any] = {}
-        if url.get_driver_name() == "psycopg":
-            # A prepared statement's plan knows no values: a list of tokens is then compared one
-            # by one with every row, which made 100 reads of 400 tokens take 16 s.
-            arguments["prepare_threshold"] = None
-            if "connect_timeout" not in url.query:
-                arguments["connect_timeout"] = _CONNECT_SECONDS
-        return sa.create_engine(
-            url, pool_pre_ping=True, connect_args=arguments, isolation_level=_ISOLATION
-        )
+        return _server(url)
     except ValueError:
         raise StoreUrlError(
             "the metadata store's URL is malformed: what should be the port is not a number.", _HINT
@@ -108,9 +102,26 @@ def _sqlite(url: URL, *, create: bool) -> Engine:
             f"the metadata store {path} can't be opened: {error.strerror}.",
             "Check the folder's permissions",
         ) from error
-    engine = sa.create_engine(url, connect_args={"timeout": _BUSY_SECONDS})
+    arguments = {} if "timeout" in url.query else {"timeout": _BUSY_SECONDS}
+    engine = sa.create_engine(url, connect_args=arguments)
     event.listen(engine, "connect", _on_sqlite_connect)
     event.listen(engine, "begin", _on_sqlite_begin)
+    return engine
+
+
+def _server(url: URL) -> Engine:
+    arguments: dict[str, Any] = {}
+    if url.get_driver_name() == "psycopg":
+        # A prepared statement's plan knows no values: a list of tokens is then compared one by
+        # one with every row, which made 100 reads of 400 tokens take 16 s.
+        arguments["prepare_threshold"] = None
+        if "connect_timeout" not in url.query:
+            arguments["connect_timeout"] = _CONNECT_SECONDS
+    engine = sa.create_engine(
+        url, pool_pre_ping=True, connect_args=arguments, isolation_level=_ISOLATION
+    )
+    if url.get_backend_name() == "postgresql":
+        event.listen(engine, "connect", _on_postgres_connect)
     return engine
 
 
@@ -126,6 +137,14 @@ def _make_private(path: Path) -> None:
     except FileExistsError:
         if not os.access(path, os.R_OK | os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES)) from None
+
+
+def _on_postgres_connect(connection: Any, _record: Any) -> None:
+    # Not among the options of the connection: a pooler in between may refuse those.
+    cursor = connection.cursor()
+    cursor.execute(f"SET idle_in_transaction_session_timeout = '{_IDLE_SECONDS}s'")
+    cursor.close()
+    connection.commit()
 
 
 def _on_sqlite_connect(connection: Any, _record: Any) -> None:

@@ -34,7 +34,8 @@ T = TypeVar("T")
 
 _PATIENCE_S: Final = 30.0
 _OPEN_PATIENCE_S: Final = 5.0
-_SERIALIZATION_STATES: Final = frozenset({"40001", "40P01"})
+# Of PostgreSQL: serialization failure, deadlock, idle in a transaction (this process was frozen).
+_RETRYABLE_STATES: Final = frozenset({"40001", "40P01", "25P03"})
 
 
 class Store:
@@ -336,8 +337,7 @@ def _is_worth_retrying(error: BaseException) -> bool:
     if isinstance(error, IntegrityError | OperationalError | InterfaceError):
         return True
     return spanner.is_retryable(error) or (
-        isinstance(error, DBAPIError)
-        and getattr(error.orig, "sqlstate", None) in _SERIALIZATION_STATES
+        isinstance(error, DBAPIError) and getattr(error.orig, "sqlstate", None) in _RETRYABLE_STATES
     )
 
 

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import statistics
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import psutil
 import sqlalchemy as sa
 
 from reader.change_stream import ChangeStream, Dialect
@@ -73,13 +74,27 @@ class Pair:
         killed_at = time.monotonic()
         if elsewhere:
             # Frozen before it is renamed, or it would notice and leave in good order.
-            os.kill(self.first.pid, signal.SIGSTOP)
+            self.freeze([psutil.Process(self.first.pid)])
             store = Store.open(f"sqlite:///{self.folder / 'state.db'}", migrate=False)
             store.write(lambda c: c.execute(sa.update(pipelines).values(owner=ELSEWHERE)))
             store.close()
         self.first.kill()
         self.second.wait_for_watermark(killed_ns, seconds_max=60)
         return time.monotonic() - killed_at
+
+    def freeze(self, processes: Sequence[psutil.Process]) -> None:
+        """Stop processes while none of them is writing to the store.
+
+        Nobody can write to SQLite before one that was stopped in a transaction has gone on.
+        """
+        store = Store.open(f"sqlite:///{self.folder / 'state.db'}", migrate=False)
+
+        def stop(_connection: sa.Connection) -> None:
+            for process in processes:
+                process.suspend()
+
+        store.write(stop)
+        store.close()
 
     def end(self, service: Service) -> None:
         """Let the load end and the service catch up and drain; the output equals the truth."""

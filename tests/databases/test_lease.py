@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
 
 import pytest
+import sqlalchemy as sa
+from structlog.testing import capture_logs
 
 from slackwater.errors import PipelineOwnedError
 from slackwater.ownership import Ownership, is_gone, owner_name
+from state import engine
 from state.errors import LeaseLostError
 from state.facts import Lease
 from state.lease import (
@@ -26,9 +32,18 @@ from state.lease import (
     take_lease,
 )
 from state.store import Store
+from state.tables import pipelines
 from tests.stores import STORES
 
 SHORT_S = 0.6
+T = TypeVar("T")
+
+
+class Impatient(Store):
+    """Gives a store up that does not answer for half a second."""
+
+    def _retried(self, attempt: Callable[[], T], patience_s: float) -> T:
+        return super()._retried(attempt, min(patience_s, 0.5))
 
 
 def never() -> bool:
@@ -114,6 +129,53 @@ def test_an_owner_that_was_replaced_learns_of_it(store: Store) -> None:
         owner.check()
     owner.release()
     assert read_lease(store, "orders").owner == "other"
+
+
+def test_whoever_stands_by_outlasts_a_store_that_does_not_answer(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    impatient = Impatient.open(f"sqlite:///{path}?timeout=0.1", migrate=True)
+    impatient.ensure_pipeline("orders", "stream")
+    dead = take_lease(impatient, "orders", "elsewhere pid 1 (x y)", read_lease(impatient, "orders"))
+    assert dead is not None
+    standby = Ownership(impatient, "orders", duration_s=SHORT_S)
+    with sqlite3.connect(path) as frozen, ThreadPoolExecutor(1) as pool:
+        until = time.monotonic() + 30
+        frozen.execute("BEGIN IMMEDIATE")
+        with capture_logs() as logs:
+            acquired = pool.submit(
+                standby.acquire, wait=True, until=lambda: time.monotonic() > until
+            )
+            while not any("database is locked" in line.get("error", "") for line in logs):
+                assert not acquired.done()
+                time.sleep(0.05)
+        frozen.rollback()
+        assert acquired.result(30)
+    standby.release()
+    impatient.close()
+
+
+def test_a_process_that_is_frozen_in_a_transaction_does_not_keep_the_lease(
+    new_postgres_url: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "_IDLE_SECONDS", 1)
+    url = new_postgres_url()
+    frozen, store = Store.open(url, migrate=True), Store.open(url, migrate=False)
+    frozen.ensure_pipeline("orders", "stream")
+    held, awake = threading.Event(), threading.Event()
+
+    def freeze(connection: sa.Connection) -> None:
+        connection.execute(sa.update(pipelines).values(beat=pipelines.c.beat))
+        held.set()
+        assert awake.wait(30)
+
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(frozen.write, freeze)
+        assert held.wait(10)
+        assert take_lease(store, "orders", "standby", read_lease(store, "orders"))
+        awake.set()
+        done.result(30)
+    frozen.close()
+    store.close()
 
 
 def test_a_process_of_this_machine_is_known_to_be_gone() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from pathlib import Path
 
@@ -36,12 +35,11 @@ def test_a_frozen_owner_that_wakes_after_a_takeover_commits_nothing_more(
     pair = Pair(new_database(), tmp_path, duration="3s")
     pair.begin()
     frozen = tree(pair.first)
-    for process in frozen:
-        process.send_signal(signal.SIGSTOP)
+    pair.freeze(frozen)
     frozen_ns = pair.connection.strong_read_timestamp_ns()
     pair.second.wait_for_watermark(frozen_ns, seconds_max=60)
     for process in reversed(frozen):
-        process.send_signal(signal.SIGCONT)
+        process.resume()
     # It learns that it was replaced, and stands by.
     wait_for(pair.first, "standing by", seconds_max=60)
     time.sleep(3)
