@@ -4,27 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from spark_sink.columns import Column
 from spark_sink.errors import ChangelogColumnError
-from spark_sink.own_tables import own_properties
+from spark_sink.own_table import OwnTable
 from spark_sink.sql_text import identifier
 from spark_sink.table_format import TableFormat
 from spark_sink.typed_changes import GIVEN, METADATA, PARTS, PLACE, Shape, shape_of
 
 
-class ChangelogTable:
-    """A typed changelog of one table.
-
-    Args:
-        spark: a session with the format's jar.
-        path: the typed changelog's directory.
-        table: the full name in Spanner.
-        table_format: the typed changelog's.
-        properties: of the typed changelog, where it has to be made.
-    """
+class ChangelogTable(OwnTable):
+    """A typed changelog of one table: see OwnTable."""
 
     def __init__(
         self,
@@ -35,12 +27,7 @@ class ChangelogTable:
         *,
         properties: Mapping[str, str] | None = None,
     ) -> None:
-        self._spark = spark
-        self._path = path
-        self._table = table
-        self._format = table_format
-        self._name = table_format.name(spark, path)
-        self._properties = dict(properties or {})
+        super().__init__(spark, path, table, table_format, properties=properties)
         self._shape: dict[str, dict[str, str]] = {}
 
     @property
@@ -49,35 +36,16 @@ class ChangelogTable:
         return self._shape
 
     def require(self, columns: Sequence[Column]) -> None:
-        """Make the table, or add the columns that it has not.
-
-        A column that Spanner's table has no more stays, without values in new rows.
-
-        Raises:
-            ChangelogColumnError: a column has got another type.
-            PublishError: two processes committed at once; the epoch is read again.
-        """
+        """See OwnTable."""
         needed = shape_of(columns)
-        if not self._shape and self._format.exists(self._spark, self._path):
+        if not self._shape and self._exists():
             self._look()
         if not self._shape:
-            self._create(needed)
-        if added := [text for part in needed for text in self._missing(part, needed[part])]:
-            self._sql(f"ALTER TABLE {self._name} ADD COLUMNS ({', '.join(added)})")
+            self._create(_declared(needed))
             self._look()
-
-    def append(self, rows: DataFrame, application: str, version: int) -> None:
-        """Add rows in one commit; nothing happens if this version, or a later one, is there.
-
-        Args:
-            rows: in the table's columns.
-            application: names whoever writes; each counts its own versions.
-            version: rising.
-
-        Raises:
-            PublishError: two processes committed at once; the epoch is read again.
-        """
-        self._format.append(rows, self._path, application, version)
+        if added := [text for part in needed for text in self._missing(part, needed[part])]:
+            self._add_columns(", ".join(added))
+            self._look()
 
     def _missing(self, part: str, needed: Mapping[str, str]) -> list[str]:
         """What has to be declared of a struct that it has not."""
@@ -100,21 +68,6 @@ class ChangelogTable:
             if name.lower() not in found
         ]
 
-    def _create(self, shape: Shape) -> None:
-        declared = ", ".join(
-            [
-                *(f"{name} {kind}" for name, kind in PLACE.items()),
-                *(f"{part} {_struct(shape[part])}" for part in PARTS if part in shape),
-                GIVEN,
-                *(f"{name} {kind}" for name, kind in METADATA.items()),
-            ]
-        )
-        self._sql(
-            f"CREATE TABLE IF NOT EXISTS {self._name} ({declared}) USING {self._format.using}"
-            f" TBLPROPERTIES ({own_properties(self._properties, self._table)})"
-        )
-        self._look()
-
     def _look(self) -> None:
         self._shape = {
             field.name: {f.name: f.dataType.simpleString().upper() for f in field.dataType.fields}
@@ -122,9 +75,16 @@ class ChangelogTable:
             if field.name in PARTS and isinstance(field.dataType, StructType)
         }
 
-    def _sql(self, statement: str) -> None:
-        with self._format.naming_conflicts(self._path):
-            self._spark.sql(statement)
+
+def _declared(shape: Shape) -> str:
+    return ", ".join(
+        [
+            *(f"{name} {kind}" for name, kind in PLACE.items()),
+            *(f"{part} {_struct(shape[part])}" for part in PARTS if part in shape),
+            GIVEN,
+            *(f"{name} {kind}" for name, kind in METADATA.items()),
+        ]
+    )
 
 
 def _struct(fields: Mapping[str, str]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -49,6 +49,33 @@ class DeadLetters:
         self._path = path
         self._are_kept = are_kept
         self._by = tuple(by)
+
+    def write(
+        self,
+        rows: Callable[[bool], DataFrame],
+        write: Callable[[DataFrame], None],
+        changes: DataFrame,
+        table: str,
+        low_watermark: datetime,
+        *,
+        chunk: int | None = None,
+    ) -> None:
+        """Write rows, or where some can't be converted, set those aside and write the others.
+
+        Args:
+            rows: makes them of the changes; checked where it is asked to: see take().
+            write: does nothing if it failed.
+            changes, table, low_watermark, chunk: see take().
+
+        Raises:
+            BadRecordError: no record is to be set aside.
+        """
+        try:
+            write(rows(False))
+        except SPARK_ERRORS as error:
+            if not is_bad_record(error):
+                raise
+            write(self.take(changes, table, rows(True), low_watermark, chunk=chunk))
 
     def take(
         self,

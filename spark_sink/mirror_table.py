@@ -12,22 +12,17 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 from spark_sink.columns import Column
 from spark_sink.errors import MirrorColumnError
 from spark_sink.merge_statement import CHANGED_AT, IS_DELETED, SOFT_DELETE, merge_statement
-from spark_sink.own_tables import own_properties
+from spark_sink.own_table import OwnTable
 from spark_sink.sql_text import identifier
 from spark_sink.table_format import TableFormat
 from spark_sink.timestamps import rfc3339
 
 
-class MirrorTable:
-    """A mirror of one table.
+class MirrorTable(OwnTable):
+    """A mirror of one table: see OwnTable.
 
     Args:
-        spark: a session with the format's jar.
-        path: the mirror's directory.
-        table: the full name in Spanner.
-        table_format: the mirror's.
         keeps_deleted: a deleted row stays, and two columns say so: see merge_statement.
-        properties: of the mirror, where it has to be made.
     """
 
     def __init__(
@@ -40,28 +35,19 @@ class MirrorTable:
         keeps_deleted: bool = False,
         properties: Mapping[str, str] | None = None,
     ) -> None:
-        self._spark = spark
-        self._path = path
-        self._format = table_format
-        self._name = table_format.name(spark, path)
-        self._table = table
+        super().__init__(spark, path, table, table_format, properties=properties)
         self._keeps_deleted = keeps_deleted
-        self._properties = dict(properties or {})
         # By the name in lower case: neither Spark nor Spanner tells them apart.
         self._types: dict[str, str] = {}
 
     def require(self, columns: Sequence[Column]) -> None:
-        """Make the mirror, or add the columns that it has not.
-
-        A column that Spanner's table has no more stays, without values in new rows.
-
-        Raises:
-            MirrorColumnError: a column has got another type.
-        """
-        if not self._types and self._format.exists(self._spark, self._path):
+        """See OwnTable."""
+        if not self._types and self._exists():
             self._look()
         if not self._types:
-            self._create(columns)
+            soft = [f"{name} {kind}" for name, kind in SOFT_DELETE.items()]
+            self._create(", ".join([_declared(columns), *(soft if self._keeps_deleted else ())]))
+            self._look()
         for column in columns:
             found = self._types.get(column.name.lower(), column.spark_type)
             if found != column.spark_type:
@@ -71,7 +57,7 @@ class MirrorTable:
                     "Rename the mirror's column or drop it, and run the pipeline again",
                 )
         if new := [column for column in columns if column.name.lower() not in self._types]:
-            self._sql(f"ALTER TABLE {self._name} ADD COLUMNS ({_declared(new)})")
+            self._add_columns(_declared(new))
             self._look()
 
     def merge(self, newest: DataFrame, columns: Sequence[Column]) -> None:
@@ -91,7 +77,7 @@ class MirrorTable:
         finally:
             self._spark.catalog.dropTempView(view)
 
-    def append(self, rows: DataFrame, scan: str, chunk: int, at: datetime) -> None:
+    def add_scanned(self, rows: DataFrame, scan: str, chunk: int, at: datetime) -> None:
         """Add rows of an initial scan in one commit; nothing happens if the chunk is there.
 
         Args:
@@ -105,7 +91,7 @@ class MirrorTable:
         """
         if self._keeps_deleted:
             rows = rows.withColumns({IS_DELETED: F.lit(False), CHANGED_AT: F.lit(at)})
-        self._format.append(rows, self._path, scan, chunk)
+        self.append(rows, scan, chunk)
 
     def state(self, low_watermark: datetime) -> None:
         """Say in the mirror's properties up to when it has all changes.
@@ -115,22 +101,9 @@ class MirrorTable:
         """
         self._format.state(self._spark, self._path, rfc3339(low_watermark))
 
-    def _create(self, columns: Sequence[Column]) -> None:
-        soft = [f"{name} {kind}" for name, kind in SOFT_DELETE.items()]
-        declared = ", ".join([_declared(columns), *(soft if self._keeps_deleted else ())])
-        self._sql(
-            f"CREATE TABLE IF NOT EXISTS {self._name} ({declared}) USING {self._format.using}"
-            f" TBLPROPERTIES ({own_properties(self._properties, self._table)})"
-        )
-        self._look()
-
     def _look(self) -> None:
         fields = self._spark.table(self._name).schema.fields
         self._types = {f.name.lower(): f.dataType.simpleString().upper() for f in fields}
-
-    def _sql(self, statement: str) -> None:
-        with self._format.naming_conflicts(self._path):
-            self._spark.sql(statement)
 
 
 def read_stated(
