@@ -9,7 +9,6 @@ transactions a second are written.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import tempfile
@@ -19,13 +18,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from bench.database import bench_database
+from bench.figures import tell
 from bench.service import service_settings
-from reader.change_stream import ChangeStream, Dialect
+from reader.change_stream import Dialect
 from reader.connection import Connection
-from slackwater.demo.load import CHANGE_STREAM, Load, ddl
+from slackwater.demo.load import Load
 from slackwater.demo.service import Service
-from slackwater.emulator import running_emulator
-from slackwater.emulator_database import create_database
 from state.epochs import last_epochs
 from state.facts import PipelineState, Wanted
 from state.store import Store
@@ -37,15 +36,9 @@ def measure(rounds: int) -> dict[str, Any]:
     """Medians and worst of each, beside the median of an epoch."""
     with (
         tempfile.TemporaryDirectory() as name,
-        running_emulator(partition_alive_seconds=2) as emulator,
+        bench_database(partition_alive_seconds=2) as stream,
     ):
-        os.environ.update(emulator.environment())
         folder = Path(name)
-        stream = ChangeStream(
-            "bench-project", "bench-instance", f"db-{time.time_ns() % 10**9}", CHANGE_STREAM,
-            emulator_host=emulator.host,
-        )  # fmt: skip
-        create_database(stream, Dialect.GOOGLE_STANDARD_SQL, ddl(Dialect.GOOGLE_STANDARD_SQL))
         connection = Connection(stream)
         start_ns = connection.strong_read_timestamp_ns()
         service = Service(service_settings(folder, stream, start_ns), folder, os.environ)
@@ -107,10 +100,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", type=Path, default=None)
     given = parser.parse_args()
-    figures = measure(given.rounds)
-    print(json.dumps(figures))
-    if given.json is not None:
-        given.json.write_text(json.dumps(figures) + "\n")
+    tell(measure(given.rounds), given.json)
 
 
 if __name__ == "__main__":

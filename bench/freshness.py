@@ -21,13 +21,12 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from bench.database import bench_database
 from bench.service import service_settings
-from reader.change_stream import ChangeStream, Dialect
+from reader.change_stream import Dialect
 from reader.connection import Connection
-from slackwater.demo.load import CHANGE_STREAM, Load, ddl
+from slackwater.demo.load import Load
 from slackwater.demo.service import Service
-from slackwater.emulator import running_emulator
-from slackwater.emulator_database import create_database
 from slackwater.proof import freshness_seconds
 from state.epochs import last_epochs
 from state.store import Store
@@ -46,16 +45,9 @@ def measure(
     """Freshness of the records written after a warm-up, and the epochs' seconds."""
     with (
         tempfile.TemporaryDirectory() as name,
-        running_emulator(partition_alive_seconds=2) as emulator,
+        bench_database(partition_alive_seconds=2) as stream,
     ):
-        os.environ.update(emulator.environment())
         folder = Path(name)
-        stream = ChangeStream(
-            "bench-project", "bench-instance", f"db-{time.time_ns() % 10**9}", CHANGE_STREAM,
-            emulator_host=emulator.host,
-        )  # fmt: skip
-        dialect = Dialect.GOOGLE_STANDARD_SQL
-        create_database(stream, dialect, ddl(dialect))
         connection = Connection(stream)
         start_ns = connection.strong_read_timestamp_ns()
         state = f"sqlite:///{folder / 'state.db'}"
@@ -68,7 +60,7 @@ def measure(
         )
         service.start()
         service.wait_for_watermark(start_ns, seconds_max=90)
-        load = Load(stream, dialect, seed=1)
+        load = Load(stream, Dialect.GOOGLE_STANDARD_SQL, seed=1)
         load.run(transactions_per_second=rate, seconds=WARM_UP_SECONDS)
         from_s = time.time()
         load.run(transactions_per_second=rate, seconds=seconds)

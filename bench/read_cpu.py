@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
 import queue
 import statistics
 import sys
@@ -29,12 +28,11 @@ from google.cloud import spanner
 from google.cloud.spanner_v1 import param_types
 from pyspark.sql import DataFrame
 
+from bench.database import bench_database
 from reader.change_stream import ChangeStream, Dialect
 from reader.connection import Connection
 from reader.database import partitions_alive
 from reader.timestamp import format_rfc3339
-from slackwater.emulator import running_emulator
-from slackwater.emulator_database import create_database
 from slackwater.spark import start_spark, stop_spark
 
 # The JVM compiles what runs often; a service has long been past that.
@@ -125,15 +123,9 @@ class Epochs:
 def measure(records: int, rounds: int) -> dict[str, Any]:
     """The CPU seconds of each round, both sides in turn."""
     with (
-        running_emulator(arguments=EMULATOR) as emulator,
+        bench_database(DDL, "S", arguments=EMULATOR) as stream,
         tempfile.TemporaryDirectory() as folder,
     ):
-        os.environ.update(emulator.environment())
-        stream = ChangeStream(
-            "bench-project", "bench-instance", f"db-{time.time_ns() % 10**9}", "S",
-            emulator_host=emulator.host,
-        )  # fmt: skip
-        create_database(stream, Dialect.GOOGLE_STANDARD_SQL, DDL)
         spark = start_spark(["bench"], "local[2,4]", {}, ["parquet"])
         epochs = Epochs()
         query = (

@@ -10,7 +10,6 @@ reads the same table into Python's lists.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import tempfile
 import time
@@ -22,13 +21,13 @@ from google.auth.credentials import AnonymousCredentials
 from google.cloud import spanner
 from google.cloud.spanner_v1 import KeySet
 
+from bench.database import bench_database
+from bench.figures import tell
 from bench.landing import Watched
 from bench.service import service_settings
-from reader.change_stream import ChangeStream, Dialect
+from reader.change_stream import ChangeStream
 from reader.connection import Connection
 from slackwater.demo.service import Service
-from slackwater.emulator import running_emulator
-from slackwater.emulator_database import create_database
 
 _COLUMNS: Final = ("Id", "Name", "Amount", "Payload")
 _DDL: Final = (
@@ -44,14 +43,8 @@ def measure(rows: int) -> dict[str, Any]:
     """Fill, scan, read; the figures of both."""
     with (
         tempfile.TemporaryDirectory() as name,
-        running_emulator() as emulator,
+        bench_database(_DDL, "S") as stream,
     ):
-        os.environ.update(emulator.environment())
-        stream = ChangeStream(
-            "bench-project", "bench-instance", f"db-{time.time_ns() % 10**9}", "S",
-            emulator_host=emulator.host,
-        )  # fmt: skip
-        create_database(stream, Dialect.GOOGLE_STANDARD_SQL, _DDL)
         client = spanner.Client(project=stream.project, credentials=AnonymousCredentials())
         database = client.instance(stream.instance).database(stream.database)
         for first in range(0, rows, _ROWS_A_COMMIT):
@@ -106,10 +99,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--json", type=Path, default=None)
     given = parser.parse_args()
-    figures = measure(given.rows)
-    print(json.dumps(figures))
-    if given.json is not None:
-        given.json.write_text(json.dumps(figures) + "\n")
+    tell(measure(given.rows), given.json)
 
 
 if __name__ == "__main__":

@@ -34,12 +34,11 @@ from google.cloud import spanner
 from google.cloud.spanner_v1 import KeySet
 from matplotlib.figure import Figure
 
+from bench.database import bench_database
 from bench.service import service_settings
-from reader.change_stream import ChangeStream, Dialect
+from reader.change_stream import ChangeStream
 from reader.connection import Connection
 from slackwater.demo.service import Service
-from slackwater.emulator import running_emulator
-from slackwater.emulator_database import create_database
 from tests.faults.proxy import Breaks, FaultProxy, Refuses, Stalls
 
 CHANGE_STREAM: Final = "SoakStream"
@@ -188,16 +187,10 @@ def measure(minutes: float, into: Path | None) -> dict[str, Any]:
     """Live through it; the samples, the verdicts, and the comparison."""
     with (
         tempfile.TemporaryDirectory() as name,
-        running_emulator(partition_alive_seconds=ALIVE_SECONDS) as emulator,
-        FaultProxy(emulator.host) as proxy,
+        bench_database(_DDL, CHANGE_STREAM, partition_alive_seconds=ALIVE_SECONDS) as stream,
+        FaultProxy(str(stream.emulator_host)) as proxy,
     ):
         folder = Path(name)
-        stream = ChangeStream(
-            "bench-project", "bench-instance", f"db-{time.time_ns() % 10**9}", CHANGE_STREAM,
-            emulator_host=emulator.host,
-        )  # fmt: skip
-        os.environ.update(emulator.environment())
-        create_database(stream, Dialect.GOOGLE_STANDARD_SQL, _DDL)
         connection = Connection(stream)
         start_ns = connection.strong_read_timestamp_ns()
         behind = replace(stream, emulator_host=proxy.host)

@@ -8,7 +8,6 @@ With and without an archive of the JVM's classes, in turn.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import tempfile
@@ -16,14 +15,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+from bench.database import bench_database
+from bench.figures import tell
 from bench.service import service_settings
-from reader.change_stream import ChangeStream, Dialect
 from reader.connection import Connection
 from slackwater.class_archive import make
-from slackwater.demo.load import CHANGE_STREAM, ddl
 from slackwater.demo.service import Service
-from slackwater.emulator import running_emulator
-from slackwater.emulator_database import create_database
 
 _SECONDS_MAX = 120
 
@@ -31,14 +28,8 @@ _SECONDS_MAX = 120
 def measure(rounds: int) -> dict[str, Any]:
     """Medians of both, and the median of the pairs' ratios."""
     seconds: dict[str, list[float]] = {"plain": [], "archive": []}
-    with tempfile.TemporaryDirectory() as name, running_emulator() as emulator:
-        os.environ.update(emulator.environment())
+    with tempfile.TemporaryDirectory() as name, bench_database() as stream:
         folder = Path(name)
-        stream = ChangeStream(
-            "bench-project", "bench-instance", f"db-{time.time_ns() % 10**9}", CHANGE_STREAM,
-            emulator_host=emulator.host,
-        )  # fmt: skip
-        create_database(stream, Dialect.GOOGLE_STANDARD_SQL, ddl(Dialect.GOOGLE_STANDARD_SQL))
         archive = folder / "classes.jsa"
         make(archive)
         mib = round(archive.stat().st_size / 2**20)
@@ -74,10 +65,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", type=Path, default=None)
     given = parser.parse_args()
-    figures = measure(given.rounds)
-    print(json.dumps(figures))
-    if given.json is not None:
-        given.json.write_text(json.dumps(figures) + "\n")
+    tell(measure(given.rounds), given.json)
 
 
 if __name__ == "__main__":

@@ -6,8 +6,6 @@ python -m bench.tail [--rounds 5] [--json FILE]
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import statistics
 import subprocess
 import sys
@@ -15,11 +13,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from reader.change_stream import ChangeStream, Dialect
+from bench.database import bench_database
+from bench.figures import tell
+from reader.change_stream import Dialect
 from reader.connection import Connection
-from slackwater.demo.load import CHANGE_STREAM, Load, ddl
-from slackwater.emulator import running_emulator
-from slackwater.emulator_database import create_database
+from slackwater.demo.load import Load
 
 
 def seconds_to_first_line(command: list[str]) -> float:
@@ -37,17 +35,11 @@ def seconds_to_first_line(command: list[str]) -> float:
 
 def measure(rounds: int) -> dict[str, Any]:
     """The seconds of each round; medians."""
-    dialect = Dialect.GOOGLE_STANDARD_SQL
-    with running_emulator(partition_alive_seconds=2) as emulator:
-        os.environ.update(emulator.environment())
-        stream = ChangeStream(
-            "bench-project", "bench-instance", "bench", CHANGE_STREAM, emulator_host=emulator.host
-        )
-        create_database(stream, dialect, ddl(dialect))
+    with bench_database(partition_alive_seconds=2) as stream:
         connection = Connection(stream)
         cursor = str(connection.strong_read_timestamp_ns())
         connection.close()
-        Load(stream, dialect, seed=1).run(transactions_per_second=20, seconds=1)
+        Load(stream, Dialect.GOOGLE_STANDARD_SQL, seed=1).run(transactions_per_second=20, seconds=1)
         tail = [
             *(sys.executable, "-m", "slackwater.cli", "tail", "--cursor", cursor),
             *("--project", stream.project, "--instance", stream.instance),
@@ -71,10 +63,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    found = measure(given.rounds)
-    print(json.dumps(found))
-    if given.json:
-        given.json.write_text(json.dumps(found, indent=2))
+    tell(measure(given.rounds), given.json)
 
 
 if __name__ == "__main__":
