@@ -19,7 +19,6 @@ from scheduler.start import check_start
 from slackwater.checkpoint import last_offset
 from slackwater.settings import Settings
 from spark_sink.avro.wire import require_whole_rows
-from spark_sink.formats import AVRO
 from spark_sink.rebuild_view import CAPTURE_DEFAULT
 
 
@@ -83,7 +82,7 @@ def check_new(settings: Settings, spanner: Spanner) -> None:
         StartTooOldError, StartInFutureError: it can't.
         PartialRowError: the change stream does not capture what the sink needs.
     """
-    if settings.sink.format == AVRO:
+    if settings.sink.confluent_schema_registry is not None:
         capture = spanner.description.options.get("value_capture_type", CAPTURE_DEFAULT)
         require_whole_rows(settings.sink.envelope, capture)
     check_start(spanner.options, spanner.connection, spanner.description)

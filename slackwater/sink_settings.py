@@ -105,9 +105,8 @@ class Sink(Section):
             raise ValueError("changelogs have typed columns: leave envelope out")
         if self.kind == "kafka" and "kafka.bootstrap.servers" not in self.options:
             raise ValueError("options needs kafka.bootstrap.servers: HOST:PORT,...")
-        if (self.format == AVRO) is (
-            self.confluent_schema_registry is None
-        ) and self.kind == "kafka":
+        has_registry = self.confluent_schema_registry is not None
+        if self.kind == "kafka" and has_registry != (self.format == AVRO):
             raise ValueError(
                 "format avro needs confluent_schema_registry, and no other does: the registry's URL"
             )

@@ -148,11 +148,9 @@ class Kafka:
         ):
             self._resolved_at = now
             content = self._wrapping.resolved(microseconds(low_watermark) * 1_000)
-            for topic, partition in self._partitions(spark):
-                value = dumps(content.value).encode()
-                if self._avro is not None:
-                    value = self._avro.resolved(topic, content.value)
-                rows.append((topic, partition, None, value))
+            for topic, partitions in self._partitions(spark).items():
+                value = self._resolved(topic, content.value)
+                rows += [(topic, partition, None, value) for partition in range(partitions)]
         if topics.watermarks is not None and (records or rows):
             line = {
                 "epoch": epoch_id,
@@ -166,11 +164,14 @@ class Kafka:
             schema = "topic string, partition int, key binary, value binary"
             self._write(spark.createDataFrame(rows, schema))
 
+    def _resolved(self, topic: str, value: Mapping[str, Any]) -> bytes:
+        return dumps(value).encode() if self._avro is None else self._avro.resolved(topic, value)
+
     def _write(self, rows: DataFrame) -> None:
         rows.write.format("kafka").options(**self._topics.options).save()
 
-    def _partitions(self, spark: SparkSession) -> list[tuple[str, int]]:
-        """The partitions of every topic that messages go to."""
+    def _partitions(self, spark: SparkSession) -> dict[str, int]:
+        """The topics that messages go to, and how many partitions each has."""
         jvm: Any = spark._jvm
         parts = (re.escape(part) for part in self._topics.changes.split(TABLE))
         pattern = re.compile("[A-Za-z0-9._-]+".join(parts))
@@ -180,11 +181,7 @@ class Kafka:
                 if pattern.fullmatch(name) and name != self._topics.watermarks:
                     names.add(name)
             found = admin.describeTopics(names).allTopicNames().get()
-            return [
-                (name, number)
-                for name in found
-                for number in range(found[name].partitions().size())
-            ]
+            return {name: found[name].partitions().size() for name in found}
 
     @contextmanager
     def _admin(self, jvm: Any) -> Iterator[Any]:

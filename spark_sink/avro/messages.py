@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 
 from spark_sink.avro.registry import SchemaRegistry
 from spark_sink.avro.schemas import Shape, key_schema, resolved_schema, value_schema
-from spark_sink.avro.wire import Encoder, Ids, encoded, namespace, require_whole_rows
+from spark_sink.avro.wire import Encoder, Ids, as_avro, encoded, namespace, require_whole_rows
 from spark_sink.envelopes.envelope import Envelope, Wrapping
 from spark_sink.messages import rows_of_messages
 
@@ -28,7 +28,7 @@ class AvroMessages:
     """
 
     def __init__(self, wrapping: Wrapping, registry: SchemaRegistry, *, by_table: bool) -> None:
-        self._wrapping = wrapping
+        self._wrapping = as_avro(wrapping)
         self._registry = registry
         self._by_table = by_table
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from spark_sink.avro.types import MOMENT, Schema, avro_name, avro_schema, nullable
 from spark_sink.envelopes.changefeed import APART
-from spark_sink.envelopes.envelope import Envelope, Wrapping
+from spark_sink.envelopes.envelope import RESOLVED_APART, Envelope, Wrapping
 from spark_sink.envelopes.plain import OF_THE_RECORD
 
 _OTHER_TYPES: Final[Mapping[str, Schema]] = {
@@ -74,10 +74,9 @@ def value_schema(shape: Shape, namespace: str, wrapping: Wrapping) -> Schema | N
         case Envelope.WRAPPED:
             fields = {"after": row, **_strings(*wrapping.stamps)}
         case Envelope.FLAT:
-            key = _record("Key", _columns(column for column in shape.columns if column[2]))
             fields = {
                 **_strings("table_name", "mod_type"),
-                "key": key,
+                "key": key_schema(shape, namespace),
                 "before": row,
                 "after": "Value",
                 "mod_number": "long",
@@ -101,7 +100,7 @@ def value_schema(shape: Shape, namespace: str, wrapping: Wrapping) -> Schema | N
 
 def resolved_schema(namespace: str, wrapping: Wrapping) -> Schema:
     """That of a resolved message: of the same name, so that any envelope of the topic reads it."""
-    if wrapping.envelope in (Envelope.ROW, Envelope.KEY_ONLY):
+    if wrapping.envelope in RESOLVED_APART:
         apart = _record("Apart", _strings("resolved"))
         return _record("Envelope", {APART: apart}, namespace)
     return _record("Envelope", _strings("resolved"), namespace)

@@ -9,6 +9,7 @@ import io
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final
 
@@ -38,7 +39,7 @@ class Encoder:
     """Writes messages.
 
     Attributes:
-        wrapping: the envelope.
+        wrapping: the envelope, as_avro().
         ids: of the schemas of every shape that there is.
         by_table: one topic has the messages of several tables.
     """
@@ -58,16 +59,21 @@ class Encoder:
             ValueError: a mod's JSON can't be read, or a value is none of its type.
         """
         shape = Shape.of(topic, record["table_name"], record["column_types"])
-        ids, wrapping = self.ids[shape], replace(self.wrapping, moment=lambda moment: moment)
+        ids = self.ids[shape]
         key, value = parsed(shape, self.by_table, self.wrapping)
-        if wrapping.envelope is Envelope.RECORD:
-            yield None, encoded(ids.value, value, wrapping.whole(record).value)
+        if self.wrapping.envelope is Envelope.RECORD:
+            yield None, encoded(ids.value, value, self.wrapping.whole(record).value)
             return
         for event in events(record, avro_converter):
             whole = _whole(event)
-            content = wrapping.content(whole)
+            content = self.wrapping.content(whole)
             said = encoded(ids.value, value, content.value) if content.has_value else None
             yield encoded(ids.key, key, whole.keys), said
+
+
+def as_avro(wrapping: Wrapping) -> Wrapping:
+    """The same envelope, which leaves moments as they are: fastavro writes datetimes."""
+    return replace(wrapping, moment=_as_it_is)
 
 
 def require_whole_rows(envelope: Envelope, capture_type: str) -> None:
@@ -140,6 +146,11 @@ def _whole(event: Event) -> Event:
         has_old = event.record["value_capture_type"] == _PARTLY_OLD
         before = {**after, **before} if has_old else None
     return replace(event, keys=_named(event.keys), before=_named(before), after=_named(after))
+
+
+def _as_it_is(moment: datetime) -> datetime:
+    # Not a lambda: each epoch's would be another one, and parsed() would know no schema again.
+    return moment
 
 
 def _named(values: Values | None) -> Any:

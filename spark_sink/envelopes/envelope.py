@@ -28,6 +28,8 @@ class Envelope(StrEnum):
 
 # Those that can have updated and mvcc_timestamp.
 STAMPED: Final = (Envelope.WRAPPED, Envelope.ROW)
+# Those whose values have columns alone: what resolved messages say stands apart from them.
+RESOLVED_APART: Final = (Envelope.ROW, Envelope.KEY_ONLY)
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ class Wrapping:
 
     def resolved(self, watermark_ns: int) -> Content:
         """That no record at or before a low watermark will come any more."""
-        if self.envelope in (Envelope.ROW, Envelope.KEY_ONLY):
+        if self.envelope in RESOLVED_APART:
             return changefeed.resolved_apart(watermark_ns)
         return changefeed.resolved(watermark_ns)
 

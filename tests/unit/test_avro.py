@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from spark_sink.avro.registry import SchemaRegistry
 from spark_sink.avro.schemas import Shape, key_schema, resolved_schema, value_schema
 from spark_sink.avro.types import avro_converter, avro_name, avro_schema
-from spark_sink.avro.wire import Encoder, Ids, encoded, namespace, require_whole_rows
+from spark_sink.avro.wire import Encoder, Ids, as_avro, encoded, namespace, require_whole_rows
 from spark_sink.envelopes.envelope import Envelope, Wrapping
 from spark_sink.errors import PartialRowError, PublishError, SchemaRefusedError
 from tests.schema_registry import reads, running_registry
@@ -48,7 +48,7 @@ def said(envelope: Envelope, row: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
     """Keys and values of a record's messages, written and read again."""
     wrap = wrapping(envelope)
     shape = Shape.of(TOPIC, row["table_name"], row["column_types"])
-    encoder = Encoder(wrap, {shape: Ids(7, 7)}, by_table=False)
+    encoder = Encoder(as_avro(wrap), {shape: Ids(7, 7)}, by_table=False)
     schemas = key_schema(shape, TOPIC), value_schema(shape, TOPIC, wrap)
     for key, value in encoder.messages(row, TOPIC):
         yield read(schemas[0], key), read(schemas[1], value)
