@@ -12,19 +12,24 @@ BIN := $(VENV)/bin
 help: ## Show what there is to make
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
 
-define INSTALL
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "slackwater needs Python 3.11 or later; set PYTHON=/path/to/it")'
-	@$(PYTHON) -m venv $(1) || { echo "python3 -m venv failed; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 2; }
-	$(1)/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r $(2)
-	$(1)/bin/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
-	@touch $@
-endef
+PIP := $(BIN)/python -m pip -q --disable-pip-version-check
 
 $(VENV)/.installed: requirements.lock pyproject.toml
-	$(call INSTALL,$(VENV),requirements.lock)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "slackwater needs Python 3.11 or later; set PYTHON=/path/to/it")'
+	@$(PYTHON) -m venv $(VENV) || { echo "python3 -m venv failed; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 2; }
+	$(PIP) install --require-hashes -r requirements.lock
+	$(PIP) install --no-deps --no-build-isolation -e .
+	@touch $@
 
-$(VENV42)/.installed: requirements-spark42.lock pyproject.toml
-	$(call INSTALL,$(VENV42),requirements-spark42.lock)
+PACKAGES := 'import sysconfig; print(sysconfig.get_path("purelib"))'
+
+# Spark 4.2 before everything that the other environment has.
+$(VENV42)/.installed: requirements-spark42.lock $(VENV)/.installed
+	@$(BIN)/python -m venv --without-pip $(VENV42)
+	$(PIP) --python $(VENV42)/bin/python install --no-deps --require-hashes -r requirements-spark42.lock
+	@echo "import site; site.addsitedir('$$($(BIN)/python -c $(PACKAGES))')" \
+		> "$$($(VENV42)/bin/python -c $(PACKAGES))/others.pth"
+	@touch $@
 
 install: $(VENV)/.installed ## Install what the lock file names into .venv
 
@@ -43,7 +48,7 @@ test: install $(VENV42)/.installed ## All tests, on Spark 4.1 and the source's o
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=12
-	@$(VENV42)/bin/pytest tests/spark/test_source.py
+	@$(VENV42)/bin/python -m pytest tests/spark/test_source.py
 
 lint: install ## Style and types
 	@$(BIN)/ruff check .
@@ -59,7 +64,7 @@ lock: install ## Resolve the lock files anew
 	$(BIN)/python -m pip install -q uv
 	echo 'pyspark==4.1.3' | $(COMPILE) -c - -o requirements.lock
 	echo 'pyspark==4.1.3' | $(subst --group dev ,,$(COMPILE)) -c - -o requirements.runtime.lock
-	echo 'pyspark==4.2.0' | $(COMPILE) -c - -o requirements-spark42.lock
+	echo 'pyspark==4.2.0' | $(subst --group dev pyproject.toml,--no-deps -,$(COMPILE)) -o requirements-spark42.lock
 
 audit: install ## Ask the advisory databases about the locked dependencies
 	$(BIN)/python -m pip install -q pip-audit

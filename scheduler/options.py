@@ -17,9 +17,8 @@ from reader.statement import HEARTBEAT_MS_MAX, HEARTBEAT_MS_MIN
 from reader.timestamp import NANOSECONDS_PER_SECOND, parse_rfc3339
 from scheduler.epoch import watermark_for_end, watermark_for_start
 from scheduler.errors import OptionError
-from scheduler.reading import Proof
+from scheduler.read_options import AuditMode, Proof, ReadOptions
 from scheduler.span import SpanTarget
-from scheduler.task import AuditMode, ReadOptions
 
 T = TypeVar("T")
 E = TypeVar("E", bound=StrEnum)

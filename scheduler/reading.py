@@ -10,7 +10,6 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from enum import StrEnum
 from typing import Final, Protocol
 
 from reader.change_stream import Dialect
@@ -22,6 +21,7 @@ from reader.query import PartitionQuery
 from reader.records import ChildPartitionsRecord
 from reader.timestamp import NANOSECONDS_PER_SECOND, format_rfc3339
 from scheduler.audit import PartitionAudit
+from scheduler.read_options import Proof
 from scheduler.reception import PartitionReception
 from state.facts import Partition, Plan
 
@@ -30,18 +30,6 @@ _log = logging.getLogger(__name__)
 _STEP_BACK_FIRST_NS: Final = NANOSECONDS_PER_SECOND
 _STEPS_BACK_MAX: Final = 15
 _STEP_PAUSE_S: Final = 0.2
-
-
-class Proof(StrEnum):
-    """What shows that a partition was read through an epoch's end.
-
-    OK: a query with the epoch's end as its end_timestamp ended with status OK. RECORD: a query
-    without an end_timestamp went on until it showed a record, a heartbeat or the partition's end
-    after the epoch's end; it costs up to a heartbeat interval an epoch.
-    """
-
-    OK = "ok"
-    RECORD = "record"
 
 
 class Query(Protocol):

@@ -24,7 +24,7 @@ from reader.schema import ddl
 from reader.snapshot import snapshot_part
 from reader.tables import Table
 from scheduler.options import parse_options
-from scheduler.source import connection_of
+from scheduler.stream_reader import connection_of
 from state.facts import Scan, ScanPart
 
 FORMAT: Final = "spanner_scan"

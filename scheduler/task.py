@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
 
 import pyarrow as pa
@@ -28,7 +27,8 @@ from scheduler.handoff import ClosedError, Handoff
 from scheduler.lineage import start_position_ns
 from scheduler.measuring import Measuring
 from scheduler.plan import Task
-from scheduler.reading import PartitionReader, PartitionReading, Proof, Query
+from scheduler.read_options import AuditMode, ReadOptions
+from scheduler.reading import PartitionReader, PartitionReading, Query
 from scheduler.report import QueryReporter
 from state.errors import StateError
 from state.facts import OpenQuery, Partition
@@ -43,30 +43,6 @@ BATCH_BYTES_MAX: Final = 8 * 1024 * 1024
 # With so many partitions to read for each query at once, ends are recorded many at a time.
 _MANY: Final = 2
 _LINGER_S: Final = 0.02
-
-
-class AuditMode(StrEnum):
-    """What becomes of an epoch that breaks what the change stream promises: see scheduler.audit."""
-
-    STOP = "stop"
-    LOG = "log"
-
-
-@dataclass(frozen=True, slots=True)
-class ReadOptions:
-    """How a task reads.
-
-    Attributes:
-        concurrent_queries: partition queries at once, at least 1.
-        proof: what shows that a partition was read through: see scheduler.reading.
-        audit: what becomes of an epoch that fails the audit.
-        traces: keep when the longest queries ran.
-    """
-
-    concurrent_queries: int = 16
-    proof: Proof = Proof.OK
-    audit: AuditMode = AuditMode.STOP
-    traces: bool = False
 
 
 def read_task(

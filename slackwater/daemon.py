@@ -21,8 +21,8 @@ from reader.connection import Connection
 from reader.errors import ReaderError
 from scheduler.audit import Written
 from scheduler.lineage import is_finished
+from scheduler.read_options import AuditMode
 from scheduler.source import FORMAT
-from scheduler.task import AuditMode
 from slackwater.control import Control
 from slackwater.epoch_audit import AuditedEpoch, audit_written
 from slackwater.epoch_report import EpochReport, Progress, parse_progress

@@ -8,7 +8,7 @@ import structlog
 
 from scheduler.audit import Written, audit_epoch
 from scheduler.errors import AuditError
-from scheduler.task import AuditMode
+from scheduler.read_options import AuditMode
 from state.measures import Measures, measures_of
 from state.plans import latest_plan, void_plans
 from state.store import Store

@@ -15,7 +15,7 @@ from reader.errors import ReaderError
 from reader.timestamp import format_rfc3339
 from scheduler.errors import SchedulerError
 from scheduler.options import parse_options
-from scheduler.task import AuditMode
+from scheduler.read_options import AuditMode
 from slackwater.checkpoint import last_offset
 from slackwater.control import Control
 from slackwater.daemon import Daemon, Outcome, Pace

@@ -81,6 +81,9 @@ def start_spark(
     if len(names) > 1:
         # Or a pipeline that catches up would make the others wait.
         needed["spark.scheduler.mode"] = "FAIR"
+    if master.startswith("local"):
+        # Elsewhere the daemon may start before our packages are there.
+        needed["spark.python.daemon.module"] = "scheduler.worker_daemon"
     if jars is not None:
         conf = {"spark.jars": ",".join(_jars_in(jars)), **conf}
     if class_archive is not None:

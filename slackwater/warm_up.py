@@ -62,7 +62,7 @@ class _WarmUpReader(DataSourceStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002
         # What the tasks of an epoch load.
-        import scheduler.source  # noqa: F401
+        import scheduler.stream_reader  # noqa: F401
 
         yield pa.RecordBatch.from_pylist([{"commit_timestamp": 0}], schema=SCHEMA)
 

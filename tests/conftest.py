@@ -32,11 +32,18 @@ _CLASSES = Path(__file__).parent.parent / "build" / f"classes-{pyspark.__version
 def pytest_configure(config: pytest.Config) -> None:
     """Where many tests start Spark, each starts sooner."""
     is_worker = hasattr(config, "workerinput")
-    if not is_worker and getattr(config.option, "numprocesses", None) and not _CLASSES.exists():
+    if not is_worker and getattr(config.option, "numprocesses", None) and not _is_fresh():
+        _CLASSES.unlink(missing_ok=True)
         made = [sys.executable, "-m", "slackwater.class_archive", str(_CLASSES)]
         subprocess.run(made, check=True, capture_output=True, timeout=300)
     if _CLASSES.exists():
         os.environ.setdefault("SLACKWATER_SPARK_CLASS_ARCHIVE", str(_CLASSES))
+
+
+def _is_fresh() -> bool:
+    """The JVM would take an archive of jars that were installed since for none."""
+    installed = Path(pyspark.__file__).stat().st_mtime
+    return _CLASSES.exists() and _CLASSES.stat().st_mtime > installed
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

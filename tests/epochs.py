@@ -15,8 +15,9 @@ from scheduler.audit import Written
 from scheduler.options import SourceOptions, parse_options
 from scheduler.plan import Task
 from scheduler.planner import Planner
+from scheduler.read_options import AuditMode
 from scheduler.reading import SpannerPartitions
-from scheduler.task import AuditMode, read_task
+from scheduler.task import read_task
 from slackwater.epoch_audit import audit_written
 from state.store import Store
 

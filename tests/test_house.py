@@ -77,7 +77,18 @@ def test_modules_are_named_by_what_they_hold(path: Path) -> None:
 @pytest.mark.parametrize("path", sources("scheduler"), ids=str)
 def test_in_the_scheduler_only_the_sources_know_spark(path: Path) -> None:
     """The contract in pyproject.toml lists modules, and a new one would not be in it."""
-    assert path.stem in ("source", "scan_source") or "pyspark" not in imported(path)
+    knows = ("source", "stream_reader", "scan_source", "worker_daemon")
+    assert path.stem in knows or "pyspark" not in imported(path)
+
+
+def test_the_source_is_known_without_what_reads_it() -> None:
+    """Spark loads it in processes that read nothing, one after the other at each start."""
+    code = "import sys, scheduler.source; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    loaded = set(done.stdout.split())
+    assert loaded.isdisjoint({"grpc", "google.cloud.spanner_v1", "sqlalchemy"})
 
 
 def test_test_folders_are_named_by_kind() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from reader.change_stream import Dialect
 from scheduler.epoch import HALF_MICROSECOND_NS, watermark_for_end
-from scheduler.reading import Proof
+from scheduler.read_options import Proof
 from slackwater.proof import compare
 from tests.emulators import NewDatabase
 from tests.epochs import EpochLoop

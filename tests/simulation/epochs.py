@@ -17,7 +17,7 @@ from scheduler.errors import AuditError
 from scheduler.options import parse_options
 from scheduler.plan import Task
 from scheduler.planner import Planner
-from scheduler.reading import Proof
+from scheduler.read_options import Proof
 from state.errors import LeaseLostError
 from state.facts import Plan
 from state.lease import read_lease, take_lease

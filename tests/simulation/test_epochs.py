@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.reading import Proof
+from scheduler.read_options import Proof
 from state.store import Store
 from tests.simulation.epochs import Pipeline
 

@@ -30,7 +30,8 @@ from scheduler.claim import Attempt
 from scheduler.errors import AuditError
 from scheduler.lineage import start_position_ns
 from scheduler.plan import Task
-from scheduler.reading import PartitionReading, Proof, Query
+from scheduler.read_options import Proof
+from scheduler.reading import PartitionReading, Query
 from state.errors import StateError
 from state.facts import Partition
 from state.store import Store

@@ -18,8 +18,9 @@ from reader.records import ChangeRecord, ChildPartition, ChildPartitionsRecord, 
 from scheduler.epoch import watermark_for_end
 from scheduler.handoff import ClosedError, Handoff
 from scheduler.plan import Task, assign
+from scheduler.read_options import ReadOptions
 from scheduler.reading import Query
-from scheduler.task import ReadOptions, read_task
+from scheduler.task import read_task
 from state.errors import PlanMissingError
 from state.facts import Partition, Plan, TaskTally
 from state.plans import begin_plan
