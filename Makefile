@@ -78,12 +78,14 @@ faults: install ## The long proofs: seeded faults, kills, takeovers, simulated l
 	@$(BIN)/python -m tests.faults.seeded --seeds 200
 	@$(BIN)/python -m tests.kills --kills 30 --format parquet
 	@$(BIN)/python -m tests.kills --kills 30 --format delta
+	@$(BIN)/python -m tests.kills --kills 10 --dialect POSTGRESQL
 	@$(BIN)/python -m tests.takeover
 	@$(BIN)/python -m tests.mirrors --changes 2000 --looks 10
 	@$(BIN)/python -m tests.sinks --only parquet json orc delta iceberg passed
 	@$(BIN)/python -m tests.sinks --only changelogs
 	@$(BIN)/python -m tests.sinks --only iceberg_changelogs
-	@$(BIN)/python -m tests.sinks --only flat wrapped row key_only datastream debezium lines
+	@$(BIN)/python -m tests.sinks --only flat wrapped row key_only
+	@$(BIN)/python -m tests.sinks --only datastream debezium lines
 
 clean: ## Remove what was built, not what was installed
 	rm -rf out build spark-warehouse .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -38,9 +38,10 @@ def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
 
 
 @contextmanager
-def demo_database(name: str) -> Iterator[ChangeStream]:
+def demo_database(
+    name: str, dialect: Dialect = Dialect.GOOGLE_STANDARD_SQL
+) -> Iterator[ChangeStream]:
     """An emulator of its own under churn, with the demo's schema in a database; for programs."""
-    dialect = Dialect.GOOGLE_STANDARD_SQL
     with running_emulator(partition_alive_seconds=CHURN_SECONDS) as running:
         os.environ.update(running.environment())
         stream = ChangeStream(

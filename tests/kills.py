@@ -31,10 +31,10 @@ from slackwater.demo.load import Load
 from slackwater.demo.service import Service
 from slackwater.proof import read_changelog
 from tests.emulators import demo_database
-from tests.spark.test_exactly_once import settings
+from tests.services import settings
 from tests.truths import require_equal, truth_of
 
-TRANSACTIONS_PER_SECOND = 40
+TRANSACTIONS_PER_SECOND = 20
 _LOOK_S = 0.0005
 _MOMENT_S_MAX = 30
 # To read its history costs the emulator more the longer it has run.
@@ -108,6 +108,7 @@ class Killing:
         file_format: of the changelog.
         seed: of the load and of the pauses after the moments.
         moments: taken in turn.
+        dialect: the database's.
     """
 
     stream: ChangeStream
@@ -115,6 +116,7 @@ class Killing:
     file_format: str
     seed: int
     moments: Sequence[Moment] = tuple(Moment)
+    dialect: Dialect = Dialect.GOOGLE_STANDARD_SQL
     killed: Counter[str] = field(default_factory=Counter)
 
     def run(self, kills: int) -> pa.Table:
@@ -161,11 +163,11 @@ class Killing:
             print(f"{number + 1} kills, the last one at {moment}", file=sys.stderr, flush=True)
 
     def _write(self, stop: threading.Event) -> None:
-        load = Load(self.stream, Dialect.GOOGLE_STANDARD_SQL, seed=self.seed)
+        load = Load(self.stream, self.dialect, seed=self.seed)
         load.run(transactions_per_second=TRANSACTIONS_PER_SECOND, seconds=3_600, stop=stop)
 
     def _compare(self, start_ns: int, end_ns: int) -> pa.Table:
-        truth = truth_of(self.stream, start_ns, end_ns)
+        truth = truth_of(self.stream, start_ns, end_ns, self.dialect)
         path = self.folder / "changes"
         output = read_delta(path) if self.file_format == "delta" else read_changelog(path)
         require_equal(output, truth)
@@ -177,9 +179,9 @@ def read_delta(path: Path) -> pa.Table:
     return ds.dataset(DeltaTable(str(path)).file_uris(), format="parquet").to_table()
 
 
-def _run(file_format: str, seed: int, kills: int) -> tuple[Killing, pa.Table]:
-    with demo_database("kills") as stream, tempfile.TemporaryDirectory() as folder:
-        killing = Killing(stream, Path(folder), file_format, seed)
+def _run(file_format: str, seed: int, kills: int, dialect: Dialect) -> tuple[Killing, pa.Table]:
+    with demo_database("kills", dialect) as stream, tempfile.TemporaryDirectory() as folder:
+        killing = Killing(stream, Path(folder), file_format, seed, dialect=dialect)
         output = killing.run(kills)
     return killing, output
 
@@ -189,6 +191,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=30)
     parser.add_argument("--format", default="parquet")
+    parser.add_argument("--dialect", type=Dialect, default=Dialect.GOOGLE_STANDARD_SQL)
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
     began = time.monotonic()
@@ -196,12 +199,12 @@ def main() -> int:
     records = 0
     for first in range(0, given.kills, _KILLS_OF_AN_EMULATOR):
         kills = min(_KILLS_OF_AN_EMULATOR, given.kills - first)
-        killing, output = _run(given.format, given.seed + first, kills)
+        killing, output = _run(given.format, given.seed + first, kills, given.dialect)
         killed += killing.killed
         records += output.num_rows
     print(
-        f"{given.format}: {given.kills} kills {dict(killed)}, {records} records equal,"
-        f" {time.monotonic() - began:.0f} s"
+        f"{given.format}, {given.dialect}: {given.kills} kills {dict(killed)},"
+        f" {records} records equal, {time.monotonic() - began:.0f} s"
     )
     return 0
 

@@ -30,7 +30,7 @@ from slackwater.emulator_database import create_database
 from tests import mixed_load
 from tests.emulators import CHURN_SECONDS
 from tests.mixed_load import MixedLoad
-from tests.spark.test_exactly_once import settings
+from tests.services import settings
 from tests.table_rows import comparable, spanner_rows
 
 LOOK_SECONDS_MAX = 120

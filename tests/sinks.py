@@ -30,7 +30,7 @@ from slackwater.truth import Truth, TruthRecord
 from state.store import Store
 from tests.emulators import demo_database
 from tests.mirrors import iceberg_table
-from tests.spark.test_exactly_once import settings
+from tests.services import settings
 from tests.truths import truth_of
 from tests.typed_changelogs import expected_changes, found_changes
 

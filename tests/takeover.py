@@ -27,10 +27,10 @@ from slackwater.proof import read_changelog
 from state.store import Store
 from state.tables import pipelines
 from tests.emulators import demo_database
-from tests.spark.test_exactly_once import settings
+from tests.services import settings
 from tests.truths import require_equal, truth_of
 
-TRANSACTIONS_PER_SECOND = 30
+TRANSACTIONS_PER_SECOND = 20
 # A standby that has just started is not warm yet.
 STANDING_BY_S = 15.0
 ELSEWHERE = "elsewhere pid 1 (another-machine 00000000)"

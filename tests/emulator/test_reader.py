@@ -22,11 +22,9 @@ from reader.errors import (
     ReaderError,
     StartOutsidePartitionError,
     StartTooOldError,
-    UnavailableError,
 )
 from reader.query import PartitionQuery
 from reader.records import ChangeRecord, ChildPartitionsRecord, DataChangeRecord, HeartbeatRecord
-from slackwater.emulator import Emulator
 from tests.emulators import CHURN_SECONDS, NewDatabase
 
 GOOGLESQL_TYPES = (
@@ -295,11 +293,3 @@ def test_each_refusal_of_spanner_is_told_apart(
         assert missing(**{name: "not-there" if name != "change_stream" else "NotThere"}) is (
             NotFoundError
         )
-
-
-def test_a_host_that_does_not_answer_is_named(emulator: Emulator) -> None:
-    del emulator
-    stream = ChangeStream("project", "instance", "database", "s", emulator_host="127.0.0.1:1")
-    connection = Connection(stream)
-    with pytest.raises(UnavailableError, match=r"127\.0\.0\.1:1"):
-        connection.retry(lambda: connection.strong_read_timestamp_ns(), seconds_max=1)

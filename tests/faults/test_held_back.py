@@ -24,7 +24,7 @@ from tests.emulators import NewDatabase
 from tests.epochs import EpochLoop
 from tests.faults.proxy import FaultProxy, Stalls
 from tests.faults.seeded import last_ns, make_sample
-from tests.spark.test_exactly_once import settings
+from tests.services import settings
 
 STALLS = 2
 

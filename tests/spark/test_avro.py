@@ -24,7 +24,7 @@ from tests.kafka_broker import PARTITIONS, read_topics, spark_conf
 from tests.kafka_broker import kafka_broker as kafka_broker
 from tests.mixed_load import CHANGE_STREAM, MixedLoad
 from tests.schema_registry import Registry, running_registry
-from tests.spark.test_exactly_once import settings
+from tests.services import settings
 from tests.table_rows import comparable, spanner_rows
 
 CHANGES = 300

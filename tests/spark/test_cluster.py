@@ -26,7 +26,7 @@ from slackwater.demo.service import Service
 from slackwater.java import find_java
 from slackwater.proof import read_changelog
 from tests.emulators import NewDatabase
-from tests.spark.test_exactly_once import settings
+from tests.services import settings
 from tests.truths import require_equal, truth_of
 
 SECONDS = 18

@@ -19,7 +19,7 @@ from reader.timestamp import format_rfc3339, parse_rfc3339
 from slackwater.demo.load import Load
 from slackwater.demo.service import Service
 from tests.emulators import NewDatabase
-from tests.spark.test_exactly_once import settings
+from tests.services import settings
 
 
 def slackwater(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -27,8 +27,8 @@ from slackwater.emulator_database import update_ddl
 from slackwater.proof import read_changelog
 from tests.collector import Collector, collecting
 from tests.emulators import NewDatabase
+from tests.services import settings
 from tests.spark.test_commands import slackwater
-from tests.spark.test_exactly_once import settings
 from tests.truths import require_equal, truth_of
 
 OBEYS_S = 40.0

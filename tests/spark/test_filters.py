@@ -23,9 +23,9 @@ from spark_sink.column_filter import ColumnFilter
 from spark_sink.filters import Filter, ModType
 from tests.emulators import NewDatabase
 from tests.epochs import EpochLoop
+from tests.services import settings
 from tests.sinks import Pipelines
 from tests.spark.sessions import spark as spark
-from tests.spark.test_exactly_once import settings
 from tests.spark.test_initial_scan import verify
 
 TABLES = (

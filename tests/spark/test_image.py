@@ -18,7 +18,7 @@ from reader.connection import Connection
 from reader.timestamp import format_rfc3339
 from slackwater.demo.load import Load
 from tests.emulators import NewDatabase
-from tests.spark.test_exactly_once import settings
+from tests.services import settings
 
 ROOT = Path(__file__).parent.parent.parent
 USER = 10001

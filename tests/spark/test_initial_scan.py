@@ -25,7 +25,7 @@ from tests import mixed_load
 from tests.emulators import NewDatabase
 from tests.mirrors import Looker, mirror_settings
 from tests.mixed_load import MixedLoad
-from tests.spark.test_exactly_once import settings
+from tests.services import settings
 from tests.table_rows import comparable, spanner_rows
 
 

@@ -19,7 +19,7 @@ from slackwater.demo.service import Service
 from slackwater.emulator_database import update_ddl
 from tests.emulators import NewDatabase
 from tests.faults.proxy import FaultProxy, Stalls
-from tests.spark.test_exactly_once import settings
+from tests.services import settings
 from tests.synthetic.script import Script, lineage
 from tests.synthetic.server import CHANGE_STREAM, synthetic_process
 

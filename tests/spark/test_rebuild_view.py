@@ -21,8 +21,8 @@ from reader.timestamp import format_rfc3339
 from slackwater.demo.load import Load, ddl
 from tests.emulators import NewDatabase
 from tests.epochs import EpochLoop
+from tests.services import settings
 from tests.spark.sessions import spark as spark
-from tests.spark.test_exactly_once import settings
 from tests.table_rows import comparable, spanner_rows
 
 TABLES = ("Customers", "Orders", "Payments")

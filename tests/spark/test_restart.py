@@ -21,7 +21,7 @@ from state.facts import PipelineState
 from state.store import Store
 from tests.emulators import NewDatabase
 from tests.faults.proxy import FaultProxy, Refuses
-from tests.spark.test_exactly_once import settings
+from tests.services import settings
 from tests.truths import require_equal, truth_of
 
 

@@ -20,7 +20,7 @@ from slackwater.demo.load import Load
 from slackwater.demo.service import Service
 from slackwater.proof import read_changelog
 from tests.emulators import NewDatabase
-from tests.spark.test_exactly_once import settings
+from tests.services import settings
 from tests.truths import require_equal, truth_of
 
 # Longer than the store is tried for, so that what needs it fails and has to be done again.

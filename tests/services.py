@@ -1,0 +1,26 @@
+"""The settings of a service that is tested."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from reader.change_stream import ChangeStream
+
+
+def settings(stream: ChangeStream, folder: Path, start: str) -> dict[str, Any]:
+    """A pipeline named orders that pauses for nothing, with everything below a folder."""
+    return {
+        "pipeline": "orders",
+        "source": {
+            "project": stream.project,
+            "instance": stream.instance,
+            "database": stream.database,
+            "change_stream": stream.change_stream,
+            "start": start,
+        },
+        "epoch": {"trigger": "0s"},
+        "sink": {"path": str(folder / "changes"), "checkpoint": str(folder / "checkpoint")},
+        "state": {"url": f"sqlite:///{folder / 'state.db'}"},
+        "spark": {"master": "local[2,4]"},
+    }
