@@ -25,7 +25,7 @@ PACKAGES := 'import sysconfig; print(sysconfig.get_path("purelib"))'
 
 # Spark 4.2 before everything that the other environment has.
 $(VENV42)/.installed: requirements-spark42.lock $(VENV)/.installed
-	@$(BIN)/python -m venv --without-pip $(VENV42)
+	@$(BIN)/python -m venv --clear --without-pip $(VENV42)
 	$(PIP) --python $(VENV42)/bin/python install --no-deps --require-hashes -r requirements-spark42.lock
 	@echo "import site; site.addsitedir('$$($(BIN)/python -c $(PACKAGES))')" \
 		> "$$($(VENV42)/bin/python -c $(PACKAGES))/others.pth"

@@ -79,10 +79,14 @@ class Control:
     def drain(self) -> None:
         """Have no further epoch chosen; a pause does so already, and is to outlast this process.
 
+        To be called again until the end: meanwhile an operator may resume what is paused.
+
         Raises:
             StateError: the store can't be reached.
         """
-        self._store.set_wanted(self._pipeline, Wanted.DRAINING, in_place_of={Wanted.RUNNING})
+        if self._wanted is Wanted.RUNNING:
+            self._store.set_wanted(self._pipeline, Wanted.DRAINING, in_place_of={Wanted.RUNNING})
+            self._wanted = Wanted.DRAINING
 
     def give_up(self) -> None:
         """Nobody wants it to run until it is resumed, or the process started again.

@@ -136,6 +136,7 @@ class Daemon:
         self._written: dict[int, _WrittenEpoch] = {}
         self._state = PipelineState.STARTING
         self._epochs = 0
+        self._epochs_before = 0
         self._noted = -1
         self._seen_last: str | None = None
         self._reached = threading.Event()
@@ -155,14 +156,14 @@ class Daemon:
         failures = 0
         while True:
             self._note(PipelineState.STARTING)
-            epochs_before = self._epochs
+            self._epochs_before = self._epochs
             failure = self._watch(self._start())
             if self._ownership.lost.is_set() or (failure and failure.is_lease_lost):
                 return Outcome.LEASE_LOST
             if failure is None:
                 return Outcome.HELD if self._control.is_held() else Outcome.DONE
             self._observer.failed(self._pipeline)
-            failures = 1 if self._epochs > epochs_before else failures + 1
+            failures = 1 if self._has_epoch() else failures + 1
             if failure.is_permanent or failures == self._pace.tries_max:
                 self._give_up(failure)
             self._note(PipelineState.FAILED, failure.message)
@@ -234,19 +235,27 @@ class Daemon:
 
     def _is_drained(self, query: StreamingQuery) -> bool:
         """Let the running epoch be the last; True where it has ended and the run shall, too."""
-        if self._state not in _HELD_STATES:
-            # The source offers no further epoch.
+        if self._control.must_end():
+            # A signal only this process has seen: now the source offers no further epoch either.
             self._control.drain()
+        if self._state not in _HELD_STATES:
             self._note(PipelineState.DRAINING)
         if query.status["isTriggerActive"]:
             return False
-        if not (self._pace.holds and self._control.wanted is Wanted.PAUSED):
+        # Before its first epoch a query does not wait: the source answers with the start, and Spark
+        # replays what a former query left.
+        is_paused = self._control.wanted is Wanted.PAUSED
+        if not (is_paused and self._pace.holds and self._has_epoch()):
             return True
         if self._state is not PipelineState.PAUSED:
             self._look(query)
             self._note(PipelineState.PAUSED)
             _log.info("paused", pipeline=self._pipeline)
         return False
+
+    def _has_epoch(self) -> bool:
+        """True where the running query has committed one."""
+        return self._epochs > self._epochs_before
 
     def _resume(self) -> None:
         """The source offers epochs again: a query started anew would take seconds for the first."""

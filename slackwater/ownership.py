@@ -9,6 +9,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -133,13 +134,15 @@ class Ownership:
                 if is_free and self._take(sighting.lease):
                     return True
             except StoreUnreachableError as error:
-                if not is_told:
+                if not wait:
                     raise
-                _log.warning("still standing by", pipeline=self._pipeline, error=error.message)
+                _log.warning(
+                    "can't look at the lease", pipeline=self._pipeline, error=error.message
+                )
                 continue
             # Where another one was faster, if the store is in order, look again, but not at once.
             if not is_free:
-                if former not in (None, sighting) and not wait:
+                if former is not None and former.lease != sighting.lease and not wait:
                     raise PipelineOwnedError(
                         f"pipeline {self._pipeline!r} is run by {sighting.lease.owner}.",
                         "Stop it there, or set lease.when_taken: wait to stand by",
@@ -171,12 +174,15 @@ class Ownership:
         Raises:
             StateError: the store can't be asked.
         """
-        former, began_s = self._sighting, time.monotonic()
-        self._sighting = None
-        lease = read_lease(self._store, self._pipeline)
-        # While the store did not answer, its owner could not renew the lease either.
-        is_slow = time.monotonic() - began_s >= self._duration_s / _RENEWALS
-        self._sighting = observe(None if is_slow else former, lease, time.monotonic())
+        began_s = time.monotonic()
+        try:
+            lease = read_lease(self._store, self._pipeline)
+        finally:
+            if self._sighting is not None:
+                # While the store did not answer, the owner could not renew the lease either.
+                since_s = self._sighting.since_s + time.monotonic() - began_s
+                self._sighting = replace(self._sighting, since_s=since_s)
+        self._sighting = observe(self._sighting, lease, time.monotonic())
         return self._sighting
 
     def check(self) -> None:

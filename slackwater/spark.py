@@ -36,6 +36,8 @@ _DEFAULTS: Final = {
     # Bounds the checkpoint's offset and commit logs.
     "spark.sql.streaming.minBatchesToRetain": "100",
     "spark.sql.streaming.numRecentProgressUpdates": "20",
+    # How often a paused pipeline without a trigger's pause looks whether it is resumed.
+    "spark.sql.streaming.pollingDelay": "200ms",
 }
 
 DRIVER_OPTIONS: Final = "spark.driver.extraJavaOptions"
@@ -81,7 +83,7 @@ def start_spark(
     if len(names) > 1:
         # Or a pipeline that catches up would make the others wait.
         needed["spark.scheduler.mode"] = "FAIR"
-    if master.startswith("local"):
+    if master == "local" or master.startswith("local["):
         # Elsewhere the daemon may start before our packages are there.
         needed["spark.python.daemon.module"] = "scheduler.worker_daemon"
     if jars is not None:

@@ -20,6 +20,7 @@ _CONNECT_SECONDS: Final = 5
 # A process that is frozen in a transaction keeps its locks, and a standby waits for them; a
 # transaction of ours is never idle for long.
 _IDLE_SECONDS: Final = 10
+_IDLE_SETTING: Final = "idle_in_transaction_session_timeout"
 # Not left to the server's default: under REPEATABLE READ a transaction that waited for
 # Transaction.lock_children would still not see the arrival it waited for, and nobody would claim
 # the child.
@@ -120,7 +121,7 @@ def _server(url: URL) -> Engine:
     engine = sa.create_engine(
         url, pool_pre_ping=True, connect_args=arguments, isolation_level=_ISOLATION
     )
-    if url.get_backend_name() == "postgresql":
+    if url.get_backend_name() == "postgresql" and _IDLE_SETTING not in str(url.query):
         event.listen(engine, "connect", _on_postgres_connect)
     return engine
 
@@ -142,7 +143,7 @@ def _make_private(path: Path) -> None:
 def _on_postgres_connect(connection: Any, _record: Any) -> None:
     # Not among the options of the connection: a pooler in between may refuse those.
     cursor = connection.cursor()
-    cursor.execute(f"SET idle_in_transaction_session_timeout = '{_IDLE_SECONDS}s'")
+    cursor.execute(f"SET {_IDLE_SETTING} = '{_IDLE_SECONDS}s'")
     cursor.close()
     connection.commit()
 

@@ -81,14 +81,27 @@ def test_in_the_scheduler_only_the_sources_know_spark(path: Path) -> None:
     assert path.stem in knows or "pyspark" not in imported(path)
 
 
-def test_the_source_is_known_without_what_reads_it() -> None:
-    """Spark loads it in processes that read nothing, one after the other at each start."""
-    code = "import sys, scheduler.source; print(*sys.modules)"
+def loaded_by(module: str) -> set[str]:
+    """The modules that a new process has when it has loaded one."""
+    code = f"import sys, {module}; print(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
-    loaded = set(done.stdout.split())
-    assert loaded.isdisjoint({"grpc", "google.cloud.spanner_v1", "sqlalchemy"})
+    return set(done.stdout.split())
+
+
+def test_the_source_is_known_without_what_reads_it() -> None:
+    """Spark loads it in processes that read nothing, one after the other at each start."""
+    clients = {"grpc", "google.cloud.spanner_v1", "sqlalchemy"}
+    assert loaded_by("scheduler.source").isdisjoint(clients)
+    assert clients <= loaded_by("scheduler.stream_reader")
+
+
+def test_workers_are_forked_from_a_daemon_without_pyarrow() -> None:
+    """It starts a thread when it is loaded, which no child of a fork has."""
+    loaded = loaded_by("scheduler.worker_daemon")
+    assert "google.cloud.spanner_v1" in loaded
+    assert "pyarrow" not in loaded
 
 
 def test_test_folders_are_named_by_kind() -> None:

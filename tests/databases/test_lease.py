@@ -17,6 +17,7 @@ import pytest
 import sqlalchemy as sa
 from structlog.testing import capture_logs
 
+from slackwater import ownership
 from slackwater.errors import PipelineOwnedError
 from slackwater.ownership import Ownership, is_gone, owner_name
 from state import engine
@@ -152,6 +153,30 @@ def test_whoever_stands_by_outlasts_a_store_that_does_not_answer(tmp_path: Path)
         assert acquired.result(30)
     standby.release()
     impatient.close()
+
+
+def test_a_slow_look_tells_nothing_of_an_owner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither that it has renewed the lease, nor that it has not for so long."""
+    store = Store.open(f"sqlite:///{tmp_path / 'state.db'}", migrate=True)
+    store.ensure_pipeline("orders", "stream")
+    assert take_lease(store, "orders", "elsewhere pid 1 (x y)", read_lease(store, "orders"))
+
+    def slow_look(store: Store, pipeline: str) -> Lease:
+        time.sleep(2 * SHORT_S)
+        return read_lease(store, pipeline)
+
+    former, owner = (Ownership(store, "orders", duration_s=SHORT_S) for _ in range(2))
+    former.look()
+    with monkeypatch.context() as slow:
+        slow.setattr(ownership, "read_lease", slow_look)
+        sighting = former.look()
+        assert not may_take(sighting, time.monotonic(), duration_s=SHORT_S)
+        owner.look()
+        assert owner.acquire(wait=False, until=never)
+    owner.release()
+    store.close()
 
 
 def test_a_process_that_is_frozen_in_a_transaction_does_not_keep_the_lease(

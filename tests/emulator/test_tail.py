@@ -256,20 +256,24 @@ def test_csv_and_text_lines_of_chosen_tables(new_database: NewDatabase, tmp_path
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_it_at_once_with_whole_lines(
-    number: signal.Signals, new_database: NewDatabase
+    number: signal.Signals, new_database: NewDatabase, tmp_path: Path
 ) -> None:
     stream = new_database()
-    running = subprocess.Popen(
-        command(stream, "--format", "json"),
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    time.sleep(3)
-    Load(stream, Dialect.GOOGLE_STANDARD_SQL, seed=3).run(transactions_per_second=20, seconds=2)
+    cursor, _ = written(stream, Dialect.GOOGLE_STANDARD_SQL, 2)
+    out, error = tmp_path / "out", tmp_path / "error"
+    with out.open("wb") as stdout, error.open("wb") as stderr:
+        running = subprocess.Popen(
+            command(stream, "--cursor", cursor, "--format", "json"), stdout=stdout, stderr=stderr
+        )
+    until = time.monotonic() + 60
+    while out.read_text().count("\n") <= 10:
+        assert time.monotonic() < until
+        time.sleep(0.05)
     running.send_signal(number)
-    out, error = running.communicate(timeout=20)
-    assert (running.returncode, error) == (0, "")
-    assert out.endswith("\n")
-    assert len([json.loads(line) for line in out.splitlines()]) > 10
+    assert running.wait(20) == 0
+    assert error.read_text() == ""
+    assert out.read_text().endswith("\n")
+    assert len([json.loads(line) for line in out.read_text().splitlines()]) > 10
 
 
 def test_a_closed_pipe_ends_it_though_nothing_more_is_written(new_database: NewDatabase) -> None:

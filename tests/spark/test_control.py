@@ -90,6 +90,7 @@ def test_a_pipeline_is_paused_resumed_stopped_and_drained(
     _wait_for_state(service, "running")
     service.wait_for_watermark(connection.strong_read_timestamp_ns(), seconds_max=60)
     assert _events(service)["running"] == begun
+    assert _events(service)["failed, will try again"] == 0
     assert told("stop") == "orders: not running"
     assert service.wait(20) == 0
     service.start()

@@ -6,20 +6,24 @@ import os
 import re
 import signal
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
 
 
-def test_the_quick_start_runs_word_for_word() -> None:
+def test_the_quick_start_runs_word_for_word(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "quickstart.md").read_text()
     commands = re.findall(r"^```sh\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     assert len(commands) == 8
     folder = ROOT / "out" / "quickstart"
     subprocess.run(["rm", "-rf", str(folder)], check=True)
+    script = tmp_path / "commands"
+    # What fails takes along what the commands before it have started.
+    script.write_text(f"trap 'kill 0' ERR\n{''.join(commands)}")
     environ = {k: v for k, v in os.environ.items() if k != "SPANNER_EMULATOR_HOST"}
     with subprocess.Popen(
-        ["bash", "-euo", "pipefail", "-c", "".join(commands)],
+        ["bash", "-euo", "pipefail", str(script)],
         cwd=ROOT,
         env=environ,
         stdout=subprocess.PIPE,
@@ -30,7 +34,8 @@ def test_the_quick_start_runs_word_for_word() -> None:
         try:
             said, _ = shell.communicate(timeout=240)
         finally:
-            if shell.poll() is None:
+            # Also what it has left behind when it failed.
+            with suppress(ProcessLookupError):
                 os.killpg(shell.pid, signal.SIGKILL)
     assert shell.returncode == 0, said[-3_000:]
     assert re.search(r"^\S+Z (INSERT|UPDATE|DELETE) ", said, re.MULTILINE)

@@ -15,6 +15,7 @@ import fastavro
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark import cloudpickle
 
 from spark_sink.avro.registry import SchemaRegistry
 from spark_sink.avro.schemas import Shape, key_schema, resolved_schema, value_schema
@@ -214,3 +215,11 @@ def test_a_schema_is_registered_once_and_one_that_does_not_fit_is_refused() -> N
     with pytest.raises(PublishError, match="can't be reached"):
         client.register("a/b-value", other)
     assert COMMIT.tzinfo is not None
+
+
+def test_a_worker_knows_the_schemas_of_the_epoch_before() -> None:
+    """Each epoch's envelope comes to it pickled; another one would have them parsed again."""
+    made = as_avro(wrapping(Envelope.FLAT))
+    one, other = (cloudpickle.loads(cloudpickle.dumps(made)) for _ in range(2))
+    assert one == other
+    assert hash(one) == hash(other)
