@@ -4,55 +4,51 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from spark_sink.columns import Column
 from spark_sink.errors import ChangelogColumnError
 from spark_sink.own_table import OwnTable
 from spark_sink.sql_text import identifier
-from spark_sink.table_format import TableFormat
 from spark_sink.typed_changes import GIVEN, METADATA, PARTS, PLACE, Shape, shape_of
 
 
 class ChangelogTable(OwnTable):
     """A typed changelog of one table: see OwnTable."""
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        path: str,
-        table: str,
-        table_format: TableFormat,
-        *,
-        properties: Mapping[str, str] | None = None,
-    ) -> None:
-        super().__init__(spark, path, table, table_format, properties=properties)
-        self._shape: dict[str, dict[str, str]] = {}
-
     @property
     def shape(self) -> Shape:
         """Its structs and their fields; empty before require()."""
-        return self._shape
+        return {
+            field.name: {f.name: f.dataType.simpleString().upper() for f in field.dataType.fields}
+            for field in (self._schema or StructType())
+            if field.name in PARTS and isinstance(field.dataType, StructType)
+        }
 
-    def require(self, columns: Sequence[Column]) -> None:
-        """See OwnTable."""
-        needed = shape_of(columns)
-        if not self._shape and self._exists():
-            self._look()
-        if not self._shape:
-            self._create(_declared(needed))
-            self._look()
-        if added := [text for part in needed for text in self._missing(part, needed[part])]:
-            self._add_columns(", ".join(added))
-            self._look()
+    def _declared(self, columns: Sequence[Column]) -> str:
+        shape = shape_of(columns)
+        return ", ".join(
+            [
+                *(f"{name} {kind}" for name, kind in PLACE.items()),
+                *(f"{part} {_struct(shape[part])}" for part in PARTS if part in shape),
+                GIVEN,
+                *(f"{name} {kind}" for name, kind in METADATA.items()),
+            ]
+        )
 
-    def _missing(self, part: str, needed: Mapping[str, str]) -> list[str]:
+    def _missing(self, columns: Sequence[Column]) -> str:
+        shape, needed = self.shape, shape_of(columns)
+        parts = (self._missing_of(part, shape.get(part), needed[part]) for part in needed)
+        return ", ".join(text for texts in parts for text in texts)
+
+    def _missing_of(
+        self, part: str, known_fields: Mapping[str, str] | None, needed: Mapping[str, str]
+    ) -> list[str]:
         """What has to be declared of a struct that it has not."""
-        if part not in self._shape:
+        if known_fields is None:
             return [f"{part} {_struct(needed)}"]
         # Neither Spark nor Spanner tells upper from lower case in names.
-        found = {name.lower(): kind for name, kind in self._shape[part].items()}
+        found = {name.lower(): kind for name, kind in known_fields.items()}
         for name, kind in needed.items():
             known = found.get(name.lower(), kind)
             if known != kind:
@@ -67,24 +63,6 @@ class ChangelogTable(OwnTable):
             for name, kind in needed.items()
             if name.lower() not in found
         ]
-
-    def _look(self) -> None:
-        self._shape = {
-            field.name: {f.name: f.dataType.simpleString().upper() for f in field.dataType.fields}
-            for field in self._spark.table(self._name).schema.fields
-            if field.name in PARTS and isinstance(field.dataType, StructType)
-        }
-
-
-def _declared(shape: Shape) -> str:
-    return ", ".join(
-        [
-            *(f"{name} {kind}" for name, kind in PLACE.items()),
-            *(f"{part} {_struct(shape[part])}" for part in PARTS if part in shape),
-            GIVEN,
-            *(f"{name} {kind}" for name, kind in METADATA.items()),
-        ]
-    )
 
 
 def _struct(fields: Mapping[str, str]) -> str:

@@ -15,6 +15,7 @@ from spark_sink.dead_letters import DeadLetters
 from spark_sink.filters import Filter
 from spark_sink.mirror_table import MirrorTable
 from spark_sink.newest_change import newest_changes, shapes, whole_rows
+from spark_sink.own_table import Addition
 from spark_sink.own_tables import TABLES_AT_ONCE, OwnTables
 from spark_sink.sink import EpochSummary
 from spark_sink.table_format import TableFormat
@@ -79,23 +80,17 @@ class Mirrors(OwnTables[MirrorTable]):
         super().end_scan(spark, records, low_watermark)
         self._state(spark, self._scanned_tables, low_watermark)
 
-    def _add_scanned(
-        self,
-        staged: DataFrame,
-        table: str,
-        columns: Sequence[Column],
-        scan: str,
-        chunk: int,
-        low_watermark: datetime,
+    def _add(
+        self, changes: DataFrame, table: str, columns: Sequence[Column], addition: Addition
     ) -> None:
-        mirror = self._table(staged.sparkSession, table)
+        mirror = self._table(changes.sparkSession, table)
         self._dead_letters.write(
-            lambda is_checked: whole_rows(staged, table, columns, is_checked=is_checked),
-            lambda rows: mirror.add_scanned(rows.select("row.*"), scan, chunk, low_watermark),
-            staged,
+            lambda is_checked: whole_rows(changes, table, columns, is_checked=is_checked),
+            lambda rows: mirror.add(rows.select("row.*"), addition),
+            changes,
             table,
-            low_watermark,
-            chunk=chunk,
+            addition.low_watermark,
+            chunk=addition.chunk,
         )
 
     def _merge(self, spark: SparkSession, changes: DataFrame, low_watermark: datetime) -> set[str]:

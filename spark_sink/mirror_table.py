@@ -8,11 +8,12 @@ from datetime import datetime
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+from pyspark.sql.types import StructType
 
 from spark_sink.columns import Column
 from spark_sink.errors import MirrorColumnError
 from spark_sink.merge_statement import CHANGED_AT, IS_DELETED, SOFT_DELETE, merge_statement
-from spark_sink.own_table import OwnTable
+from spark_sink.own_table import Addition, OwnTable
 from spark_sink.sql_text import identifier
 from spark_sink.table_format import TableFormat
 from spark_sink.timestamps import rfc3339
@@ -37,28 +38,6 @@ class MirrorTable(OwnTable):
     ) -> None:
         super().__init__(spark, path, table, table_format, properties=properties)
         self._keeps_deleted = keeps_deleted
-        # By the name in lower case: neither Spark nor Spanner tells them apart.
-        self._types: dict[str, str] = {}
-
-    def require(self, columns: Sequence[Column]) -> None:
-        """See OwnTable."""
-        if not self._types and self._exists():
-            self._look()
-        if not self._types:
-            soft = [f"{name} {kind}" for name, kind in SOFT_DELETE.items()]
-            self._create(", ".join([_declared(columns), *(soft if self._keeps_deleted else ())]))
-            self._look()
-        for column in columns:
-            found = self._types.get(column.name.lower(), column.spark_type)
-            if found != column.spark_type:
-                raise MirrorColumnError(
-                    f"column {column.name} of the mirror {self._path} is {found}, and in"
-                    f" {self._table} it has become {column.spanner_type}.",
-                    "Rename the mirror's column or drop it, and run the pipeline again",
-                )
-        if new := [column for column in columns if column.name.lower() not in self._types]:
-            self._add_columns(_declared(new))
-            self._look()
 
     def merge(self, newest: DataFrame, columns: Sequence[Column]) -> None:
         """Apply an epoch's changes of the table in one commit.
@@ -77,21 +56,12 @@ class MirrorTable(OwnTable):
         finally:
             self._spark.catalog.dropTempView(view)
 
-    def add_scanned(self, rows: DataFrame, scan: str, chunk: int, at: datetime) -> None:
-        """Add rows of an initial scan in one commit; nothing happens if the chunk is there.
-
-        Args:
-            rows: in the table's columns.
-            scan: names the scan.
-            chunk: the number of its part, rising.
-            at: when the rows stood so.
-
-        Raises:
-            PublishError: two processes committed at once.
-        """
+    def add(self, rows: DataFrame, addition: Addition) -> None:
+        """See OwnTable; rows of an initial scan, which are not deleted."""
         if self._keeps_deleted:
-            rows = rows.withColumns({IS_DELETED: F.lit(False), CHANGED_AT: F.lit(at)})
-        self.append(rows, scan, chunk)
+            at = F.lit(addition.low_watermark)
+            rows = rows.withColumns({IS_DELETED: F.lit(False), CHANGED_AT: at})
+        super().add(rows, addition)
 
     def state(self, low_watermark: datetime) -> None:
         """Say in the mirror's properties up to when it has all changes.
@@ -101,9 +71,25 @@ class MirrorTable(OwnTable):
         """
         self._format.state(self._spark, self._path, rfc3339(low_watermark))
 
-    def _look(self) -> None:
-        fields = self._spark.table(self._name).schema.fields
-        self._types = {f.name.lower(): f.dataType.simpleString().upper() for f in fields}
+    def _declared(self, columns: Sequence[Column]) -> str:
+        soft = [f"{name} {kind}" for name, kind in SOFT_DELETE.items()]
+        return ", ".join([_listed(columns), *(soft if self._keeps_deleted else ())])
+
+    def _missing(self, columns: Sequence[Column]) -> str:
+        # Neither Spark nor Spanner tells upper from lower case in names.
+        types = {
+            field.name.lower(): field.dataType.simpleString().upper()
+            for field in (self._schema or StructType())
+        }
+        for column in columns:
+            found = types.get(column.name.lower(), column.spark_type)
+            if found != column.spark_type:
+                raise MirrorColumnError(
+                    f"column {column.name} of the mirror {self._path} is {found}, and in"
+                    f" {self._table} it has become {column.spanner_type}.",
+                    "Rename the mirror's column or drop it, and run the pipeline again",
+                )
+        return _listed([column for column in columns if column.name.lower() not in types])
 
 
 def read_stated(
@@ -123,5 +109,5 @@ def read_stated(
     return rows, low_watermark
 
 
-def _declared(columns: Sequence[Column]) -> str:
+def _listed(columns: Sequence[Column]) -> str:
     return ", ".join(f"{identifier(column.name)} {column.spark_type}" for column in columns)

@@ -13,7 +13,7 @@ from spark_sink.columns import Column
 from spark_sink.compaction import Compaction
 from spark_sink.dead_letters import DeadLetters
 from spark_sink.filters import Filter
-from spark_sink.own_table import TABLE, OwnTable
+from spark_sink.own_table import TABLE, Addition, OwnTable
 from spark_sink.sink import EpochSummary
 from spark_sink.staging import Staging
 from spark_sink.table_format import TableFormat
@@ -79,11 +79,10 @@ class OwnTables(ABC, Generic[T]):
         found = self._scanned.stage(rows, chunk).records
         staged = self._scanned.staged(spark, chunk)
         scan = f"{self._application} scan {rfc3339(low_watermark)}"
+        addition = Addition(scan, chunk, low_watermark, chunk)
         for row in staged.select("table_name").distinct().collect():
             table = row["table_name"]
-            self._add_scanned(
-                staged, table, self._scanned_tables[table], scan, chunk, low_watermark
-            )
+            self._add(staged, table, self._scanned_tables[table], addition)
         self._scanned.directory(spark).discard(chunk)
         return found
 
@@ -96,16 +95,10 @@ class OwnTables(ABC, Generic[T]):
         """The table for one of Spanner's, which need not be there yet."""
 
     @abstractmethod
-    def _add_scanned(
-        self,
-        staged: DataFrame,
-        table: str,
-        columns: Sequence[Column],
-        scan: str,
-        chunk: int,
-        low_watermark: datetime,
+    def _add(
+        self, changes: DataFrame, table: str, columns: Sequence[Column], addition: Addition
     ) -> None:
-        """Add the rows of one table, which are there once however often it is tried."""
+        """Add what one table has of staged changes, once however often it is tried."""
 
     def _table(self, spark: SparkSession, name: str) -> T:
         if name not in self._tables:

@@ -13,6 +13,7 @@ from spark_sink.columns import Column
 from spark_sink.dead_letters import DeadLetters
 from spark_sink.filters import Filter
 from spark_sink.newest_change import shapes
+from spark_sink.own_table import Addition
 from spark_sink.own_tables import TABLES_AT_ONCE, OwnTables
 from spark_sink.sink import EpochSummary
 from spark_sink.table_format import TableFormat
@@ -61,50 +62,31 @@ class TypedChangelogs(OwnTables[ChangelogTable]):
         if summary.written:
             changes = self._staging.staged(spark, epoch_id)
             version = microseconds(low_watermark)
+            addition = Addition(self._application, version, low_watermark)
 
-            def append(table: str, columns: Sequence[Column]) -> None:
-                self._append(changes, table, columns, self._application, version, low_watermark)
+            def add(table: str, columns: Sequence[Column]) -> None:
+                self._add(changes, table, columns, addition)
 
             with ThreadPool(TABLES_AT_ONCE) as pool:
-                pool.starmap(append, shapes(changes).items())
+                pool.starmap(add, shapes(changes).items())
         self._staging.directory(spark).discard(epoch_id)
         self._watermarks.add(spark, epoch_id, summary, low_watermark)
         self._compact(spark)
 
-    def _add_scanned(
-        self,
-        staged: DataFrame,
-        table: str,
-        columns: Sequence[Column],
-        scan: str,
-        chunk: int,
-        low_watermark: datetime,
+    def _add(
+        self, changes: DataFrame, table: str, columns: Sequence[Column], addition: Addition
     ) -> None:
-        self._append(staged, table, columns, scan, chunk, low_watermark, chunk=chunk)
-
-    def _append(
-        self,
-        changes: DataFrame,
-        table: str,
-        columns: Sequence[Column],
-        application: str,
-        version: int,
-        low_watermark: datetime,
-        *,
-        chunk: int | None = None,
-    ) -> None:
-        """Add the changes of one table, which are there once however often it is tried."""
         kept_in = self._table(changes.sparkSession, table)
         kept_in.require(columns)
         self._dead_letters.write(
             lambda is_checked: typed_changes(
                 changes, table, columns, kept_in.shape, is_checked=is_checked
             ),
-            lambda rows: kept_in.append(rows.select("row.*"), application, version),
+            lambda rows: kept_in.add(rows.select("row.*"), addition),
             changes,
             table,
-            low_watermark,
-            chunk=chunk,
+            addition.low_watermark,
+            chunk=addition.chunk,
         )
 
     def _make(self, spark: SparkSession, path: str, table: str) -> ChangelogTable:
