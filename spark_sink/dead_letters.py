@@ -14,6 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from spark_sink.epoch_directory import epoch_name
 from spark_sink.errors import BadRecordError
+from spark_sink.formats import JSON, write_options
 from spark_sink.timestamps import rfc3339
 
 _log = logging.getLogger(__name__)
@@ -119,7 +120,8 @@ class DeadLetters:
         # Without =, so that no reader takes it for a column's value.
         time = epoch_name(low_watermark, chunk).partition("=")[2]
         name = f"{time}-{table}"
-        letters.write.mode("overwrite").json(f"{self._path}/{FOLDER}/{name}")
+        writer = letters.write.options(**write_options(JSON)).mode("overwrite")
+        writer.json(f"{self._path}/{FOLDER}/{name}")
         _log.warning(
             "records of %s can't be converted and are set aside in %s/%s", table, FOLDER, name
         )

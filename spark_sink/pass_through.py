@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from spark_sink.columns import Column
 from spark_sink.envelopes.envelope import Wrapping
 from spark_sink.filters import Filter
+from spark_sink.formats import write_options
 from spark_sink.messages import messages
 from spark_sink.sink import EpochSummary
 from spark_sink.staging import Staging
@@ -41,7 +42,7 @@ class PassThrough:
         wrapping: Wrapping | None = None,
     ) -> None:
         self._format = file_format
-        self._options = dict(options)
+        self._options = {**write_options(file_format), **options}
         self._wrapping = wrapping
         self._staging = Staging(path, "parquet", kept)
         self._scanned = self._staging.for_scan()

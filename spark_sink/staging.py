@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 
 from spark_sink.epoch_directory import EpochDirectory
 from spark_sink.filters import Filter
+from spark_sink.formats import write_options
 from spark_sink.sink import EpochSummary
 
 # The day of the commit, in UTC.
@@ -83,6 +84,7 @@ class Staging:
         if self._schema is None:
             self._schema = shaped.schema
         writer = shaped.write.format(self._format).mode("overwrite")
+        writer = writer.options(**write_options(self._format))
         writer.partitionBy(*self._partition_by).save(directory.staging(epoch_id))
         metrics = read.get
         return EpochSummary(

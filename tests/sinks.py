@@ -127,7 +127,8 @@ def require_equal(name: str, path: Path, truth: Truth) -> int:
         found = compare(output, truth.records)
         # A format that knows nothing of epochs may double those of a kill.
         doubled = [] if name == "passed" else found.doubled
-        assert (found.missing, found.unexpected, doubled) == ([], [], []), name
+        differences = (found.missing, found.unexpected, doubled)
+        assert differences == ([], [], []), (name, [some[:3] for some in differences])
         return len(truth.records)
     expected = Counter(change for record in truth.records for change in _expected(name, record))
     output_changes = Counter(map(_OF_ENVELOPE[name], _messages(name, path)))

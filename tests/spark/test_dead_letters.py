@@ -14,6 +14,7 @@ from google.cloud import spanner
 from reader.change_stream import Dialect
 from reader.connection import Connection
 from slackwater.demo.service import Service
+from spark_sink.timestamps import rfc3339
 from tests.emulators import NewDatabase
 from tests.mirrors import mirror_settings
 from tests.table_rows import comparable, spanner_rows
@@ -44,9 +45,11 @@ def test_bad_records_stop_a_mirror_or_are_set_aside(
     client = spanner.Client(project=stream.project, credentials=AnonymousCredentials())
     database = client.instance(stream.instance).database(stream.database)
     start_ns = Connection(stream).strong_read_timestamp_ns()
+    commits = {}
     for row in ROWS:
         with database.batch() as batch:
             batch.insert("T", NAMES, [row])
+        commits[str(row[0])] = rfc3339(batch.committed)
     given = mirror_settings(stream, tmp_path, start_ns, "apply")
     given["source"]["initial_scan"] = "no"
     code, log = run(given, tmp_path)
@@ -69,6 +72,7 @@ def test_bad_records_stop_a_mirror_or_are_set_aside(
     for letter in letters:
         assert letter["table_name"] == letter["record"]["table_name"] == "T"
         assert letter["record"]["mods"][0]["keys"] == letter["key"]
+        assert letter["record"]["commit_timestamp"] == commits[json.loads(letter["key"])["Id"]]
 
 
 def run(given: dict[str, Any], tmp_path: Path) -> tuple[int, str]:

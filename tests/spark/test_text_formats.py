@@ -1,0 +1,47 @@
+"""Formats of text keep what orders the changes: timestamps with all their decimals."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from spark_sink.changelog import Changelog
+from spark_sink.pass_through import PassThrough
+from spark_sink.sink import Sink
+
+AT = datetime(2026, 1, 31, 9, 0, 0, 123456, tzinfo=UTC)
+SCHEMA = "commit_timestamp TIMESTAMP, number_of_records_in_transaction BIGINT"
+
+
+def land(sink: Sink, spark: SparkSession) -> None:
+    epoch: DataFrame = spark.createDataFrame([(AT, 1)], SCHEMA)
+    sink.publish(spark, 0, sink.stage(epoch, 0), AT)
+
+
+def texts(folder: Path) -> str:
+    return "".join(path.read_text() for path in folder.rglob("part-*"))
+
+
+def test_a_json_changelog_has_microseconds(spark: SparkSession, tmp_path: Path) -> None:
+    land(Changelog(str(tmp_path), "json", "p"), spark)
+    assert '"2026-01-31T09:00:00.123456Z"' in texts(tmp_path)
+
+
+@pytest.mark.parametrize("file_format", ["json", "CSV", "xml"])
+def test_a_text_format_of_sparks_gets_microseconds(
+    spark: SparkSession, tmp_path: Path, file_format: str
+) -> None:
+    folder = tmp_path / "output"
+    options = {"path": str(folder), "rowTag": "row"}
+    land(PassThrough(str(tmp_path / "staging"), file_format, options), spark)
+    assert "2026-01-31T09:00:00.123456Z" in texts(folder)
+
+
+def test_a_users_own_format_of_timestamps_wins(spark: SparkSession, tmp_path: Path) -> None:
+    folder = tmp_path / "output"
+    options = {"path": str(folder), "TIMESTAMPFORMAT": "yyyy"}
+    land(PassThrough(str(tmp_path / "staging"), "csv", options), spark)
+    assert texts(folder) == "2026,1\n"
