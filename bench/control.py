@@ -18,7 +18,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench.database import bench_database
 from bench.figures import tell
 from bench.service import service_settings
 from reader.change_stream import Dialect
@@ -28,6 +27,7 @@ from slackwater.demo.service import Service
 from state.epochs import last_epochs
 from state.facts import PipelineState, Wanted
 from state.store import Store
+from tests.emulators import own_database
 
 _SECONDS_MAX = 60
 
@@ -36,7 +36,7 @@ def measure(rounds: int) -> dict[str, Any]:
     """Medians and worst of each, beside the median of an epoch."""
     with (
         tempfile.TemporaryDirectory() as name,
-        bench_database(partition_alive_seconds=2) as stream,
+        own_database() as stream,
     ):
         folder = Path(name)
         connection = Connection(stream)

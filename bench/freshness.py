@@ -21,7 +21,6 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from bench.database import bench_database
 from bench.service import service_settings
 from reader.change_stream import Dialect
 from reader.connection import Connection
@@ -30,6 +29,7 @@ from slackwater.demo.service import Service
 from slackwater.proof import freshness_seconds
 from state.epochs import last_epochs
 from state.store import Store
+from tests.emulators import own_database
 
 WARM_UP_SECONDS = 15
 
@@ -45,7 +45,7 @@ def measure(
     """Freshness of the records written after a warm-up, and the epochs' seconds."""
     with (
         tempfile.TemporaryDirectory() as name,
-        bench_database(partition_alive_seconds=2) as stream,
+        own_database() as stream,
     ):
         folder = Path(name)
         connection = Connection(stream)

@@ -28,12 +28,12 @@ from google.cloud import spanner
 from google.cloud.spanner_v1 import param_types
 from pyspark.sql import DataFrame
 
-from bench.database import bench_database
 from reader.change_stream import ChangeStream, Dialect
 from reader.connection import Connection
 from reader.database import partitions_alive
 from reader.timestamp import format_rfc3339
 from slackwater.spark import start_spark, stop_spark
+from tests.emulators import own_database
 
 # The JVM compiles what runs often; a service has long been past that.
 WARM_UP_ROUNDS = 3
@@ -123,7 +123,9 @@ class Epochs:
 def measure(records: int, rounds: int) -> dict[str, Any]:
     """The CPU seconds of each round, both sides in turn."""
     with (
-        bench_database(DDL, "S", arguments=EMULATOR) as stream,
+        own_database(
+            statements=DDL, change_stream="S", partition_alive_seconds=None, arguments=EMULATOR
+        ) as stream,
         tempfile.TemporaryDirectory() as folder,
     ):
         spark = start_spark(["bench"], "local[2,4]", {}, ["parquet"])

@@ -21,13 +21,13 @@ from google.auth.credentials import AnonymousCredentials
 from google.cloud import spanner
 from google.cloud.spanner_v1 import KeySet
 
-from bench.database import bench_database
 from bench.figures import tell
 from bench.landing import Watched
 from bench.service import service_settings
 from reader.change_stream import ChangeStream
 from reader.connection import Connection
 from slackwater.demo.service import Service
+from tests.emulators import own_database
 
 _COLUMNS: Final = ("Id", "Name", "Amount", "Payload")
 _DDL: Final = (
@@ -43,7 +43,7 @@ def measure(rows: int) -> dict[str, Any]:
     """Fill, scan, read; the figures of both."""
     with (
         tempfile.TemporaryDirectory() as name,
-        bench_database(_DDL, "S") as stream,
+        own_database(statements=_DDL, change_stream="S", partition_alive_seconds=None) as stream,
     ):
         client = spanner.Client(project=stream.project, credentials=AnonymousCredentials())
         database = client.instance(stream.instance).database(stream.database)

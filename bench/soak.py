@@ -34,11 +34,11 @@ from google.cloud import spanner
 from google.cloud.spanner_v1 import KeySet
 from matplotlib.figure import Figure
 
-from bench.database import bench_database
 from bench.service import service_settings
 from reader.change_stream import ChangeStream
 from reader.connection import Connection
 from slackwater.demo.service import Service
+from tests.emulators import own_database
 from tests.faults.proxy import Breaks, FaultProxy, Refuses, Stalls
 
 CHANGE_STREAM: Final = "SoakStream"
@@ -187,7 +187,9 @@ def measure(minutes: float, into: Path | None) -> dict[str, Any]:
     """Live through it; the samples, the verdicts, and the comparison."""
     with (
         tempfile.TemporaryDirectory() as name,
-        bench_database(_DDL, CHANGE_STREAM, partition_alive_seconds=ALIVE_SECONDS) as stream,
+        own_database(
+            statements=_DDL, change_stream=CHANGE_STREAM, partition_alive_seconds=ALIVE_SECONDS
+        ) as stream,
         FaultProxy(str(stream.emulator_host)) as proxy,
     ):
         folder = Path(name)

@@ -15,12 +15,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.database import bench_database
 from bench.figures import tell
 from bench.service import service_settings
 from reader.connection import Connection
 from slackwater.class_archive import make
 from slackwater.demo.service import Service
+from tests.emulators import own_database
 
 _SECONDS_MAX = 120
 
@@ -28,7 +28,10 @@ _SECONDS_MAX = 120
 def measure(rounds: int) -> dict[str, Any]:
     """Medians of both, and the median of the pairs' ratios."""
     seconds: dict[str, list[float]] = {"plain": [], "archive": []}
-    with tempfile.TemporaryDirectory() as name, bench_database() as stream:
+    with (
+        tempfile.TemporaryDirectory() as name,
+        own_database(partition_alive_seconds=None) as stream,
+    ):
         folder = Path(name)
         archive = folder / "classes.jsa"
         make(archive)

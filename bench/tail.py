@@ -13,11 +13,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.database import bench_database
 from bench.figures import tell
 from reader.change_stream import Dialect
 from reader.connection import Connection
 from slackwater.demo.load import Load
+from tests.emulators import own_database
 
 
 def seconds_to_first_line(command: list[str]) -> float:
@@ -35,7 +35,7 @@ def seconds_to_first_line(command: list[str]) -> float:
 
 def measure(rounds: int) -> dict[str, Any]:
     """The seconds of each round; medians."""
-    with bench_database(partition_alive_seconds=2) as stream:
+    with own_database() as stream:
         connection = Connection(stream)
         cursor = str(connection.strong_read_timestamp_ns())
         connection.close()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 
@@ -29,46 +29,66 @@ def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
     minutes of that everything takes several times as long.
     """
     log = tmp_path_factory.mktemp("emulator") / "emulator.log"
-    with running_emulator(partition_alive_seconds=CHURN_SECONDS, log=log) as running:
-        former = os.environ.get("SPANNER_EMULATOR_HOST")
-        os.environ.update(running.environment())
+    with (
+        running_emulator(partition_alive_seconds=CHURN_SECONDS, log=log) as running,
+        _named(running),
+    ):
         yield running
-        if former is None:
-            del os.environ["SPANNER_EMULATOR_HOST"]
-
-
-@contextmanager
-def demo_database(
-    name: str, dialect: Dialect = Dialect.GOOGLE_STANDARD_SQL
-) -> Iterator[ChangeStream]:
-    """An emulator of its own under churn, with the demo's schema in a database; for programs."""
-    with running_emulator(partition_alive_seconds=CHURN_SECONDS) as running:
-        os.environ.update(running.environment())
-        stream = ChangeStream(
-            "test-project", "test-instance", name, CHANGE_STREAM, emulator_host=running.host
-        )
-        create_database(stream, dialect, ddl(dialect))
-        yield stream
-        del os.environ["SPANNER_EMULATOR_HOST"]
 
 
 @pytest.fixture
 def new_database(emulator: Emulator) -> NewDatabase:
     """Makes a database with the demo's schema, or the one given; its change stream."""
+    return partial(_made, emulator)
 
-    def make(
-        dialect: Dialect = Dialect.GOOGLE_STANDARD_SQL,
-        statements: Sequence[str] | None = None,
-        change_stream: str = CHANGE_STREAM,
-    ) -> ChangeStream:
-        stream = ChangeStream(
-            project="test-project",
-            instance="test-instance",
-            database=f"db-{next(_NUMBERS)}-{time.time_ns() % 10**9}",
-            change_stream=change_stream,
-            emulator_host=emulator.host,
-        )
-        create_database(stream, dialect, ddl(dialect) if statements is None else statements)
-        return stream
 
-    return make
+@contextmanager
+def own_database(
+    dialect: Dialect = Dialect.GOOGLE_STANDARD_SQL,
+    statements: Sequence[str] | None = None,
+    change_stream: str = CHANGE_STREAM,
+    *,
+    partition_alive_seconds: int | None = CHURN_SECONDS,
+    arguments: Sequence[str] = (),
+) -> Iterator[ChangeStream]:
+    """A database in an emulator of its own, for programs.
+
+    Args:
+        dialect: of the database.
+        statements: of its schema; None for the demo's.
+        change_stream: that the schema makes.
+        partition_alive_seconds, arguments: see running_emulator().
+    """
+    with (
+        running_emulator(
+            partition_alive_seconds=partition_alive_seconds, arguments=arguments
+        ) as running,
+        _named(running),
+    ):
+        yield _made(running, dialect, statements, change_stream)
+
+
+@contextmanager
+def _named(emulator: Emulator) -> Iterator[None]:
+    """The environment names the emulator: to Spanner's client, and to processes that are begun."""
+    with pytest.MonkeyPatch.context() as environment:
+        for name, value in emulator.environment().items():
+            environment.setenv(name, value)
+        yield
+
+
+def _made(
+    emulator: Emulator,
+    dialect: Dialect = Dialect.GOOGLE_STANDARD_SQL,
+    statements: Sequence[str] | None = None,
+    change_stream: str = CHANGE_STREAM,
+) -> ChangeStream:
+    stream = ChangeStream(
+        project="test-project",
+        instance="test-instance",
+        database=f"db-{next(_NUMBERS)}-{time.time_ns() % 10**9}",
+        change_stream=change_stream,
+        emulator_host=emulator.host,
+    )
+    create_database(stream, dialect, ddl(dialect) if statements is None else statements)
+    return stream

@@ -30,7 +30,7 @@ from reader.timestamp import format_rfc3339
 from slackwater.demo.load import Load
 from slackwater.demo.service import Service
 from slackwater.proof import read_changelog
-from tests.emulators import demo_database
+from tests.emulators import own_database
 from tests.services import settings
 from tests.truths import require_equal, truth_of
 
@@ -180,7 +180,7 @@ def read_delta(path: Path) -> pa.Table:
 
 
 def _run(file_format: str, seed: int, kills: int, dialect: Dialect) -> tuple[Killing, pa.Table]:
-    with demo_database("kills", dialect) as stream, tempfile.TemporaryDirectory() as folder:
+    with own_database(dialect) as stream, tempfile.TemporaryDirectory() as folder:
         killing = Killing(stream, Path(folder), file_format, seed, dialect=dialect)
         output = killing.run(kills)
     return killing, output

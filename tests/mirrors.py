@@ -25,10 +25,8 @@ from reader.change_stream import ChangeStream, Dialect
 from reader.connection import Connection
 from reader.timestamp import format_rfc3339, parse_rfc3339
 from slackwater.demo.service import Service
-from slackwater.emulator import running_emulator
-from slackwater.emulator_database import create_database
 from tests import mixed_load
-from tests.emulators import CHURN_SECONDS
+from tests.emulators import own_database
 from tests.mixed_load import MixedLoad
 from tests.services import settings
 from tests.table_rows import comparable, spanner_rows
@@ -217,15 +215,11 @@ def main() -> None:
     given = parser.parse_args()
     for dialect, capture, deletes, table_format in KINDS + MORE_KINDS:
         with (
-            running_emulator(partition_alive_seconds=CHURN_SECONDS) as emulator,
+            own_database(
+                dialect, mixed_load.ddl(dialect, capture), mixed_load.CHANGE_STREAM
+            ) as stream,
             tempfile.TemporaryDirectory() as folder,
         ):
-            os.environ.update(emulator.environment())
-            stream = ChangeStream(
-                *("test-project", "test-instance", "mirrored", mixed_load.CHANGE_STREAM),
-                emulator_host=emulator.host,
-            )
-            create_database(stream, dialect, mixed_load.ddl(dialect, capture))
             kills_after = range(2, given.looks, 3)
             run(
                 stream,
@@ -238,7 +232,7 @@ def main() -> None:
                 kills_after=kills_after,
             )
             done = f"equal at {given.looks} looks, {len(kills_after)} kills"
-            print(f"{dialect}, {table_format}: {done}")
+            print(f"{dialect}, {table_format}: {done}", flush=True)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from slackwater.demo.service import Service
 from slackwater.proof import compare, read_changelog
 from slackwater.truth import Truth, TruthRecord
 from state.store import Store
-from tests.emulators import demo_database
+from tests.emulators import own_database
 from tests.mirrors import iceberg_table
 from tests.services import settings
 from tests.truths import truth_of
@@ -279,7 +279,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", choices=SINKS, default=list(SINKS))
     given = parser.parse_args()
     with (
-        demo_database("sinks") as stream,
+        own_database() as stream,
         tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
     ):
         for name, count in run(stream, Path(folder), given.only).items():

@@ -26,7 +26,7 @@ from slackwater.demo.service import Service
 from slackwater.proof import read_changelog
 from state.store import Store
 from state.tables import pipelines
-from tests.emulators import demo_database
+from tests.emulators import own_database
 from tests.services import settings
 from tests.truths import require_equal, truth_of
 
@@ -116,7 +116,7 @@ def wait_for(service: Service, text: str, *, seconds_max: float) -> None:
 
 
 def _measure(folder: Path, *, elsewhere: bool) -> float:
-    with demo_database("takeover") as stream:
+    with own_database() as stream:
         pair = Pair(stream, folder)
         pair.begin()
         time.sleep(STANDING_BY_S)
