@@ -138,7 +138,7 @@ class PipelineRun:
             ReaderError, StateError, SchedulerError, SinkError, SlackwaterError: it failed; where
                 the process stays, only before it was owned.
         """
-        session = session_for_pipeline(spark)
+        session = session_for_pipeline(spark, self.settings.sink.checkpoint)
         with bound_contextvars(pipeline=self.name):
             while not self._own_and_run(session):
                 if self.settings.lease.when_taken == "exit":
