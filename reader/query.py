@@ -26,6 +26,7 @@ from reader.decode import ChangeRecordDecoder
 from reader.ending import Premature, conclude
 from reader.errors import DecodeError, ReaderError, UnavailableError
 from reader.gathering import PORTION_BYTES, Gathering, Opened, Reception, Rows
+from reader.messages import messages_of
 from reader.records import ChangeRecord, ChildPartitionsRecord, DataChangeRecord
 from reader.stall import WATCH, patience_s
 from reader.statement import partition_query
@@ -211,7 +212,7 @@ class PartitionQuery:
         portion: list[bytes] = []
         room = enough = 0 if self._end_ns is None else PORTION_BYTES
         turn = Turn()
-        messages = iter(call)
+        messages = messages_of(iter(call))
         try:
             now_s = time.monotonic()
             while True:
