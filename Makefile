@@ -48,7 +48,7 @@ test: install $(VENV42)/.installed ## All tests, on Spark 4.1 and the source's o
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=12
-	@$(VENV42)/bin/python -m pytest tests/spark/test_source.py
+	@$(VENV42)/bin/python -m pytest tests/spark/test_source.py tests/spark/test_pipeline_session.py
 
 lint: install ## Style and types
 	@$(BIN)/ruff check .

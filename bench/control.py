@@ -36,7 +36,7 @@ def measure(rounds: int) -> dict[str, Any]:
     """Medians and worst of each, beside the median of an epoch."""
     with (
         tempfile.TemporaryDirectory() as name,
-        own_database() as stream,
+        own_database(partition_alive_seconds=2) as stream,
     ):
         folder = Path(name)
         connection = Connection(stream)

@@ -45,7 +45,7 @@ def measure(
     """Freshness of the records written after a warm-up, and the epochs' seconds."""
     with (
         tempfile.TemporaryDirectory() as name,
-        own_database() as stream,
+        own_database(partition_alive_seconds=2) as stream,
     ):
         folder = Path(name)
         connection = Connection(stream)

@@ -35,7 +35,7 @@ def seconds_to_first_line(command: list[str]) -> float:
 
 def measure(rounds: int) -> dict[str, Any]:
     """The seconds of each round; medians."""
-    with own_database() as stream:
+    with own_database(partition_alive_seconds=2) as stream:
         connection = Connection(stream)
         cursor = str(connection.strong_read_timestamp_ns())
         connection.close()

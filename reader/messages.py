@@ -3,8 +3,8 @@
 Where one row comes in a message, most of a record's cost is grpcio's bookkeeping around it: locks
 and lists for events of any kind, while all but the first and the last event are a message. Here a
 message is taken as it is, and every other event is left to grpcio, which knows what it means: the
-end, an error, a cancellation. That needs names that grpcio does not promise to keep; where one of
-them is gone, its own iterator is used.
+end, an error, a cancellation. That needs names that grpcio does not promise to keep; where a call
+lacks one of them, its own iterator is used.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ try:
 except (AttributeError, ImportError):
     _KNOWN = ()
 
-_NEEDED: Final = ("_call", "_state", "_next_response")
+_OF_STATE: Final = ("code", "condition", "due")
+_OF_CALL: Final = ("operate", "next_event")
 
 
 def messages_of(call: Iterator[bytes]) -> Iterator[bytes]:
@@ -35,8 +36,14 @@ def messages_of(call: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def is_known(call: object) -> bool:
-    """True where the call is made as this module knows it."""
-    return isinstance(call, _KNOWN) and all(hasattr(call, name) for name in _NEEDED)
+    """True where the call is made as this module knows it, and leaves messages as they are."""
+    return (
+        isinstance(call, _KNOWN)
+        and hasattr(call, "_next_response")
+        and getattr(call, "_response_deserializer", messages_of) is None
+        and all(hasattr(getattr(call, "_state", None), name) for name in _OF_STATE)
+        and all(hasattr(getattr(call, "_call", None), name) for name in _OF_CALL)
+    )
 
 
 def _received(given: object) -> Iterator[bytes]:

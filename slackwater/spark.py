@@ -41,10 +41,10 @@ _DEFAULTS: Final = {
 }
 
 # On a local disk the manager that Spark takes starts readlink seven times an epoch, and this one
-# never: an epoch takes an eighth less. Both look whether a file is there before they rename another
-# to its name. On HDFS only Spark's choice leaves that to the rename.
+# never: an epoch takes an eighth less. Both start chmod, and both look whether a file is there
+# before they rename another to its name. On HDFS only Spark's choice leaves that to the rename.
 _CHECKPOINT_FILES: Final = "spark.sql.streaming.checkpointFileManagerClass"
-_WITHOUT_COMMANDS: Final = (
+_WITHOUT_READLINK: Final = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
 
@@ -131,7 +131,7 @@ def session_for_pipeline(spark: SparkSession, checkpoint: str) -> SparkSession:
     session = spark.newSession()
     register_source(session, SpannerChangesDataSource)
     if session.conf.get(_CHECKPOINT_FILES, None) is None and _is_local(spark, checkpoint):
-        session.conf.set(_CHECKPOINT_FILES, _WITHOUT_COMMANDS)
+        session.conf.set(_CHECKPOINT_FILES, _WITHOUT_READLINK)
     return session
 
 

@@ -5,13 +5,14 @@ Ranges are those of a hash of the key. Where all agree, no row leaves the task t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
+from spark_sink.formats import JSON, write_options
 from spark_sink.sql_text import identifier
 
 RANGES: Final = 256
@@ -91,8 +92,7 @@ _THEIRS: Final = ("their_rows", "their_checksum")
 
 def _hashed(rows: DataFrame, key: Sequence[str]) -> DataFrame:
     """Of each row its key as JSON, the key's range, and a checksum of all columns."""
-    with_nulls = {"ignoreNullFields": "false"}
-    text = F.to_json(F.struct(*map(_named, key)), with_nulls) if key else F.lit("{}")
+    text = _json(map(_named, key)) if key else F.lit("{}")
     key_range = F.pmod(F.xxhash64("key"), F.lit(RANGES)).alias("key_range")
     hashed = rows.select(text.alias("key"), _hash(rows).alias("row"))
     return hashed.select(key_range, "key", "row")
@@ -105,8 +105,12 @@ def _hash(rows: DataFrame) -> Column:
         value = _named(field.name)
         # And so would NULLs in an array.
         is_array = field.dataType.typeName() == "array"
-        parts += [F.to_json(F.struct(value)) if is_array else value, value.isNull()]
+        parts += [_json([value]) if is_array else value, value.isNull()]
     return F.xxhash64(*parts)
+
+
+def _json(values: Iterable[Column]) -> Column:
+    return F.to_json(F.struct(*values), {"ignoreNullFields": "false", **write_options(JSON)})
 
 
 def _totals(rows: DataFrame, by: str) -> DataFrame:

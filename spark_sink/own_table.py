@@ -100,7 +100,11 @@ class OwnTable(ABC):
 
     @abstractmethod
     def _missing(self, columns: Sequence[Column]) -> str:
-        """Those that it has not, as ADD COLUMNS lists them; empty where it has all."""
+        """Those that it has not, as ADD COLUMNS lists them; empty where it has all.
+
+        Raises:
+            MirrorColumnError, ChangelogColumnError: a column has got another type.
+        """
 
     def _look(self) -> None:
         self._schema = self._spark.table(self._name).schema

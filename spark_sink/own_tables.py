@@ -79,7 +79,7 @@ class OwnTables(ABC, Generic[T]):
         found = self._scanned.stage(rows, chunk).records
         staged = self._scanned.staged(spark, chunk)
         scan = f"{self._application} scan {rfc3339(low_watermark)}"
-        addition = Addition(scan, chunk, low_watermark, chunk)
+        addition = Addition(scan, version=chunk, low_watermark=low_watermark, chunk=chunk)
         for row in staged.select("table_name").distinct().collect():
             table = row["table_name"]
             self._add(staged, table, self._scanned_tables[table], addition)
@@ -98,7 +98,10 @@ class OwnTables(ABC, Generic[T]):
     def _add(
         self, changes: DataFrame, table: str, columns: Sequence[Column], addition: Addition
     ) -> None:
-        """Add what one table has of staged changes, once however often it is tried."""
+        """Add what one table has of a scan's staged chunk, once however often it is tried.
+
+        begin_scan() has made the table.
+        """
 
     def _table(self, spark: SparkSession, name: str) -> T:
         if name not in self._tables:

@@ -65,6 +65,16 @@ def test_rows_that_are_missing_unexpected_or_doubled_are_listed(
     assert Difference("unexpected", '{"Id":-1,"Kind":null}') in found.examples
 
 
+def test_timestamps_of_one_millisecond_are_told_apart(spark: SparkSession) -> None:
+    rows = [("2026-01-31 09:00:00.123456",), ("2026-01-31 09:00:00.123457",)]
+    of_key = spark.createDataFrame(rows, "At string").selectExpr("timestamp(At) AS At")
+    found = compare(of_key, of_key.limit(1), ("At",))
+    assert (found.missing, found.different) == (1, 0)
+    of_array = of_key.selectExpr("1 AS Id", "array(At) AS At").coalesce(1).collect()
+    one, other = (spark.createDataFrame([row]) for row in of_array)
+    assert compare(one, other, ("Id",)).different == 1
+
+
 def test_a_table_without_a_key_has_one_row(spark: SparkSession, expected: DataFrame) -> None:
     assert compare(expected.limit(1), expected.limit(1), ()).is_equal
     assert not compare(expected.limit(1), expected.limit(0), ()).is_equal

@@ -2,24 +2,47 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from pyspark.sql import SparkSession
 
 from slackwater.spark import session_for_pipeline
 
+SETTING = "spark.sql.streaming.checkpointFileManagerClass"
+OURS = "FileSystemBasedCheckpointFileManager"
+SPARKS = "FileContextBasedCheckpointFileManager"
 
-@pytest.mark.parametrize(
-    ("checkpoint", "manager"),
-    [
-        ("out/checkpoint", "FileSystemBasedCheckpointFileManager"),
-        ("file:///out/checkpoint", "FileSystemBasedCheckpointFileManager"),
-        ("hdfs://there/checkpoint", ""),
-        ("gs://bucket/checkpoint", ""),
-    ],
-)
-def test_a_local_checkpoint_is_written_without_commands(
-    spark: SparkSession, checkpoint: str, manager: str
+
+def manager(session: SparkSession, checkpoint: str) -> str:
+    """Which class Spark itself takes for a checkpoint."""
+    jvm: Any = session._jvm
+    streaming = jvm.org.apache.spark.sql.execution.streaming.checkpointing
+    made = streaming.CheckpointFileManager.create(
+        jvm.org.apache.hadoop.fs.Path(checkpoint),
+        session._jsparkSession.sessionState().newHadoopConf(),
+    )
+    return str(made.getClass().getSimpleName())
+
+
+@pytest.mark.parametrize("checkpoint", ["out/checkpoint", "file:///out/checkpoint"])
+def test_a_local_checkpoint_is_written_without_readlink(
+    spark: SparkSession, checkpoint: str
 ) -> None:
-    session = session_for_pipeline(spark, checkpoint)
-    given = session.conf.get("spark.sql.streaming.checkpointFileManagerClass", "")
-    assert (given or "").rpartition(".")[2] == manager
+    assert manager(spark, checkpoint) == SPARKS
+    assert manager(session_for_pipeline(spark, checkpoint), checkpoint) == OURS
+
+
+@pytest.mark.parametrize("checkpoint", ["hdfs://there/checkpoint", "gs://bucket/checkpoint"])
+def test_the_choice_for_other_file_systems_is_sparks(spark: SparkSession, checkpoint: str) -> None:
+    assert session_for_pipeline(spark, checkpoint).conf.get(SETTING, None) is None
+
+
+def test_a_users_own_choice_wins(spark: SparkSession) -> None:
+    jsc: Any = spark._jsc
+    theirs = f"org.apache.spark.sql.execution.streaming.checkpointing.{SPARKS}"
+    jsc.sc().conf().set(SETTING, theirs)
+    try:
+        assert manager(session_for_pipeline(spark, "out/checkpoint"), "out/checkpoint") == SPARKS
+    finally:
+        jsc.sc().conf().remove(SETTING)

@@ -77,10 +77,11 @@ def outcome(call: Any, messages: Iterator[bytes]) -> tuple[list[bytes], object, 
     return found, call.code(), call.details(), is_raised
 
 
-def test_the_installed_grpcio_is_known(start: Start) -> None:
-    call = start(([], grpc.StatusCode.OK, False))
+def test_the_installed_grpcio_is_known_and_its_iterator_is_not_used(start: Start) -> None:
+    call = start(([600] * 5, grpc.StatusCode.OK, False))
     assert is_known(call)
-    assert not list(messages_of(call))
+    call._next = None
+    assert len(list(messages_of(call))) == 5
 
 
 @settings(max_examples=60, deadline=None)
@@ -108,6 +109,20 @@ def test_another_thread_ends_a_call_that_waits(start: Start, count: int) -> None
     found, code, *_ = outcome(call, messages_of(call))
     timer.join()
     assert (len(found), code) == (count, grpc.StatusCode.CANCELLED)
+
+
+def test_another_thread_ends_calls_whose_messages_flow(start: Start) -> None:
+    seen = set()
+    for number in range(60):
+        call = start(([600] * 300, grpc.StatusCode.OK, False))
+        timer = threading.Timer(number / 5_000, call.cancel)
+        timer.start()
+        found, code, *_ = outcome(call, messages_of(call))
+        timer.join()
+        assert found == [bytes([n % 256]) * 600 for n in range(len(found))]
+        assert code is grpc.StatusCode.CANCELLED or len(found) == 300
+        seen.add(code)
+    assert grpc.StatusCode.CANCELLED in seen
 
 
 def test_a_call_that_was_ended_before_it_was_read_has_no_messages(start: Start) -> None:
