@@ -9,8 +9,9 @@ lacks one of them, its own iterator is used.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Final, cast
+from collections.abc import Iterable, Iterator
+from operator import attrgetter
+from typing import Any, Final
 
 try:
     from grpc._channel import _handle_event, _SingleThreadedRendezvous
@@ -21,11 +22,18 @@ try:
 except (AttributeError, ImportError):
     _KNOWN = ()
 
-_OF_STATE: Final = ("code", "condition", "due")
-_OF_CALL: Final = ("operate", "next_event")
+_NEEDED: Final = attrgetter(
+    "_next_response",
+    "_response_deserializer",
+    "_call.operate",
+    "_call.next_event",
+    "_state.code",
+    "_state.condition",
+    "_state.due",
+)
 
 
-def messages_of(call: Iterator[bytes]) -> Iterator[bytes]:
+def messages_of(call: Iterable[bytes]) -> Iterator[bytes]:
     """The messages of a call, as iter(call) gives them, with its errors.
 
     Args:
@@ -35,19 +43,16 @@ def messages_of(call: Iterator[bytes]) -> Iterator[bytes]:
     return _received(call) if is_known(call) else iter(call)
 
 
-def is_known(call: object) -> bool:
+def is_known(call: Any) -> bool:
     """True where the call is made as this module knows it, and leaves messages as they are."""
-    return (
-        isinstance(call, _KNOWN)
-        and hasattr(call, "_next_response")
-        and getattr(call, "_response_deserializer", messages_of) is None
-        and all(hasattr(getattr(call, "_state", None), name) for name in _OF_STATE)
-        and all(hasattr(getattr(call, "_call", None), name) for name in _OF_CALL)
-    )
+    try:
+        _NEEDED(call)
+    except AttributeError:
+        return False
+    return call._response_deserializer is None and isinstance(call, _KNOWN)
 
 
-def _received(given: object) -> Iterator[bytes]:
-    call = cast(Any, given)
+def _received(call: Any) -> Iterator[bytes]:
     state, operate, next_event = call._state, call._call.operate, call._call.next_event
     due = state.due
     while state.code is None:

@@ -212,7 +212,7 @@ class PartitionQuery:
         portion: list[bytes] = []
         room = enough = 0 if self._end_ns is None else PORTION_BYTES
         turn = Turn()
-        messages = messages_of(iter(call))
+        messages = messages_of(call)
         try:
             now_s = time.monotonic()
             while True:

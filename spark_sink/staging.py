@@ -83,8 +83,8 @@ class Staging:
             shaped = shaped.select("value", *self._partition_by)
         if self._schema is None:
             self._schema = shaped.schema
-        writer = shaped.write.format(self._format).mode("overwrite")
-        writer = writer.options(**write_options(self._format))
+        options = write_options(self._format)
+        writer = shaped.write.format(self._format).options(**options).mode("overwrite")
         writer.partitionBy(*self._partition_by).save(directory.staging(epoch_id))
         metrics = read.get
         return EpochSummary(

@@ -31,7 +31,7 @@ def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
     log = tmp_path_factory.mktemp("emulator") / "emulator.log"
     with (
         running_emulator(partition_alive_seconds=CHURN_SECONDS, log=log) as running,
-        _named(running),
+        named(running),
     ):
         yield running
 
@@ -39,7 +39,7 @@ def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
 @pytest.fixture
 def new_database(emulator: Emulator) -> NewDatabase:
     """Makes a database with the demo's schema, or the one given; its change stream."""
-    return partial(_made, emulator)
+    return partial(database_on, emulator)
 
 
 @contextmanager
@@ -63,13 +63,13 @@ def own_database(
         running_emulator(
             partition_alive_seconds=partition_alive_seconds, arguments=arguments
         ) as running,
-        _named(running),
+        named(running),
     ):
-        yield _made(running, dialect, statements, change_stream)
+        yield database_on(running, dialect, statements, change_stream)
 
 
 @contextmanager
-def _named(emulator: Emulator) -> Iterator[None]:
+def named(emulator: Emulator) -> Iterator[None]:
     """The environment names the emulator: to Spanner's client, and to processes that are begun."""
     with pytest.MonkeyPatch.context() as environment:
         for name, value in emulator.environment().items():
@@ -77,12 +77,18 @@ def _named(emulator: Emulator) -> Iterator[None]:
         yield
 
 
-def _made(
+def database_on(
     emulator: Emulator,
     dialect: Dialect = Dialect.GOOGLE_STANDARD_SQL,
     statements: Sequence[str] | None = None,
     change_stream: str = CHANGE_STREAM,
 ) -> ChangeStream:
+    """Make a database.
+
+    Args:
+        emulator: on which.
+        dialect, statements, change_stream: see own_database().
+    """
     stream = ChangeStream(
         project="test-project",
         instance="test-instance",

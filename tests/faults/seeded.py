@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import random
 import sys
 import tempfile
@@ -28,12 +27,12 @@ from reader.errors import ReaderError
 from reader.timestamp import NANOSECONDS_PER_SECOND, format_rfc3339
 from scheduler.epoch import watermark_for_end
 from scheduler.errors import AuditError
-from slackwater.demo.load import CHANGE_STREAM, Load, ddl
+from slackwater.demo.load import Load
 from slackwater.emulator import running_emulator
-from slackwater.emulator_database import create_database
 from slackwater.proof import broken_promises, compare
 from slackwater.truth import TruthRecord
 from state.errors import StateError
+from tests.emulators import database_on, named
 from tests.epochs import AbandonedError, EpochLoop
 from tests.faults.proxy import Breaks, Delays, FaultProxy, HideEnds, Rule
 from tests.truths import truth_of
@@ -161,19 +160,10 @@ def last_ns(sample: Sample) -> int:
 def samples() -> Iterator[dict[Dialect, Sample]]:
     """A sample of each dialect on an emulator of their own."""
     with running_emulator(partition_alive_seconds=CHURN_SECONDS) as emulator:
-        os.environ.update(emulator.environment())
-        made = {}
-        for dialect in Dialect:
-            stream = ChangeStream(
-                project="test-project",
-                instance="test-instance",
-                database=f"faults-{str(dialect).split('_')[0].lower()}",
-                change_stream=CHANGE_STREAM,
-                emulator_host=emulator.host,
-            )
-            create_database(stream, dialect, ddl(dialect))
-            made[dialect] = make_sample(stream, dialect)
-        del os.environ["SPANNER_EMULATOR_HOST"]
+        with named(emulator):
+            made = {
+                dialect: make_sample(database_on(emulator, dialect), dialect) for dialect in Dialect
+            }
         yield made
 
 
