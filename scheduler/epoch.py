@@ -41,18 +41,19 @@ def is_watermark(time_ns: int) -> bool:
 
 
 def next_watermark(
-    *, clock_ns: int, base_ns: int | None, span_max_ns: int, end_ns: int | None
+    *, clock_ns: int, lead_ns: int = 0, base_ns: int | None, span_max_ns: int, end_ns: int | None
 ) -> int:
     """The low watermark at which the next epoch shall end; it never goes back.
 
     Args:
         clock_ns: Spanner's clock by a strong read: all committed at or before it is visible.
+        lead_ns: how far ahead of the clock it may lie: see scheduler.lead.
         base_ns: the low watermark at which the epoch starts; None if it is not known, which
-            leaves its span unbounded.
+            leaves its span unbounded and allows no lead.
         span_max_ns: the longest span of an epoch.
         end_ns: the pipeline's last low watermark, None for none.
     """
-    target = watermark_before(clock_ns)
+    target = watermark_before(clock_ns if base_ns is None else clock_ns + lead_ns)
     if base_ns is not None:
         target = min(target, watermark_for_end(base_ns + span_max_ns))
     if end_ns is not None:

@@ -19,7 +19,7 @@ _TRACED_MAX: Final = 100
 
 
 class Measuring:
-    """Adds up what the threads of one task see.
+    """Adds up what the threads of one task see, from when the task begins.
 
     Args:
         plan: the epoch's; its span is what commit timestamps are counted in steps of.
@@ -27,6 +27,7 @@ class Measuring:
     """
 
     def __init__(self, plan: Plan, *, traces: bool = False) -> None:
+        self._begun_ns = time.time_ns()
         self._traces = traces
         self._traced: list[TracedQuery] = []
         self._start_us = plan.start_ns // 1_000
@@ -81,6 +82,7 @@ class Measuring:
                 self._committed,
                 tuple(self._delays_ms),
                 tuple(nlargest(_TRACED_MAX, self._traced, key=lambda q: q.end_ns - q.start_ns)),
+                self._begun_ns,
             )
 
     def _add_mods(self, batch: pa.RecordBatch) -> None:

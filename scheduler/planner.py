@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import time
 import uuid
+from collections import deque
 from typing import Final
 
 from reader.connection import Connection
 from reader.database import Description, describe, partitions_alive
 from reader.timestamp import format_rfc3339
-from scheduler import epoch, lineage
+from scheduler import epoch, lead, lineage
 from scheduler.errors import CheckpointLostError, WatermarkRegressionError
 from scheduler.options import NOW, SourceOptions
 from scheduler.plan import Task, assign
@@ -19,6 +20,7 @@ from scheduler.start import first_watermark_ns
 from state.epochs import last_epochs
 from state.facts import Gap, Partition, Plan, Wanted
 from state.gaps import gaps
+from state.measures import measures_of
 from state.plans import begin_plan, carried, read_plan, settle
 from state.store import Store
 
@@ -36,6 +38,9 @@ class Planner:
         self._store = store
         self._description: Description | None = None
         self._pruned_at = time.monotonic()
+        self._chosen_ns: int | None = None
+        self._last: tuple[str, int] | None = None
+        self._delays_ns: deque[int] = deque(maxlen=lead.EPOCHS_LOOKED_AT)
         store.ensure_pipeline(options.pipeline, options.change_stream.path)
 
     def description(self) -> Description:
@@ -65,12 +70,27 @@ class Planner:
             return base_ns
         if base_ns is not None and (gap := self._gap_at(base_ns)):
             return gap.end_ns
+        lead_ns = 0
+        if clock_ns is None:
+            lead_ns = self._lead_ns()
+            clock_ns = self._connection.strong_read_timestamp_ns()
+            self._chosen_ns = time.time_ns()
         return epoch.next_watermark(
-            clock_ns=clock_ns or self._connection.strong_read_timestamp_ns(),
+            clock_ns=clock_ns,
+            lead_ns=lead_ns,
             base_ns=base_ns,
             span_max_ns=self._span_max_ns(),
             end_ns=self._options.end_ns,
         )
+
+    def _lead_ns(self) -> int:
+        """How far ahead of Spanner's clock the next epoch may end."""
+        if self._last is not None:
+            plan_id, chosen_ns = self._last
+            if (begun_ns := measures_of(self._store, plan_id).begun_ns) is not None:
+                self._delays_ns.append(begun_ns - chosen_ns)
+            self._last = None
+        return lead.next_lead_ns(self._delays_ns)
 
     def _span_max_ns(self) -> int:
         """The longest span of the next epoch."""
@@ -181,6 +201,9 @@ class Planner:
                 plan, roots, carried(self._store, name), tasks_max=self._options.tasks_max
             )
         begin_plan(self._store, plan, tasks=len(tasks))
+        # A replayed epoch was chosen by another process, or long ago.
+        self._last = None if self._chosen_ns is None else (plan.plan_id, self._chosen_ns)
+        self._chosen_ns = None
         return tasks
 
     def _warn_of_orphans(self, partitions: list[Partition], start_ns: int) -> None:

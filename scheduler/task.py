@@ -1,8 +1,8 @@
 """A plan's task: its partitions' records as Arrow batches, children after all their parents.
 
 A plain generator that knows no Spark. Partition queries run at the same time, each bounded by the
-epoch's end, which lies in the past: so every query ends soon, nobody waits for anybody, and a
-bounded number of threads is enough for any number of partitions.
+epoch's end, which is waited for first and so lies in the past: every query ends soon, nobody waits
+for anybody, and a bounded number of threads is enough for any number of partitions.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from scheduler.audit import PartitionAudit, Shares, tally
 from scheduler.claim import Attempt
 from scheduler.errors import AuditError
 from scheduler.handoff import ClosedError, Handoff
+from scheduler.lead import wait_until_past
 from scheduler.lineage import start_position_ns
 from scheduler.measuring import Measuring
 from scheduler.plan import Task
@@ -67,6 +68,7 @@ def read_task(
     """
     plan_by_id(store, task.plan.plan_id)
     run = _TaskRun(task, store, reader, options)
+    wait_until_past(task.plan.end_ns)
     with ThreadPoolExecutor(options.concurrent_queries, thread_name_prefix="partition") as pool:
         run.start(pool)
         try:

@@ -37,6 +37,7 @@ class Measures:
             COMMITTED_STEPS.
         child_delays_ms: from the end of a child partition's last parent to its own first query.
         traced: the longest queries of each task, where they are traced.
+        begun_ns: when the first task began, by its own clock; None where that is not known.
     """
 
     size_bytes: int = 0
@@ -47,6 +48,7 @@ class Measures:
     committed: Counter[int] = field(default_factory=Counter)
     child_delays_ms: tuple[int, ...] = ()
     traced: tuple[TracedQuery, ...] = ()
+    begun_ns: int | None = None
 
 
 # A plan's span is cut into so many steps; step 0 holds late records too.
@@ -65,6 +67,7 @@ def add_up(found: Iterable[Measures]) -> Measures:
         committed=sum((task.committed for task in tasks), Counter()),
         child_delays_ms=tuple(ms for task in tasks for ms in task.child_delays_ms),
         traced=tuple(query for task in tasks for query in task.traced),
+        begun_ns=min((t.begun_ns for t in tasks if t.begun_ns is not None), default=None),
     )
 
 
@@ -106,6 +109,7 @@ def _to_json(measures: Measures) -> str:
             "committed": list(measures.committed.items()),
             "child_delays_ms": measures.child_delays_ms,
             "traced": [astuple(query) for query in measures.traced],
+            "begun_ns": measures.begun_ns,
         }
     )
 
@@ -121,4 +125,5 @@ def _from_json(text: str) -> Measures:
         committed=Counter(dict(given["committed"])),
         child_delays_ms=tuple(given["child_delays_ms"]),
         traced=tuple(TracedQuery(*query) for query in given["traced"]),
+        begun_ns=given.get("begun_ns"),
     )

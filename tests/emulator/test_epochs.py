@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
 
 import pyarrow as pa
@@ -9,6 +11,7 @@ import pytest
 
 from reader.change_stream import Dialect
 from reader.connection import Connection
+from scheduler.plan import Task
 from slackwater.demo.load import Load
 from tests.emulators import NewDatabase
 from tests.epochs import EpochLoop
@@ -41,4 +44,39 @@ def test_epochs_under_churn_hold_every_record_once(
     truth = truth_of(stream, start_ns, loop.watermark_ns or 0, dialect)
     require_equal(output, truth)
     assert len(truth.records) > 100
+    loop.close()
+
+
+BEGINNING_SECONDS = 0.15
+
+
+class SlowToBegin(EpochLoop):
+    """Its tasks begin some time after the epoch's end was chosen, as Spark's do."""
+
+    def read(self, tasks: list[Task]) -> pa.Table:
+        time.sleep(BEGINNING_SECONDS)
+        return super().read(tasks)
+
+
+def test_epochs_that_end_ahead_of_the_clock_hold_every_record_once(
+    new_database: NewDatabase, new_store_url: Callable[[str], str]
+) -> None:
+    stream = new_database()
+    start_ns = Connection(stream).strong_read_timestamp_ns()
+    loop = SlowToBegin(stream, new_store_url("sqlite"), start_ns=start_ns)
+    load = Load(stream, Dialect.GOOGLE_STANDARD_SQL, seed=2)
+    writing = threading.Thread(
+        target=load.run, kwargs={"transactions_per_second": 60, "seconds": 6}
+    )
+    writing.start()
+    epochs = []
+    while writing.is_alive():
+        epochs.append(loop.epoch())
+    clock_ns = loop.connection.strong_read_timestamp_ns()
+    end_ns = loop.planner.next_watermark_ns(loop.watermark_ns)
+    assert end_ns > clock_ns + BEGINNING_SECONDS * 1e9
+    epochs.append(loop.epoch(end_ns=end_ns))
+    output = pa.concat_tables(epochs)
+    require_equal(output, truth_of(stream, start_ns, end_ns))
+    assert output.num_rows > 100
     loop.close()

@@ -14,6 +14,7 @@ from google.api_core.exceptions import FailedPrecondition
 from reader.database import describe
 from reader.errors import InvalidQueryError, NotFoundError, ReaderError, StartTooOldError
 from reader.timestamp import NANOSECONDS_PER_SECOND, parse_rfc3339
+from scheduler.lead import LEAD_MAX_NS
 from scheduler.plan import Task
 from slackwater.proof import broken_promises, compare
 from slackwater.truth import TruthRecord
@@ -183,7 +184,7 @@ def drop(database: ChangingDatabase, *, and_make_anew: bool) -> None:
 def while_reading(database: ChangingDatabase, change: Callable[[], None]) -> ReaderError:
     """The error of an epoch whose queries are open when the change happens."""
     tasks = plan(database, wait_ns=WAIT_NS)
-    changer = threading.Timer(0.5, change)
+    changer = threading.Timer(2 * LEAD_MAX_NS / NANOSECONDS_PER_SECOND, change)
     changer.start()
     with pytest.raises(ReaderError) as caught:
         database.loop.read(tasks)

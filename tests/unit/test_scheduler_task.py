@@ -123,6 +123,20 @@ def test_a_merge_is_read_after_both_parents_by_whoever_finishes_last(store: Stor
     assert [token for token, _ in stream.asked].count("c") == 1
 
 
+def test_no_query_is_opened_before_the_epochs_end_has_passed(store: Store) -> None:
+    plan = Plan("ahead", "orders", 500, watermark_for_end(time.time_ns() + 100_000_000))
+    begin_plan(store, plan, tasks=1)
+    stream = ScriptedStream({"a": [data(1_000)]})
+    opened_ns: list[int] = []
+    stream.gate = lambda query: opened_ns.append(time.time_ns())
+    store.replace_partitions("orders", [Partition("a", 0)])
+    task = Task(plan, 0, (Partition("a", 0),))
+    (batch,) = read_task(task, store=store, reader=stream, options=ReadOptions(8))
+    assert batch.num_rows == 1
+    assert len(opened_ns) == 1
+    assert opened_ns[0] > plan.end_ns
+
+
 def test_partition_queries_run_at_the_same_time(store: Store) -> None:
     stream = ScriptedStream({f"p{i}": [] for i in range(6)})
     barrier = threading.Barrier(6, timeout=30)
