@@ -22,7 +22,7 @@ from reader.decode import DATA_CHANGE_FIELDS, column_types_of
 from reader.layout import Layout
 from reader.row_spans import RowSpans
 from reader.schema import DATA_SCHEMA
-from reader.wire import LEN, VARINT, Cursors, Flags, Ints, tag
+from reader.wire import LEN, VARINT, Cursors, Flags, Ints, stand_at, tag
 
 _STRING: Final = tag(3, LEN)
 _BOOL: Final = tag(4, VARINT)
@@ -30,7 +30,7 @@ _NULL: Final = tag(1, VARINT)
 _LIST: Final = tag(6, LEN)
 _ITEM: Final = tag(1, LEN)
 # The two other kinds of record in a data change record's row: two empty lists.
-_NO_OTHERS: Final = np.frombuffer(bytes((_ITEM, 2, _LIST, 0)) * 2, np.uint8)
+_NO_OTHERS: Final = bytes((_ITEM, 2, _LIST, 0)) * 2
 # With fewer rows in step than this, walking them one by one costs less.
 _IN_STEP_MIN: Final = 16
 _TEXT: Final = pa.string()
@@ -104,8 +104,7 @@ def _walk(rows: RowSpans, layout: Layout) -> _Walked:
     record_end = _only_item(at, data_end)
     at.require(inner_end - data_end == len(_NO_OTHERS))
     others = np.where(at.is_good, data_end, rows.begin)
-    found = rows.buffer[others[:, np.newaxis] + np.arange(len(_NO_OTHERS))]
-    at.require((found == _NO_OTHERS).all(axis=1))
+    at.require(stand_at(rows.buffer, others, _NO_OTHERS))
     for name in layout.cells:
         _, cell_end = at.span(_ITEM)
         if name in FLAGS:

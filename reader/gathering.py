@@ -26,8 +26,8 @@ from reader.wire import Flags, Ints
 
 # A query brings its messages in portions of about this size, so that it seldom asks for the lock.
 PORTION_BYTES: Final = 64 * 1024
-# What is decoded at once: some thousand records.
-_HEAP_BYTES: Final = 4 * 1024 * 1024
+# What is decoded at once: some ten thousand records.
+_HEAP_BYTES: Final = 8 * 1024 * 1024
 # Below this, decoding by column costs more than decoding one by one.
 _FEW_BYTES: Final = 48 * 1024
 # Records decoded one by one are kept until so many can make one batch.

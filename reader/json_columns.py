@@ -19,11 +19,11 @@ from reader.batch import column_types_array, mods_array
 from reader.columns import FLAGS, NOTHING, NUMBERS, Columns, Span, strings
 from reader.decode import json_column_types
 from reader.json_heads import Heads
-from reader.json_outline import PADDING, Bytes, JsonOutline
+from reader.json_outline import PADDING, JsonOutline
 from reader.records import ColumnType
 from reader.row_spans import RowSpans
 from reader.schema import DATA_SCHEMA, MODS
-from reader.wire import LEN, Cursors, Flags, Ints, tag
+from reader.wire import LEN, Bytes, Cursors, Flags, Ints, tag
 
 _STRING: Final = tag(3, LEN)
 _HEAD: Final = b'{"data_change_record":{'

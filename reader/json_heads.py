@@ -13,10 +13,9 @@ import numpy as np
 import orjson
 
 from reader.decode import json_column_types
-from reader.json_outline import stand_at
 from reader.records import ColumnType
 from reader.row_spans import RowSpans
-from reader.wire import Ints
+from reader.wire import Ints, stand_at
 
 _BEGIN: Final = b'{"data_change_record":{"column_types":['
 _LIST: Final = len(_BEGIN) - 1

@@ -10,9 +10,8 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from reader.wire import Flags, Ints
+from reader.wire import Bytes, Flags, Ints, stand_at
 
 _QUOTE: Final = ord('"')
 _BACKSLASH: Final = ord("\\")
@@ -24,11 +23,8 @@ _CLOSE: Final = ord("}")
 _CURLY: Final = 0x20
 # Escapes that every writer of JSON spells alike.
 _PLAIN_ESCAPES: Final = np.isin(np.arange(256), np.frombuffer(rb"\"bfnrt", np.uint8))
-_WORD: Final = 8
 # Zeros behind the texts: a key can be looked for wherever one could stand.
 PADDING: Final = bytes(64)
-
-Bytes = npt.NDArray[np.uint8]
 
 
 class JsonOutline:
@@ -135,27 +131,6 @@ class JsonOutline:
     def stand_at(self, places: Ints, text: bytes) -> Flags:
         """At which places this text stands, of at most 40 bytes."""
         return stand_at(self.buffer, places, text)
-
-
-def stand_at(buffer: Bytes, places: Ints, text: bytes) -> Flags:
-    """At which places of a buffer this text stands, compared in words of eight bytes.
-
-    Behind each place the buffer must have bytes for the whole text and one word more.
-    """
-    words = np.ndarray((len(buffer) - _WORD + 1,), "<u8", buffer, strides=(1,))
-    found: Flags = np.ones(len(places), np.bool_)
-    left: Ints | slice = slice(None)
-    for begin in range(0, len(text), _WORD):
-        part = text[begin : begin + _WORD]
-        word = words[places + begin]
-        if len(part) < _WORD:
-            word = word & np.uint64((1 << 8 * len(part)) - 1)
-        is_equal = word == np.uint64(int.from_bytes(part, "little"))
-        if not is_equal.all():
-            found[left] = is_equal
-            left = np.flatnonzero(found)
-            places = places[is_equal]
-    return found
 
 
 def _is_inside(byte: Bytes) -> Flags:

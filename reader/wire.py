@@ -14,12 +14,14 @@ import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
+Bytes = npt.NDArray[np.uint8]
 
 VARINT: Final = 0
 LEN: Final = 2
 # Zeros behind the buffer, where the cursors of rows that are left out stay: whatever is expected
 # is not found there, and a length of 0 moves them by two bytes a step.
 PADDING: Final = 4_096
+_WORD: Final = 8
 
 
 def tag(field: int, wire_type: int) -> int:
@@ -35,7 +37,7 @@ class Cursors:
         at: where each row begins.
     """
 
-    def __init__(self, buffer: npt.NDArray[np.uint8], at: Ints) -> None:
+    def __init__(self, buffer: Bytes, at: Ints) -> None:
         self.buffer = buffer
         self.at = at
         self.is_good: Flags = np.ones(len(at), np.bool_)
@@ -52,7 +54,7 @@ class Cursors:
         self.require(self.buffer[self.at] == byte)
         self.at = self.at + 1
 
-    def byte(self) -> npt.NDArray[np.uint8]:
+    def byte(self) -> Bytes:
         """Take a step over one byte."""
         found = self.buffer[self.at]
         self.at = self.at + 1
@@ -72,10 +74,15 @@ class Cursors:
                 break
             following = self.buffer[self.at]
             # The byte before it counted its sign that another follows as a digit: take it out.
-            digits = (following.astype(np.int64) << shift) - (1 << shift)
-            value = np.where(going_on, value + digits, value)
-            self.at = self.at + going_on
-            going_on = going_on & (following >= 0x80)
+            digits = (following.astype(np.int64) - 1) << shift
+            if going_on.all():
+                self.at = self.at + 1
+                going_on = following >= 0x80
+            else:
+                digits *= going_on
+                self.at = self.at + going_on
+                going_on = going_on & (following >= 0x80)
+            value += digits
         return value
 
     def span(self, byte: int) -> tuple[Ints, Ints]:
@@ -87,3 +94,24 @@ class Cursors:
     def skip_to(self, place: Ints) -> None:
         """Go on at these places; rows that were left out stay where they are."""
         self.at = place if self.is_good.all() else np.where(self.is_good, place, self._nowhere)
+
+
+def stand_at(buffer: Bytes, places: Ints, text: bytes) -> Flags:
+    """At which places of a buffer this text stands, compared in words of eight bytes.
+
+    Behind each place the buffer must have bytes for the whole text and one word more.
+    """
+    words = np.ndarray((len(buffer) - _WORD + 1,), "<u8", buffer, strides=(1,))
+    found: Flags = np.ones(len(places), np.bool_)
+    left: Ints | slice = slice(None)
+    for begin in range(0, len(text), _WORD):
+        part = text[begin : begin + _WORD]
+        word = words[places + begin]
+        if len(part) < _WORD:
+            word = word & np.uint64((1 << 8 * len(part)) - 1)
+        is_equal = word == np.uint64(int.from_bytes(part, "little"))
+        if not is_equal.all():
+            found[left] = is_equal
+            left = np.flatnonzero(found)
+            places = places[is_equal]
+    return found
