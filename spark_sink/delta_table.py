@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import datetime
 from itertools import takewhile
@@ -40,7 +39,6 @@ class Delta:
 
     def __init__(self, partition_by: Sequence[str] = ()) -> None:
         self._partition_by = tuple(partition_by)
-        self._ahead = ThreadPoolExecutor(1, thread_name_prefix="delta")
 
     def name(self, spark: SparkSession, path: str) -> str:
         """See TableFormat."""
@@ -64,7 +62,6 @@ class Delta:
         writer = writer.option("txnAppId", application)
         with self.naming_conflicts(path):
             writer.option("txnVersion", str(version)).save(path)
-        self._read_ahead(rows.sparkSession, path)
 
     def compact(self, spark: SparkSession, path: str) -> None:
         """See TableFormat."""
@@ -112,7 +109,6 @@ class Delta:
         stated = f"{literal(LOW_WATERMARK)} = {literal(low_watermark)}"
         with self.naming_conflicts(path):
             spark.sql(f"ALTER TABLE {self.name(spark, path)} SET TBLPROPERTIES ({stated})")
-        self._read_ahead(spark, path)
 
     def stated(self, spark: SparkSession, path: str) -> tuple[DataFrame, str] | None:
         """See TableFormat; the table's history says when it stated it."""
@@ -131,17 +127,6 @@ class Delta:
         version = max([found["version"], *(commit["version"] for commit in unmerged)])
         rows = spark.read.format(DELTA).option("versionAsOf", version).load(path)
         return rows, json.loads(found["properties"])[LOW_WATERMARK]
-
-    def _read_ahead(self, spark: SparkSession, path: str) -> None:
-        """Have Delta work out the table's state while the next epoch is being read.
-
-        Delta wants it before a commit, for the transaction's version that it has committed last,
-        and keeps it until another commit; that is half of the time of a small one. Where this
-        fails, the commit works it out itself.
-        """
-        jvm: Any = spark._jvm
-        table = jvm.io.delta.tables.DeltaTable
-        self._ahead.submit(lambda: table.forPath(spark._jsparkSession, path).detail())
 
 
 def spark_conf(spark_version: str) -> dict[str, str]:

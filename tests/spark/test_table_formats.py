@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -59,22 +58,3 @@ def test_versions_land_once_and_small_files_become_one(
     type(table_format)().append(session.range(5), path, "slackwater orders", VERSIONS - 1)
     assert found()[0] == before
     assert not Compaction(table_format, every_s=None).is_due
-
-
-def test_delta_works_out_a_tables_state_before_the_next_commit_wants_it(
-    session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def jobs_of_a_commit(delta: Delta) -> int:
-        """Of the second one: Spark's jobs that it has to wait for."""
-        path = str(tmp_path / uuid.uuid4().hex)
-        delta.append(session.range(5), path, "slackwater orders", 1)
-        delta._ahead.submit(lambda: None).result()
-        group = f"commit to {path}"
-        session.sparkContext.setJobGroup(group, "a commit")
-        delta.append(session.range(5), path, "slackwater orders", 2)
-        assert session.read.format("delta").load(path).count() == 10
-        return len(session.sparkContext.statusTracker().getJobIdsForGroup(group))
-
-    ahead = jobs_of_a_commit(Delta())
-    monkeypatch.setattr(Delta, "_read_ahead", lambda *_: None)
-    assert 0 < ahead < jobs_of_a_commit(Delta())
