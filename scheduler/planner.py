@@ -63,7 +63,8 @@ class Planner:
 
         Args:
             base_ns: the low watermark at which the epoch starts, None if it is not known.
-            clock_ns: go no further than this reading of Spanner's clock; None reads it now.
+            clock_ns: go no further than this reading of Spanner's clock; None reads it now, and
+                goes ahead of it as scheduler.lead says.
         """
         pipeline = self._store.pipeline(self._options.pipeline)
         if base_ns is not None and pipeline and pipeline.wanted is not Wanted.RUNNING:
