@@ -41,7 +41,7 @@ def is_watermark(time_ns: int) -> bool:
 
 
 def next_watermark(
-    *, clock_ns: int, lead_ns: int = 0, base_ns: int | None, span_max_ns: int, end_ns: int | None
+    *, clock_ns: int, lead_ns: int, base_ns: int | None, span_max_ns: int, end_ns: int | None
 ) -> int:
     """The low watermark at which the next epoch shall end; it never goes back.
 

@@ -17,7 +17,7 @@ from reader.timestamp import NANOSECONDS_PER_SECOND
 
 # Also what a task can lose if its clock is not Spanner's.
 LEAD_MAX_NS: Final = NANOSECONDS_PER_SECOND // 2
-EPOCHS_LOOKED_AT: Final = 5
+DELAYS_KEPT: Final = 5
 
 
 def next_lead_ns(delays_ns: Sequence[int]) -> int:

@@ -40,7 +40,7 @@ class Planner:
         self._pruned_at = time.monotonic()
         self._chosen_ns: int | None = None
         self._last: tuple[str, int] | None = None
-        self._delays_ns: deque[int] = deque(maxlen=lead.EPOCHS_LOOKED_AT)
+        self._delays_ns: deque[int] = deque(maxlen=lead.DELAYS_KEPT)
         store.ensure_pipeline(options.pipeline, options.change_stream.path)
 
     def description(self) -> Description:

@@ -125,5 +125,6 @@ def _from_json(text: str) -> Measures:
         committed=Counter(dict(given["committed"])),
         child_delays_ms=tuple(given["child_delays_ms"]),
         traced=tuple(TracedQuery(*query) for query in given["traced"]),
+        # A task of a former version did not write it.
         begun_ns=given.get("begun_ns"),
     )

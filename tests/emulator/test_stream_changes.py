@@ -184,6 +184,7 @@ def drop(database: ChangingDatabase, *, and_make_anew: bool) -> None:
 def while_reading(database: ChangingDatabase, change: Callable[[], None]) -> ReaderError:
     """The error of an epoch whose queries are open when the change happens."""
     tasks = plan(database, wait_ns=WAIT_NS)
+    # The queries are opened when the task has waited in vain for the epoch's end to pass.
     changer = threading.Timer(2 * LEAD_MAX_NS / NANOSECONDS_PER_SECOND, change)
     changer.start()
     with pytest.raises(ReaderError) as caught:
