@@ -78,12 +78,10 @@ def stated(path: Path) -> Seen | None:
             return None
         rows = iceberg.scan(snapshot_id=int(snapshot)).to_arrow().to_pylist() if snapshot else []
         return Seen(rows, parse_rfc3339(stamp))
-    if not list((path / "_delta_log").glob("*.json")):
-        return None
-    table = deltalake.DeltaTable(path)
-    for commit in table.history():
-        if commit["operation"] == "SET TBLPROPERTIES":
-            table.load_as_version(commit["version"])
+    # DeltaTable.history() counts down from the version it has loaded, also over commits made since.
+    for commit in sorted((path / "_delta_log").glob("*.json"), reverse=True):
+        if '"SET TBLPROPERTIES"' in commit.read_text():
+            table = deltalake.DeltaTable(path, version=int(commit.stem))
             stamp = table.metadata().configuration["slackwater.low_watermark"]
             return Seen(table.to_pyarrow_table().to_pylist(), parse_rfc3339(stamp))
     return None
