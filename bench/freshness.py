@@ -31,7 +31,8 @@ from state.epochs import last_epochs
 from state.store import Store
 from tests.emulators import own_database
 
-WARM_UP_SECONDS = 15
+# A JVM that has just started takes twice as long for a commit to a Delta table.
+WARM_UP_SECONDS = 60
 
 
 def percentile(values: Sequence[float], share: float) -> float:

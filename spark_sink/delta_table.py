@@ -148,6 +148,9 @@ def spark_conf(spark_version: str) -> dict[str, str]:
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         # A table's state is read in so many tasks; an epoch is smaller than any of them.
         "spark.databricks.delta.snapshotPartitions": "1",
+        # Of tables that are made here: a commit with a checkpoint takes twice as long, and with an
+        # epoch a commit one in ten would; a reader's log is up to so many small files longer.
+        "spark.databricks.delta.properties.defaults.checkpointInterval": "30",
     }
 
 
