@@ -49,6 +49,7 @@ def sections(go: str | None) -> Mapping[str, list[Run]]:
     return {
         "reading": [(reading.measure, (case, 3, go)) for case in reading.CASES],
         "landing": [(landing.measure, (size * epochs, epochs, 8)) for size, epochs in _LANDINGS],
+        "landing_delta": [(landing.measure, (1_200_000, 6, 8, "delta"))],
         "partitions": [
             *((partial(partitions.measure, churn=False), (n, "sqlite")) for n in _PARTITIONS),
             (partial(partitions.measure, churn=False), (10_000, "postgresql")),

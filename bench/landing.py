@@ -1,10 +1,11 @@
-"""End to end: from a synthetic server to durable Parquet, all processes of the service counted.
+"""End to end: from a synthetic server to durable files, all processes of the service counted.
 
 The service catches up over records that lie in the past, in epochs of a given number of records.
 Counted are CPU seconds of the whole tree (Python and Spark's JVM) and the most memory of each
 Python worker, from the end of the second epoch on: the JVM compiles what runs often.
 
-    python -m bench.landing [--records 1200000] [--epochs 6] [--partitions 8] [--json FILE]
+    python -m bench.landing [--records 1200000] [--epochs 6] [--partitions 8] [--format delta]
+        [--json FILE]
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any, Final
 
 import psutil
 import pyarrow.dataset as ds
+from deltalake import DeltaTable
 
 from bench.service import service_settings
 from reader.change_stream import ChangeStream, Dialect
@@ -92,7 +94,18 @@ def script(partitions: int, records: int, every_us: int) -> Script:
     return Script(Dialect.GOOGLE_STANDARD_SQL, tuple(made), rows_per_message=20)
 
 
-def measure(records: int, epochs: int, partitions: int) -> dict[str, Any]:
+def landed(path: Path, file_format: str) -> int:
+    """The records that a reader finds."""
+    if file_format == "delta":
+        rows: int = DeltaTable(path).to_pyarrow_dataset().count_rows()
+    else:
+        rows = ds.dataset(path, format="parquet", partitioning="hive").count_rows()
+    return rows
+
+
+def measure(
+    records: int, epochs: int, partitions: int, file_format: str = "parquet"
+) -> dict[str, Any]:
     """Records per second and per CPU-second after the warm-up."""
     every_us = max(EVERY_US, -(-EPOCH_US_MIN * partitions * epochs // records))
     span_us = records // partitions * every_us
@@ -108,6 +121,7 @@ def measure(records: int, epochs: int, partitions: int) -> dict[str, Any]:
             stream,
             START_US * 1_000,
             end_ns=last_ns,
+            file_format=file_format,
             epoch={
                 "max_span": f"{span_us // epochs // 1_000}ms",
                 "target_records": 10**9,
@@ -127,11 +141,12 @@ def measure(records: int, epochs: int, partitions: int) -> dict[str, Any]:
         spent = time.monotonic() - before
         python, java = (now - then for now, then in zip(watched.look(), before_cpu, strict=True))
         service.wait(60)
-        found = ds.dataset(folder / "changes", format="parquet", partitioning="hive").count_rows()
+        found = landed(folder / "changes", file_format)
     if found != records:
         raise SystemExit(f"{found} of {records} records landed")
     counted = partitions * (START_US + span_us - first_ns / 1_000) / every_us
     return {
+        "format": file_format,
         "records": records,
         "records_an_epoch": records // epochs,
         "partitions": partitions,
@@ -149,9 +164,10 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=1_200_000)
     parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--partitions", type=int, default=8)
+    parser.add_argument("--format", choices=("parquet", "delta"), default="parquet")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    found = measure(given.records, given.epochs, given.partitions)
+    found = measure(given.records, given.epochs, given.partitions, given.format)
     for name, value in found.items():
         print(f"{name}: {value}")
     if given.json:

@@ -95,7 +95,8 @@ class Changelog:
         elif self._table is not None:
             rows = self._staging.staged(spark, epoch_id)
             application = f"slackwater {self._pipeline}"
-            self._table.append(rows, self._path, application, microseconds(low_watermark))
+            version, folder = microseconds(low_watermark), directory.staging(epoch_id)
+            self._table.append(rows, self._path, application, version, folder)
             directory.discard(epoch_id)
         else:
             directory.publish(epoch_id, low_watermark)
@@ -115,7 +116,8 @@ class Changelog:
             directory.publish(chunk, low_watermark, chunk=chunk)
             return found
         scan = f"slackwater {self._pipeline} scan {rfc3339(low_watermark)}"
-        self._table.append(self._scanned.staged(spark, chunk), self._path, scan, chunk)
+        rows, folder = self._scanned.staged(spark, chunk), directory.staging(chunk)
+        self._table.append(rows, self._path, scan, chunk, folder)
         directory.discard(chunk)
         return found
 

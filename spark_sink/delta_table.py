@@ -18,6 +18,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
+from spark_sink.delta_kernel import Kernel
 from spark_sink.errors import conflict
 from spark_sink.formats import DELTA
 from spark_sink.sql_text import identifier, literal
@@ -26,6 +27,7 @@ from spark_sink.timestamps import microseconds
 
 _APPLICATION: Final = "spark.databricks.delta.write.txnAppId"
 _VERSION: Final = "spark.databricks.delta.write.txnVersion"
+_CONFLICTS: Final = ("Concurrent", "MetadataChanged", "ProtocolChanged", "MaxCommitRetryLimit")
 
 
 class Delta:
@@ -39,6 +41,7 @@ class Delta:
 
     def __init__(self, partition_by: Sequence[str] = ()) -> None:
         self._partition_by = tuple(partition_by)
+        self._kernel = Kernel()
 
     def name(self, spark: SparkSession, path: str) -> str:
         """See TableFormat."""
@@ -56,8 +59,13 @@ class Delta:
     def listed(self, spark: SparkSession) -> None:
         """See TableFormat."""
 
-    def append(self, rows: DataFrame, path: str, application: str, version: int) -> None:
+    def append(
+        self, rows: DataFrame, path: str, application: str, version: int, folder: str | None = None
+    ) -> None:
         """See TableFormat."""
+        with self.naming_conflicts(path):
+            if folder and self._kernel.append(rows, folder, path, application, version):
+                return
         writer = rows.write.format(DELTA).mode("append").partitionBy(*self._partition_by)
         writer = writer.option("txnAppId", application)
         with self.naming_conflicts(path):
@@ -83,7 +91,7 @@ class Delta:
         try:
             yield
         except Exception as error:
-            if "Concurrent" not in type(error).__name__ + str(error)[:200]:
+            if not any(name in type(error).__name__ + str(error)[:200] for name in _CONFLICTS):
                 raise
             raise conflict(path) from error
 

@@ -69,8 +69,11 @@ class Iceberg:
         tables = spark.sql(f"SHOW TABLES IN {self._namespace}").collect()
         return [row["tableName"] for row in tables]
 
-    def append(self, rows: DataFrame, path: str, application: str, version: int) -> None:
-        """See TableFormat."""
+    def append(
+        self, rows: DataFrame, path: str, application: str, version: int, folder: str | None = None
+    ) -> None:
+        """See TableFormat; the files are written again."""
+        del folder
         spark, key = rows.sparkSession, (path, application)
         if key not in self._versions:
             self._versions[key] = self._last_version(spark, path, application)

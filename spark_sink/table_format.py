@@ -32,7 +32,9 @@ class TableFormat(Protocol):
     def listed(self, spark: SparkSession) -> Sequence[str] | None:
         """The names of the tables in a catalog; None where tables are directories."""
 
-    def append(self, rows: DataFrame, path: str, application: str, version: int) -> None:
+    def append(
+        self, rows: DataFrame, path: str, application: str, version: int, folder: str | None = None
+    ) -> None:
         """Append rows in one commit; nothing happens if this version, or a later one, is there.
 
         Args:
@@ -40,6 +42,7 @@ class TableFormat(Protocol):
             path: the table's.
             application: names whoever writes; each counts its own versions.
             version: rising.
+            folder: Parquet files of these rows and no others, which may become the table's.
 
         Raises:
             PublishError: two processes committed at once; the epoch is read again.
