@@ -4,8 +4,7 @@ Spark's way to append them reads them, writes them again and works the table's w
 learn which transactions it has seen. Delta's library for connectors, Kernel, which comes with the
 same jars, finds that in the newest log entry and adds the files themselves: for a small epoch a
 third of the work. What it does not look at is whether the rows suit the table, so it is for tables
-that ask for nothing but columns; and what keeps a log short, checkpoints and their cleaning up,
-stays with Spark.
+that ask for nothing but columns.
 """
 
 from __future__ import annotations
@@ -24,16 +23,12 @@ _log = logging.getLogger(__name__)
 
 # Appends only and what columns say for themselves; all that came later has a higher version.
 _WRITER_VERSION: Final = 2
-_CHECKPOINT_INTERVAL: Final = "delta.checkpointInterval"
-_CHECKPOINT_INTERVAL_DEFAULT: Final = 10
-# Kernel reads a log back to a checkpoint or a checksum, both of which are Spark's to write.
-_LOG_LENGTH_MAX: Final = 30
 # What Kernel leaves to whoever commits, or knows by settings of its own.
 _SETTINGS_OF_SPARK: Final = ("delta.logStore", "delta.autoCompact", "delta.optimizeWrite")
 _PROPERTIES: Final = frozenset(
     {
-        _CHECKPOINT_INTERVAL,
         "delta.appendOnly",
+        "delta.checkpointInterval",
         "delta.deletedFileRetentionDuration",
         "delta.enableExpiredLogCleanup",
         "delta.logRetentionDuration",
@@ -101,16 +96,13 @@ class Kernel:
         self._engine = engines.DefaultEngine.create(self._input)
 
     def _is_plain(self, snapshot: Any, rows: StructType) -> bool:
-        """Whether a table takes such rows, whatever is in them, and Spark need not write now."""
+        """Whether a table takes such rows, whatever is in them."""
         if snapshot.getProtocol().getMinWriterVersion() > _WRITER_VERSION:
             return False
         if not snapshot.getPartitionColumnNames().isEmpty():
             return False
         properties = snapshot.getTableProperties()
         if any(name.startswith("delta.") and name not in _PROPERTIES for name in properties):
-            return False
-        interval = int(properties.get(_CHECKPOINT_INTERVAL) or _CHECKPOINT_INTERVAL_DEFAULT)
-        if (snapshot.getVersion() + 1) % min(interval, _LOG_LENGTH_MAX) == 0:
             return False
         compared = (snapshot.getMetadata().getSchemaString(), rows)
         if compared != self._compared:
@@ -127,7 +119,26 @@ class Kernel:
         files = self._moved(spark, transaction.getSchema(engine), folder, path)
         iterator = kernel.internal.util.Utils.toCloseableIterator(files.iterator())
         actions = kernel.Transaction.generateAppendActions(engine, state, iterator, context)
-        transaction.commit(engine, kernel.utils.CloseableIterable.inMemoryIterable(actions))
+        committed = transaction.commit(
+            engine, kernel.utils.CloseableIterable.inMemoryIterable(actions)
+        )
+        # A checksum takes as long as the commit, and spares less than that to who reads it.
+        due = [str(hook.getType().toString()) for hook in committed.getPostCommitHooks()]
+        if "CHECKPOINT" in due:
+            self._checkpoint(spark, path)
+
+    def _checkpoint(self, spark: SparkSession, path: str) -> None:
+        """Write a checkpoint, and clean up what is too old in the log.
+
+        Kernel's own hook looks at the commit's version, and cleans up after the newest one only.
+        """
+        jvm: Any = spark._jvm
+        try:
+            newest = jvm.io.delta.kernel.TableManager.loadSnapshot(path).build(self._engine)
+            newest.writeCheckpoint(self._engine)
+        except Py4JError as error:
+            # The epoch is there without it.
+            _log.warning("no checkpoint of %s: %s", path, str(error)[:500])
 
     def _moved(self, spark: SparkSession, schema: Any, folder: str, path: str) -> Any:
         """Move the files into a table's directory; a list of what Kernel has to know of them.

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
@@ -93,17 +95,45 @@ def test_staged_files_land_once_beside_what_spark_writes_in_a_path_with_a_space(
     assert {path.name for path in epochs.table.glob("*.parquet")} == set(files)
 
 
-def test_a_commit_that_is_due_a_checkpoint_is_sparks(session: SparkSession, tmp_path: Path) -> None:
-    epochs = Epochs(session, tmp_path)
+def test_checkpoints_are_written_when_due_and_know_what_has_landed(
+    session: SparkSession, tmp_path: Path
+) -> None:
+    epochs, delta = Epochs(session, tmp_path), Delta()
     epochs.append(0)
     session.sql(
         f"ALTER TABLE delta.`{epochs.table}` SET TBLPROPERTIES ('delta.checkpointInterval' = '3')"
     )
     for epoch in range(1, 6):
-        epochs.append(epoch)
-    assert epochs.by_kernel() == [False, False, True, False, True, True, False]
-    checkpoints = sorted((epochs.table / "_delta_log").glob("*.checkpoint*.parquet"))
-    assert [int(path.name[:20]) for path in checkpoints] == [3, 6]
+        epochs.append(epoch, delta)
+    assert epochs.by_kernel() == [False, False, True, True, True, True, True]
+    log = epochs.table / "_delta_log"
+    assert [int(path.name[:20]) for path in sorted(log.glob("*.checkpoint*.parquet"))] == [3, 6]
+    for entry in sorted(log.glob("*.json"))[:-1]:
+        # What is left is in the checkpoint; readers want an entry to begin with.
+        entry.unlink()
+    epochs.append(5, delta)
+    delta.append(epochs.stage(5), str(epochs.table), APPLICATION, 5)
+    assert epochs.by_kernel() == [True]
+    assert sorted(DeltaTable(epochs.table).to_pyarrow_table()["id"].to_pylist()) == list(range(60))
+    epochs.append(6, delta)
+    assert epochs.ids() == list(range(70))
+    assert epochs.by_kernel() == [True, True]
+
+
+def test_log_entries_that_are_too_old_are_removed(session: SparkSession, tmp_path: Path) -> None:
+    epochs, delta = Epochs(session, tmp_path), Delta()
+    epochs.append(0)
+    session.sql(
+        f"ALTER TABLE delta.`{epochs.table}` SET TBLPROPERTIES ('delta.checkpointInterval' = '3')"
+    )
+    for epoch in range(1, 4):
+        epochs.append(epoch, delta)
+    log, old_s = epochs.table / "_delta_log", time.time() - timedelta(days=40).total_seconds()
+    for entry in log.iterdir():
+        os.utime(entry, (old_s, old_s))
+    for epoch in range(4, 6):
+        epochs.append(epoch, delta)
+    assert len(list(log.glob("*.json"))) < 5, "nothing was removed"
     assert epochs.ids() == list(range(60))
 
 
@@ -250,3 +280,19 @@ def test_a_relative_path_is_the_same_table(session: SparkSession, tmp_path: Path
     Delta().append(rows, f"{relative}/the changes", APPLICATION, 1, folder)
     assert epochs.ids() == list(range(20))
     assert epochs.by_kernel() == [False, True]
+
+
+def test_with_a_kernel_that_offers_something_else_spark_appends(
+    session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    epochs = Epochs(session, tmp_path)
+
+    def other(kernel: Kernel, spark: SparkSession) -> None:
+        jvm: Any = spark._jvm
+        kernel._engine = jvm.java.util.ArrayList()
+
+    monkeypatch.setattr(Kernel, "_start", other)
+    for epoch in range(2):
+        epochs.append(epoch)
+    assert epochs.ids() == list(range(20))
+    assert not any(epochs.by_kernel())
