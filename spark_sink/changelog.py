@@ -16,7 +16,7 @@ from spark_sink.filters import Filter
 from spark_sink.formats import FORMATS
 from spark_sink.messages import messages
 from spark_sink.sink import EpochSummary
-from spark_sink.staging import DATE, Staging
+from spark_sink.staging import DATE, StagedFiles, Staging
 from spark_sink.table_format import TableFormat
 from spark_sink.timestamps import microseconds, rfc3339
 from spark_sink.watermarks import Watermarks
@@ -95,8 +95,9 @@ class Changelog:
         elif self._table is not None:
             rows = self._staging.staged(spark, epoch_id)
             application = f"slackwater {self._pipeline}"
-            version, folder = microseconds(low_watermark), directory.staging(epoch_id)
-            self._table.append(rows, self._path, application, version, folder)
+            staged = StagedFiles(directory.staging(epoch_id), summary.written)
+            version = microseconds(low_watermark)
+            self._table.append(rows, self._path, application, version, staged)
             directory.discard(epoch_id)
         else:
             directory.publish(epoch_id, low_watermark)
@@ -116,8 +117,8 @@ class Changelog:
             directory.publish(chunk, low_watermark, chunk=chunk)
             return found
         scan = f"slackwater {self._pipeline} scan {rfc3339(low_watermark)}"
-        rows, folder = self._scanned.staged(spark, chunk), directory.staging(chunk)
-        self._table.append(rows, self._path, scan, chunk, folder)
+        rows, staged = self._scanned.staged(spark, chunk), directory.staging(chunk)
+        self._table.append(rows, self._path, scan, chunk, StagedFiles(staged, found))
         directory.discard(chunk)
         return found
 

@@ -22,6 +22,7 @@ from spark_sink.delta_kernel import Kernel
 from spark_sink.errors import conflict
 from spark_sink.formats import DELTA
 from spark_sink.sql_text import identifier, literal
+from spark_sink.staging import StagedFiles
 from spark_sink.table_format import LOW_WATERMARK
 from spark_sink.timestamps import microseconds
 
@@ -60,11 +61,16 @@ class Delta:
         """See TableFormat."""
 
     def append(
-        self, rows: DataFrame, path: str, application: str, version: int, folder: str | None = None
+        self,
+        rows: DataFrame,
+        path: str,
+        application: str,
+        version: int,
+        staged: StagedFiles | None = None,
     ) -> None:
         """See TableFormat."""
         with self.naming_conflicts(path):
-            if folder and self._kernel.append(rows, folder, path, application, version):
+            if staged and self._kernel.append(rows, staged, path, application, version):
                 return
         writer = rows.write.format(DELTA).mode("append").partitionBy(*self._partition_by)
         writer = writer.option("txnAppId", application)

@@ -11,6 +11,7 @@ new one replays. Each has a staging directory of its own, and only one rename ca
 from __future__ import annotations
 
 import os
+import uuid
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -67,13 +68,16 @@ class EpochDirectory:
     def remove_other_staging(self) -> None:
         """Remove what former owners left unfinished.
 
-        One that still writes there fails, as it should: it is not the owner any more.
+        One that still writes there fails, as it should: it is not the owner any more. Nor does it
+        find a part of its files while the others are being removed: they get another name first.
         """
         folder = self._path(STAGING)
         if self._files.exists(folder):
             for status in self._files.listStatus(folder):
                 if status.getPath().getName() != self._owner:
-                    self._files.delete(status.getPath(), True)
+                    removed = self._path(f"{STAGING}/{uuid.uuid4().hex}")
+                    is_renamed = self._files.rename(status.getPath(), removed)
+                    self._files.delete(removed if is_renamed else status.getPath(), True)
 
     def publish(self, epoch_id: int, low_watermark: datetime, *, chunk: int | None = None) -> bool:
         """Make a staged epoch visible; False if it was visible already.

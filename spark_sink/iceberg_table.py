@@ -19,6 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 from spark_sink.errors import UnknownFormatError, conflict
 from spark_sink.formats import ICEBERG
 from spark_sink.sql_text import identifier, literal
+from spark_sink.staging import StagedFiles
 from spark_sink.table_format import LOW_WATERMARK
 
 _APPLICATION: Final = "slackwater.application"
@@ -70,10 +71,15 @@ class Iceberg:
         return [row["tableName"] for row in tables]
 
     def append(
-        self, rows: DataFrame, path: str, application: str, version: int, folder: str | None = None
+        self,
+        rows: DataFrame,
+        path: str,
+        application: str,
+        version: int,
+        staged: StagedFiles | None = None,
     ) -> None:
         """See TableFormat; the files are written again."""
-        del folder
+        del staged
         spark, key = rows.sparkSession, (path, application)
         if key not in self._versions:
             self._versions[key] = self._last_version(spark, path, application)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
@@ -18,6 +19,19 @@ from spark_sink.sink import EpochSummary
 
 # The day of the commit, in UTC.
 DATE: Final = "date"
+
+
+@dataclass(frozen=True, slots=True)
+class StagedFiles:
+    """The files of an epoch that is staged, and nothing else.
+
+    Attributes:
+        folder: where they are.
+        records: in all of them.
+    """
+
+    folder: str
+    records: int
 
 
 class Staging:

@@ -9,6 +9,8 @@ from typing import Final, Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 
+from spark_sink.staging import StagedFiles
+
 LOW_WATERMARK: Final = "slackwater.low_watermark"
 
 
@@ -33,7 +35,12 @@ class TableFormat(Protocol):
         """The names of the tables in a catalog; None where tables are directories."""
 
     def append(
-        self, rows: DataFrame, path: str, application: str, version: int, folder: str | None = None
+        self,
+        rows: DataFrame,
+        path: str,
+        application: str,
+        version: int,
+        staged: StagedFiles | None = None,
     ) -> None:
         """Append rows in one commit; nothing happens if this version, or a later one, is there.
 
@@ -42,7 +49,7 @@ class TableFormat(Protocol):
             path: the table's.
             application: names whoever writes; each counts its own versions.
             version: rising.
-            folder: Parquet files of these rows and no others, which may become the table's.
+            staged: Parquet files of these rows and no others, which may become the table's.
 
         Raises:
             PublishError: two processes committed at once; the epoch is read again.

@@ -1,0 +1,62 @@
+"""Which rows a Delta table takes without Spark having looked at them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
+
+from spark_sink.delta_kernel import suits
+
+ROWS = StructType(
+    [
+        StructField("id", LongType(), nullable=False),
+        StructField(
+            "mods",
+            ArrayType(StructType([StructField("keys", StringType())]), containsNull=False),
+        ),
+    ]
+)
+
+
+def table(**changed: Any) -> str:
+    """The schema of a table that was made for the rows, with its first column changed."""
+    column = {"name": "id", "type": "long", "nullable": True, "metadata": {}}
+    keys = {"name": "keys", "type": "string", "nullable": True, "metadata": {}}
+    element = {"type": "struct", "fields": [keys]}
+    mods = {"type": "array", "elementType": element, "containsNull": True}
+    listed = {"name": "mods", "type": mods, "nullable": True, "metadata": {}}
+    return json.dumps({"type": "struct", "fields": [column | changed, listed]})
+
+
+def test_a_table_that_was_made_for_the_rows_takes_them() -> None:
+    assert suits(table(), ROWS)
+    assert suits(table(metadata={"comment": "of the order"}), ROWS)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"name": "Id"},
+        {"type": "string"},
+        {"nullable": False},
+        {"metadata": {"delta.invariants": "{}"}},
+        {"metadata": {"__CHAR_VARCHAR_TYPE_STRING": "varchar(3)"}},
+        {"type": {"type": "array", "elementType": "long", "containsNull": True}},
+    ],
+)
+def test_a_table_that_asks_for_more_does_not(changed: dict[str, Any]) -> None:
+    assert not suits(table(**changed), ROWS)
+
+
+@pytest.mark.parametrize("part", ["nullable", "containsNull"])
+def test_what_must_not_be_null_within_a_column_counts(part: str) -> None:
+    strict = table().replace(f'"{part}": true', f'"{part}": false')
+    assert strict != table()
+    assert not suits(strict, ROWS)
+
+
+def test_columns_that_the_rows_have_not_count() -> None:
+    assert not suits(table(), StructType(ROWS.fields[:1]))
