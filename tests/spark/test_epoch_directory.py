@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -73,6 +75,27 @@ def test_what_former_owners_left_unfinished_is_removed_and_nothing_else(
     owner.remove_other_staging()
     assert [path.name for path in (tmp_path / STAGING).iterdir()] == ["owner"]
     assert (tmp_path / epoch_name(AT)).exists()
+
+
+def test_a_former_owner_publishes_nothing_of_what_is_just_being_removed(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    files = 40
+    for number in range(ROUNDS // 2):
+        at = AT + timedelta(seconds=number)
+        former = EpochDirectory(spark, str(tmp_path), f"former {number}")
+        owner = EpochDirectory(spark, str(tmp_path), "owner")
+        stage(former, number, rows=files)
+        with ThreadPoolExecutor(1) as pool:
+            removal = pool.submit(owner.remove_other_staging)
+            # From before the removal to after it.
+            time.sleep(number / ROUNDS * 0.04)
+            with suppress(PublishError):
+                former.publish(number, at)
+            removal.result()
+        epoch = tmp_path / epoch_name(at)
+        assert len(list(epoch.glob("*.parquet"))) == (files if epoch.exists() else 0)
+        assert not list((tmp_path / STAGING).rglob("*.parquet"))
 
 
 def test_the_newest_epoch_is_known_by_its_name(spark: SparkSession, tmp_path: Path) -> None:
