@@ -43,6 +43,8 @@ _PROPERTIES: Final = frozenset(
     }
 )
 _STATISTICS: Final = ("commit_timestamp", "low_watermark", "table_name")
+# What a schema's JSON says of columns, and of arrays and maps within them.
+_NULL: Final = ("nullable", "containsNull", "valueContainsNull")
 # Kernel takes every timestamp in a footer for one of these.
 _TIMESTAMPS: Final = ("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
 # What calls into the JVM raise, and what reading a table's schema does.
@@ -225,9 +227,6 @@ def suits(table_schema: str, rows: StructType) -> bool:
         return False
     asks_nothing = all(field.metadata.keys() <= {"comment"} for field in table)
     return asks_nothing and _types(table) == _types(rows)
-
-
-_NULL: Final = ("nullable", "containsNull", "valueContainsNull")
 
 
 def _types(schema: StructType) -> dict[str, str]:
