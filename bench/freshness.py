@@ -31,7 +31,7 @@ from state.epochs import last_epochs
 from state.store import Store
 from tests.emulators import own_database
 
-# A JVM that has just started takes twice as long for a commit to a Delta table.
+# A JVM that has just started takes longer for an epoch.
 WARM_UP_SECONDS = 60
 
 

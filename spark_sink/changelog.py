@@ -58,7 +58,7 @@ class Changelog:
             )
         self._path = path
         self._table = table_format
-        self._pipeline = pipeline
+        self._application = f"slackwater {pipeline}"
         # Files of a table are not its rows before they are in its log, but a commit can't be held
         # back until the audit is done: so they are staged like any others.
         staged_format = file_format if table_format is None else "parquet"
@@ -93,11 +93,10 @@ class Changelog:
         if not summary.written:
             directory.discard(epoch_id)
         elif self._table is not None:
-            rows = self._staging.staged(spark, epoch_id)
-            application = f"slackwater {self._pipeline}"
             staged = StagedFiles(directory.staging(epoch_id), summary.written)
+            rows = self._staging.staged(spark, epoch_id)
             version = microseconds(low_watermark)
-            self._table.append(rows, self._path, application, version, staged)
+            self._table.append(rows, self._path, self._application, version, staged)
             directory.discard(epoch_id)
         else:
             directory.publish(epoch_id, low_watermark)
@@ -116,9 +115,9 @@ class Changelog:
         if self._table is None:
             directory.publish(chunk, low_watermark, chunk=chunk)
             return found
-        scan = f"slackwater {self._pipeline} scan {rfc3339(low_watermark)}"
-        rows, staged = self._scanned.staged(spark, chunk), directory.staging(chunk)
-        self._table.append(rows, self._path, scan, chunk, StagedFiles(staged, found))
+        scan = f"{self._application} scan {rfc3339(low_watermark)}"
+        staged = StagedFiles(directory.staging(chunk), found)
+        self._table.append(self._scanned.staged(spark, chunk), self._path, scan, chunk, staged)
         directory.discard(chunk)
         return found
 

@@ -223,7 +223,8 @@ def suits(table_schema: str, rows: StructType) -> bool:
         ValueError, KeyError: the table has a type that this Spark does not know.
     """
     table = StructType.fromJson(json.loads(table_schema))
-    if any(f'"{may_be}":false' in table.json() for may_be in _NULL):
+    text = table.json()
+    if any(f'"{may_be}":false' in text for may_be in _NULL):
         return False
     asks_nothing = all(field.metadata.keys() <= {"comment"} for field in table)
     return asks_nothing and _types(table) == _types(rows)

@@ -72,9 +72,8 @@ class Delta:
         with self.naming_conflicts(path):
             if staged and self._kernel.append(rows, staged, path, application, version):
                 return
-        writer = rows.write.format(DELTA).mode("append").partitionBy(*self._partition_by)
-        writer = writer.option("txnAppId", application)
-        with self.naming_conflicts(path):
+            writer = rows.write.format(DELTA).mode("append").partitionBy(*self._partition_by)
+            writer = writer.option("txnAppId", application)
             writer.option("txnVersion", str(version)).save(path)
 
     def compact(self, spark: SparkSession, path: str) -> None:
