@@ -43,7 +43,7 @@ check: install ## The quick checks: style, types, rules, unit tests
 	@$(BIN)/pytest -q tests/unit tests/simulation/test_lineage_rules.py tests/test_house.py
 
 test: install $(VENV42)/.installed ## All tests, on Spark 4.1 and the source's on Spark 4.2 too
-	@$(BIN)/python -m slackwater.java
+	@$(BIN)/python -m slackwater.pipeline.spark.java
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy

@@ -4,7 +4,7 @@ Spark looks through the modules whose names start with "pyspark_" for a DefaultS
 spark.readStream.format("spanner_changes") works in any notebook without registering it.
 """
 
-from scheduler.source import SpannerChangesDataSource
+from slackwater.scheduler.spark.data_source import SpannerChangesDataSource
 
 
 class DefaultSource(SpannerChangesDataSource):

@@ -20,13 +20,13 @@ from typing import Any
 
 from bench.figures import tell
 from bench.service import service_settings
-from reader.change_stream import Dialect
-from reader.connection import Connection
 from slackwater.demo.load import Load
 from slackwater.demo.service import Service
-from state.epochs import last_epochs
-from state.facts import PipelineState, Wanted
-from state.store import Store
+from slackwater.reader.change_stream import Dialect
+from slackwater.reader.transport.connection import Connection
+from slackwater.state.epochs import last_epochs
+from slackwater.state.models import PipelineState, Wanted
+from slackwater.state.store import Store
 from tests.emulators import own_database
 
 _SECONDS_MAX = 60

@@ -22,13 +22,13 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from bench.service import service_settings
-from reader.change_stream import Dialect
-from reader.connection import Connection
 from slackwater.demo.load import Load
 from slackwater.demo.service import Service
-from slackwater.proof import freshness_seconds
-from state.epochs import last_epochs
-from state.store import Store
+from slackwater.reader.change_stream import Dialect
+from slackwater.reader.transport.connection import Connection
+from slackwater.state.epochs import last_epochs
+from slackwater.state.store import Store
+from slackwater.testing.compare import freshness_seconds
 from tests.emulators import own_database
 
 # A JVM that has just started takes longer for an epoch.

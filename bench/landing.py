@@ -25,8 +25,8 @@ import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
 from bench.service import service_settings
-from reader.change_stream import ChangeStream, Dialect
 from slackwater.demo.service import Service
+from slackwater.reader.change_stream import ChangeStream, Dialect
 from tests.synthetic.rows import PatternRows
 from tests.synthetic.script import Script, ScriptedPartition
 from tests.synthetic.server import CHANGE_STREAM, synthetic_process

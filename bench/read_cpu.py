@@ -28,11 +28,11 @@ from google.cloud import spanner
 from google.cloud.spanner_v1 import param_types
 from pyspark.sql import DataFrame
 
-from reader.change_stream import ChangeStream, Dialect
-from reader.connection import Connection
-from reader.database import partitions_alive
-from reader.timestamp import format_rfc3339
-from slackwater.spark import start_spark, stop_spark
+from slackwater.pipeline.spark.session import start_spark, stop_spark
+from slackwater.reader.change_stream import ChangeStream, Dialect
+from slackwater.reader.database.change_stream_info import partitions_alive
+from slackwater.reader.timestamp import format_rfc3339
+from slackwater.reader.transport.connection import Connection
 from tests.emulators import own_database
 
 # The JVM compiles what runs often; a service has long been past that.

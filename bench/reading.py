@@ -27,16 +27,16 @@ from google.auth.credentials import AnonymousCredentials
 from google.cloud import spanner
 from google.cloud.spanner_v1 import param_types
 
-from reader.batch import to_record_batch
-from reader.change_stream import ChangeStream, Dialect
-from reader.connection import Connection
-from reader.gathering import Gathering, Owners
-from reader.query import PartitionQuery
-from reader.timestamp import format_rfc3339
-from scheduler.audit import PartitionAudit, Shares, tally
-from scheduler.epoch import watermark_for_end
-from scheduler.reception import PartitionReception
-from state.facts import Plan
+from slackwater.reader.change_stream import ChangeStream, Dialect
+from slackwater.reader.decode.arrow import to_record_batch
+from slackwater.reader.query.batch_decoder import Gathering, Owners
+from slackwater.reader.query.partition_query import PartitionQuery
+from slackwater.reader.timestamp import format_rfc3339
+from slackwater.reader.transport.connection import Connection
+from slackwater.scheduler.audit import PartitionAudit, Shares, tally
+from slackwater.scheduler.epoch import watermark_for_end
+from slackwater.scheduler.tasks.cut_filter import PartitionReception
+from slackwater.state.models import Plan
 from tests.synthetic.rows import PatternRows
 from tests.synthetic.script import Script, ScriptedPartition
 from tests.synthetic.server import CHANGE_STREAM, synthetic_process

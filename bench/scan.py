@@ -24,9 +24,9 @@ from google.cloud.spanner_v1 import KeySet
 from bench.figures import tell
 from bench.landing import Watched
 from bench.service import service_settings
-from reader.change_stream import ChangeStream
-from reader.connection import Connection
 from slackwater.demo.service import Service
+from slackwater.reader.change_stream import ChangeStream
+from slackwater.reader.transport.connection import Connection
 from tests.emulators import own_database
 
 _COLUMNS: Final = ("Id", "Name", "Amount", "Payload")

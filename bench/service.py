@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from reader.change_stream import ChangeStream
-from reader.timestamp import format_rfc3339
+from slackwater.reader.change_stream import ChangeStream
+from slackwater.reader.timestamp import format_rfc3339
 
 
 def service_settings(

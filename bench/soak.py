@@ -35,9 +35,9 @@ from google.cloud.spanner_v1 import KeySet
 from matplotlib.figure import Figure
 
 from bench.service import service_settings
-from reader.change_stream import ChangeStream
-from reader.connection import Connection
 from slackwater.demo.service import Service
+from slackwater.reader.change_stream import ChangeStream
+from slackwater.reader.transport.connection import Connection
 from tests.emulators import own_database
 from tests.faults.proxy import Breaks, FaultProxy, Refuses, Stalls
 

@@ -17,9 +17,9 @@ from typing import Any
 
 from bench.figures import tell
 from bench.service import service_settings
-from reader.connection import Connection
-from slackwater.class_archive import make
+from slackwater.commands.class_archive import make
 from slackwater.demo.service import Service
+from slackwater.reader.transport.connection import Connection
 from tests.emulators import own_database
 
 _SECONDS_MAX = 120

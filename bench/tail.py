@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.figures import tell
-from reader.change_stream import Dialect
-from reader.connection import Connection
 from slackwater.demo.load import Load
+from slackwater.reader.change_stream import Dialect
+from slackwater.reader.transport.connection import Connection
 from tests.emulators import own_database
 
 

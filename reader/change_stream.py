@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from reader.errors import ChangeStreamNameError
+from slackwater.reader.errors import ChangeStreamNameError
 
 _PATTERNS = {
     # Domain-scoped projects look like example.com:project.

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
 
-from state.facts import Partition
+from slackwater.state.models import Partition
 
 
 class PartitionState(StrEnum):

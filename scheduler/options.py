@@ -12,13 +12,13 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from reader.change_stream import ChangeStream
-from reader.statement import HEARTBEAT_MS_MAX, HEARTBEAT_MS_MIN
-from reader.timestamp import NANOSECONDS_PER_SECOND, parse_rfc3339
-from scheduler.epoch import watermark_for_end, watermark_for_start
-from scheduler.errors import OptionError
-from scheduler.read_options import AuditMode, Proof, ReadOptions
-from scheduler.span import SpanTarget
+from slackwater.reader.change_stream import ChangeStream
+from slackwater.reader.timestamp import NANOSECONDS_PER_SECOND, parse_rfc3339
+from slackwater.reader.transport.statement import HEARTBEAT_MS_MAX, HEARTBEAT_MS_MIN
+from slackwater.scheduler.epoch import watermark_for_end, watermark_for_start
+from slackwater.scheduler.epoch_span import SpanTarget
+from slackwater.scheduler.errors import OptionError
+from slackwater.scheduler.read_options import AuditMode, Proof, ReadOptions
 
 T = TypeVar("T")
 E = TypeVar("E", bound=StrEnum)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from heapq import heapreplace
 from typing import Final
 
-from state.facts import Partition, Plan
+from slackwater.state.models import Partition, Plan
 
 
 @dataclass(frozen=True, slots=True)

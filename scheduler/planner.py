@@ -8,21 +8,22 @@ import uuid
 from collections import deque
 from typing import Final
 
-from reader.connection import Connection
-from reader.database import Description, describe, partitions_alive
-from reader.timestamp import format_rfc3339
-from scheduler import epoch, lead, lineage
-from scheduler.errors import CheckpointLostError, WatermarkRegressionError
-from scheduler.options import NOW, SourceOptions
-from scheduler.plan import Task, assign
-from scheduler.span import EPOCHS_LOOKED_AT, next_span_ns
-from scheduler.start import first_watermark_ns
-from state.epochs import last_epochs
-from state.facts import Gap, Partition, Plan, Wanted
-from state.gaps import gaps
-from state.measures import measures_of
-from state.plans import begin_plan, carried, read_plan, settle
-from state.store import Store
+from slackwater.reader.database.change_stream_info import Description, describe, partitions_alive
+from slackwater.reader.timestamp import format_rfc3339
+from slackwater.reader.transport.connection import Connection
+from slackwater.scheduler import epoch, lineage
+from slackwater.scheduler import epoch_lead as lead
+from slackwater.scheduler.epoch_span import EPOCHS_LOOKED_AT, next_span_ns
+from slackwater.scheduler.errors import CheckpointLostError, WatermarkRegressionError
+from slackwater.scheduler.options import NOW, SourceOptions
+from slackwater.scheduler.plan import Task, assign
+from slackwater.scheduler.start_position import first_watermark_ns
+from slackwater.state.epochs import last_epochs
+from slackwater.state.gaps import gaps
+from slackwater.state.models import Gap, Partition, Plan, Wanted
+from slackwater.state.plans import begin_plan, carried, read_plan, settle
+from slackwater.state.store import Store
+from slackwater.state.task_metrics import measures_of
 
 _log = logging.getLogger(__name__)
 

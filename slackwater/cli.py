@@ -19,14 +19,14 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from slackwater import log
+from slackwater.config.load import load_pipelines, load_settings
+from slackwater.config.setting_types import parse_duration_ms
 from slackwater.errors import SettingsError
-from slackwater.lines import Form
-from slackwater.pipelines import load_pipelines, load_settings
-from slackwater.setting_types import parse_duration_ms
-from spark_sink.envelopes.envelope import Envelope
-from spark_sink.filters import ModType
-from state.facts import Wanted
+from slackwater.monitoring import log
+from slackwater.spark_sink.envelopes.envelope import Envelope
+from slackwater.spark_sink.filters.record_filter import ModType
+from slackwater.state.models import Wanted
+from slackwater.tail.line_format import Form
 
 app = typer.Typer(
     help="Every change of a Cloud Spanner database, once, in epochs that are consistent cuts.",
@@ -99,8 +99,8 @@ def run(
     ] = None,
 ) -> None:
     """Run the pipelines of the file; SIGTERM and Ctrl-C finish the epoch and exit with 0."""
-    from slackwater import commands
-    from slackwater.recovery import Recovery
+    from slackwater.commands import run as commands
+    from slackwater.pipeline.recovery import Recovery
 
     given = "" if config is None else f" -c {shlex.quote(str(config))}"
     is_one = pipeline is not None or from_watermark is not None or skip_to is not None
@@ -122,7 +122,7 @@ def _wanting(wanted: Wanted) -> Callable[..., None]:
             str, typer.Option(help="How long to wait until it is so; 0 for not.")
         ] = "60s",
     ) -> None:
-        from slackwater import commands
+        from slackwater.commands import run as commands
 
         try:
             milliseconds = parse_duration_ms(0 if wait == "0" else wait)
@@ -147,10 +147,10 @@ for _verb, _wanted, _help in (
 @app.command()
 def check(config: File = None, pipeline: PipelineName = None) -> None:
     """Connect to everything that the pipeline needs and say what is wrong."""
-    from slackwater import inspect
+    from slackwater.commands.check import checks
 
     worst = 0
-    for found in inspect.checks(load_settings(config, pipeline=pipeline)):
+    for found in checks(load_settings(config, pipeline=pipeline)):
         if found.problem is None:
             print(f"ok    {found.name}: {found.found}")  # noqa: T201
         else:
@@ -162,7 +162,7 @@ def check(config: File = None, pipeline: PipelineName = None) -> None:
 @app.command()
 def status(config: File = None, pipeline: PipelineName = None, as_json: Json = False) -> None:
     """Where the pipeline stands and whether it keeps up."""
-    from slackwater import inspect
+    from slackwater.commands import status as inspect
 
     found = inspect.status(load_settings(config, pipeline=pipeline))
     if as_json:
@@ -179,10 +179,10 @@ def partitions(
     form: Annotated[Shape, typer.Option("--format", help="table, json or dot.")] = Shape.TABLE,
 ) -> None:
     """The partitions: alive, waiting for their parents, and lately finished."""
-    from scheduler.lineage import states
-    from slackwater import inspect
-    from slackwater.fields import partition_fields
-    from slackwater.lineage_graph import to_dot
+    from slackwater.commands import status as inspect
+    from slackwater.monitoring.json_fields import partition_fields
+    from slackwater.monitoring.lineage_graph import to_dot
+    from slackwater.scheduler.lineage import states
 
     found, watermark_ns, stalls = inspect.partition_rows(load_settings(config, pipeline=pipeline))
     if form is Shape.DOT:
@@ -261,7 +261,7 @@ def tail_(
     ] = None,
 ) -> None:
     """Write changes to standard output in commit order, without Spark, until stopped."""
-    from slackwater import changefeed
+    from slackwater.tail import options as changefeed
 
     lists = {
         "tables": tables,
@@ -301,7 +301,7 @@ app.add_typer(sql, name="sql")
 @sql.command()
 def view(config: File = None, pipeline: PipelineName = None, tables: Tables = None) -> None:
     """Print a Spark SQL view for each table: its rows as they stand, out of the changelog."""
-    from slackwater import rebuild
+    from slackwater.commands import sql_views as rebuild
 
     for statement in rebuild.views(load_settings(config, pipeline=pipeline), tables or ()):
         print(statement)  # noqa: T201
@@ -315,7 +315,7 @@ def verify(
     as_json: Json = False,
 ) -> None:
     """Compare the mirrors with their tables at the low watermark that each states."""
-    from slackwater import verify as verification
+    from slackwater.commands import verify as verification
 
     is_proved = True
     for found in verification.verify(load_settings(config, pipeline=pipeline), tables or ()):

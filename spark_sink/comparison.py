@@ -12,8 +12,8 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-from spark_sink.formats import JSON, write_options
-from spark_sink.sql_text import identifier
+from slackwater.spark_sink.formats import JSON, write_options
+from slackwater.spark_sink.sql.text import identifier
 
 RANGES: Final = 256
 

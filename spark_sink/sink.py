@@ -9,7 +9,7 @@ from typing import Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_sink.columns import Column
+from slackwater.spark_sink.sql.columns import Column
 
 
 @dataclass(frozen=True, slots=True)

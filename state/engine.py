@@ -12,8 +12,8 @@ from sqlalchemy import event
 from sqlalchemy.engine import URL, Engine, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
-from state import spanner
-from state.errors import StoreUnreachableError, StoreUrlError
+from slackwater.state import spanner_dialect as spanner
+from slackwater.state.errors import StoreUnreachableError, StoreUrlError
 
 _BUSY_SECONDS: Final = 30
 _CONNECT_SECONDS: Final = 5

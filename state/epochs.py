@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from state.facts import Epoch
-from state.store import Store
-from state.tables import epochs as table
+from slackwater.state.models import Epoch
+from slackwater.state.store import Store
+from slackwater.state.tables import epochs as table
 
 
 def record_epoch(store: Store, epoch: Epoch) -> None:

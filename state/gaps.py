@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from state.facts import Gap
-from state.store import Store
-from state.tables import gaps as table
+from slackwater.state.models import Gap
+from slackwater.state.store import Store
+from slackwater.state.tables import gaps as table
 
 
 def record_gap(store: Store, gap: Gap) -> None:

@@ -13,10 +13,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from state.facts import Lease
-from state.store import Store
-from state.tables import pipelines
-from state.transaction import locking
+from slackwater.state.models import Lease
+from slackwater.state.store import Store
+from slackwater.state.tables import pipelines
+from slackwater.state.transaction import locking
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,10 @@ from typing import Final
 
 import sqlalchemy as sa
 
-from state.errors import PlanMissingError
-from state.facts import Plan
-from state.store import Store
-from state.tables import (
+from slackwater.state.errors import PlanMissingError
+from slackwater.state.models import Plan
+from slackwater.state.store import Store
+from slackwater.state.tables import (
     partitions,
     pipelines,
     plan_arrivals,
@@ -21,7 +21,7 @@ from state.tables import (
     plan_tasks,
     plans,
 )
-from state.transaction import Transaction, chunks
+from slackwater.state.transaction import Transaction, chunks
 
 # The latest plan, and the one before it whose tasks may still be ending.
 _PLANS_KEPT: Final = 2

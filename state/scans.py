@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import sqlalchemy as sa
 
-from state.facts import Scan, ScanPart
-from state.store import Store
-from state.tables import scan_parts, scans
+from slackwater.state.models import Scan, ScanPart
+from slackwater.state.store import Store
+from slackwater.state.tables import scan_parts, scans
 
 
 def begin_scan(store: Store, scan: Scan, parts: Sequence[ScanPart]) -> None:

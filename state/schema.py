@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from state.errors import NewerSchemaError, PlanMissingError
-from state.tables import HEAD
+from slackwater.state.errors import NewerSchemaError, PlanMissingError
+from slackwater.state.tables import HEAD
 
 _VERSION: Final = sa.text("SELECT version_num FROM alembic_version")
 # Any number will do, as long as every process of this program uses it.
@@ -69,6 +69,6 @@ def _upgrade(connection: sa.Connection) -> None:
     from alembic.config import Config
 
     config: Any = Config()
-    config.set_main_option("script_location", "state:migrations")
+    config.set_main_option("script_location", "slackwater.state:migrations")
     config.attributes["connection"] = connection
     command.upgrade(config, HEAD)

@@ -14,21 +14,22 @@ from sqlalchemy.engine import Engine
 from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, OperationalError
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
-from state import schema, spanner
-from state.engine import make_engine, snapshot_options
-from state.errors import (
+from slackwater.state import schema
+from slackwater.state import spanner_dialect as spanner
+from slackwater.state.engine import make_engine, snapshot_options
+from slackwater.state.errors import (
     PipelineMismatchError,
     StoreRefusedError,
     StoreUnreachableError,
 )
-from state.facts import Partition, Pipeline, PipelineState, Wanted
-from state.tables import (
+from slackwater.state.models import Partition, Pipeline, PipelineState, Wanted
+from slackwater.state.tables import (
     HEAD,
     partition_parents,
     partitions,
     pipelines,
 )
-from state.transaction import Transaction, assemble, chunks
+from slackwater.state.transaction import Transaction, assemble, chunks
 
 T = TypeVar("T")
 

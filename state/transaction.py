@@ -8,15 +8,15 @@ from typing import Any, Final, TypeVar
 
 import sqlalchemy as sa
 
-from state import spanner
-from state.errors import (
+from slackwater.state import spanner_dialect as spanner
+from slackwater.state.errors import (
     ContradictionError,
     LeaseLostError,
     LineageMissingError,
     PlanMissingError,
 )
-from state.facts import Partition, TaskTally
-from state.tables import (
+from slackwater.state.models import Partition, TaskTally
+from slackwater.state.tables import (
     partition_parents,
     partitions,
     pipelines,

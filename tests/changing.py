@@ -14,9 +14,9 @@ from google.auth.credentials import AnonymousCredentials
 from google.cloud import spanner
 from google.cloud.spanner_admin_database_v1 import DatabaseDialect
 
-from reader.change_stream import ChangeStream, Dialect
-from reader.connection import Connection
-from slackwater.emulator_database import update_ddl
+from slackwater.reader.change_stream import ChangeStream, Dialect
+from slackwater.reader.transport.connection import Connection
+from slackwater.testing.emulator_database import update_ddl
 from tests.emulators import NewDatabase
 from tests.epochs import EpochLoop
 

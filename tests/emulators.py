@@ -10,10 +10,10 @@ from functools import partial
 
 import pytest
 
-from reader.change_stream import ChangeStream, Dialect
 from slackwater.demo.load import CHANGE_STREAM, ddl
-from slackwater.emulator import Emulator, running_emulator
-from slackwater.emulator_database import create_database
+from slackwater.reader.change_stream import ChangeStream, Dialect
+from slackwater.testing.emulator import Emulator, running_emulator
+from slackwater.testing.emulator_database import create_database
 
 CHURN_SECONDS = 2
 _NUMBERS = itertools.count()

@@ -7,19 +7,19 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 
-from reader.change_stream import ChangeStream
-from reader.connection import Connection
-from reader.schema import SCHEMA
-from reader.timestamp import format_rfc3339
-from scheduler.audit import Written
-from scheduler.options import SourceOptions, parse_options
-from scheduler.plan import Task
-from scheduler.planner import Planner
-from scheduler.read_options import AuditMode
-from scheduler.reading import SpannerPartitions
-from scheduler.task import read_task
-from slackwater.epoch_audit import audit_written
-from state.store import Store
+from slackwater.pipeline.epoch_audit import audit_written
+from slackwater.reader.change_stream import ChangeStream
+from slackwater.reader.schema import SCHEMA
+from slackwater.reader.timestamp import format_rfc3339
+from slackwater.reader.transport.connection import Connection
+from slackwater.scheduler.audit import Written
+from slackwater.scheduler.options import SourceOptions, parse_options
+from slackwater.scheduler.plan import Task
+from slackwater.scheduler.planner import Planner
+from slackwater.scheduler.read_options import AuditMode
+from slackwater.scheduler.tasks.partition_reader import SpannerPartitions
+from slackwater.scheduler.tasks.task import read_task
+from slackwater.state.store import Store
 
 
 class AbandonedError(Exception):

@@ -17,7 +17,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from slackwater.java import find_java
+from slackwater.pipeline.spark.java import find_java
 
 VERSION = "4.1.0"
 PARTITIONS = 3

@@ -24,12 +24,12 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
-from reader.change_stream import ChangeStream, Dialect
-from reader.connection import Connection
-from reader.timestamp import format_rfc3339
 from slackwater.demo.load import Load
 from slackwater.demo.service import Service
-from slackwater.proof import read_changelog
+from slackwater.reader.change_stream import ChangeStream, Dialect
+from slackwater.reader.timestamp import format_rfc3339
+from slackwater.reader.transport.connection import Connection
+from slackwater.testing.compare import read_changelog
 from tests.emulators import own_database
 from tests.services import settings
 from tests.truths import require_equal, truth_of

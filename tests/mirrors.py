@@ -21,10 +21,10 @@ from typing import Any
 import deltalake
 from pyiceberg.table import StaticTable
 
-from reader.change_stream import ChangeStream, Dialect
-from reader.connection import Connection
-from reader.timestamp import format_rfc3339, parse_rfc3339
 from slackwater.demo.service import Service
+from slackwater.reader.change_stream import ChangeStream, Dialect
+from slackwater.reader.timestamp import format_rfc3339, parse_rfc3339
+from slackwater.reader.transport.connection import Connection
 from tests import mixed_load
 from tests.emulators import own_database
 from tests.mixed_load import MixedLoad

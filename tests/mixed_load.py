@@ -10,7 +10,7 @@ from google.cloud import spanner
 from google.cloud.spanner_admin_database_v1 import DatabaseDialect
 from google.cloud.spanner_v1 import KeySet
 
-from reader.change_stream import ChangeStream, Dialect
+from slackwater.reader.change_stream import ChangeStream, Dialect
 
 CHANGE_STREAM = "MixedStream"
 SINGERS, ALBUMS, FLAGS, NOTES = "Singers", "Albums", "Flags", "archive.Notes"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from reader.change_stream import ChangeStream
+from slackwater.reader.change_stream import ChangeStream
 
 
 def settings(stream: ChangeStream, folder: Path, start: str) -> dict[str, Any]:

@@ -9,13 +9,13 @@ from typing import Any
 from google.cloud.spanner_v1.types import PartialResultSet, TypeCode
 from google.protobuf.struct_pb2 import NULL_VALUE, Value
 
-from reader.records import (
+from slackwater.reader.records import (
     ChangeRecord,
     ChildPartitionsRecord,
     DataChangeRecord,
     HeartbeatRecord,
 )
-from reader.timestamp import format_rfc3339
+from slackwater.reader.timestamp import format_rfc3339
 
 PartialResultSetPb: Any = PartialResultSet.pb(PartialResultSet()).__class__
 

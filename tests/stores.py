@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from reader.change_stream import ChangeStream, Dialect
-from slackwater.emulator import Emulator
-from slackwater.emulator_database import create_database
+from slackwater.reader.change_stream import ChangeStream, Dialect
+from slackwater.testing.emulator import Emulator
+from slackwater.testing.emulator_database import create_database
 
 STORES = ("sqlite", "postgresql", "spanner")
 _NUMBERS = itertools.count()

@@ -12,7 +12,7 @@ from typing import Any
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import spanner
 
-from reader.change_stream import ChangeStream, Dialect
+from slackwater.reader.change_stream import ChangeStream, Dialect
 
 
 def spanner_rows(

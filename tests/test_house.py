@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("reader", "state", "scheduler", "spark_sink", "slackwater")
+# The folders of the package; the first four stand in it as links.
+LINKED = ("reader", "state", "scheduler", "spark_sink")
+PACKAGES = (*LINKED, "slackwater")
 LINES_MAX = 400
 HEAVY = {"google", "grpc", "pyarrow", "pyspark", "sqlalchemy", "time"}
 # time is built into the interpreter and loaded before any of our code runs.
@@ -56,7 +58,9 @@ def test_a_pure_module_loads_nothing_heavy(module: str) -> None:
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert SEEN_IN_MODULES.isdisjoint(done.stdout.split())
-    assert HEAVY.isdisjoint(imported(ROOT / (module.replace(".", "/") + ".py")))
+    path = ROOT / (module.replace(".", "/") + ".py")
+    assert path.is_file()
+    assert HEAVY.isdisjoint(imported(path))
 
 
 @pytest.mark.parametrize("path", sources(*PACKAGES, "tests", "bench"), ids=str)
@@ -77,8 +81,20 @@ def test_modules_are_named_by_what_they_hold(path: Path) -> None:
 @pytest.mark.parametrize("path", sources("scheduler"), ids=str)
 def test_in_the_scheduler_only_the_sources_know_spark(path: Path) -> None:
     """The contract in pyproject.toml lists modules, and a new one would not be in it."""
-    knows = ("source", "stream_reader", "scan_source", "worker_daemon")
-    assert path.stem in knows or "pyspark" not in imported(path)
+    assert path.parent.name == "spark" or "pyspark" not in imported(path)
+
+
+@pytest.mark.parametrize(
+    "path", [*sources(*PACKAGES, "tests", "bench"), ROOT / "pyspark_slackwater.py"], ids=str
+)
+def test_our_folders_are_imported_as_parts_of_slackwater_only(path: Path) -> None:
+    """The bare names work in the repository's root, and nowhere else."""
+    assert imported(path).isdisjoint(LINKED)
+
+
+def test_the_folders_stand_in_the_package_as_links() -> None:
+    for name in LINKED:
+        assert (ROOT / "slackwater" / name).readlink() == Path("..", name)
 
 
 def loaded_by(module: str) -> set[str]:
@@ -93,13 +109,13 @@ def loaded_by(module: str) -> set[str]:
 def test_the_source_is_known_without_what_reads_it() -> None:
     """Spark loads it in processes that read nothing, one after the other at each start."""
     clients = {"grpc", "google.cloud.spanner_v1", "sqlalchemy"}
-    assert loaded_by("scheduler.source").isdisjoint(clients)
-    assert clients <= loaded_by("scheduler.stream_reader")
+    assert loaded_by("slackwater.scheduler.spark.data_source").isdisjoint(clients)
+    assert clients <= loaded_by("slackwater.scheduler.spark.stream_reader")
 
 
 def test_workers_are_forked_from_a_daemon_without_pyarrow() -> None:
     """It starts a thread when it is loaded, which no child of a fork has."""
-    loaded = loaded_by("scheduler.worker_daemon")
+    loaded = loaded_by("slackwater.scheduler.spark.worker_daemon")
     assert "google.cloud.spanner_v1" in loaded
     assert "pyarrow" not in loaded
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from reader.change_stream import ChangeStream, Dialect
-from reader.timestamp import format_rfc3339
-from slackwater.proof import broken_promises, compare
-from slackwater.truth import Truth, read_truth
+from slackwater.reader.change_stream import ChangeStream, Dialect
+from slackwater.reader.timestamp import format_rfc3339
+from slackwater.testing.compare import broken_promises, compare
+from slackwater.testing.plain_client import Truth, read_truth
 
 
 def truth_of(

@@ -12,7 +12,7 @@ from typing import Any
 
 import deltalake
 
-from slackwater.truth import TruthRecord
+from slackwater.testing.plain_client import TruthRecord
 from tests.mirrors import iceberg_table
 from tests.table_rows import comparable
 

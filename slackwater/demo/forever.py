@@ -12,11 +12,11 @@ import sys
 import time
 from typing import Final
 
-from reader.change_stream import ChangeStream, Dialect
 from slackwater.demo.load import CHANGE_STREAM, Load, ddl
-from slackwater.emulator import running_emulator
-from slackwater.emulator_database import create_database
 from slackwater.errors import SlackwaterError
+from slackwater.reader.change_stream import ChangeStream, Dialect
+from slackwater.testing.emulator import running_emulator
+from slackwater.testing.emulator_database import create_database
 
 _DIALECT: Final = Dialect.GOOGLE_STANDARD_SQL
 _TRANSACTIONS_PER_SECOND: Final = 20

@@ -13,7 +13,7 @@ from google.auth.credentials import AnonymousCredentials
 from google.cloud import spanner
 from google.cloud.spanner_v1 import KeySet
 
-from reader.change_stream import ChangeStream, Dialect
+from slackwater.reader.change_stream import ChangeStream, Dialect
 
 CHANGE_STREAM: Final = "DemoStream"
 

@@ -14,8 +14,8 @@ import psutil
 import yaml
 
 from slackwater.errors import PipelineFailedError
-from state.errors import StateError
-from state.store import Store
+from slackwater.state.errors import StateError
+from slackwater.state.store import Store
 
 _STOP_SECONDS_MAX = 60
 

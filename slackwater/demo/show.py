@@ -14,19 +14,19 @@ from typing import Final
 from rich.console import Console
 from rich.table import Table
 
-from reader.change_stream import ChangeStream, Dialect
-from reader.connection import Connection
-from reader.timestamp import NANOSECONDS_PER_SECOND, format_rfc3339
 from slackwater.demo.load import CHANGE_STREAM, Load, LoadResult, ddl
 from slackwater.demo.service import Service
-from slackwater.emulator import Emulator, running_emulator
-from slackwater.emulator_database import create_database
-from slackwater.java import find_java
-from slackwater.lineage_graph import GRAPHVIZ_HINT, render_svg, to_dot
-from slackwater.proof import broken_promises, compare, freshness_seconds, read_changelog
-from slackwater.truth import Truth, read_truth
-from state.epochs import last_epochs
-from state.store import Store
+from slackwater.monitoring.lineage_graph import GRAPHVIZ_HINT, render_svg, to_dot
+from slackwater.pipeline.spark.java import find_java
+from slackwater.reader.change_stream import ChangeStream, Dialect
+from slackwater.reader.timestamp import NANOSECONDS_PER_SECOND, format_rfc3339
+from slackwater.reader.transport.connection import Connection
+from slackwater.state.epochs import last_epochs
+from slackwater.state.store import Store
+from slackwater.testing.compare import broken_promises, compare, freshness_seconds, read_changelog
+from slackwater.testing.emulator import Emulator, running_emulator
+from slackwater.testing.emulator_database import create_database
+from slackwater.testing.plain_client import Truth, read_truth
 
 _TRANSACTIONS_PER_SECOND: Final = 60
 _CHURN_SECONDS: Final = 2

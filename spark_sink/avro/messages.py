@@ -8,11 +8,18 @@ from typing import Any, Final
 import fastavro
 from pyspark.sql import DataFrame
 
-from spark_sink.avro.registry import SchemaRegistry
-from spark_sink.avro.schemas import Shape, key_schema, resolved_schema, value_schema
-from spark_sink.avro.wire import Encoder, Ids, as_avro, encoded, namespace, require_whole_rows
-from spark_sink.envelopes.envelope import Envelope, Wrapping
-from spark_sink.messages import rows_of_messages
+from slackwater.spark_sink.avro.registry import SchemaRegistry
+from slackwater.spark_sink.avro.schemas import Shape, key_schema, resolved_schema, value_schema
+from slackwater.spark_sink.avro.wire import (
+    Encoder,
+    Ids,
+    as_avro,
+    encoded,
+    namespace,
+    require_whole_rows,
+)
+from slackwater.spark_sink.envelopes.envelope import Envelope, Wrapping
+from slackwater.spark_sink.envelopes.message_rows import rows_of_messages
 
 TOPIC: Final = "topic"
 

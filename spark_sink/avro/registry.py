@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import requests
 
-from spark_sink.errors import PublishError, SchemaRefusedError
+from slackwater.spark_sink.errors import PublishError, SchemaRefusedError
 
 _TYPE: Final = "application/vnd.schemaregistry.v1+json"
 _HEADERS: Final = {"Content-Type": _TYPE, "Accept": _TYPE}

@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from spark_sink.avro.types import MOMENT, Schema, avro_name, avro_schema, nullable
-from spark_sink.envelopes.changefeed import APART
-from spark_sink.envelopes.envelope import RESOLVED_APART, Envelope, Wrapping
-from spark_sink.envelopes.plain import OF_THE_RECORD
+from slackwater.spark_sink.avro.types import MOMENT, Schema, avro_name, avro_schema, nullable
+from slackwater.spark_sink.envelopes.changefeed import APART
+from slackwater.spark_sink.envelopes.envelope import RESOLVED_APART, Envelope, Wrapping
+from slackwater.spark_sink.envelopes.plain import OF_THE_RECORD
 
 _OTHER_TYPES: Final[Mapping[str, Schema]] = {
     "commit_timestamp": MOMENT,

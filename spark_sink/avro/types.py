@@ -16,8 +16,8 @@ from typing import Any, Final
 
 import orjson
 
-from spark_sink.envelopes.message import dumps
-from spark_sink.envelopes.values import Convert
+from slackwater.spark_sink.envelopes.message import dumps
+from slackwater.spark_sink.envelopes.values import Convert
 
 Schema = Any
 MOMENT: Final[Mapping[str, str]] = {"type": "long", "logicalType": "timestamp-micros"}

@@ -15,13 +15,13 @@ from typing import Any, Final
 
 import fastavro
 
-from spark_sink.avro.schemas import Shape, key_schema, value_schema
-from spark_sink.avro.types import avro_converter, avro_name
-from spark_sink.envelopes.envelope import Envelope, Wrapping
-from spark_sink.envelopes.event import Event, Row, events
-from spark_sink.envelopes.values import Values
-from spark_sink.errors import PartialRowError
-from spark_sink.rebuild_view import WHOLE_ROW
+from slackwater.spark_sink.avro.schemas import Shape, key_schema, value_schema
+from slackwater.spark_sink.avro.types import avro_converter, avro_name
+from slackwater.spark_sink.envelopes.envelope import Envelope, Wrapping
+from slackwater.spark_sink.envelopes.event import Event, Row, events
+from slackwater.spark_sink.envelopes.values import Values
+from slackwater.spark_sink.errors import PartialRowError
+from slackwater.spark_sink.sql.rebuild_view import WHOLE_ROW
 
 _PARTLY_OLD: Final = "NEW_ROW_AND_OLD_VALUES"
 

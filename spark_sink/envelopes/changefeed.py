@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from spark_sink.envelopes.event import Event
-from spark_sink.envelopes.message import Content
+from slackwater.spark_sink.envelopes.event import Event
+from slackwater.spark_sink.envelopes.message import Content
 
 APART: Final = "__crdb__"
 

@@ -7,9 +7,9 @@ import uuid
 from datetime import UTC, datetime
 from typing import Final
 
-from spark_sink.envelopes.event import Event
-from spark_sink.envelopes.message import Content, Origin, dumps
-from spark_sink.timestamps import Moment, rfc3339
+from slackwater.spark_sink.envelopes.event import Event
+from slackwater.spark_sink.envelopes.message import Content, Origin, dumps
+from slackwater.spark_sink.timestamps import Moment, rfc3339
 
 _NAMESPACE: Final = uuid.UUID("6f1d2c1e-5d8e-5a0f-9c57-0d6f3a4b7c21")
 _CDC: Final = "spanner-cdc"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from spark_sink.envelopes.event import Event
-from spark_sink.envelopes.message import Content, Origin
-from spark_sink.timestamps import microseconds
+from slackwater.spark_sink.envelopes.event import Event
+from slackwater.spark_sink.envelopes.message import Content, Origin
+from slackwater.spark_sink.timestamps import microseconds
 
 _OPS: Final = {"INSERT": "c", "UPDATE": "u", "DELETE": "d"}
 

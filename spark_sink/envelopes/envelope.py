@@ -8,10 +8,10 @@ from enum import StrEnum
 from functools import cached_property, partial
 from typing import Final
 
-from spark_sink.envelopes import changefeed, datastream, debezium, plain
-from spark_sink.envelopes.event import Event, Row, events
-from spark_sink.envelopes.message import Content, Message, Origin
-from spark_sink.timestamps import Moment, rfc3339
+from slackwater.spark_sink.envelopes import changefeed, datastream, debezium, plain
+from slackwater.spark_sink.envelopes.event import Event, Row, events
+from slackwater.spark_sink.envelopes.message import Content, Message, Origin
+from slackwater.spark_sink.timestamps import Moment, rfc3339
 
 
 class Envelope(StrEnum):

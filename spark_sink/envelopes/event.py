@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from spark_sink.envelopes.values import Converter, Values, json_converter, row_values
-from spark_sink.timestamps import microseconds
+from slackwater.spark_sink.envelopes.values import Converter, Values, json_converter, row_values
+from slackwater.spark_sink.timestamps import microseconds
 
 Row = Mapping[str, Any]
 

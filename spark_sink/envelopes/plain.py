@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Final
 
-from spark_sink.envelopes.event import Event, Row
-from spark_sink.envelopes.message import Content
-from spark_sink.timestamps import Moment, rfc3339
+from slackwater.spark_sink.envelopes.event import Event, Row
+from slackwater.spark_sink.envelopes.message import Content
+from slackwater.spark_sink.timestamps import Moment, rfc3339
 
 # What a record says of all its mods.
 OF_THE_RECORD: Final = (

@@ -2,7 +2,7 @@
 
 from alembic import context
 
-from state.tables import metadata
+from slackwater.state.tables import metadata
 
 context.configure(
     connection=context.config.attributes["connection"],

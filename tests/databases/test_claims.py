@@ -15,18 +15,18 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from reader.ending import Finished
-from reader.records import ChildPartition
-from scheduler.claim import Attempt
-from scheduler.lineage import is_finished
-from scheduler.plan import Task
-from state.errors import LeaseLostError
-from state.facts import Partition, Plan, TaskTally
-from state.lease import read_lease, take_lease
-from state.plans import begin_plan, settle
-from state.store import Store
-from state.tallies import tallies
-from state.transaction import Transaction
+from slackwater.reader.query_outcome import Finished
+from slackwater.reader.records import ChildPartition
+from slackwater.scheduler.lineage import is_finished
+from slackwater.scheduler.plan import Task
+from slackwater.scheduler.tasks.claims import Attempt
+from slackwater.state.errors import LeaseLostError
+from slackwater.state.lease import read_lease, take_lease
+from slackwater.state.models import Partition, Plan, TaskTally
+from slackwater.state.plans import begin_plan, settle
+from slackwater.state.store import Store
+from slackwater.state.task_counts import tallies
+from slackwater.state.transaction import Transaction
 from tests.stores import STORES
 
 PROCESSES = 6

@@ -17,13 +17,12 @@ import pytest
 import sqlalchemy as sa
 from structlog.testing import capture_logs
 
-from slackwater import ownership
 from slackwater.errors import PipelineOwnedError
-from slackwater.ownership import Ownership, is_gone, owner_name
-from state import engine
-from state.errors import LeaseLostError
-from state.facts import Lease
-from state.lease import (
+from slackwater.pipeline import lease_holder as ownership
+from slackwater.pipeline.lease_holder import Ownership, is_gone, owner_name
+from slackwater.state import engine
+from slackwater.state.errors import LeaseLostError
+from slackwater.state.lease import (
     Sighting,
     may_take,
     observe,
@@ -32,8 +31,9 @@ from state.lease import (
     renew_lease,
     take_lease,
 )
-from state.store import Store
-from state.tables import pipelines
+from slackwater.state.models import Lease
+from slackwater.state.store import Store
+from slackwater.state.tables import pipelines
 from tests.stores import STORES
 
 SHORT_S = 0.6
@@ -204,7 +204,7 @@ def test_a_process_that_is_frozen_in_a_transaction_does_not_keep_the_lease(
 
 
 def test_a_process_of_this_machine_is_known_to_be_gone() -> None:
-    code = "from slackwater.ownership import owner_name; print(owner_name())"
+    code = "from slackwater.pipeline.lease_holder import owner_name; print(owner_name())"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )

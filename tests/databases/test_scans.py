@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from state.facts import Scan, ScanPart
-from state.scans import begin_scan, finish_chunk, finish_scan, read_scan
-from state.store import Store
+from slackwater.state.models import Scan, ScanPart
+from slackwater.state.scans import begin_scan, finish_chunk, finish_scan, read_scan
+from slackwater.state.store import Store
 from tests.stores import STORES
 
 SCAN = Scan("orders", 1_500, "sessions/s", b"\x00\xff", '{"T": [{"Id": "INT64"}, ["Id"]]}')

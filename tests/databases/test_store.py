@@ -17,10 +17,9 @@ import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
-from slackwater.emulator import Emulator
-from state import tables
-from state.epochs import last_epochs, prune_epochs, record_epoch
-from state.errors import (
+from slackwater.state import tables
+from slackwater.state.epochs import last_epochs, prune_epochs, record_epoch
+from slackwater.state.errors import (
     ContradictionError,
     LineageMissingError,
     NewerSchemaError,
@@ -30,10 +29,11 @@ from state.errors import (
     StoreUnreachableError,
     StoreUrlError,
 )
-from state.facts import Epoch, Partition, Plan, Wanted
-from state.plans import begin_plan, plan_by_id, settle
-from state.store import Store
-from state.transaction import Transaction
+from slackwater.state.models import Epoch, Partition, Plan, Wanted
+from slackwater.state.plans import begin_plan, plan_by_id, settle
+from slackwater.state.store import Store
+from slackwater.state.transaction import Transaction
+from slackwater.testing.emulator import Emulator
 from tests.stores import STORES
 
 A = Partition("a", 0)

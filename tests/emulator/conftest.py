@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from reader.change_stream import Dialect
+from slackwater.reader.change_stream import Dialect
 from tests.changing import ChangingDatabase, Watching
 from tests.emulators import NewDatabase
 

@@ -9,10 +9,10 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
-from reader.change_stream import Dialect
-from reader.connection import Connection
-from scheduler.plan import Task
 from slackwater.demo.load import Load
+from slackwater.reader.change_stream import Dialect
+from slackwater.reader.transport.connection import Connection
+from slackwater.scheduler.plan import Task
 from tests.emulators import NewDatabase
 from tests.epochs import EpochLoop
 from tests.truths import require_equal, truth_of

@@ -13,18 +13,23 @@ from google.cloud import spanner
 from google.cloud.spanner_admin_database_v1 import DatabaseDialect
 from google.cloud.spanner_v1 import JsonObject, KeySet
 
-from reader.change_stream import ChangeStream, Dialect
-from reader.connection import Connection
-from reader.database import describe, partitions_alive
-from reader.errors import (
+from slackwater.reader.change_stream import ChangeStream, Dialect
+from slackwater.reader.database.change_stream_info import describe, partitions_alive
+from slackwater.reader.errors import (
     InvalidQueryError,
     NotFoundError,
     ReaderError,
     StartOutsidePartitionError,
     StartTooOldError,
 )
-from reader.query import PartitionQuery
-from reader.records import ChangeRecord, ChildPartitionsRecord, DataChangeRecord, HeartbeatRecord
+from slackwater.reader.query.partition_query import PartitionQuery
+from slackwater.reader.records import (
+    ChangeRecord,
+    ChildPartitionsRecord,
+    DataChangeRecord,
+    HeartbeatRecord,
+)
+from slackwater.reader.transport.connection import Connection
 from tests.emulators import CHURN_SECONDS, NewDatabase
 
 GOOGLESQL_TYPES = (

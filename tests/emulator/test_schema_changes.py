@@ -15,7 +15,7 @@ from __future__ import annotations
 import pytest
 from google.api_core.exceptions import FailedPrecondition, InternalServerError
 
-from reader.change_stream import Dialect
+from slackwater.reader.change_stream import Dialect
 from tests.changing import Watching
 
 

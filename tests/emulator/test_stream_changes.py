@@ -11,13 +11,13 @@ import pyarrow as pa
 import pytest
 from google.api_core.exceptions import FailedPrecondition
 
-from reader.database import describe
-from reader.errors import InvalidQueryError, NotFoundError, ReaderError, StartTooOldError
-from reader.timestamp import NANOSECONDS_PER_SECOND, parse_rfc3339
-from scheduler.lead import LEAD_MAX_NS
-from scheduler.plan import Task
-from slackwater.proof import broken_promises, compare
-from slackwater.truth import TruthRecord
+from slackwater.reader.database.change_stream_info import describe
+from slackwater.reader.errors import InvalidQueryError, NotFoundError, ReaderError, StartTooOldError
+from slackwater.reader.timestamp import NANOSECONDS_PER_SECOND, parse_rfc3339
+from slackwater.scheduler.epoch_lead import LEAD_MAX_NS
+from slackwater.scheduler.plan import Task
+from slackwater.testing.compare import broken_promises, compare
+from slackwater.testing.plain_client import TruthRecord
 from tests.changing import ChangingDatabase, Watching, changes
 from tests.emulators import CHURN_SECONDS
 from tests.truths import truth_of

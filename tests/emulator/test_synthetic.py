@@ -7,15 +7,20 @@ from typing import Any
 
 import pytest
 
-from reader.change_stream import ChangeStream, Dialect
-from reader.connection import Connection
-from reader.database import describe, partitions_alive
-from reader.errors import ReaderError
-from reader.query import PartitionQuery
-from reader.records import ChangeRecord, ChildPartitionsRecord, DataChangeRecord, HeartbeatRecord
-from reader.timestamp import format_rfc3339
 from slackwater.demo.load import Load
-from slackwater.truth import read_truth
+from slackwater.reader.change_stream import ChangeStream, Dialect
+from slackwater.reader.database.change_stream_info import describe, partitions_alive
+from slackwater.reader.errors import ReaderError
+from slackwater.reader.query.partition_query import PartitionQuery
+from slackwater.reader.records import (
+    ChangeRecord,
+    ChildPartitionsRecord,
+    DataChangeRecord,
+    HeartbeatRecord,
+)
+from slackwater.reader.timestamp import format_rfc3339
+from slackwater.reader.transport.connection import Connection
+from slackwater.testing.plain_client import read_truth
 from tests.emulators import NewDatabase
 from tests.epochs import EpochLoop
 from tests.synthetic.rows import ListedRows, PatternRows

@@ -18,11 +18,11 @@ import yaml
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import spanner
 
-from reader.change_stream import ChangeStream, Dialect
-from reader.connection import Connection
-from reader.timestamp import format_rfc3339
 from slackwater.demo.load import Load
-from slackwater.truth import TruthRecord, canonical
+from slackwater.reader.change_stream import ChangeStream, Dialect
+from slackwater.reader.timestamp import format_rfc3339
+from slackwater.reader.transport.connection import Connection
+from slackwater.testing.plain_client import TruthRecord, canonical
 from tests.emulators import NewDatabase
 from tests.table_rows import comparable, spanner_rows
 from tests.truths import truth_of

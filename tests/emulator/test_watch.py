@@ -7,9 +7,9 @@ from pathlib import Path
 
 import structlog
 
-from reader.connection import Connection
-from slackwater.watch import Watch
-from state.store import Store
+from slackwater.pipeline.alerts import Watch
+from slackwater.reader.transport.connection import Connection
+from slackwater.state.store import Store
 from tests.emulators import NewDatabase
 
 SECOND_NS = 10**9

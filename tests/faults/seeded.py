@@ -21,17 +21,17 @@ from unittest.mock import patch
 import pyarrow as pa
 from tenacity import wait_random_exponential
 
-from reader.change_stream import ChangeStream, Dialect
-from reader.connection import Connection
-from reader.errors import ReaderError
-from reader.timestamp import NANOSECONDS_PER_SECOND, format_rfc3339
-from scheduler.epoch import watermark_for_end
-from scheduler.errors import AuditError
 from slackwater.demo.load import Load
-from slackwater.emulator import running_emulator
-from slackwater.proof import broken_promises, compare
-from slackwater.truth import TruthRecord
-from state.errors import StateError
+from slackwater.reader.change_stream import ChangeStream, Dialect
+from slackwater.reader.errors import ReaderError
+from slackwater.reader.timestamp import NANOSECONDS_PER_SECOND, format_rfc3339
+from slackwater.reader.transport.connection import Connection
+from slackwater.scheduler.epoch import watermark_for_end
+from slackwater.scheduler.errors import AuditError
+from slackwater.state.errors import StateError
+from slackwater.testing.compare import broken_promises, compare
+from slackwater.testing.emulator import running_emulator
+from slackwater.testing.plain_client import TruthRecord
 from tests.emulators import database_on, named
 from tests.epochs import AbandonedError, EpochLoop
 from tests.faults.proxy import Breaks, Delays, FaultProxy, HideEnds, Rule
@@ -104,8 +104,14 @@ def run(seed: int, sample: Sample, folder: Path) -> Counter[str]:
     }
     proxied = FaultProxy(str(sample.stream.emulator_host), rules, seed=seed)
     # The waits between tries are for a service's sake, the sizes for one that has more to read.
-    waits = patch("reader.query._WAIT", wait_random_exponential(0.01, 0.2))
-    with proxied as proxy, waits, patch.multiple("reader.gathering", **decoding_of(seed)):
+    waits = patch(
+        "slackwater.reader.query.partition_query._WAIT", wait_random_exponential(0.01, 0.2)
+    )
+    with (
+        proxied as proxy,
+        waits,
+        patch.multiple("slackwater.reader.query.batch_decoder", **decoding_of(seed)),
+    ):
         stream = replace(sample.stream, emulator_host=proxy.host)
         url = f"sqlite:///{folder / f'{seed}.db'}"
         tables, seen = _epochs(stream, url, sample, options, choose)

@@ -8,10 +8,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from reader.change_stream import Dialect
-from scheduler.epoch import HALF_MICROSECOND_NS, watermark_for_end
-from scheduler.read_options import Proof
-from slackwater.proof import compare
+from slackwater.reader.change_stream import Dialect
+from slackwater.scheduler.epoch import HALF_MICROSECOND_NS, watermark_for_end
+from slackwater.scheduler.read_options import Proof
+from slackwater.testing.compare import compare
 from tests.emulators import NewDatabase
 from tests.epochs import EpochLoop
 from tests.faults.proxy import FaultProxy, HideEnds

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 import yaml
 
-from reader.change_stream import ChangeStream, Dialect
-from reader.timestamp import format_rfc3339
-from slackwater.proof import compare
-from state.plans import latest_plan
-from state.queries import open_queries, stalls
+from slackwater.reader.change_stream import ChangeStream, Dialect
+from slackwater.reader.timestamp import format_rfc3339
+from slackwater.state.open_queries import open_queries, stalls
+from slackwater.state.plans import latest_plan
+from slackwater.testing.compare import compare
 from tests.emulators import NewDatabase
 from tests.epochs import EpochLoop
 from tests.faults.proxy import FaultProxy, Stalls

@@ -8,15 +8,15 @@ import grpc
 import pytest
 from google.cloud.spanner_v1.types import ExecuteSqlRequest
 
-from reader.change_stream import ChangeStream, Dialect
-from reader.connection import Connection
-from reader.errors import StartTooOldError
-from reader.query import PartitionQuery
-from reader.records import (
+from slackwater.reader.change_stream import ChangeStream, Dialect
+from slackwater.reader.errors import StartTooOldError
+from slackwater.reader.query.partition_query import PartitionQuery
+from slackwater.reader.records import (
     ChangeRecord,
     ChildPartitionsRecord,
     DataChangeRecord,
 )
+from slackwater.reader.transport.connection import Connection
 from tests.faults.breaking_spanner import BreakingSpanner
 from tests.faults.proxy import (
     CODES,

@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reader.change_stream import ChangeStream, Dialect
-from reader.connection import Connection
-from reader.errors import InvalidQueryError, ReaderError
-from reader.query import PartitionQuery
-from reader.records import (
+from slackwater.reader.change_stream import ChangeStream, Dialect
+from slackwater.reader.errors import InvalidQueryError, ReaderError
+from slackwater.reader.query.partition_query import PartitionQuery
+from slackwater.reader.records import (
     ChangeRecord,
     ChildPartition,
     ChildPartitionsRecord,
     DataChangeRecord,
     HeartbeatRecord,
 )
+from slackwater.reader.transport.connection import Connection
 from tests.faults.breaking_spanner import BreakingSpanner
 
 RETRYABLE = [

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from google.protobuf import json_format
 
-from reader.change_stream import ChangeStream, Dialect
-from reader.connection import Connection
-from reader.query import PartitionQuery
+from slackwater.reader.change_stream import ChangeStream, Dialect
+from slackwater.reader.query.partition_query import PartitionQuery
+from slackwater.reader.transport.connection import Connection
 from tests.faults.breaking_spanner import BreakingSpanner
 
 REPLICAS = {

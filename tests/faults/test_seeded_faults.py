@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from reader.change_stream import Dialect
-from slackwater.emulator import Emulator
+from slackwater.reader.change_stream import Dialect
+from slackwater.testing.emulator import Emulator
 from tests.emulators import NewDatabase
 from tests.faults.proxy import CODES
 from tests.faults.seeded import Sample, make_sample, run

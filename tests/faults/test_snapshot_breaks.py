@@ -11,13 +11,13 @@ from google.protobuf.struct_pb2 import Value
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reader.change_stream import ChangeStream, Dialect
-from reader.connection import Connection
-from reader.decode import ResultRows
-from reader.errors import PermissionDeniedError, UnavailableError
-from reader.records import Mod
-from reader.snapshot import snapshot
-from reader.tables import Table
+from slackwater.reader.change_stream import ChangeStream, Dialect
+from slackwater.reader.database.snapshot_read import snapshot
+from slackwater.reader.database.watched_tables import Table
+from slackwater.reader.decode.records import ResultRows
+from slackwater.reader.errors import PermissionDeniedError, UnavailableError
+from slackwater.reader.records import Mod
+from slackwater.reader.transport.connection import Connection
 from tests.faults.breaking_spanner import BreakingSpanner
 from tests.spanner_messages import PartialResultSetPb, value
 

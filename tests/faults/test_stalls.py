@@ -8,11 +8,11 @@ import time
 import grpc
 import pytest
 
-from reader.change_stream import ChangeStream, Dialect
-from reader.connection import Connection
-from reader.query import PartitionQuery
-from reader.records import DataChangeRecord
-from reader.stall import STALL_HEARTBEATS, patience_s
+from slackwater.reader.change_stream import ChangeStream, Dialect
+from slackwater.reader.query.partition_query import PartitionQuery
+from slackwater.reader.query.stall_watchdog import STALL_HEARTBEATS, patience_s
+from slackwater.reader.records import DataChangeRecord
+from slackwater.reader.transport.connection import Connection
 from tests.faults.breaking_spanner import BreakingSpanner
 from tests.faults.test_query_breaks import RECORDS
 

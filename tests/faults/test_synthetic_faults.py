@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 from tenacity import wait_random_exponential
 
-from reader.change_stream import ChangeStream, Dialect
-from reader.columns import Columns, decode_columns
-from reader.layout import Layout
+from slackwater.reader.change_stream import ChangeStream, Dialect
+from slackwater.reader.decode.googlesql_columns import Columns, decode_columns
+from slackwater.reader.decode.result_layout import Layout
 from tests.epochs import EpochLoop
 from tests.faults.proxy import Breaks, FaultProxy
 from tests.synthetic.rows import PatternRows
@@ -59,8 +59,8 @@ def test_broken_queries_are_resumed_in_the_middle_of_a_transaction(
     with (
         SyntheticSpanner(history) as server,
         FaultProxy(server.host, [breaks], seed=2) as proxy,
-        patch("reader.query._WAIT", wait_random_exponential(0.01, 0.1)),
-        patch("reader.gathering.decode_columns", counted),
+        patch("slackwater.reader.query.partition_query._WAIT", wait_random_exponential(0.01, 0.1)),
+        patch("slackwater.reader.query.batch_decoder.decode_columns", counted),
     ):
         stream = ChangeStream("test-project", "test", "db", CHANGE_STREAM, emulator_host=proxy.host)
         loop = EpochLoop(

@@ -9,21 +9,21 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from reader.change_stream import Dialect
-from reader.database import Description
-from reader.errors import UnavailableError
-from scheduler.audit import Written, audit_epoch
-from scheduler.errors import AuditError
-from scheduler.options import parse_options
-from scheduler.plan import Task
-from scheduler.planner import Planner
-from scheduler.read_options import Proof
-from state.errors import LeaseLostError
-from state.facts import Plan
-from state.lease import read_lease, take_lease
-from state.plans import latest_plan, void_plans
-from state.store import Store
-from state.tallies import tallies
+from slackwater.reader.change_stream import Dialect
+from slackwater.reader.database.change_stream_info import Description
+from slackwater.reader.errors import UnavailableError
+from slackwater.scheduler.audit import Written, audit_epoch
+from slackwater.scheduler.errors import AuditError
+from slackwater.scheduler.options import parse_options
+from slackwater.scheduler.plan import Task
+from slackwater.scheduler.planner import Planner
+from slackwater.scheduler.read_options import Proof
+from slackwater.state.errors import LeaseLostError
+from slackwater.state.lease import read_lease, take_lease
+from slackwater.state.models import Plan
+from slackwater.state.plans import latest_plan, void_plans
+from slackwater.state.store import Store
+from slackwater.state.task_counts import tallies
 from tests.simulation.history import STEP_NS, History, random_history
 from tests.simulation.world import Row, SimulatedStream, SimulatedTask, Zombies
 
@@ -69,7 +69,10 @@ class Pipeline:
 
     def run(self) -> None:
         """Epochs until everything was read; then what was committed is complete."""
-        with patch("scheduler.planner.partitions_alive", self._alive), patch("time.sleep"):
+        with (
+            patch("slackwater.scheduler.planner.partitions_alive", self._alive),
+            patch("time.sleep"),
+        ):
             # One epoch more than the history brings what the last cut may have hidden.
             end_ns = self.history.end_ns + 8 * STEP_NS
             while self.watermark_ns < end_ns:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.read_options import Proof
-from state.store import Store
+from slackwater.scheduler.read_options import Proof
+from slackwater.state.store import Store
 from tests.simulation.epochs import Pipeline
 
 SEEDS = 200

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.lineage import is_ready, prunable, roots, start_position_ns, states
-from state.facts import Partition
+from slackwater.scheduler.lineage import is_ready, prunable, roots, start_position_ns, states
+from slackwater.state.models import Partition
 from tests.simulation.history import STEP_NS, History, histories
 
 

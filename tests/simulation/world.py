@@ -15,26 +15,26 @@ from types import MappingProxyType
 
 import pyarrow as pa
 
-from reader.ending import Finished
-from reader.errors import ReaderError, StartOutsidePartitionError
-from reader.gathering import Gathering, Owners, Reception
-from reader.records import (
+from slackwater.reader.errors import ReaderError, StartOutsidePartitionError
+from slackwater.reader.query.batch_decoder import Gathering, Owners, Reception
+from slackwater.reader.query_outcome import Finished
+from slackwater.reader.records import (
     ChangeRecord,
     ChildPartition,
     ChildPartitionsRecord,
     DataChangeRecord,
     HeartbeatRecord,
 )
-from scheduler.audit import PartitionAudit, Shares, tally
-from scheduler.claim import Attempt
-from scheduler.errors import AuditError
-from scheduler.lineage import start_position_ns
-from scheduler.plan import Task
-from scheduler.read_options import Proof
-from scheduler.reading import PartitionReading, Query
-from state.errors import StateError
-from state.facts import Partition
-from state.store import Store
+from slackwater.scheduler.audit import PartitionAudit, Shares, tally
+from slackwater.scheduler.errors import AuditError
+from slackwater.scheduler.lineage import start_position_ns
+from slackwater.scheduler.plan import Task
+from slackwater.scheduler.read_options import Proof
+from slackwater.scheduler.tasks.claims import Attempt
+from slackwater.scheduler.tasks.partition_reader import PartitionReading, Query
+from slackwater.state.errors import StateError
+from slackwater.state.models import Partition
+from slackwater.state.store import Store
 from tests.simulation.history import STEP_NS, History, Life
 
 Row = tuple[str, int]

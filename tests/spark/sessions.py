@@ -12,8 +12,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from slackwater.java import find_java
-from slackwater.spark import stop_spark
+from slackwater.pipeline.spark.java import find_java
+from slackwater.pipeline.spark.session import stop_spark
 
 
 @pytest.fixture(scope="module")

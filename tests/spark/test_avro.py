@@ -14,10 +14,10 @@ import fastavro
 import pytest
 from confluent_kafka import Message
 
-from reader.change_stream import Dialect
-from reader.connection import Connection
-from reader.timestamp import format_rfc3339
 from slackwater.demo.service import Service
+from slackwater.reader.change_stream import Dialect
+from slackwater.reader.timestamp import format_rfc3339
+from slackwater.reader.transport.connection import Connection
 from tests import mixed_load
 from tests.emulators import NewDatabase
 from tests.kafka_broker import PARTITIONS, read_topics, spark_conf

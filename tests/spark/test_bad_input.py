@@ -15,11 +15,11 @@ import pytest
 import sqlalchemy as sa
 import yaml
 
-from reader.change_stream import ChangeStream, Dialect
 from slackwater.demo.load import CHANGE_STREAM, ddl
-from slackwater.emulator import Emulator
-from slackwater.emulator_database import create_database
-from state.store import Store
+from slackwater.reader.change_stream import ChangeStream, Dialect
+from slackwater.state.store import Store
+from slackwater.testing.emulator import Emulator
+from slackwater.testing.emulator_database import create_database
 
 DATABASE = "bad-input"
 

@@ -13,11 +13,11 @@ from pathlib import Path
 import pyarrow.dataset as ds
 import yaml
 
-from reader.change_stream import Dialect
-from reader.connection import Connection
-from reader.timestamp import format_rfc3339, parse_rfc3339
 from slackwater.demo.load import Load
 from slackwater.demo.service import Service
+from slackwater.reader.change_stream import Dialect
+from slackwater.reader.timestamp import format_rfc3339, parse_rfc3339
+from slackwater.reader.transport.connection import Connection
 from tests.emulators import NewDatabase
 from tests.services import settings
 

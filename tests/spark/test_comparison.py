@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_sink.comparison import Difference, compare
+from slackwater.spark_sink.comparison import Difference, compare
 from tests.spark.sessions import spark as spark
 
 SCHEMA = "Id bigint, Kind string, A string, B string, C array<string>, D decimal(38,9), E double"

@@ -11,10 +11,10 @@ import deltalake
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import spanner
 
-from reader.change_stream import Dialect
-from reader.connection import Connection
 from slackwater.demo.service import Service
-from spark_sink.timestamps import rfc3339
+from slackwater.reader.change_stream import Dialect
+from slackwater.reader.transport.connection import Connection
+from slackwater.spark_sink.timestamps import rfc3339
 from tests.emulators import NewDatabase
 from tests.mirrors import mirror_settings
 from tests.table_rows import comparable, spanner_rows

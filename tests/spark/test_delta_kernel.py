@@ -14,12 +14,12 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-from slackwater.java import find_java
-from slackwater.spark import start_spark, stop_spark
-from spark_sink.delta_kernel import Kernel
-from spark_sink.delta_table import Delta
-from spark_sink.errors import PublishError
-from spark_sink.staging import StagedFiles
+from slackwater.pipeline.spark.java import find_java
+from slackwater.pipeline.spark.session import start_spark, stop_spark
+from slackwater.spark_sink.errors import PublishError
+from slackwater.spark_sink.output.staging import StagedFiles
+from slackwater.spark_sink.tables.delta import Delta
+from slackwater.spark_sink.tables.delta_kernel import Kernel
 
 APPLICATION = "slackwater orders"
 # Delta's statistics end at milliseconds.

@@ -12,8 +12,13 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_sink.epoch_directory import STAGING, EpochDirectory, epoch_name, low_watermark_of
-from spark_sink.errors import PublishError
+from slackwater.spark_sink.errors import PublishError
+from slackwater.spark_sink.output.epoch_directory import (
+    STAGING,
+    EpochDirectory,
+    epoch_name,
+    low_watermark_of,
+)
 
 AT = datetime(2026, 1, 31, 9, 0, 0, 123456, tzinfo=UTC)
 ROUNDS = 100

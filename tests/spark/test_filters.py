@@ -13,14 +13,14 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from reader.change_stream import ChangeStream, Dialect
-from reader.connection import Connection
-from reader.schema import ddl
-from reader.timestamp import format_rfc3339
 from slackwater.demo.load import Load
-from slackwater.proof import read_changelog
-from spark_sink.column_filter import ColumnFilter
-from spark_sink.filters import Filter, ModType
+from slackwater.reader.change_stream import ChangeStream, Dialect
+from slackwater.reader.schema import ddl
+from slackwater.reader.timestamp import format_rfc3339
+from slackwater.reader.transport.connection import Connection
+from slackwater.spark_sink.filters.column_filter import ColumnFilter
+from slackwater.spark_sink.filters.record_filter import Filter, ModType
+from slackwater.testing.compare import read_changelog
 from tests.emulators import NewDatabase
 from tests.epochs import EpochLoop
 from tests.services import settings

@@ -13,10 +13,10 @@ from pathlib import Path
 import deltalake
 import yaml
 
-from reader.change_stream import Dialect
-from reader.connection import Connection
-from reader.timestamp import format_rfc3339
 from slackwater.demo.load import Load
+from slackwater.reader.change_stream import Dialect
+from slackwater.reader.timestamp import format_rfc3339
+from slackwater.reader.transport.connection import Connection
 from tests.emulators import NewDatabase
 from tests.services import settings
 
@@ -32,7 +32,7 @@ def test_the_entry_point_runs_without_rights_on_a_read_only_root(
     load = Load(stream, Dialect.GOOGLE_STANDARD_SQL, seed=1)
     written = load.run(transactions_per_second=20, seconds=2)
     subprocess.run(
-        [sys.executable, "-m", "slackwater.jars", str(tmp_path / "jars"), "delta"],
+        [sys.executable, "-m", "slackwater.commands.jars", str(tmp_path / "jars"), "delta"],
         check=True,
         timeout=120,
     )

@@ -15,12 +15,12 @@ import deltalake
 import pyarrow.dataset as ds
 import pytest
 
-from reader.change_stream import Dialect
-from reader.connection import Connection
 from slackwater.demo.service import Service
-from state.errors import StateError
-from state.scans import read_scan
-from state.store import Store
+from slackwater.reader.change_stream import Dialect
+from slackwater.reader.transport.connection import Connection
+from slackwater.state.errors import StateError
+from slackwater.state.scans import read_scan
+from slackwater.state.store import Store
 from tests import mixed_load
 from tests.emulators import NewDatabase
 from tests.mirrors import Looker, mirror_settings

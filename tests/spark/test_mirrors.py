@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from reader.change_stream import Dialect
+from slackwater.reader.change_stream import Dialect
 from tests import mixed_load
 from tests.emulators import NewDatabase
 from tests.mirrors import KINDS, run

@@ -10,9 +10,9 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from reader.schema import ddl
-from spark_sink.columns import Column
-from spark_sink.newest_change import newest_changes, shapes
+from slackwater.reader.schema import ddl
+from slackwater.spark_sink.sql.columns import Column
+from slackwater.spark_sink.sql.latest_changes import newest_changes, shapes
 from tests.spark.sessions import spark as spark
 
 START = datetime(2026, 1, 31, 9, tzinfo=UTC)

@@ -15,10 +15,10 @@ import pytest
 import yaml
 from pyspark.sql import SparkSession
 
-from reader.change_stream import Dialect
-from reader.connection import Connection
-from reader.timestamp import format_rfc3339
 from slackwater.demo.load import Load, ddl
+from slackwater.reader.change_stream import Dialect
+from slackwater.reader.timestamp import format_rfc3339
+from slackwater.reader.transport.connection import Connection
 from tests.emulators import NewDatabase
 from tests.epochs import EpochLoop
 from tests.services import settings

@@ -14,14 +14,14 @@ import pytest
 import sqlalchemy as sa
 import yaml
 
-from reader.change_stream import ChangeStream, Dialect
-from reader.connection import Connection
-from reader.timestamp import format_rfc3339
 from slackwater.demo.load import CHANGE_STREAM, Load
 from slackwater.demo.service import Service
-from slackwater.emulator_database import update_ddl
-from slackwater.proof import broken_promises, compare, read_changelog
-from slackwater.truth import Truth
+from slackwater.reader.change_stream import ChangeStream, Dialect
+from slackwater.reader.timestamp import format_rfc3339
+from slackwater.reader.transport.connection import Connection
+from slackwater.testing.compare import broken_promises, compare, read_changelog
+from slackwater.testing.emulator_database import update_ddl
+from slackwater.testing.plain_client import Truth
 from tests.emulators import NewDatabase
 from tests.services import settings
 from tests.truths import require_equal, truth_of

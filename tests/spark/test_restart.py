@@ -10,15 +10,15 @@ from pathlib import Path
 import grpc
 import pytest
 
-from reader.change_stream import Dialect
-from reader.connection import Connection
-from reader.timestamp import format_rfc3339
 from slackwater.demo.load import Load
 from slackwater.demo.service import Service
-from slackwater.proof import read_changelog
-from slackwater.restart import delay_s, diagnose
-from state.facts import PipelineState
-from state.store import Store
+from slackwater.pipeline.failures import delay_s, diagnose
+from slackwater.reader.change_stream import Dialect
+from slackwater.reader.timestamp import format_rfc3339
+from slackwater.reader.transport.connection import Connection
+from slackwater.state.models import PipelineState
+from slackwater.state.store import Store
+from slackwater.testing.compare import read_changelog
 from tests.emulators import NewDatabase
 from tests.faults.proxy import FaultProxy, Refuses
 from tests.services import settings
@@ -66,7 +66,7 @@ def test_a_failure_is_known_by_our_own_error_behind_sparks() -> None:
     trace = """[STREAM_FAILED] Query [id = 1] terminated with exception: ...
 Traceback (most recent call last):
   File "task.py", line 1, in read
-reader.errors.UnavailableError: Spanner answered UNAVAILABLE for projects/p. Try again later
+slackwater.reader.errors.UnavailableError: Spanner answered UNAVAILABLE for p. Try again later
 
 The above exception was the direct cause of ...
 """
@@ -74,7 +74,9 @@ The above exception was the direct cause of ...
     assert not diagnose(trace).is_permanent
     lost = trace.replace("UnavailableError", "NotFoundError")
     assert diagnose(lost).is_permanent
-    taken = trace.replace("reader.errors.UnavailableError", "state.errors.LeaseLostError")
+    taken = trace.replace(
+        "slackwater.reader.errors.UnavailableError", "slackwater.state.errors.LeaseLostError"
+    )
     assert diagnose(taken).is_lease_lost
     other = diagnose("java.lang.OutOfMemoryError: Java heap space\n\tat x")
     assert (other.kind, other.is_permanent) == ("", False)

@@ -12,11 +12,11 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamReader
 
-from reader.change_stream import ChangeStream, Dialect
-from reader.connection import Connection
-from reader.schema import SCHEMA
-from reader.timestamp import format_rfc3339, parse_rfc3339
 from slackwater.demo.load import Load
+from slackwater.reader.change_stream import ChangeStream, Dialect
+from slackwater.reader.schema import SCHEMA
+from slackwater.reader.timestamp import format_rfc3339, parse_rfc3339
+from slackwater.reader.transport.connection import Connection
 from tests.emulators import NewDatabase
 from tests.spark.sessions import Collected, wait_until
 from tests.truths import truth_of

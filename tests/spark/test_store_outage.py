@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from reader.change_stream import Dialect
-from reader.connection import Connection
-from reader.timestamp import format_rfc3339
 from slackwater.demo.load import Load
 from slackwater.demo.service import Service
-from slackwater.proof import read_changelog
+from slackwater.reader.change_stream import Dialect
+from slackwater.reader.timestamp import format_rfc3339
+from slackwater.reader.transport.connection import Connection
+from slackwater.testing.compare import read_changelog
 from tests.emulators import NewDatabase
 from tests.services import settings
 from tests.truths import require_equal, truth_of

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from slackwater.java import find_java
-from slackwater.spark import start_spark, stop_spark
-from spark_sink.compaction import Compaction
-from spark_sink.delta_table import Delta
-from spark_sink.iceberg_table import Iceberg
-from spark_sink.table_format import TableFormat
+from slackwater.pipeline.spark.java import find_java
+from slackwater.pipeline.spark.session import start_spark, stop_spark
+from slackwater.spark_sink.tables.compaction import Compaction
+from slackwater.spark_sink.tables.delta import Delta
+from slackwater.spark_sink.tables.iceberg import Iceberg
+from slackwater.spark_sink.tables.table_format import TableFormat
 
 VERSIONS = 4
 

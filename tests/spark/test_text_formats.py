@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_sink.changelog import Changelog
-from spark_sink.pass_through import PassThrough
-from spark_sink.sink import Sink
+from slackwater.spark_sink.sink import Sink
+from slackwater.spark_sink.sinks.changelog import Changelog
+from slackwater.spark_sink.sinks.spark_format import PassThrough
 
 AT = datetime(2026, 1, 31, 9, 0, 0, 123456, tzinfo=UTC)
 SCHEMA = "commit_timestamp TIMESTAMP, number_of_records_in_transaction BIGINT"

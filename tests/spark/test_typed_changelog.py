@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from reader.schema import ddl
-from slackwater.java import find_java
-from slackwater.spark import start_spark, stop_spark
-from spark_sink.columns import Column
-from spark_sink.delta_table import Delta
-from spark_sink.errors import BadRecordError, ChangelogColumnError
-from spark_sink.iceberg_table import Iceberg
-from spark_sink.table_format import TableFormat
-from spark_sink.typed_changelog import TypedChangelogs
+from slackwater.pipeline.spark.java import find_java
+from slackwater.pipeline.spark.session import start_spark, stop_spark
+from slackwater.reader.schema import ddl
+from slackwater.spark_sink.errors import BadRecordError, ChangelogColumnError
+from slackwater.spark_sink.sinks.typed_changelogs import TypedChangelogs
+from slackwater.spark_sink.sql.columns import Column
+from slackwater.spark_sink.tables.delta import Delta
+from slackwater.spark_sink.tables.iceberg import Iceberg
+from slackwater.spark_sink.tables.table_format import TableFormat
 from tests.typed_changelogs import rows_of
 
 # Iceberg compacts from five files on.

@@ -10,8 +10,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from reader.change_stream import Dialect
-from reader.records import ColumnType, DataChangeRecord, Mod
+from slackwater.reader.change_stream import Dialect
+from slackwater.reader.records import ColumnType, DataChangeRecord, Mod
 from tests.spanner_messages import PartialResultSetPb, googlesql_row, postgresql_row
 
 _TIME = "2001-02-03T04:05:06.070809Z"

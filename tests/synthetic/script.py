@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
 
-from reader.change_stream import Dialect
+from slackwater.reader.change_stream import Dialect
 
 
 class Rows(Protocol):

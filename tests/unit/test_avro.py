@@ -17,12 +17,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark import cloudpickle
 
-from spark_sink.avro.registry import SchemaRegistry
-from spark_sink.avro.schemas import Shape, key_schema, resolved_schema, value_schema
-from spark_sink.avro.types import avro_converter, avro_name, avro_schema
-from spark_sink.avro.wire import Encoder, Ids, as_avro, encoded, namespace, require_whole_rows
-from spark_sink.envelopes.envelope import Envelope, Wrapping
-from spark_sink.errors import PartialRowError, PublishError, SchemaRefusedError
+from slackwater.spark_sink.avro.registry import SchemaRegistry
+from slackwater.spark_sink.avro.schemas import Shape, key_schema, resolved_schema, value_schema
+from slackwater.spark_sink.avro.types import avro_converter, avro_name, avro_schema
+from slackwater.spark_sink.avro.wire import (
+    Encoder,
+    Ids,
+    as_avro,
+    encoded,
+    namespace,
+    require_whole_rows,
+)
+from slackwater.spark_sink.envelopes.envelope import Envelope, Wrapping
+from slackwater.spark_sink.errors import PartialRowError, PublishError, SchemaRefusedError
 from tests.schema_registry import reads, running_registry
 from tests.unit.test_envelopes import COLUMNS, COMMIT, ORIGIN, record
 

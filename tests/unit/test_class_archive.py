@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from slackwater.errors import SettingsError
-from slackwater.spark import start_spark
+from slackwater.pipeline.spark.session import start_spark
 
 
 def test_an_archive_that_is_not_there_is_named_with_what_makes_it(tmp_path: Path) -> None:
     path = str(tmp_path / "none.jsa")
-    with pytest.raises(SettingsError, match=r"none\.jsa is no file.*python -m slackwater\.class_"):
+    made_by = r"none\.jsa is no file.*-m slackwater\.commands\.class_archive"
+    with pytest.raises(SettingsError, match=made_by):
         start_spark(["orders"], "local[1]", {}, (), class_archive=path)

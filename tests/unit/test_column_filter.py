@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reader.tables import Table
-from slackwater.kept import kept_tables
-from spark_sink.column_filter import ColumnFilter, kept_values
-from spark_sink.filters import Filter
+from slackwater.config.filters import kept_tables
+from slackwater.reader.database.watched_tables import Table
+from slackwater.spark_sink.filters.column_filter import ColumnFilter, kept_values
+from slackwater.spark_sink.filters.record_filter import Filter
 
 NAMES = st.text(min_size=1, max_size=6)
 VALUES = st.recursive(

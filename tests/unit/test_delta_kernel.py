@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
 
-from spark_sink.delta_kernel import suits
+from slackwater.spark_sink.tables.delta_kernel import suits
 
 ROWS = StructType(
     [

@@ -15,9 +15,9 @@ import promql_parser
 import pytest
 import yaml
 
-from slackwater.jars import main as jars_main
-from slackwater.metrics import Metrics, StandingCollector
-from slackwater.pipelines import load_settings
+from slackwater.commands.jars import main as jars_main
+from slackwater.config.load import load_settings
+from slackwater.monitoring.metrics import Metrics, StandingCollector
 
 ROOT = Path(__file__).parent.parent.parent
 DEPLOY = ROOT / "deploy"
@@ -98,7 +98,7 @@ def test_ports_probes_and_paths_are_those_that_the_program_has(overlay: Path) ->
     pod = documents["StatefulSet"]["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     assert {entry["name"]: entry["containerPort"] for entry in container["ports"]}["http"] == port
-    routes = (ROOT / "slackwater" / "http.py").read_text()
+    routes = (ROOT / "slackwater" / "monitoring" / "http.py").read_text()
     for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
         assert f'Route("{container[probe]["httpGet"]["path"]}"' in routes
     endpoint = documents["ServiceMonitor"]["spec"]["endpoints"][0]
@@ -172,7 +172,7 @@ def test_the_image_holds_what_its_files_name(
     copied = re.findall(r"^COPY (?!--from)(.*) \S+$", dockerfile, re.MULTILINE)
     for name in " ".join(copied).split():
         assert (ROOT / name).exists(), name
-    assert "python -m slackwater.jars" in dockerfile
+    assert "python -m slackwater.commands.jars" in dockerfile
     monkeypatch.setattr("sys.argv", ["jars"])
     with pytest.raises(SystemExit) as ended:
         jars_main()

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_sink.envelopes.envelope import Envelope, Wrapping
-from spark_sink.envelopes.message import Message, Origin
-from spark_sink.envelopes.values import json_converter, row_values
+from slackwater.spark_sink.envelopes.envelope import Envelope, Wrapping
+from slackwater.spark_sink.envelopes.message import Message, Origin
+from slackwater.spark_sink.envelopes.values import json_converter, row_values
 
 ORIGIN = Origin("orders", "p", "i", "d", "Everything")
 COMMIT = datetime(2026, 1, 31, 9, 0, 0, 123456, tzinfo=UTC)

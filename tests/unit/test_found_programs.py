@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from slackwater.emulator import find_emulator
 from slackwater.errors import EmulatorNotFoundError, JavaNotFoundError
-from slackwater.java import find_java
+from slackwater.pipeline.spark.java import find_java
+from slackwater.testing.emulator import find_emulator
 
 
 def _java(folder: Path, version: str) -> Path:
@@ -47,6 +47,6 @@ def test_the_emulator_is_found_by_its_own_variable_first(tmp_path: Path) -> None
 def test_a_missing_emulator_says_how_to_get_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("slackwater.emulator._SDK_FOLDERS", ())
+    monkeypatch.setattr("slackwater.testing.emulator._SDK_FOLDERS", ())
     with pytest.raises(EmulatorNotFoundError, match="gcloud components install"):
         find_emulator({"PATH": str(tmp_path)})

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from slackwater.errors import JavaNotFoundError
-from slackwater.java import find_java, java_version
+from slackwater.pipeline.spark.java import find_java, java_version
 
 
 def fake_java(path: Path, says: str) -> Path:

@@ -1,5 +1,5 @@
-from slackwater.lineage_graph import to_dot
-from state.facts import Partition
+from slackwater.monitoring.lineage_graph import to_dot
+from slackwater.state.models import Partition
 
 A = Partition("aaaaaaaa1", 0, frozenset(), 2_000_000_000, 0)
 B = Partition('aaaaaaaa"2', 2_000_000_000, frozenset({"aaaaaaaa1"}))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from spark_sink.columns import Column, columns_of
-from spark_sink.merge_statement import merge_statement
+from slackwater.spark_sink.sql.columns import Column, columns_of
+from slackwater.spark_sink.sql.merge_statement import merge_statement
 
 ID = Column("Id", "INT64", is_key=True)
 NAME = Column("Name`s", "STRING", is_key=False)

@@ -16,17 +16,24 @@ from google.protobuf.struct_pb2 import Value
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reader import gathering, row_spans
-from reader.batch import data_columns
-from reader.columns import decode_columns
-from reader.decode import DATA_CHANGE_FIELDS, ChangeRecordDecoder
-from reader.errors import DecodeError
-from reader.gathering import Gathering, Opened, Owners, Rows
-from reader.json_columns import decode_json_columns
-from reader.layout import Layout, layout_of, metadata_of
-from reader.records import ChangeRecord, ColumnType, DataChangeRecord, HeartbeatRecord, Mod
-from reader.schema import DATA_SCHEMA
-from reader.wire import PADDING, Cursors, Flags
+from slackwater.reader.decode import row_spans
+from slackwater.reader.decode.arrow import data_columns
+from slackwater.reader.decode.googlesql_columns import decode_columns
+from slackwater.reader.decode.postgresql_columns import decode_json_columns
+from slackwater.reader.decode.protobuf_cursor import PADDING, Cursors, Flags
+from slackwater.reader.decode.records import DATA_CHANGE_FIELDS, ChangeRecordDecoder
+from slackwater.reader.decode.result_layout import Layout, layout_of, metadata_of
+from slackwater.reader.errors import DecodeError
+from slackwater.reader.query import batch_decoder as gathering
+from slackwater.reader.query.batch_decoder import Gathering, Opened, Owners, Rows
+from slackwater.reader.records import (
+    ChangeRecord,
+    ColumnType,
+    DataChangeRecord,
+    HeartbeatRecord,
+    Mod,
+)
+from slackwater.reader.schema import DATA_SCHEMA
 from tests.spanner_messages import (
     PartialResultSetPb,
     googlesql_metadata,

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reader.batch import data_columns, to_record_batch
-from reader.decode import ChangeRecordDecoder, merge_chunk
-from reader.errors import DecodeError, UnsupportedStreamError
-from reader.records import (
+from slackwater.reader.decode.arrow import data_columns, to_record_batch
+from slackwater.reader.decode.records import ChangeRecordDecoder, merge_chunk
+from slackwater.reader.errors import DecodeError, UnsupportedStreamError
+from slackwater.reader.records import (
     ChangeRecord,
     ChildPartition,
     ChildPartitionsRecord,
@@ -21,7 +21,7 @@ from reader.records import (
     HeartbeatRecord,
     Mod,
 )
-from reader.schema import SCHEMA
+from slackwater.reader.schema import SCHEMA
 from tests.spanner_messages import (
     PartialResultSetPb,
     googlesql_metadata,

@@ -1,6 +1,6 @@
 import pytest
 
-from reader.ending import (
+from slackwater.reader.query_outcome import (
     Alive,
     Finished,
     OutOfRange,
@@ -9,9 +9,9 @@ from reader.ending import (
     earliest_start_ns,
     out_of_range,
 )
-from reader.records import ChildPartition, ChildPartitionsRecord
-from reader.timestamp import parse_rfc3339
-from scheduler.epoch import watermark_for_start
+from slackwater.reader.records import ChildPartition, ChildPartitionsRecord
+from slackwater.reader.timestamp import parse_rfc3339
+from slackwater.scheduler.epoch import watermark_for_start
 
 A = ChildPartition("a", frozenset({"p"}))
 B = ChildPartition("b", frozenset({"p", "q"}))

@@ -1,8 +1,8 @@
 import pytest
 
-from reader.change_stream import ChangeStream, Dialect
-from reader.errors import ChangeStreamNameError
-from reader.statement import partition_query
+from slackwater.reader.change_stream import ChangeStream, Dialect
+from slackwater.reader.errors import ChangeStreamNameError
+from slackwater.reader.transport.statement import partition_query
 
 
 def query(dialect: Dialect, **changes: object) -> object:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from google.api_core.exceptions import GoogleAPICallError, InvalidArgument, NotFound, OutOfRange
 
-from reader.change_stream import ChangeStream
-from reader.ending import earliest_start_ns
-from reader.errors import InvalidQueryError, NotFoundError, ReaderError, StartTooOldError
-from reader.status import to_reader_error
-from reader.timestamp import parse_rfc3339
+from slackwater.reader.change_stream import ChangeStream
+from slackwater.reader.errors import InvalidQueryError, NotFoundError, ReaderError, StartTooOldError
+from slackwater.reader.query_outcome import earliest_start_ns
+from slackwater.reader.timestamp import parse_rfc3339
+from slackwater.reader.transport.grpc_errors import to_reader_error
 
 STREAM = ChangeStream("project", "instance", "database", "S")
 # As the emulator answered: in GoogleSQL, in PostgreSQL, and to a query that was open.

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reader.timestamp import format_rfc3339, parse_rfc3339
+from slackwater.reader.timestamp import format_rfc3339, parse_rfc3339
 
 # Years 1 to 9999, Spanner's range.
 NANOSECONDS = st.integers(-62_135_596_800 * 10**9, 253_402_300_799 * 10**9)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from reader.turn import Turn
+from slackwater.reader.query.receive_turns import Turn
 
 
 def test_a_turn_is_one_threads_until_it_leaves_it() -> None:

@@ -2,8 +2,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reader.records import ChangeRecord, ChildPartitionsRecord, DataChangeRecord, HeartbeatRecord
-from reader.watermark import PartitionProgress
+from slackwater.reader.partition_progress import PartitionProgress
+from slackwater.reader.records import (
+    ChangeRecord,
+    ChildPartitionsRecord,
+    DataChangeRecord,
+    HeartbeatRecord,
+)
 
 
 def data(time_ns: int, transaction: str = "t", sequence: str = "0") -> DataChangeRecord:

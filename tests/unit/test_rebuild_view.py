@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from spark_sink.rebuild_view import create_view
-from spark_sink.sql_types import spark_value
+from slackwater.spark_sink.sql.rebuild_view import create_view
+from slackwater.spark_sink.sql.types import spark_value
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reader.records import DataChangeRecord
-from scheduler.audit import PartitionAudit, Shares, Written, audit_epoch, tally
-from state.facts import Plan, TaskTally
+from slackwater.reader.records import DataChangeRecord
+from slackwater.scheduler.audit import PartitionAudit, Shares, Written, audit_epoch, tally
+from slackwater.state.models import Plan, TaskTally
 
 PLAN = Plan("plan", "orders", 500, 100_500)
 # Of each partition the records in commit order; the partitions of a task.

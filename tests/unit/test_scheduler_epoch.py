@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.epoch import (
+from slackwater.scheduler.epoch import (
     in_cut,
     is_watermark,
     next_watermark,

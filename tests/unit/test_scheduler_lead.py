@@ -7,7 +7,7 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.lead import LEAD_MAX_NS, next_lead_ns, wait_until_past
+from slackwater.scheduler.epoch_lead import LEAD_MAX_NS, next_lead_ns, wait_until_past
 
 MILLISECOND_NS = 10**6
 

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reader.batch import data_columns
-from reader.gathering import Rows
-from reader.records import DataChangeRecord, HeartbeatRecord
-from scheduler import reception as module
-from scheduler.audit import PartitionAudit, Shares, tally
-from scheduler.reception import PartitionReception, audit_rows
-from state.facts import Plan, TaskTally
+from slackwater.reader.decode.arrow import data_columns
+from slackwater.reader.query.batch_decoder import Rows
+from slackwater.reader.records import DataChangeRecord, HeartbeatRecord
+from slackwater.scheduler.audit import PartitionAudit, Shares, tally
+from slackwater.scheduler.tasks import cut_filter as module
+from slackwater.scheduler.tasks.cut_filter import PartitionReception, audit_rows
+from slackwater.state.models import Plan, TaskTally
 from tests.unit.test_scheduler_audit import PLAN, make_epoch, record, shapes
 
 LATE_PLAN = Plan("plan", "orders", 2_500, 100_500)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.span import FIRST_NS, SpanTarget, next_span_ns
-from state.facts import Epoch
+from slackwater.scheduler.epoch_span import FIRST_NS, SpanTarget, next_span_ns
+from slackwater.state.models import Epoch
 
 SECOND_NS = 10**9
 DAY_NS = 86_400 * SECOND_NS

@@ -12,20 +12,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reader.errors import StartOutsidePartitionError, UnavailableError
-from reader.gathering import Gathering, Reception
-from reader.records import ChangeRecord, ChildPartition, ChildPartitionsRecord, DataChangeRecord
-from scheduler.epoch import watermark_for_end
-from scheduler.handoff import ClosedError, Handoff
-from scheduler.plan import Task, assign
-from scheduler.read_options import ReadOptions
-from scheduler.reading import Query
-from scheduler.task import read_task
-from state.errors import PlanMissingError
-from state.facts import Partition, Plan, TaskTally
-from state.plans import begin_plan
-from state.store import Store
-from state.tallies import tallies
+from slackwater.reader.errors import StartOutsidePartitionError, UnavailableError
+from slackwater.reader.query.batch_decoder import Gathering, Reception
+from slackwater.reader.records import (
+    ChangeRecord,
+    ChildPartition,
+    ChildPartitionsRecord,
+    DataChangeRecord,
+)
+from slackwater.scheduler.epoch import watermark_for_end
+from slackwater.scheduler.plan import Task, assign
+from slackwater.scheduler.read_options import ReadOptions
+from slackwater.scheduler.tasks.byte_queue import ClosedError, Handoff
+from slackwater.scheduler.tasks.partition_reader import Query
+from slackwater.scheduler.tasks.task import read_task
+from slackwater.state.errors import PlanMissingError
+from slackwater.state.models import Partition, Plan, TaskTally
+from slackwater.state.plans import begin_plan
+from slackwater.state.store import Store
+from slackwater.state.task_counts import tallies
 
 PLAN = Plan("plan", "orders", watermark_for_end(0), watermark_for_end(100_000))
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
+from slackwater.config.load import load_settings
+from slackwater.config.setting_types import parse_duration_ms
+from slackwater.config.settings import Settings
 from slackwater.errors import SettingsError
-from slackwater.pipelines import load_settings
-from slackwater.setting_types import parse_duration_ms
-from slackwater.settings import Settings
 
 MINIMAL: dict[str, Any] = {
     "pipeline": "orders",

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from slackwater.settings import Settings
-from spark_sink.envelopes.envelope import Envelope
+from slackwater.config.settings import Settings
+from slackwater.spark_sink.envelopes.envelope import Envelope
 from tests.unit.test_settings import MINIMAL, load, problems
 
 KAFKA = {

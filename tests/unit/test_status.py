@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from slackwater.inspect import status
-from slackwater.ownership import owner_name
-from slackwater.pipelines import load_settings
-from state.facts import Lease, PipelineState
-from state.lease import take_lease
-from state.store import Store
+from slackwater.commands.status import status
+from slackwater.config.load import load_settings
+from slackwater.pipeline.lease_holder import owner_name
+from slackwater.state.lease import take_lease
+from slackwater.state.models import Lease, PipelineState
+from slackwater.state.store import Store
 from tests.unit.test_settings import MINIMAL
 
-NAME_OF_THE_DEAD = "from slackwater.ownership import owner_name; print(owner_name())"
+NAME_OF_THE_DEAD = "from slackwater.pipeline.lease_holder import owner_name; print(owner_name())"
 
 
 @pytest.mark.parametrize("is_dead", [True, False])

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from slackwater.watch import RETENTION_WARNING, held_back_by, retention_used
-from state.facts import OpenQuery
+from slackwater.pipeline.alerts import RETENTION_WARNING, held_back_by, retention_used
+from slackwater.state.models import OpenQuery
 
 DAY_NS = 86_400 * 10**9
 

@@ -1,0 +1,101 @@
+"""What the database says of itself and of the change stream: dialect, options, earliest start."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from slackwater.reader.change_stream import Dialect
+from slackwater.reader.errors import NotFoundError, UnsupportedStreamError
+from slackwater.reader.query.partition_query import PartitionQuery
+from slackwater.reader.records import ChildPartitionsRecord
+from slackwater.reader.timestamp import NANOSECONDS_PER_SECOND
+from slackwater.reader.transport.connection import Connection
+from slackwater.reader.transport.statement import DATABASE_DIALECT, STREAM_EXISTS
+
+RETENTION_DEFAULT_NS: Final = 86_400 * NANOSECONDS_PER_SECOND
+_UNITS_S: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What is known of a change stream before it is read.
+
+    Attributes:
+        dialect: the database's.
+        retention_ns: how long records are kept, nanoseconds.
+        options: the stream's options as the information schema shows them.
+    """
+
+    dialect: Dialect
+    retention_ns: int
+    options: Mapping[str, str]
+
+
+def describe(connection: Connection) -> Description:
+    """Look the change stream up in the information schema.
+
+    Raises:
+        NotFoundError: the database has no such change stream; names those it has.
+        UnsupportedStreamError: its partition_mode is not read yet.
+        ReaderError: as Connection.query().
+    """
+    rows = connection.query(DATABASE_DIALECT)
+    dialect = Dialect(rows[0][0]) if rows else Dialect.GOOGLE_STANDARD_SQL
+    name = connection.change_stream.change_stream
+    options: dict[str, str] = {}
+    names = set()
+    for stream, option, value in connection.query(STREAM_EXISTS[dialect]):
+        names.add(stream)
+        if stream == name and option is not None:
+            options[option] = value
+    if name not in names:
+        known = ", ".join(sorted(names)) or "none"
+        raise NotFoundError(
+            f"database {connection.change_stream.database_path} has no change stream {name!r}.",
+            f"It has: {known}",
+        )
+    if options.get("partition_mode", "IMMUTABLE_KEY_RANGE") != "IMMUTABLE_KEY_RANGE":
+        raise UnsupportedStreamError(
+            f"change stream {name!r} has partition_mode {options['partition_mode']}.",
+            "Only IMMUTABLE_KEY_RANGE is read yet; create a stream with that mode",
+        )
+    return Description(dialect, parse_retention_ns(options.get("retention_period")), options)
+
+
+def parse_retention_ns(text: str | None) -> int:
+    """A retention_period such as 36h or 7d in nanoseconds; Spanner's default is one day."""
+    match = re.fullmatch(r"(\d+)([smhd])", text or "")
+    if match is None:
+        return RETENTION_DEFAULT_NS
+    return int(match.group(1)) * _UNITS_S[match.group(2)] * NANOSECONDS_PER_SECOND
+
+
+def partitions_alive(
+    connection: Connection, dialect: Dialect, at_ns: int, *, heartbeat_ms: int
+) -> list[str]:
+    """The tokens of the partitions alive at a time: the query with a NULL partition token.
+
+    Raises:
+        StartTooOldError: the time lies before the retention or the stream's creation.
+        ReaderError: any other answer of Spanner.
+    """
+    query = PartitionQuery(
+        connection,
+        dialect,
+        partition_token=None,
+        start_timestamp_ns=at_ns,
+        end_timestamp_ns=at_ns,
+        heartbeat_ms=heartbeat_ms,
+    )
+    return sorted(
+        {
+            child.token
+            for message in query
+            for record in message.records
+            if isinstance(record, ChildPartitionsRecord)
+            for child in record.child_partitions
+        }
+    )

@@ -1,0 +1,181 @@
+"""A table as it stood at a time: the rows that were there before the first change.
+
+Spanner's JSON of a value is the same in a query's answer as in a data change record, so a row
+becomes a mod without knowing its types.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import orjson
+from google.protobuf import json_format
+
+from slackwater.reader.change_stream import Dialect
+from slackwater.reader.database.watched_tables import Table
+from slackwater.reader.decode.records import ResultRows
+from slackwater.reader.records import ColumnType, DataChangeRecord, Mod
+from slackwater.reader.transport.connection import Connection, PartitionedRead
+from slackwater.reader.transport.grpc_errors import CALL_ERRORS, is_retryable, to_reader_error
+
+_ATTEMPTS_MAX: Final = 5
+_PAUSE_S: Final = 0.1
+_PAUSE_S_MAX: Final = 5.0
+_QUOTES: Final = {Dialect.GOOGLE_STANDARD_SQL: "`", Dialect.POSTGRESQL: '"'}
+
+
+def snapshot(
+    connection: Connection, dialect: Dialect, table: Table, at_ns: int
+) -> Iterator[DataChangeRecord]:
+    """The rows of a table at a time, in the order of its key, each as a record of its own.
+
+    A row of a snapshot belongs to no transaction: its server_transaction_id is empty. It is told as
+    an INSERT at the time of the snapshot, with the whole row as new_values.
+
+    Args:
+        connection: to the table's database.
+        dialect: the database's.
+        table: which columns are read.
+        at_ns: the read timestamp, nanoseconds; inside the database's version retention period.
+
+    Raises:
+        ReaderError: what Spanner failed with, after some tries.
+    """
+    sql = f"{select(dialect, table)}{_order(dialect, table)}"
+    done = failures = 0
+    while True:
+        seen = 0
+        call = connection.read(sql, at_ns)
+        try:
+            # The rows once each, however often the read breaks: their order is always the same.
+            for record in _records(call, table, at_ns):
+                seen += 1
+                if seen > done:
+                    done, failures = seen, 0
+                    yield record
+        except CALL_ERRORS as error:
+            failures += 1
+            connection.forget_session_if_lost(error)
+            if failures == _ATTEMPTS_MAX or not is_retryable(error):
+                raise to_reader_error(error, connection.change_stream) from error
+            time.sleep(min(_PAUSE_S_MAX, _PAUSE_S * 2**failures))
+        else:
+            return
+        finally:
+            call.cancel()
+
+
+def snapshot_part(
+    connection: Connection,
+    dialect: Dialect,
+    table: Table,
+    at_ns: int,
+    *,
+    read: PartitionedRead,
+    token: bytes,
+    data_boost: bool = False,
+) -> Iterator[DataChangeRecord]:
+    """The rows of one part of a partitioned read of a table, in no particular order.
+
+    A part that breaks has to be read again from its beginning, and what it gave dropped.
+
+    Args:
+        connection: to the table's database.
+        dialect: the database's.
+        table: as its read was cut.
+        at_ns: the read timestamp, nanoseconds, of the partitioned read.
+        read: the partitioned read.
+        token: the part's.
+        data_boost: on compute of its own, away from the instance.
+
+    Raises:
+        ReaderError: what Spanner failed with.
+    """
+    call = connection.read_part(select(dialect, table), read, token, data_boost=data_boost)
+    try:
+        yield from _records(call, table, at_ns)
+    except CALL_ERRORS as error:
+        raise to_reader_error(error, connection.change_stream) from error
+    finally:
+        call.cancel()
+
+
+def select(dialect: Dialect, table: Table) -> str:
+    """The query of a table's rows; Spanner can cut it into parts."""
+    columns = ", ".join(_quoted(dialect, name) for name in table.columns)
+    # Names come from the information schema, and identifiers hold no quotation marks.
+    return f"SELECT {columns} FROM {_quoted(dialect, table.name)}"  # noqa: S608
+
+
+def _order(dialect: Dialect, table: Table) -> str:
+    names = ", ".join(_quoted(dialect, name) for name in table.key)
+    return f" ORDER BY {names}" if names else ""
+
+
+def _quoted(dialect: Dialect, name: str) -> str:
+    quote = _QUOTES[dialect]
+    return ".".join(f"{quote}{part}{quote}" for part in name.split("."))
+
+
+def _records(call: Iterable[bytes], table: Table, at_ns: int) -> Iterator[DataChangeRecord]:
+    """The rows in the messages of a query, as records."""
+    rows = ResultRows(len(table.columns))
+    columns: tuple[ColumnType, ...] = ()
+    number = 0
+    for message in call:
+        found = rows.feed(message)
+        if not columns:
+            columns = _column_types(rows.metadata, table)
+        for values in found:
+            row = dict(zip(table.columns, map(_plain, values), strict=True))
+            keys = {name: row.pop(name) for name in table.key}
+            mod = Mod(_json(keys), _json(row), "{}")
+            yield DataChangeRecord(
+                at_ns,
+                "",
+                f"{number:08d}",
+                True,
+                table.name,
+                columns,
+                (mod,),
+                "INSERT",
+                "NEW_ROW",
+                1,
+                1,
+                "",
+                False,
+            )
+            number += 1
+
+
+def _column_types(metadata: Any, table: Table) -> tuple[ColumnType, ...]:
+    return tuple(
+        ColumnType(field.name, _json(_type(field.type_)), field.name in table.key, position)
+        for position, field in enumerate(metadata.row_type.fields, 1)
+    )
+
+
+def _type(of: Any) -> Any:
+    """A type as a data change record writes it."""
+    names = {"typeAnnotation": "type_annotation", "arrayElementType": "array_element_type"}
+    found = json_format.MessageToDict(of)
+
+    def renamed(kind: Any) -> Any:
+        if not isinstance(kind, dict):
+            return kind
+        return {names.get(name, name): renamed(value) for name, value in sorted(kind.items())}
+
+    return renamed(found)
+
+
+def _plain(value: Any) -> Any:
+    kind = value.WhichOneof("kind")
+    if kind == "list_value":
+        return [_plain(item) for item in value.list_value.values]
+    return None if kind == "null_value" else getattr(value, kind)
+
+
+def _json(value: Any) -> str:
+    return orjson.dumps(value).decode()

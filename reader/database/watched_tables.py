@@ -1,0 +1,122 @@
+"""The database's tables as its information schema shows them: columns, types, primary keys."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from slackwater.reader.change_stream import Dialect
+from slackwater.reader.transport.connection import Connection
+
+_DEFAULT_SCHEMA: Final = {Dialect.GOOGLE_STANDARD_SQL: "", Dialect.POSTGRESQL: "public"}
+_COLUMNS: Final = (
+    "SELECT c.table_schema, c.table_name, c.column_name, c.spanner_type, k.ordinal_position"
+    " FROM information_schema.columns c"
+    " JOIN information_schema.tables t"
+    " ON t.table_schema = c.table_schema AND t.table_name = c.table_name"
+    " LEFT JOIN information_schema.index_columns k"
+    " ON k.table_schema = c.table_schema AND k.table_name = c.table_name"
+    " AND k.column_name = c.column_name AND k.index_type = 'PRIMARY_KEY'"
+    " WHERE t.table_type = 'BASE TABLE'"
+    " AND LOWER(c.table_schema) NOT IN ('information_schema', 'spanner_sys', 'pg_catalog')"
+    " ORDER BY c.table_schema, c.table_name, c.ordinal_position"
+)
+
+_WATCHES_ALL: Final = {
+    Dialect.GOOGLE_STANDARD_SQL: "SELECT change_stream_name, `all`"
+    " FROM information_schema.change_streams",
+    Dialect.POSTGRESQL: 'SELECT change_stream_name, "all" FROM information_schema.change_streams',
+}
+_WATCHED_TABLES: Final = (
+    "SELECT change_stream_name, table_schema, table_name, all_columns"
+    " FROM information_schema.change_stream_tables"
+)
+_WATCHED_COLUMNS: Final = (
+    "SELECT change_stream_name, table_schema, table_name, column_name"
+    " FROM information_schema.change_stream_columns"
+)
+# One dialect has booleans, the other texts.
+_YES: Final = (True, "YES")
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table.
+
+    Attributes:
+        name: as data change records name it: with its schema, unless that is the default one.
+        columns: in the table's order, the type of each by its name, as the dialect spells it:
+            STRING(MAX), character varying.
+        key: the primary key's columns, in the key's order; a table may have none.
+    """
+
+    name: str
+    columns: Mapping[str, str]
+    key: tuple[str, ...]
+
+
+def tables(connection: Connection, dialect: Dialect) -> list[Table]:
+    """The tables of a database.
+
+    Raises:
+        ReaderError: as Connection.query().
+    """
+    found: dict[str, list[Sequence[str]]] = {}
+    for schema, table, *column in connection.query(_COLUMNS):
+        found.setdefault(_full_name(dialect, schema, table), []).append(column)
+    return [_table(name, columns) for name, columns in found.items()]
+
+
+def watched_tables(connection: Connection, dialect: Dialect) -> list[Table]:
+    """The tables that the connection's change stream watches, each with the columns it watches.
+
+    The primary key is watched always; see "Watching explicitly" in Spanner's documentation.
+
+    Raises:
+        ReaderError: as Connection.query().
+    """
+    stream = connection.change_stream.change_stream
+    everything = tables(connection, dialect)
+    if any(
+        name == stream and word in _YES for name, word in connection.query(_WATCHES_ALL[dialect])
+    ):
+        return everything
+    whole: set[str] = set()
+    parts: set[str] = set()
+    for name, schema, table, word in connection.query(_WATCHED_TABLES):
+        if name == stream:
+            (whole if word in _YES else parts).add(_full_name(dialect, schema, table))
+    chosen = {
+        (_full_name(dialect, schema, table), column)
+        for name, schema, table, column in connection.query(_WATCHED_COLUMNS)
+        if name == stream
+    }
+    return [
+        table if table.name in whole else _part(table, chosen)
+        for table in everything
+        if table.name in whole | parts
+    ]
+
+
+def _part(table: Table, chosen: Collection[tuple[str, str]]) -> Table:
+    columns = {
+        name: kind
+        for name, kind in table.columns.items()
+        if name in table.key or (table.name, name) in chosen
+    }
+    return replace(table, columns=columns)
+
+
+def _full_name(dialect: Dialect, schema: str, table: str) -> str:
+    return table if schema == _DEFAULT_SCHEMA[dialect] else f"{schema}.{table}"
+
+
+def _table(name: str, rows: list[Sequence[str]]) -> Table:
+    # An INT64 comes as a string.
+    positions = sorted((int(position), column) for column, _, position in rows if position)
+    return Table(
+        name,
+        {column: kind for column, kind, _ in rows},
+        tuple(column for _, column in positions),
+    )

@@ -1,0 +1,92 @@
+"""Data change records to Arrow record batches of the output's schema."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from slackwater.reader.records import ColumnType, DataChangeRecord
+from slackwater.reader.schema import COLUMN_TYPES, DATA_SCHEMA, MODS, SCHEMA
+
+_STRING = pa.string()
+
+
+def data_columns(records: Sequence[DataChangeRecord]) -> pa.RecordBatch:
+    """Data change records as the first 13 columns of the output."""
+    columns: list[Sequence[Any]] = list(zip(*records, strict=True)) or [()] * len(DATA_SCHEMA)
+    timestamp = DATA_SCHEMA.field("commit_timestamp").type
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array([ns // 1000 for ns in columns[0]], pa.int64()).cast(timestamp),
+            *(pa.array(columns[i], SCHEMA.field(i).type) for i in range(1, 5)),
+            _column_types(columns[5]),
+            _mods(columns[6]),
+            *(pa.array(columns[i], SCHEMA.field(i).type) for i in range(7, 13)),
+        ],
+        schema=DATA_SCHEMA,
+    )
+
+
+def to_record_batch(
+    data: pa.RecordBatch, owners: Sequence[tuple[str, int]], *, low_watermark_ns: int
+) -> pa.RecordBatch:
+    """All columns of the output.
+
+    Args:
+        data: the first 13.
+        owners: pairs of a partition token and the number of its rows, in the rows' order.
+        low_watermark_ns: the low watermark of the epoch, nanoseconds; the column has microseconds,
+            and rounding down keeps every commit_timestamp of the epoch at or below it.
+    """
+    tokens = pa.DictionaryArray.from_arrays(
+        pa.array(np.repeat(np.arange(len(owners), dtype=np.int32), [n for _, n in owners])),
+        pa.array([token for token, _ in owners], _STRING),
+    )
+    timestamp = SCHEMA.field("low_watermark").type
+    watermark = pa.scalar(low_watermark_ns // 1000, pa.int64()).cast(timestamp)
+    return pa.RecordBatch.from_arrays(
+        [*data.columns, tokens.dictionary_decode(), pa.repeat(watermark, data.num_rows)],
+        schema=SCHEMA,
+    )
+
+
+def _column_types(columns: Sequence[tuple[ColumnType, ...]]) -> pa.Array:
+    """Each distinct list of column types is built once and then taken by its index."""
+    index: dict[tuple[ColumnType, ...], int] = {}
+    # The decoder hands out one tuple for equal column types: its identity spares the hashing.
+    by_identity: dict[int, int] = {}
+    indices = []
+    for column in columns:
+        position = by_identity.get(id(column))
+        if position is None:
+            position = by_identity[id(column)] = index.setdefault(column, len(index))
+        indices.append(position)
+    return column_types_array(index, pa.array(indices, pa.int32()))
+
+
+def _mods(columns: Sequence[Sequence[Any]]) -> pa.Array:
+    offsets = pa.array([0, *accumulate(map(len, columns))], pa.int32())
+    mods = [mod for column in columns for mod in column]
+    cells = zip(*mods, strict=True) if mods else ((), (), ())
+    return mods_array(offsets, [pa.array(texts, _STRING) for texts in cells])
+
+
+def column_types_array(distinct: Iterable[Sequence[ColumnType]], indices: pa.Array) -> pa.Array:
+    """The column, of lists of column types that repeat.
+
+    Args:
+        distinct: each list once.
+        indices: for each row, which of them.
+    """
+    made = pa.array([[c._asdict() for c in column] for column in distinct], COLUMN_TYPES)
+    return made.take(indices)
+
+
+def mods_array(offsets: pa.Array, texts: Sequence[pa.Array]) -> pa.Array:
+    """The column, of its mods' keys, new_values and old_values, and where each row's begin."""
+    values = pa.StructArray.from_arrays(list(texts), fields=list(MODS.value_type))
+    return pa.ListArray.from_arrays(offsets, values, type=MODS)

@@ -1,0 +1,271 @@
+"""From PostgreSQL's JSON rows to Arrow by column; see reader.columns.
+
+Rows of one stream name the same fields in the same order: it is learnt from the first row, and a
+row that has another is left to reader.decode. Spanner sorts an object's names, so that a record
+begins with its column types, which all records of a table share: they are compared, not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import orjson
+import pyarrow as pa
+from google.protobuf.message import DecodeError
+
+from slackwater.reader.decode.arrow import column_types_array, mods_array
+from slackwater.reader.decode.googlesql_columns import (
+    FLAGS,
+    NOTHING,
+    NUMBERS,
+    Columns,
+    Span,
+    strings,
+)
+from slackwater.reader.decode.json_column_types import Heads
+from slackwater.reader.decode.json_structure import PADDING, JsonOutline
+from slackwater.reader.decode.protobuf_cursor import LEN, Bytes, Cursors, Flags, Ints, tag
+from slackwater.reader.decode.records import json_column_types
+from slackwater.reader.decode.row_spans import RowSpans
+from slackwater.reader.records import ColumnType
+from slackwater.reader.schema import DATA_SCHEMA, MODS
+
+_STRING: Final = tag(3, LEN)
+_HEAD: Final = b'{"data_change_record":{'
+# The same without the names and the first value.
+_CUT_HEAD: Final = b"{{,"
+_DATA_DEPTH: Final = 2
+_MOD_DEPTH: Final = 4
+_BYTES: Final = pa.binary()
+_QUOTE: Final = ord('"')
+_MOD: Final = tuple(field.name for field in MODS.value_type)
+# Spanner may leave these out.
+_OPTIONAL: Final = {"transaction_tag", "is_system_transaction"}
+
+
+class _AnotherShapeError(ValueError):
+    """The rows are not of the usual shape."""
+
+
+def decode_json_columns(messages: Sequence[bytes]) -> Columns:
+    """The data change records of serialized PartialResultSets of the PostgreSQL dialect."""
+    everything = Columns(NOTHING, np.zeros(0, np.int64), range(len(messages)))
+    try:
+        rows = RowSpans.of(messages)
+        at = Cursors(rows.buffer, rows.begin)
+        begin, end = at.span(_STRING)
+        at.require(end == rows.end)
+        kept = np.flatnonzero(rows.leave(at.is_good))
+        heads = Heads(rows, begin[kept], end[kept])
+        if heads.column_types:
+            begins = heads.number >= 0
+            rows.is_good[rows.message[kept[~begins]]] = False
+            kept = kept[begins]
+            records = _Records.behind(heads, rows, end[kept])
+        elif len(kept):
+            records = _Records.whole(rows, begin[kept], end[kept])
+        else:
+            return everything
+        mods = _Mods(records)
+        rows.is_good[rows.message[kept[~records.is_good]]] = False
+        # One row that is left leaves all of its message.
+        chosen = rows.is_good[rows.message[kept]]
+        batch = _batch(records, mods, chosen)
+        left = np.flatnonzero(~rows.is_good).tolist()
+        return Columns(batch, rows.message[kept[chosen]], left)
+    except (IndexError, KeyError, TypeError, ValueError, DecodeError):
+        # What is wrong is for the plain way to name.
+        return everything
+
+
+class _Records:
+    """The rows with a data change record: where the values of its fields lie.
+
+    Attributes:
+        outline: of all rows.
+        is_good: of each row, whether it looks as expected so far.
+        values: of each field, where its values lie, texts without their quotation marks; of rows
+            that are not good, anywhere.
+        flags: of each field that is true or false, its values.
+        column_types: each list once, and which of them each row has.
+    """
+
+    column_types: tuple[Sequence[tuple[ColumnType, ...]], Ints]
+
+    def __init__(self, outline: JsonOutline, head: bytes) -> None:
+        self.outline = outline
+        self.is_good = outline.stand_at(outline.begins, head)
+        self._leave_rows_at(outline.odd_escapes)
+        if not self.is_good.any():
+            raise _AnotherShapeError
+        keys = np.flatnonzero(outline.key_depth == _DATA_DEPTH)
+        first = np.searchsorted(keys, outline.first_key)
+        row = int(np.argmax(self.is_good))
+        names = [outline.text_of(key) for key in keys[first[row] : first[row + 1]]]
+        self.is_good &= np.diff(first) == len(names)
+        # Rows that are not good take part with the keys of the first that is.
+        own = np.where(self.is_good, first[:-1], first[row])
+        last_end = np.where(self.is_good, outline.ends, outline.ends[row]) - 2
+        self.values: dict[str, Span] = {}
+        for number, name in enumerate(names):
+            key = keys[own + number]
+            self.is_good &= outline.are(key, name)
+            is_last = number + 1 == len(names)
+            end = last_end if is_last else outline.key_begin[keys[own + number + 1]] - 1
+            self.values[name.decode()] = (outline.value_begin[key], end)
+            if name == b"mods":
+                following = outline.first_key[1:] if is_last else keys[own + number + 1]
+                self.mods_keys = (key + 1, following)
+        self.flags: dict[str, Flags] = {}
+        self._find_plain()
+        self._leave_escapes_outside_mods()
+
+    @classmethod
+    def whole(cls, rows: RowSpans, begin: Ints, end: Ints) -> _Records:
+        """The rows between these places."""
+        buffer, ends = _copied(rows, begin, end)
+        # Who writes white space writes it everywhere.
+        is_spaced = buffer[: len(_HEAD)].tobytes() != _HEAD
+        made = cls(JsonOutline(buffer, ends, is_spaced=is_spaced), _HEAD)
+        made.column_types = _column_types(made)
+        return made
+
+    @classmethod
+    def behind(cls, heads: Heads, rows: RowSpans, end: Ints) -> _Records:
+        """The rows without their heads: these bytes would only be found to be the same again."""
+        number = heads.number[heads.number >= 0]
+        begin = heads.end[heads.number >= 0] - len(_CUT_HEAD) + 1
+        buffer, ends = _copied(rows, begin, end)
+        # The last bytes of a head make place for the two brackets that it opened.
+        for offset, byte in enumerate(_CUT_HEAD[:-1]):
+            buffer[ends - (end - begin) + offset] = byte
+        made = cls(JsonOutline(buffer, ends, is_spaced=False), _CUT_HEAD)
+        made.column_types = (heads.column_types, number)
+        return made
+
+    def _leave_rows_at(self, places: Ints) -> None:
+        self.is_good[self.outline.texts_at(places)] = False
+
+    def _leave_escapes_outside_mods(self) -> None:
+        """Only the mods stay JSON: elsewhere an escape would have to be resolved."""
+        places = self.outline.escapes
+        begin, end = self.values["mods"]
+        row = self.outline.texts_at(places)
+        self._leave_rows_at(places[(places < begin[row]) | (places > end[row])])
+
+    def _find_plain(self) -> None:
+        """Texts, numbers and flags, by what the output's columns are."""
+        buffer = self.outline.buffer
+        for field in DATA_SCHEMA:
+            if field.name not in self.values or pa.types.is_nested(field.type):
+                continue
+            begin, end = self.values[field.name]
+            if field.name in FLAGS:
+                self.flags[field.name] = found = self.outline.stand_at(begin, b"true")
+                self.is_good &= found | self.outline.stand_at(begin, b"false")
+                continue
+            is_quoted = (buffer[begin] == _QUOTE) & (buffer[end - 1] == _QUOTE)
+            if field.name not in NUMBERS:
+                self.is_good &= is_quoted & (end > begin + 1)
+            self.values[field.name] = (begin + is_quoted, end - is_quoted)
+
+
+class _Mods:
+    """Where the three texts of each mod lie."""
+
+    def __init__(self, records: _Records) -> None:
+        outline = records.outline
+        begin, end = records.values["mods"]
+        keys, keys_of = _between(outline.key_depth == _MOD_DEPTH, *records.mods_keys)
+        records.is_good &= keys_of % len(_MOD) == 0
+        keys = keys[np.repeat(records.is_good, keys_of)].reshape(-1, len(_MOD))
+        self.counts = np.where(records.is_good, keys_of // len(_MOD), 0)
+        self.owner = np.repeat(np.arange(len(keys_of)), self.counts)
+        # Every byte of the list is accounted for: [{mod},{mod}], and a mod has its keys alone.
+        opened = outline.key_begin[keys[:, 0]] - 1
+        behind = np.cumsum(self.counts)
+        closed = np.append(opened, 0)[1:] - 2
+        has_mods = self.counts > 0
+        closed[behind[has_mods] - 1] = end[has_mods] - 2
+        first = (behind - self.counts)[has_mods]
+        is_good = outline.stand_at(closed, b"},{")
+        is_good[behind[has_mods] - 1] = outline.stand_at(end[has_mods] - 2, b"}]")
+        is_good[first] &= opened[first] == begin[has_mods] + 1
+        records.is_good[~has_mods] &= outline.stand_at(begin[~has_mods], b"[]")
+        is_good &= outline.stand_at(opened, b"{")
+        self.texts: dict[str, tuple[Ints, Ints, Flags]] = {}
+        for number in range(len(_MOD)):
+            name = outline.text_of(keys[0, number]) if len(keys) else _MOD[number].encode()
+            is_good &= outline.are(keys[:, number], name)
+            is_last = number + 1 == len(_MOD)
+            value = outline.value_begin[keys[:, number]]
+            value_end = closed if is_last else outline.key_begin[keys[:, number + 1]] - 1
+            is_null = outline.stand_at(value, b"null")
+            is_good &= is_null | outline.stand_at(value, b"{")
+            self.texts[name.decode()] = (value, value_end, is_null)
+        records.is_good[self.owner[~is_good]] = False
+
+
+def _between(chosen: Flags, begin: Ints, end: Ints) -> tuple[Ints, Ints]:
+    """The indexes of what is chosen in each range, one range after the other, and how many."""
+    indexes = np.flatnonzero(chosen)
+    first, behind = np.searchsorted(indexes, begin), np.searchsorted(indexes, end)
+    counts = behind - first
+    before = np.cumsum(counts) - counts
+    return indexes[np.repeat(first - before, counts) + np.arange(counts.sum())], counts
+
+
+def _batch(records: _Records, mods: _Mods, chosen: Flags) -> pa.RecordBatch:
+    """The columns of the chosen rows."""
+    buffer = pa.py_buffer(records.outline.buffer)
+    arrays = []
+    for field in DATA_SCHEMA:
+        name = field.name
+        if name in _OPTIONAL and name not in records.values:
+            empty = "" if field.type == pa.string() else False
+            arrays.append(pa.repeat(pa.scalar(empty), int(chosen.sum())))
+        elif name in FLAGS:
+            arrays.append(pa.array(records.flags[name][chosen]))
+        elif name == "mods":
+            arrays.append(_mods(buffer, mods, chosen))
+        elif name == "column_types":
+            distinct, number = records.column_types
+            arrays.append(column_types_array(distinct, pa.array(number[chosen])))
+        else:
+            begin, end = records.values[name]
+            arrays.append(strings(buffer, begin[chosen], end[chosen]).cast(field.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=DATA_SCHEMA)
+
+
+def _copied(rows: RowSpans, begin: Ints, end: Ints) -> tuple[Bytes, Ints]:
+    """Parts of the rows, one behind the other, and where each ends."""
+    ends = np.cumsum(end - begin)
+    texts = strings(pa.py_buffer(rows.joined), begin, end, _BYTES)
+    buffer = np.zeros(int(ends[-1]) + len(PADDING), np.uint8)
+    buffer[: ends[-1]] = np.frombuffer(texts.buffers()[2], np.uint8)[: ends[-1]]
+    return buffer, ends
+
+
+def _column_types(records: _Records) -> tuple[Sequence[tuple[ColumnType, ...]], Ints]:
+    """Column types that stand anywhere: each distinct text is parsed once."""
+    begin, end = records.values["column_types"]
+    good = records.is_good
+    texts = strings(pa.py_buffer(records.outline.buffer), begin[good], end[good], _BYTES)
+    encoded = texts.dictionary_encode()
+    distinct = [json_column_types(orjson.loads(text)) for text in encoded.dictionary.to_pylist()]
+    number = np.zeros(len(good), np.int64)
+    number[good] = np.asarray(encoded.indices)
+    return distinct, number
+
+
+def _mods(buffer: pa.Buffer, mods: _Mods, chosen: Flags) -> pa.Array:
+    kept = chosen[mods.owner]
+    texts = []
+    for name in _MOD:
+        begin, end, is_null = mods.texts[name]
+        texts.append(strings(buffer, begin[kept], end[kept], is_null=is_null[kept]))
+    offsets = np.zeros(int(chosen.sum()) + 1, np.int32)
+    np.cumsum(mods.counts[chosen], out=offsets[1:])
+    return mods_array(pa.array(offsets), texts)

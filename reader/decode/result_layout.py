@@ -1,0 +1,64 @@
+"""Where the fields of a change record stand in the rows of a result set."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from google.cloud.spanner_v1.types import ResultSetMetadata, TypeCode
+from google.protobuf.message import DecodeError
+
+from slackwater.reader.decode.records import DATA_CHANGE_FIELDS
+
+_Metadata: Final[Any] = ResultSetMetadata.pb(ResultSetMetadata()).__class__
+_METADATA_TAG: Final = 0x0A
+_KINDS: Final = ("data_change_record", "heartbeat_record", "child_partitions_record")
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How the rows hold their records.
+
+    Attributes:
+        is_json: they are PostgreSQL's JSON texts.
+        cells: the names of the fields of a GoogleSQL data change record, in the order of the wire.
+    """
+
+    is_json: bool
+    cells: tuple[str, ...] = ()
+
+
+def metadata_of(message: bytes) -> Any | None:
+    """The ResultSetMetadata in a query's first message, without parsing the rows behind it."""
+    if not message or message[0] != _METADATA_TAG:
+        return None
+    size = shift = 0
+    for at in range(1, min(6, len(message))):
+        byte = message[at]
+        size |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            try:
+                return _Metadata.FromString(message[at + 1 : at + 1 + size])
+            except DecodeError:
+                break
+    return None
+
+
+def layout_of(metadata: Any) -> Layout | None:
+    """The layout of rows with this metadata.
+
+    None where the three kinds of record come in another order than documented: reader.decode
+    finds its way by the names.
+    """
+    fields = metadata.row_type.fields
+    if len(fields) == 1 and fields[0].type_.code == TypeCode.JSON:
+        return Layout(is_json=True)
+    if len(fields) != 1 or fields[0].type_.code != TypeCode.ARRAY:
+        return None
+    kinds = fields[0].type_.array_element_type.struct_type.fields
+    if tuple(kind.name for kind in kinds) != _KINDS:
+        return None
+    fields = kinds[0].type_.array_element_type.struct_type.fields
+    cells = tuple(field.name for field in fields)
+    return Layout(False, cells) if set(DATA_CHANGE_FIELDS) <= set(cells) else None

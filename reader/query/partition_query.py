@@ -1,0 +1,371 @@
+"""One partition query: its records, with retries, once each.
+
+A query that breaks or stalls (reader.query.stall_watchdog) is opened again at the last
+commit_timestamp seen, and the records that were already handed on at that timestamp are dropped:
+what was given to Spark can't be taken back. Resume tokens are not used: the emulator ignores them,
+and a timestamp serves everywhere.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from tenacity import RetryCallState, wait_random_exponential
+
+from slackwater.reader.change_stream import Dialect
+from slackwater.reader.decode.protobuf_cursor import Flags
+from slackwater.reader.decode.records import ChangeRecordDecoder
+from slackwater.reader.errors import DecodeError, ReaderError, UnavailableError
+from slackwater.reader.partition_progress import PartitionProgress
+from slackwater.reader.query.batch_decoder import PORTION_BYTES, Gathering, Opened, Reception, Rows
+from slackwater.reader.query.receive_turns import RECEIVING, WAS_THERE_S, Turn
+from slackwater.reader.query.stall_watchdog import WATCH, patience_s
+from slackwater.reader.query_outcome import Premature, conclude
+from slackwater.reader.records import ChangeRecord, ChildPartitionsRecord, DataChangeRecord
+from slackwater.reader.timestamp import format_rfc3339
+from slackwater.reader.transport.connection import Call, Connection
+from slackwater.reader.transport.fast_stream import messages_of
+from slackwater.reader.transport.grpc_errors import (
+    CALL_ERRORS,
+    code_of,
+    is_retryable,
+    to_reader_error,
+)
+from slackwater.reader.transport.statement import partition_query
+
+_log = logging.getLogger(__name__)
+
+# Attempts in a row without one new record; with the waits below, about a minute.
+_ATTEMPTS_MAX: Final = 15
+_WAIT = wait_random_exponential(multiplier=0.05, max=8)
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """The records that one message completed."""
+
+    records: Sequence[ChangeRecord]
+
+
+class PartitionQuery:
+    """The change records of one partition token over [start, end], in commit order.
+
+    Iterating ends when Spanner ended the query with status OK; what that shows is for
+    reader.ending.conclude to say. A query without an end_timestamp that ended without child
+    partitions records shows nothing, and is opened again. Each record comes once, however often
+    the query broke.
+
+    Raises while iterating:
+        StartOutsidePartitionError: the partition ended before the start.
+        ReaderError: any other answer of Spanner, retryable ones after a minute without progress.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        dialect: Dialect,
+        *,
+        partition_token: str | None,
+        start_timestamp_ns: int,
+        end_timestamp_ns: int | None,
+        heartbeat_ms: int,
+    ) -> None:
+        self._connection = connection
+        self._dialect = dialect
+        self._token = partition_token
+        self._end_ns = end_timestamp_ns
+        self._heartbeat_ms = heartbeat_ms
+        self._progress = PartitionProgress(start_timestamp_ns)
+        self._call: Call | None = None
+        self._cancelled = threading.Event()
+        self._opened_s = time.monotonic()
+        # Since when Spanner, and not whoever takes the messages, is waited for.
+        self._waiting_since_s: float | None = None
+        self._stalls_in_a_row = 0
+        self._announced: list[ChildPartitionsRecord] = []
+        self._is_stalled = False
+        self.retries = 0
+        self.retried: Counter[str] = Counter()
+        self.stalls = 0
+
+    def __iter__(self) -> Iterator[Message]:
+        """The query's messages; see the class."""
+        decoder = ChangeRecordDecoder()
+        for portion in self._messages(decoder.begin, lambda: None, decoder.finish):
+            for serialized in portion:
+                records = self._fresh(decoder.feed(serialized))
+                if records:
+                    self._note(records)
+                    yield Message(records)
+
+    def run(self, gathering: Gathering, reception: Reception) -> None:
+        """Read to the end, together with other queries: see reader.gathering.
+
+        A query without an end_timestamp decodes its messages itself, since whoever wants it may
+        have enough at any record.
+
+        Raises:
+            StartOutsidePartitionError, ReaderError: see the class.
+        """
+        if self._end_ns is None:
+            for message in self:
+                gathering.add_records(reception, message.records)
+                if reception.is_done:
+                    self.cancel()
+                    return
+            return
+        opened = Opened(_Noting(self, reception))
+        for portion in self._messages(opened.begin, gathering.settle, opened.decoder.finish):
+            gathering.add(opened, portion)
+
+    def _messages(
+        self, begin: Callable[[], None], settle: Callable[[], None], finish: Callable[[], None]
+    ) -> Iterator[list[bytes]]:
+        """The messages of the query in portions, however often it is opened.
+
+        Args:
+            begin: called before the first message of each time that it is opened.
+            settle: called to have all messages noted that came so far.
+            finish: called when the query has ended with OK, and all was noted.
+        """
+        failures = 0
+        while True:
+            before = self._progress.reopen_ns
+            try:
+                begin()
+                yield from self._once()
+                settle()
+                finish()
+            except CALL_ERRORS as error:
+                settle()
+                has_moved = self._progress.reopen_ns > before
+                failures = 1 if has_moved else failures + 1
+                is_stall = self._note_stall(has_moved=has_moved)
+                self._give_up_or_wait(error, failures, is_worth_retrying=is_stall)
+            else:
+                if not isinstance(conclude(self._announced, self._end_ns), Premature):
+                    return
+                failures = 1 if self._progress.reopen_ns > before else failures + 1
+                self._again_or_give_up(failures)
+
+    def cancel(self) -> None:
+        """End the query from another thread; its iterator stops with an error."""
+        self._cancelled.set()
+        call = self._call
+        if call is not None:
+            call.cancel()
+
+    @property
+    def watermark_ns(self) -> int:
+        """The partition is complete through this time, as far as its records have come."""
+        return self._progress.watermark_ns
+
+    @property
+    def open_ms(self) -> int:
+        """Since the query was made, milliseconds."""
+        return round((time.monotonic() - self._opened_s) * 1_000)
+
+    @property
+    def silent_ms(self) -> int:
+        """How long Spanner has been waited for, milliseconds; 0 while its messages are used."""
+        since_s = self._waiting_since_s
+        return 0 if since_s is None else round((time.monotonic() - since_s) * 1_000)
+
+    def end_if_stalled(self, now_s: float) -> None:
+        """See reader.stall.Watched; the query is then opened again."""
+        since_s, call = self._waiting_since_s, self._call
+        if since_s is None or call is None or self._is_stalled:
+            return
+        if now_s - since_s >= patience_s(self._heartbeat_ms, self._stalls_in_a_row):
+            self._is_stalled = True
+            call.cancel()
+
+    def _once(self) -> Iterator[list[bytes]]:
+        self._call = call = self._connection.stream(
+            partition_query(
+                self._dialect,
+                self._connection.change_stream.change_stream,
+                start_timestamp_ns=self._progress.reopen_ns,
+                end_timestamp_ns=self._end_ns,
+                partition_token=self._token,
+                heartbeat_ms=self._heartbeat_ms,
+            )
+        )
+        WATCH.add(self)
+        try:
+            if self._cancelled.is_set():
+                # cancel() came before there was a call to cancel.
+                call.cancel()
+            yield from self._portions(call)
+        finally:
+            WATCH.remove(self)
+            call.cancel()
+
+    def _portions(self, call: Call) -> Iterator[list[bytes]]:
+        """The messages of a running query, as many together as were there already.
+
+        With an end_timestamp that has passed the next one is never far. Without, each comes alone.
+        """
+        portion: list[bytes] = []
+        room = enough = 0 if self._end_ns is None else PORTION_BYTES
+        turn = Turn()
+        messages = messages_of(call)
+        try:
+            now_s = time.monotonic()
+            while True:
+                self._waiting_since_s = since_s = now_s
+                message = next(messages, None)
+                if message is None:
+                    break
+                portion.append(message)
+                room -= len(message)
+                now_s = time.monotonic()
+                if now_s - since_s > WAS_THERE_S:
+                    turn.leave()
+                elif turn.is_mine:
+                    RECEIVING.last_s = now_s
+                else:
+                    self._waiting_since_s = None
+                    if turn.take(now_s):
+                        now_s = time.monotonic()
+                if room <= 0:
+                    self._waiting_since_s = None
+                    yield portion
+                    turn.used(enough - room)
+                    portion, room = [], enough
+                    now_s = time.monotonic()
+        except CALL_ERRORS:
+            self._waiting_since_s = None
+            turn.leave()
+            if portion:
+                yield portion
+            raise
+        finally:
+            self._waiting_since_s = None
+            turn.leave()
+        if portion:
+            yield portion
+
+    def _note_stall(self, *, has_moved: bool) -> bool:
+        if not self._is_stalled:
+            return False
+        self._is_stalled = False
+        self.stalls += 1
+        self._stalls_in_a_row = 1 if has_moved else self._stalls_in_a_row + 1
+        _log.warning(
+            "partition %s stalled: neither a record nor a heartbeat after %s; its query is opened"
+            " again",
+            self._token,
+            format_rfc3339(self._progress.reopen_ns),
+        )
+        return True
+
+    def _fresh(self, records: Sequence[ChangeRecord]) -> Sequence[ChangeRecord]:
+        """Those that were not handed on before the query was opened again."""
+        return self._progress.fresh(records) if self.retries else records
+
+    def _fresh_rows(self, rows: Rows) -> Flags | None:
+        """As _fresh, by column; None for all."""
+        at_reopening = rows.commit_us == self._progress.reopen_ns // 1_000
+        if not self.retries or not at_reopening.any():
+            return None
+        kept = np.ones(len(rows.commit_us), np.bool_)
+        for index in np.flatnonzero(at_reopening):
+            (key,) = _keys(rows, int(index), int(index) + 1)
+            kept[index] = not self._progress.was_handed_on(key)
+        return kept
+
+    def _note(self, records: Sequence[ChangeRecord]) -> None:
+        try:
+            self._progress.advance(records)
+        except ValueError as error:
+            raise DecodeError(f"partition {self._token}: {error}") from error
+        self._announced += [r for r in records if isinstance(r, ChildPartitionsRecord)]
+
+    def _note_rows(self, rows: Rows) -> None:
+        times = rows.commit_us
+        first_ns, last_ns = int(times[0]) * 1_000, int(times[-1]) * 1_000
+        if first_ns < self._progress.reopen_ns or (times[1:] < times[:-1]).any():
+            raise DecodeError(f"partition {self._token}: records came out of commit order")
+        begin = int(np.searchsorted(times, times[-1]))
+        self._progress.advance_to(last_ns, _keys(rows, begin, len(times)))
+
+    def _give_up_or_wait(
+        self, error: BaseException, failures: int, *, is_worth_retrying: bool
+    ) -> None:
+        if self._cancelled.is_set():
+            raise QueryCancelledError(f"the query of partition {self._token} was cancelled.")
+        self._connection.forget_session_if_lost(error)
+        is_worth_retrying = is_worth_retrying or is_retryable(error)
+        if not is_worth_retrying or failures >= _ATTEMPTS_MAX:
+            raise to_reader_error(error, self._connection.change_stream) from error
+        self.retried[code_of(error).name] += 1
+        self._wait(failures)
+
+    def _again_or_give_up(self, failures: int) -> None:
+        if self._cancelled.is_set():
+            raise QueryCancelledError(f"the query of partition {self._token} was cancelled.")
+        if failures >= _ATTEMPTS_MAX:
+            raise UnavailableError(
+                f"the query of partition {self._token} ended {failures} times with OK and showed"
+                " neither the partition's end nor anything new.",
+                "Try again later",
+            )
+        self.retried["OK"] += 1
+        self._wait(failures)
+
+    def _wait(self, failures: int) -> None:
+        self.retries += 1
+        state = RetryCallState(retry_object=None, fn=None, args=(), kwargs={})  # type: ignore[arg-type]
+        state.attempt_number = failures
+        # Waiting on the event lets cancel() end the wait.
+        self._cancelled.wait(_WAIT(state))
+
+
+def _keys(rows: Rows, begin: int, end: int) -> list[tuple[str, str]]:
+    """server_transaction_id and record_sequence of rows."""
+    columns = (rows.batch.column(name) for name in ("server_transaction_id", "record_sequence"))
+    return list(zip(*(c.slice(begin, end - begin).to_pylist() for c in columns), strict=True))
+
+
+class _Noting:
+    """A reception that notes how far the query has come before it hands on."""
+
+    def __init__(self, query: PartitionQuery, reception: Reception) -> None:
+        self._query = query
+        self._reception = reception
+        self.token = reception.token
+
+    @property
+    def is_done(self) -> bool:
+        return self._reception.is_done
+
+    def take_rows(self, rows: Rows) -> Flags | None:
+        fresh = self._query._fresh_rows(rows)
+        if fresh is not None:
+            rows = Rows(rows.batch.filter(pa.array(fresh)), rows.commit_us[fresh])
+            if not len(rows.commit_us):
+                return fresh
+        self._query._note_rows(rows)
+        kept = self._reception.take_rows(rows)
+        if fresh is None or kept is None:
+            return kept if fresh is None else fresh
+        fresh[fresh] = kept
+        return fresh
+
+    def take_records(self, records: Sequence[ChangeRecord]) -> Sequence[DataChangeRecord]:
+        records = self._query._fresh(records)
+        self._query._note(records)
+        return self._reception.take_records(records)
+
+
+class QueryCancelledError(ReaderError):
+    """The query was cancelled by its owner; nobody is at fault."""

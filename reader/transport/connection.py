@@ -1,0 +1,350 @@
+"""The way to Spanner: channel, credentials, session and the two kinds of call that we make.
+
+Partition queries go through a stub that leaves the messages as bytes, because the client's result
+set costs ten times what decoding costs; everything else goes through google-cloud-spanner's
+generated client. Both share one channel and one multiplexed session, which needs no pool.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, TypeVar, cast
+
+import google.auth
+import grpc
+from google.cloud.spanner_v1.services.spanner import SpannerClient
+from google.cloud.spanner_v1.services.spanner.transports import SpannerGrpcTransport
+from google.cloud.spanner_v1.types import (
+    BeginTransactionRequest,
+    CreateSessionRequest,
+    DirectedReadOptions,
+    ExecuteSqlRequest,
+    PartitionQueryRequest,
+    RequestOptions,
+    Session,
+    TransactionOptions,
+    TransactionSelector,
+    Type,
+)
+from google.protobuf import json_format
+from tenacity import (
+    Retrying,
+    retry_if_exception,
+    stop_after_delay,
+    wait_random_exponential,
+)
+
+from slackwater.reader.change_stream import ChangeStream
+from slackwater.reader.transport.grpc_errors import (
+    CALL_ERRORS,
+    details_of,
+    is_retryable,
+    is_session_lost,
+    to_reader_error,
+)
+from slackwater.reader.transport.statement import Statement
+
+T = TypeVar("T")
+
+_SERVICE_HOST: Final = "spanner.googleapis.com:443"
+_SCOPES: Final = ("https://www.googleapis.com/auth/spanner.data",)
+_EXECUTE_STREAMING_SQL: Final = "/google.spanner.v1.Spanner/ExecuteStreamingSql"
+_CALL_SECONDS_MAX: Final = 30.0
+# A multiplexed session lives 28 days; the service recommends a new one every 7.
+_SESSION_SECONDS_MAX: Final = 7 * 86_400.0
+# A front end allows 100 streams on a connection.
+_STREAMS_PER_CHANNEL_MAX: Final = 90
+_CHANNEL_OPTIONS: Final = (
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.keepalive_time_ms", 120_000),
+    # What may wait in a stream that nobody takes from. gRPC would raise it with the bandwidth,
+    # and sixteen streams held hundreds of megabytes while Spark was busy.
+    ("grpc.http2.bdp_probe", 0),
+    ("grpc.http2.lookahead_bytes", 2 * 1024 * 1024),
+    # Without a pool of its own a second channel would share the first one's connection.
+    ("grpc.use_local_subchannel_pool", 1),
+    # The caller's thread drives its stream itself: a quarter of the default's cost a message.
+    (grpc.experimental.ChannelOptions.SingleThreadedUnaryStream, 1),
+)
+
+
+class Call(Protocol):
+    """A running partition query: its messages, and how to end it early."""
+
+    def __iter__(self) -> Iterator[bytes]:
+        """The serialized PartialResultSets as they come."""
+
+    def cancel(self) -> bool:
+        """End the query; the iterator raises."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionedRead:
+    """A read of the database as it stood at one time, in parts that anybody can read.
+
+    Attributes:
+        session, transaction_id: in which the parts' tokens count; they outlive this process.
+    """
+
+    session: str
+    transaction_id: bytes
+
+
+class Connection:
+    """A connection to one database, for many threads.
+
+    Open it once in a process, after any fork, and keep it: connecting costs more than a query.
+    """
+
+    def __init__(self, change_stream: ChangeStream) -> None:
+        self.change_stream = change_stream
+        self._lock = threading.Lock()
+        self._channels: list[grpc.Channel] = []
+        self._streams: list[Callable[..., Any]] = []
+        self._next_stream = 0
+        self._client: SpannerClient | None = None
+        self._session: str | None = None
+        self._session_made = 0.0
+
+    def query(self, sql: str) -> list[list[Any]]:
+        """The rows of a small strong read, as Spanner's JSON values.
+
+        Raises:
+            ReaderError: by Spanner's answer; retryable ones after 30 s of trying.
+        """
+        return [list(row) for row in self._execute_sql(sql).rows]
+
+    def strong_read_timestamp_ns(self) -> int:
+        """Spanner's clock: every transaction committed at or before it is visible.
+
+        Raises:
+            ReaderError: as query().
+        """
+        stamp = self._execute_sql("SELECT 1").metadata.transaction.read_timestamp
+        return int(stamp.timestamp_pb().ToNanoseconds())
+
+    def read(self, sql: str, at_ns: int) -> Call:
+        """Start a read of the database as it stood at a time; errors come as in stream().
+
+        Args:
+            sql: a query.
+            at_ns: the read timestamp, nanoseconds; it must lie inside the database's version
+                retention period.
+        """
+        request = ExecuteSqlRequest.pb(self._request(sql))
+        only = request.transaction.single_use.read_only
+        only.ClearField("strong")
+        only.read_timestamp.FromNanoseconds(at_ns)
+        return self._start(request)
+
+    def partitioned_read(
+        self, sql: str, at_ns: int, read: PartitionedRead | None = None
+    ) -> tuple[PartitionedRead, list[bytes]]:
+        """Cut a read of the database as it stood at a time into parts; see "Read data in parallel".
+
+        Args:
+            sql: a query that Spanner can cut, such as a SELECT of one table.
+            at_ns: the read timestamp, nanoseconds.
+            read: the same one for every query of a snapshot; None for the first.
+
+        Returns:
+            The read, and the partition tokens of its parts.
+
+        Raises:
+            ReaderError: as query().
+        """
+        if read is None:
+            read = self._begin_read(at_ns)
+        request = PartitionQueryRequest(
+            session=read.session,
+            transaction=TransactionSelector(id=read.transaction_id),
+            sql=sql,
+        )
+        found = self.retry(
+            lambda: self._spanner().partition_query(request=request, retry=None, timeout=60.0)
+        )
+        return read, [part.partition_token for part in found.partitions]
+
+    def read_part(
+        self, sql: str, read: PartitionedRead, token: bytes, *, data_boost: bool = False
+    ) -> Call:
+        """Start to read one part; errors come as in stream().
+
+        Args:
+            sql: the query that was cut.
+            read: as partitioned_read() gave it.
+            token: of the part.
+            data_boost: on compute of its own, away from the instance.
+        """
+        request = ExecuteSqlRequest.pb(self._request(sql))
+        request.session = read.session
+        request.transaction.Clear()
+        request.transaction.id = read.transaction_id
+        request.partition_token = token
+        request.data_boost_enabled = data_boost
+        return self._start(request)
+
+    def _begin_read(self, at_ns: int) -> PartitionedRead:
+        session = self._session_name()
+        request = BeginTransactionRequest(session=session)
+        only = BeginTransactionRequest.pb(request).options.read_only
+        only.read_timestamp.FromNanoseconds(at_ns)
+        begun = self.retry(
+            lambda: self._spanner().begin_transaction(request=request, retry=None, timeout=10.0)
+        )
+        return PartitionedRead(session, begun.id)
+
+    def stream(self, statement: Statement) -> Call:
+        """Start a partition query; errors come out of its iterator as grpcio raises them."""
+        request = ExecuteSqlRequest.pb(self._request(statement.sql))
+        for name, value in statement.params.items():
+            if value is None:
+                request.params.fields[name].null_value = 0
+            else:
+                request.params.fields[name].string_value = value
+            request.param_types[name].CopyFrom(Type.pb(Type(code=statement.types[name])))
+        return self._start(request)
+
+    def _start(self, request: Any) -> Call:
+        stream = self._pick_stream()
+        return cast(
+            Call,
+            stream(
+                request,
+                metadata=(
+                    ("google-cloud-resource-prefix", self.change_stream.database_path),
+                    ("x-goog-request-params", f"session={request.session}"),
+                ),
+            ),
+        )
+
+    def retry(self, call: Callable[[], T], *, seconds_max: float = _CALL_SECONDS_MAX) -> T:
+        """call(), repeated with jitter while it fails with what Spanner calls retryable.
+
+        Raises:
+            ReaderError: by Spanner's last answer.
+        """
+        try:
+            return Retrying(
+                retry=retry_if_exception(self._may_retry),
+                wait=wait_random_exponential(multiplier=0.05, max=5),
+                stop=stop_after_delay(seconds_max),
+                reraise=True,
+            )(call)
+        except CALL_ERRORS as error:
+            raise to_reader_error(error, self.change_stream) from error
+
+    def forget_session_if_lost(self, error: BaseException) -> None:
+        """Make a new session for the next call where error says that the old one is gone."""
+        if isinstance(error, CALL_ERRORS) and is_session_lost(details_of(error)):
+            with self._lock:
+                self._session = None
+
+    def close(self) -> None:
+        """Close the channels; running calls fail."""
+        with self._lock:
+            for channel in self._channels:
+                channel.close()
+            self._channels, self._streams, self._client = [], [], None
+
+    def _may_retry(self, error: BaseException) -> bool:
+        self.forget_session_if_lost(error)
+        return is_retryable(error)
+
+    def _execute_sql(self, sql: str) -> Any:
+        def call() -> Any:
+            request = self._request(sql)
+            return self._spanner().execute_sql(request=request, retry=None, timeout=10.0)
+
+        return self.retry(call)
+
+    def _request(self, sql: str) -> ExecuteSqlRequest:
+        stream = self.change_stream
+        request = ExecuteSqlRequest(
+            session=self._session_name(),
+            sql=sql,
+            transaction=TransactionSelector(
+                single_use=TransactionOptions(
+                    read_only=TransactionOptions.ReadOnly(
+                        strong=True,
+                        # Spanner answers a change stream query with a meaningless value.
+                        return_read_timestamp=True,
+                    )
+                )
+            ),
+            request_options=RequestOptions(
+                priority=f"PRIORITY_{stream.priority.upper()}" if stream.priority else None,
+                request_tag=stream.request_tag or "",
+            ),
+        )
+        if stream.directed_read:
+            options = DirectedReadOptions.pb(request.directed_read_options)
+            json_format.ParseDict(dict(stream.directed_read), options)
+            request.directed_read_options = DirectedReadOptions.wrap(options)
+        return request
+
+    def _session_name(self) -> str:
+        with self._lock:
+            age = time.monotonic() - self._session_made
+            if self._session is not None and age < _SESSION_SECONDS_MAX:
+                return self._session
+        session = Session(multiplexed=True, creator_role=self.change_stream.database_role or "")
+        made = self.retry(
+            lambda: self._spanner().create_session(
+                request=CreateSessionRequest(
+                    database=self.change_stream.database_path, session=session
+                ),
+                retry=None,
+                timeout=10.0,
+            ),
+        )
+        with self._lock:
+            self._session, self._session_made = made.name, time.monotonic()
+        return str(made.name)
+
+    def _spanner(self) -> SpannerClient:
+        with self._lock:
+            if self._client is None:
+                channel = self._open_channel()
+                self._client = SpannerClient(transport=SpannerGrpcTransport(channel=channel))
+            return self._client
+
+    def _pick_stream(self) -> Callable[..., Any]:
+        """A stub, in turn over enough channels for the streams that run at once."""
+        with self._lock:
+            if not self._streams:
+                self._streams.append(self._stub(self._channels[0]))
+            self._next_stream += 1
+            return self._streams[self._next_stream % len(self._streams)]
+
+    def reserve(self, streams: int) -> None:
+        """Open as many channels as this number of partition queries at once needs."""
+        self._spanner()
+        with self._lock:
+            while len(self._streams) * _STREAMS_PER_CHANNEL_MAX < streams:
+                if len(self._channels) <= len(self._streams):
+                    self._open_channel()
+                self._streams.append(self._stub(self._channels[len(self._streams)]))
+
+    def _stub(self, channel: grpc.Channel) -> Callable[..., Any]:
+        stub = channel.unary_stream(
+            _EXECUTE_STREAMING_SQL,
+            request_serializer=lambda request: request.SerializeToString(),
+            response_deserializer=None,
+        )
+        return cast(Callable[..., Any], stub)
+
+    def _open_channel(self) -> grpc.Channel:
+        host = self.change_stream.emulator_host
+        if host:
+            channel = grpc.insecure_channel(host, options=_CHANNEL_OPTIONS)
+        else:
+            credentials, _ = google.auth.default(scopes=_SCOPES)
+            channel = SpannerGrpcTransport.create_channel(
+                _SERVICE_HOST, credentials=credentials, scopes=_SCOPES, options=_CHANNEL_OPTIONS
+            )
+        self._channels.append(channel)
+        return channel

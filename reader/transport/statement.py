@@ -1,0 +1,91 @@
+"""The SQL of a change stream query, in both dialects, and its parameters.
+
+The texts follow "Change stream read functions and query syntax" in Spanner's documentation. The
+stream's name is part of the function's name, where no parameter can stand: it is checked by
+reader.change_stream and quoted here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from slackwater.reader.change_stream import Dialect
+from slackwater.reader.timestamp import format_rfc3339
+
+HEARTBEAT_MS_MIN: Final = 1_000
+HEARTBEAT_MS_MAX: Final = 300_000
+
+STREAM_EXISTS: Final = {
+    Dialect.GOOGLE_STANDARD_SQL: (
+        "SELECT s.CHANGE_STREAM_NAME, o.OPTION_NAME, o.OPTION_VALUE"
+        " FROM INFORMATION_SCHEMA.CHANGE_STREAMS s"
+        " LEFT JOIN INFORMATION_SCHEMA.CHANGE_STREAM_OPTIONS o"
+        " ON o.CHANGE_STREAM_NAME = s.CHANGE_STREAM_NAME"
+    ),
+    Dialect.POSTGRESQL: (
+        "SELECT s.change_stream_name, o.option_name, o.option_value"
+        " FROM information_schema.change_streams s"
+        " LEFT JOIN information_schema.change_stream_options o"
+        " ON o.change_stream_name = s.change_stream_name"
+    ),
+}
+DATABASE_DIALECT: Final = (
+    "SELECT option_value FROM information_schema.database_options"
+    " WHERE option_name = 'database_dialect'"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A statement's text, its parameters as Spanner's JSON values, and their type codes."""
+
+    sql: str
+    params: Mapping[str, str | None]
+    types: Mapping[str, str]
+
+
+def partition_query(
+    dialect: Dialect,
+    change_stream: str,
+    *,
+    start_timestamp_ns: int,
+    end_timestamp_ns: int | None,
+    partition_token: str | None,
+    heartbeat_ms: int,
+) -> Statement:
+    """The query of one partition; partition_token None asks for those alive at the start.
+
+    Raises:
+        ValueError: heartbeat_ms is outside Spanner's 1,000 to 300,000, or end lies before start.
+    """
+    if not HEARTBEAT_MS_MIN <= heartbeat_ms <= HEARTBEAT_MS_MAX:
+        raise ValueError(
+            f"a heartbeat of {heartbeat_ms} ms is outside {HEARTBEAT_MS_MIN} to {HEARTBEAT_MS_MAX}"
+        )
+    if end_timestamp_ns is not None and end_timestamp_ns < start_timestamp_ns:
+        raise ValueError("a change stream query can't end before it starts")
+    values = (
+        ("TIMESTAMP", format_rfc3339(start_timestamp_ns)),
+        ("TIMESTAMP", None if end_timestamp_ns is None else format_rfc3339(end_timestamp_ns)),
+        ("STRING", partition_token),
+        ("INT64", str(heartbeat_ms)),
+    )
+    if dialect is Dialect.POSTGRESQL:
+        # Doubling is not needed for a checked name; quoting keeps its case.
+        function = f'"spanner"."read_json_{change_stream}"'
+        sql = f"SELECT * FROM {function}($1, $2, $3, $4, null)"  # noqa: S608 - name checked
+        names: tuple[str, ...] = ("p1", "p2", "p3", "p4")
+    else:
+        sql = (
+            f"SELECT ChangeRecord FROM `READ_{change_stream}`("  # noqa: S608 - name checked
+            "start_timestamp => @start_timestamp, end_timestamp => @end_timestamp,"
+            " partition_token => @partition_token, heartbeat_milliseconds => @heartbeat_ms)"
+        )
+        names = ("start_timestamp", "end_timestamp", "partition_token", "heartbeat_ms")
+    return Statement(
+        sql=sql,
+        params={name: value for name, (_, value) in zip(names, values, strict=True)},
+        types={name: code for name, (code, _) in zip(names, values, strict=True)},
+    )

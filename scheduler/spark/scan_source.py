@@ -1,0 +1,110 @@
+"""The Spark source of an initial scan's parts: what the daemon gives it, and nothing for users.
+
+A Spark task reads a part from its beginning; one that breaks is tried again by Spark, which drops
+what the attempt gave.
+"""
+
+from __future__ import annotations
+
+import os
+from base64 import b64decode, b64encode
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any, Final
+
+import orjson
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from slackwater.reader.change_stream import Dialect
+from slackwater.reader.database.snapshot_read import snapshot_part
+from slackwater.reader.database.watched_tables import Table
+from slackwater.reader.decode.arrow import data_columns, to_record_batch
+from slackwater.reader.schema import ddl
+from slackwater.reader.transport.connection import PartitionedRead
+from slackwater.scheduler.options import parse_options
+from slackwater.scheduler.spark.stream_reader import connection_of
+from slackwater.state.models import Scan, ScanPart
+
+FORMAT: Final = "spanner_scan"
+_SCAN: Final = "scan"
+_ROWS_A_BATCH: Final = 5_000
+
+
+def scan_options(
+    scan: Scan, parts: Sequence[ScanPart], dialect: Dialect, *, data_boost: bool
+) -> dict[str, str]:
+    """What the source needs beside the options that name the change stream."""
+    value = {
+        "at_ns": scan.at_ns,
+        "session": scan.session,
+        "transaction_id": b64encode(scan.transaction_id).decode(),
+        "tables": orjson.loads(scan.tables),
+        "parts": [[part.number, part.table, b64encode(part.token).decode()] for part in parts],
+        "dialect": dialect,
+        "data_boost": data_boost,
+    }
+    return {_SCAN: orjson.dumps(value).decode()}
+
+
+def tables_to_json(tables: Sequence[Table]) -> str:
+    """Tables for Scan.tables."""
+    return orjson.dumps({t.name: [dict(t.columns), list(t.key)] for t in tables}).decode()
+
+
+def tables_from_json(text: str) -> dict[str, Table]:
+    """The tables of Scan.tables, by their names."""
+    return {
+        name: Table(name, columns, tuple(key))
+        for name, (columns, key) in orjson.loads(text).items()
+    }
+
+
+class SpannerScanDataSource(DataSource):
+    """The rows of some parts of an initial scan, in the columns of the output's contract."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        given = {name.lower(): value for name, value in options.items()}
+        self._scan = orjson.loads(given.pop(_SCAN))
+        self._change_stream = parse_options(given, os.environ).change_stream
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return FORMAT
+
+    def schema(self) -> str:
+        """The output's columns: see reader.schema."""
+        return ddl()
+
+    def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002
+        """A reader for one query."""
+        return _ScanReader(self._scan, self._change_stream)
+
+
+class _ScanReader(DataSourceReader):
+    def __init__(self, scan: dict[str, Any], change_stream: Any) -> None:
+        self._scan = scan
+        self._change_stream = change_stream
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return [InputPartition(part) for part in self._scan["parts"]]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        _, name, token = partition.value
+        scan = self._scan
+        records = snapshot_part(
+            connection_of(self._change_stream),
+            Dialect(scan["dialect"]),
+            tables_from_json(orjson.dumps(scan["tables"]).decode())[name],
+            # A commit timestamp has whole microseconds.
+            scan["at_ns"] // 1_000 * 1_000,
+            read=PartitionedRead(scan["session"], b64decode(scan["transaction_id"])),
+            token=b64decode(token),
+            data_boost=scan["data_boost"],
+        )
+        while some := list(islice(records, _ROWS_A_BATCH)):
+            owners = [("", len(some))]
+            yield to_record_batch(data_columns(some), owners, low_watermark_ns=scan["at_ns"])

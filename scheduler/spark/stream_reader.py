@@ -1,0 +1,200 @@
+"""Epochs as Spark's micro-batches: what a streaming query asks of the source.
+
+One micro-batch is one epoch, and the offset is its low watermark: Spark's checkpoint is the epoch
+log. Spark plans in one Python process (offsets, partitions, commit) and reads in others, so all
+that they share crosses through the options and the metadata store.
+
+The offset {"low_watermark": null} stands before the first epoch.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Iterator
+from typing import Any
+from zipimport import zipimporter
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+
+from slackwater.reader.change_stream import ChangeStream, Dialect
+from slackwater.reader.timestamp import format_rfc3339, parse_rfc3339
+from slackwater.reader.transport.connection import Connection
+from slackwater.scheduler.epoch import is_watermark
+from slackwater.scheduler.errors import ForeignCheckpointError
+from slackwater.scheduler.options import NOW, SourceOptions
+from slackwater.scheduler.plan import Task
+from slackwater.scheduler.planner import Planner
+from slackwater.scheduler.tasks.partition_reader import SpannerPartitions
+from slackwater.scheduler.tasks.task import read_task
+from slackwater.state.store import Store
+
+try:  # Spark 4.2 has it, 4.1 has not.
+    from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow as _AvailableNow
+except ImportError:
+
+    class _AvailableNow:  # type: ignore[no-redef]
+        """Spark 4.1 offers Python sources no AvailableNow."""
+
+
+Offset = dict[str, Any]
+
+
+class TaskPartition(InputPartition):
+    """What a Spark task is given: a task of the plan and the dialect of the database."""
+
+    def __init__(self, task: Task, dialect: Dialect) -> None:
+        super().__init__(task.index)
+        self.task = task
+        self.dialect = dialect
+
+
+class SpannerChangesStreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
+    """Epochs as micro-batches; its methods are called by Spark."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._planner: Planner | None = None
+        self._base_ns: int | None = None
+        self._available_now_ns: int | None = None
+
+    def initialOffset(self) -> Offset:  # noqa: N802
+        """Before the first epoch."""
+        return self._offset(None)
+
+    def latestOffset(  # noqa: N802
+        self,
+        start: Offset | None = None,
+        limit: object = None,  # noqa: ARG002 - Spark 4.2 hands it over
+    ) -> Offset:
+        """Where the next epoch shall end.
+
+        Args:
+            start: where it starts; Spark 4.1 does not tell.
+            limit: a read limit of Spark's; epochs are bounded by max_span_seconds instead.
+        """
+        planner = self._planning()
+        if start is not None:
+            self._base_ns = self._watermark_ns(start)
+            is_first = self._base_ns is None
+        else:
+            if self._base_ns is None:
+                self._base_ns = planner.planned_watermark_ns()
+            is_first = self._base_ns is None and self._is_known_to_be_first()
+        if is_first:
+            return self._offset(planner.first_watermark_ns())
+        return self._offset(
+            planner.next_watermark_ns(self._base_ns, clock_ns=self._available_now_ns)
+        )
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Go no further than Spanner's clock stands now."""
+        self._available_now_ns = self._connection().strong_read_timestamp_ns()
+
+    def partitions(self, start: Offset, end: Offset) -> list[TaskPartition]:
+        """Plan the epoch (start, end]."""
+        planner = self._planning()
+        start_ns, end_ns = self._watermark_ns(start), self._watermark_ns(end)
+        if end_ns is None:
+            return []
+        tasks = planner.plan_first(end_ns) if start_ns is None else planner.plan(start_ns, end_ns)
+        self._base_ns = end_ns
+        dialect = planner.description().dialect if tasks else Dialect.GOOGLE_STANDARD_SQL
+        return [TaskPartition(task, dialect) for task in tasks]
+
+    def read(self, partition: TaskPartition) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
+        """The records of one task of the plan."""
+        options = self._options
+        connection = connection_of(options.change_stream)
+        connection.reserve(options.read.concurrent_queries)
+        _forget_archives()
+        return read_task(
+            partition.task,
+            store=_store(options.state_url),
+            reader=SpannerPartitions(connection, partition.dialect, options.heartbeat_ms),
+            options=options.read,
+        )
+
+    def commit(self, end: Offset) -> None:
+        """The sink has committed the epoch that ends here."""
+        watermark_ns = self._watermark_ns(end)
+        if watermark_ns is not None:
+            self._planning().commit(watermark_ns)
+
+    def stop(self) -> None:
+        """The query has stopped; connections end with their process."""
+
+    def _is_known_to_be_first(self) -> bool:
+        """True where it is safe to answer with the start although Spark 4.1 hides the checkpoint.
+
+        If the checkpoint were ahead of an early start after all, the low watermark would go back.
+        """
+        return self._options.is_checkpoint_empty is True or self._options.start == NOW
+
+    def _planning(self) -> Planner:
+        if self._planner is None:
+            options = self._options
+            store = Store.open(options.state_url, migrate=True)
+            self._planner = Planner(options, self._connection(), store)
+        return self._planner
+
+    def _connection(self) -> Connection:
+        return connection_of(self._options.change_stream)
+
+    def _offset(self, watermark_ns: int | None) -> Offset:
+        return {
+            "pipeline": self._options.pipeline,
+            "change_stream": self._options.change_stream.path,
+            "low_watermark": None if watermark_ns is None else format_rfc3339(watermark_ns),
+        }
+
+    def _watermark_ns(self, offset: Offset) -> int | None:
+        """The low watermark of an offset of this pipeline's.
+
+        Raises:
+            ForeignCheckpointError: the offset is another pipeline's or change stream's.
+        """
+        expected = self._offset(None)
+        for key in ("pipeline", "change_stream"):
+            if offset.get(key) != expected[key]:
+                raise ForeignCheckpointError(
+                    f"{key} {offset.get(key)!r}", f"{key} {expected[key]!r}"
+                )
+        if offset["low_watermark"] is None:
+            return None
+        watermark_ns = parse_rfc3339(offset["low_watermark"])
+        if not is_watermark(watermark_ns):
+            raise ForeignCheckpointError(f"offset {offset}", "a pipeline whose offsets end in 500")
+        return watermark_ns
+
+
+# Spark forks its Python workers and keeps them over batches. What is opened here is opened after
+# the fork, once, and kept: connecting costs more than a query.
+_CONNECTIONS: dict[str, Connection] = {}
+
+
+def connection_of(change_stream: ChangeStream) -> Connection:
+    """This process's connection to a change stream."""
+    key = repr(change_stream)
+    if key not in _CONNECTIONS:
+        _CONNECTIONS[key] = Connection(change_stream)
+    return _CONNECTIONS[key]
+
+
+def _forget_archives() -> None:
+    """Spare the next task of this process some 130 ms.
+
+    Before each task Spark's worker invalidates the import system's caches, and up to Python 3.11
+    every importer of an archive then reads its whole directory: pyspark.zip's, many times, and
+    those of Spark's jars. An importer that is made anew for the next import takes the directory
+    from zipimport's own cache.
+    """
+    for path, finder in list(sys.path_importer_cache.items()):
+        if isinstance(finder, zipimporter):
+            del sys.path_importer_cache[path]
+
+
+@functools.cache
+def _store(url: str) -> Store:
+    return Store.open(url, migrate=False)

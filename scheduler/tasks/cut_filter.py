@@ -1,0 +1,154 @@
+"""What becomes of the records of one partition query: inside the cut, audited, delivered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from slackwater.reader.decode.protobuf_cursor import Flags, Ints
+from slackwater.reader.partition_progress import record_time_ns
+from slackwater.reader.query.batch_decoder import Rows
+from slackwater.reader.records import ChangeRecord, ChildPartitionsRecord, DataChangeRecord
+from slackwater.scheduler.audit import PartitionAudit
+from slackwater.state.models import Share
+
+
+class PartitionReception:
+    """See reader.gathering.Reception.
+
+    Args:
+        token: the partition's.
+        start_ns, end_ns: what is wanted, both inclusive.
+        audit: sees every record that is delivered; None where none is.
+
+    Attributes:
+        announced: the child partitions records.
+    """
+
+    def __init__(
+        self, token: str, start_ns: int, end_ns: int, audit: PartitionAudit | None
+    ) -> None:
+        self.token = token
+        self.announced: list[ChildPartitionsRecord] = []
+        self.is_done = False
+        self._start_ns = start_ns
+        self._end_ns = end_ns
+        self._audit = audit
+
+    def take_records(self, records: Sequence[ChangeRecord]) -> Sequence[DataChangeRecord]:
+        """Note child partitions; the data change records in the cut are to be delivered."""
+        data = []
+        for record in records:
+            time_ns = record_time_ns(record)
+            if isinstance(record, DataChangeRecord):
+                if self._start_ns <= time_ns <= self._end_ns:
+                    data.append(record)
+            elif isinstance(record, ChildPartitionsRecord) and time_ns <= self._end_ns:
+                self.announced.append(record)
+            self.is_done = self.is_done or time_ns > self._end_ns
+        if self._audit is None:
+            return ()
+        self._audit.feed(data)
+        return data
+
+    def take_rows(self, rows: Rows) -> Flags | None:
+        """Which rows lie in the cut; None for all."""
+        if self._audit is None:
+            return np.zeros(len(rows.commit_us), np.bool_)
+        first_ns, last_ns = int(rows.commit_us[0]) * 1_000, int(rows.commit_us[-1]) * 1_000
+        if first_ns >= self._start_ns and last_ns <= self._end_ns:
+            audit_rows(self._audit, rows)
+            return None
+        commit_ns = rows.commit_us * 1_000
+        kept: Flags = (commit_ns >= self._start_ns) & (commit_ns <= self._end_ns)
+        if kept.any():
+            audit_rows(self._audit, Rows(rows.batch.filter(pa.array(kept)), rows.commit_us[kept]))
+        return kept
+
+
+class _Row(NamedTuple):
+    """A row as the audit looks at it."""
+
+    commit_timestamp_ns: int
+    server_transaction_id: str
+    record_sequence: str
+    is_last_record_in_transaction_in_partition: bool
+    number_of_records_in_transaction: int
+    number_of_partitions_in_transaction: int
+
+
+def audit_rows(audit: PartitionAudit, rows: Rows) -> None:
+    """Show the audit the next rows of a partition, by column where all is as it should be.
+
+    Transactions at the first and at the last commit timestamp may lie in other batches too; they
+    go one by one, and so does everything in which a promise may be broken: the audit then says
+    which.
+    """
+    times = rows.commit_us
+    begin = 0
+    if int(times[0]) * 1_000 <= audit.commit_ns:
+        begin = int(np.searchsorted(times, audit.commit_ns // 1_000, side="right"))
+    end = max(begin, int(np.searchsorted(times, times[-1])))
+    audit.feed(_rows(rows, 0, begin))
+    if begin < end and not _feed_whole(audit, rows, begin, end):
+        audit.feed(_rows(rows, begin, end))
+    audit.feed(_rows(rows, end, len(times)))
+
+
+def _rows(rows: Rows, begin: int, end: int) -> list[_Row]:
+    if begin == end:
+        return []
+    part = rows.batch.slice(begin, end - begin)
+    times = (rows.commit_us[begin:end] * 1_000).tolist()
+    columns = (part.column(name).to_pylist() for name in _Row._fields[1:])
+    return list(map(_Row._make, zip(times, *columns, strict=True)))
+
+
+def _feed_whole(audit: PartitionAudit, rows: Rows, begin: int, end: int) -> bool:
+    """False, and nothing is fed, where not every transaction is whole and in order."""
+    part = rows.batch.slice(begin, end - begin)
+    times = rows.commit_us[begin:end]
+    transaction = part.column("server_transaction_id")
+    sequence = part.column("record_sequence")
+    is_last = np.asarray(part.column("is_last_record_in_transaction_in_partition"))
+    goes_on = np.asarray(pc.equal(transaction[1:], transaction[:-1]))
+    rises = np.asarray(pc.greater(sequence[1:], sequence[:-1]))
+    same_time = times[1:] == times[:-1]
+    if (
+        (times[1:] < times[:-1]).any()
+        # Two transactions at one time may take turns; one transaction has one time.
+        or (goes_on != same_time).any()
+        or (goes_on & ~rises).any()
+        or (is_last[:-1] == goes_on).any()
+        or not is_last[-1]
+    ):
+        return False
+    first = np.flatnonzero(np.concatenate(([True], ~goes_on)))
+    found = np.diff(np.concatenate((first, [len(times)])))
+    stated = np.asarray(part.column("number_of_records_in_transaction"))[first]
+    partitions = np.asarray(part.column("number_of_partitions_in_transaction"))[first]
+    if ((partitions == 1) & (found != stated)).any():
+        return False
+    late = times * 1_000 <= audit.start_ns
+    shared = first[(partitions != 1) & ~late[first]]
+    audit.feed_whole(
+        records=len(times),
+        late_records=int(late.sum()),
+        commit_ns=int(times[-1]) * 1_000,
+        shares=_shares(transaction, first, shared, found, stated, partitions),
+    )
+    return True
+
+
+def _shares(transaction: pa.Array, first: Ints, shared: Ints, *numbers: Ints) -> Iterable[Share]:
+    chosen = np.searchsorted(first, shared)
+    found, stated, partitions = (column[chosen].tolist() for column in numbers)
+    names = transaction.take(pa.array(shared)).to_pylist()
+    for name, records, records_stated, partitions_stated in zip(
+        names, found, stated, partitions, strict=True
+    ):
+        yield Share(name, records, 1, records_stated, partitions_stated)

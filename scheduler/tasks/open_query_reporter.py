@@ -1,0 +1,66 @@
+"""What a task tells those who watch while its epoch takes long: its open partition queries."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from slackwater.state.errors import StateError
+from slackwater.state.models import OpenQuery
+from slackwater.state.open_queries import report_queries
+from slackwater.state.store import Store
+
+_log = logging.getLogger(__name__)
+
+_EVERY_S: Final = 2.0
+# The furthest behind are what is asked for; a task may have a thousand open.
+_REPORTED_MAX: Final = 20
+
+
+class QueryReporter:
+    """Writes the open queries of a task to the metadata store every two seconds.
+
+    An epoch that is shorter costs nothing. A store that fails here fails nobody: what matters
+    will meet the same store by itself.
+
+    Args:
+        store: the metadata store.
+        plan_id, task: whose queries they are.
+        look: gives the open queries.
+    """
+
+    def __init__(
+        self, store: Store, plan_id: str, task: int, look: Callable[[], Sequence[OpenQuery]]
+    ) -> None:
+        self._store = store
+        self._plan_id = plan_id
+        self._task = task
+        self._look = look
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="reporter", daemon=True)
+
+    def start(self) -> None:
+        """Begin to report."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End; what was reported is taken back."""
+        self._stopped.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        has_reported = False
+        while not self._stopped.wait(_EVERY_S):
+            found = sorted(self._look(), key=lambda query: query.watermark_ns)
+            self._report(found[:_REPORTED_MAX])
+            has_reported = True
+        if has_reported:
+            self._report([])
+
+    def _report(self, found: Sequence[OpenQuery]) -> None:
+        try:
+            report_queries(self._store, self._plan_id, self._task, found)
+        except StateError as error:
+            _log.debug("the open queries were not reported: %s", error)

@@ -1,0 +1,290 @@
+"""A plan's task: its partitions' records as Arrow batches, children after all their parents.
+
+A plain generator that knows no Spark. Partition queries run at the same time, each bounded by the
+epoch's end, which is waited for first and so lies in the past: every query ends soon, nobody waits
+for anybody, and a bounded number of threads is enough for any number of partitions.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from slackwater.reader.decode.arrow import to_record_batch
+from slackwater.reader.query.batch_decoder import Gathering, Owners
+from slackwater.reader.query_outcome import Ending, Finished
+from slackwater.scheduler.audit import PartitionAudit, Shares, tally
+from slackwater.scheduler.epoch_lead import wait_until_past
+from slackwater.scheduler.errors import AuditError
+from slackwater.scheduler.lineage import start_position_ns
+from slackwater.scheduler.plan import Task
+from slackwater.scheduler.read_options import AuditMode, ReadOptions
+from slackwater.scheduler.tasks.byte_queue import ClosedError, Handoff
+from slackwater.scheduler.tasks.claims import Attempt
+from slackwater.scheduler.tasks.open_query_reporter import QueryReporter
+from slackwater.scheduler.tasks.partition_reader import PartitionReader, PartitionReading, Query
+from slackwater.scheduler.tasks.task_metrics import Measuring
+from slackwater.state.errors import StateError
+from slackwater.state.models import OpenQuery, Partition
+from slackwater.state.open_queries import count_stalls
+from slackwater.state.plans import plan_by_id
+from slackwater.state.store import Store
+from slackwater.state.task_metrics import report_measures
+
+HANDOFF_BYTES_MAX: Final = 8 * 1024 * 1024
+BATCH_ROWS_MAX: Final = 8_192
+BATCH_BYTES_MAX: Final = 8 * 1024 * 1024
+# With so many partitions to read for each query at once, ends are recorded many at a time.
+_MANY: Final = 2
+_LINGER_S: Final = 0.02
+
+
+def read_task(
+    task: Task, *, store: Store, reader: PartitionReader, options: ReadOptions
+) -> Iterator[pa.RecordBatch]:
+    """The data change records of a task, in batches of the output's schema.
+
+    Each partition's records come in commit order, and a child partition's after those of all its
+    parents; records of different partitions are mixed. When all were taken, the task is sealed:
+    see scheduler.claim.
+
+    Args:
+        task: a share of a plan, which the store must hold.
+        store: the metadata store of the plan.
+        reader: where the records come from.
+        options: how to read.
+
+    Raises:
+        PlanMissingError: the store does not hold the plan, so it is another store.
+        AuditError: the records break what the change stream promises.
+        ReaderError, StateError, SchedulerError: what a query or the store failed with.
+    """
+    plan_by_id(store, task.plan.plan_id)
+    run = _TaskRun(task, store, reader, options)
+    wait_until_past(task.plan.end_ns)
+    with ThreadPoolExecutor(options.concurrent_queries, thread_name_prefix="partition") as pool:
+        run.start(pool)
+        try:
+            for batch in _batches(run.handoff, low_watermark_ns=task.plan.end_ns):
+                run.measuring.add_batch(batch)
+                yield batch
+        finally:
+            run.stop()
+    if (measures := run.measuring.measures()) is not None:
+        # Nobody is failed by what nobody but a watcher misses.
+        with suppress(StateError):
+            report_measures(store, task.plan.plan_id, task.index, measures)
+
+
+Group = tuple[pa.RecordBatch, Owners]
+
+
+def _batches(groups: Iterable[Group], *, low_watermark_ns: int) -> Iterator[pa.RecordBatch]:
+    """Small groups put together, with all columns."""
+    pending: list[Group] = []
+    rows = size_bytes = 0
+    for batch, owners in groups:
+        pending.append((batch, owners))
+        rows += batch.num_rows
+        size_bytes += batch.nbytes
+        if rows >= BATCH_ROWS_MAX or size_bytes >= BATCH_BYTES_MAX:
+            yield _joined(pending, low_watermark_ns)
+            pending, rows, size_bytes = [], 0, 0
+    if pending:
+        yield _joined(pending, low_watermark_ns)
+
+
+def _joined(groups: Sequence[Group], low_watermark_ns: int) -> pa.RecordBatch:
+    batches = [batch for batch, _ in groups]
+    data = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+    owners = [owner for _, found in groups for owner in found]
+    return to_record_batch(data, owners, low_watermark_ns=low_watermark_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """A partition to be read.
+
+    Attributes:
+        partition: of the task.
+        start_ns: from where.
+        since_s: when the end of its last parent was seen, by the monotonic clock; None where it
+            waited for none in this attempt.
+    """
+
+    partition: Partition
+    start_ns: int
+    since_s: float | None = None
+
+
+class _TaskRun:
+    """The threads of one task: queries in, groups of records out."""
+
+    def __init__(
+        self, task: Task, store: Store, reader: PartitionReader, options: ReadOptions
+    ) -> None:
+        self.handoff: Handoff[Group] = Handoff(HANDOFF_BYTES_MAX)
+        self.measuring = Measuring(task.plan, traces=options.traces)
+        self._task = task
+        self._store = store
+        self._options = options
+        self._attempt = Attempt(task, store)
+        self._reading = PartitionReading(task.plan, reader, options.proof, self._running)
+        self._reporter = QueryReporter(store, task.plan.plan_id, task.index, self._open_queries)
+        self._lock = threading.Lock()
+        self._queries: dict[Query, Partition] = {}
+        self._audits: list[PartitionAudit] = []
+        self._shares = Shares()
+        self._gathering = Gathering(self._deliver)
+        self._ended: dict[Partition, tuple[Finished, float]] = {}
+        self._is_recording = False
+        self._stopped = False
+        self._unfinished = 0
+
+    def start(self, pool: ThreadPoolExecutor) -> None:
+        self._pool = pool
+        self._reporter.start()
+        plan = self._task.plan
+        self._submit(
+            [_Start(root, start_position_ns(root, plan.start_ns)) for root in self._task.roots]
+        )
+        if not self._task.roots:
+            self._seal()
+
+    def stop(self) -> None:
+        """Nobody wants the records any more: end all queries."""
+        self.handoff.close()
+        with self._lock:
+            self._stopped = True
+            running = list(self._queries)
+        for query in running:
+            query.cancel()
+        self._reporter.stop()
+
+    def _submit(self, starts: Sequence[_Start]) -> None:
+        with self._lock:
+            if self._stopped:
+                return
+            self._unfinished += len(starts)
+            for start in starts:
+                self._pool.submit(self._run, start)
+
+    def _run(self, start: _Start) -> None:
+        partition = start.partition
+        try:
+            if start.since_s is not None:
+                self.measuring.add_child_delay(time.monotonic() - start.since_s)
+            ending = self._read(partition, start.start_ns)
+            if isinstance(ending, Finished):
+                self._finish(partition, ending)
+            else:
+                self._attempt.note_alive(partition)
+                self._done(1)
+        except ClosedError:
+            return
+        except BaseException as error:  # noqa: BLE001 - raised again by the receiver
+            self.handoff.fail(error)
+
+    def _done(self, count: int) -> None:
+        """So many partitions need nothing more, and their children were submitted."""
+        with self._lock:
+            self._unfinished -= count
+            is_last = self._unfinished == 0
+        if is_last:
+            self._seal()
+
+    def _seal(self) -> None:
+        """All partitions are read; end, unless another attempt has shown more ends."""
+        try:
+            with self._lock:
+                counted = tally(self._audits, self._shares)
+            children = self._attempt.seal(counted)
+        except BaseException as error:  # noqa: BLE001 - raised again by the receiver
+            self.handoff.fail(error)
+            return
+        if children:
+            self._submit([_Start(child, child.start_timestamp_ns) for child in children])
+            return
+        try:
+            self._gathering.drain()
+        except ClosedError:
+            return
+        self.handoff.end()
+
+    def _deliver(self, batch: pa.RecordBatch, owners: Owners) -> None:
+        self.handoff.put((batch, owners), batch.nbytes)
+
+    def _finish(self, partition: Partition, ending: Finished) -> None:
+        """Record an end; one thread does it for all, and the others go on reading meanwhile."""
+        with self._lock:
+            self._ended[partition] = (ending, time.monotonic())
+            if self._is_recording:
+                return
+            self._is_recording = True
+        while True:
+            if self._unfinished > _MANY * self._options.concurrent_queries:
+                # More will have ended in a moment, and a transaction costs the same for all.
+                time.sleep(_LINGER_S)
+            with self._lock:
+                ended, self._ended = self._ended, {}
+                if not ended:
+                    self._is_recording = False
+                    return
+            children = self._attempt.finish({p: ending for p, (ending, _) in ended.items()})
+            seen_s = {p.token: at_s for p, (_, at_s) in ended.items()}
+            self._submit(
+                [
+                    _Start(
+                        child,
+                        child.start_timestamp_ns,
+                        # The last of its parents is among those that ended just now.
+                        max((seen_s[p] for p in child.parents if p in seen_s), default=None),
+                    )
+                    for child in children
+                ]
+            )
+            self._done(len(ended))
+
+    def _read(self, partition: Partition, start_ns: int) -> Ending:
+        """Read one partition; how it ended."""
+        audit = PartitionAudit(partition.token, self._task.plan, self._shares)
+        ending = self._reading.read(partition, start_ns, self._gathering, audit)
+        if audit.violations and self._options.audit is AuditMode.STOP:
+            raise AuditError(audit.violations)
+        with self._lock:
+            self._audits.append(audit)
+        return ending
+
+    @contextmanager
+    def _running(self, partition: Partition, query: Query) -> Iterator[None]:
+        with self._lock:
+            if self._stopped:
+                raise ClosedError
+            self._queries[query] = partition
+        try:
+            yield
+        finally:
+            with self._lock:
+                del self._queries[query]
+            self.measuring.add_query(
+                partition.token, query.retried, query.stalls, open_ms=query.open_ms
+            )
+            if query.stalls:
+                with suppress(StateError):
+                    count_stalls(
+                        self._store, self._task.plan.pipeline, partition.token, query.stalls
+                    )
+
+    def _open_queries(self) -> list[OpenQuery]:
+        with self._lock:
+            running = list(self._queries.items())
+        return [
+            OpenQuery(p.token, q.watermark_ns, q.open_ms, q.silent_ms, q.stalls) for q, p in running
+        ]

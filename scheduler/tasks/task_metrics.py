@@ -1,0 +1,98 @@
+"""What a task measures of its own work: counts and times, never a record's values."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping
+from heapq import nlargest
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from slackwater.state.models import Plan
+from slackwater.state.task_metrics import COMMITTED_STEPS, Measures, TracedQuery
+
+_TRACED_MAX: Final = 100
+
+
+class Measuring:
+    """Adds up what the threads of one task see, from when the task begins.
+
+    Args:
+        plan: the epoch's; its span is what commit timestamps are counted in steps of.
+        traces: keep when the longest queries ran.
+    """
+
+    def __init__(self, plan: Plan, *, traces: bool = False) -> None:
+        self._begun_ns = time.time_ns()
+        self._traces = traces
+        self._traced: list[TracedQuery] = []
+        self._start_us = plan.start_ns // 1_000
+        self._span_us = max(1, (plan.end_ns - plan.start_ns) // 1_000)
+        self._lock = threading.Lock()
+        self._size_bytes = 0
+        self._queries = 0
+        self._stalls = 0
+        self._retries: Counter[str] = Counter()
+        self._mods: Counter[tuple[str, str]] = Counter()
+        self._committed: Counter[int] = Counter()
+        self._delays_ms: list[int] = []
+
+    def add_batch(self, batch: pa.RecordBatch) -> None:
+        """Records that were handed on, with the output's columns; by one thread only."""
+        self._size_bytes += batch.nbytes
+        self._add_mods(batch)
+        times = batch.column("commit_timestamp").cast(pa.int64()).to_numpy()
+        steps = (times - self._start_us) * COMMITTED_STEPS // self._span_us
+        found, counts = np.unique(np.clip(steps, 0, COMMITTED_STEPS - 1), return_counts=True)
+        self._committed.update(dict(zip(found.tolist(), counts.tolist(), strict=True)))
+
+    def add_query(
+        self, token: str, retried: Mapping[str, int], stalls: int, *, open_ms: int
+    ) -> None:
+        """A query that has ended just now, so long after it was opened."""
+        with self._lock:
+            if self._traces:
+                end_ns = time.time_ns()
+                self._traced.append(TracedQuery(token, end_ns - open_ms * 1_000_000, end_ns))
+            self._queries += 1
+            self._stalls += stalls
+            self._retries.update(retried)
+
+    def add_child_delay(self, seconds: float) -> None:
+        """A child partition's first query begins so long after its last parent's end was seen."""
+        with self._lock:
+            self._delays_ms.append(round(seconds * 1_000))
+
+    def measures(self) -> Measures | None:
+        """The sums; None where there is nothing that others would want to know."""
+        with self._lock:
+            found = (self._size_bytes, self._retries, self._stalls, self._delays_ms, self._traced)
+            if not any(found):
+                return None
+            return Measures(
+                self._size_bytes,
+                self._queries,
+                self._retries,
+                self._stalls,
+                self._mods,
+                self._committed,
+                tuple(self._delays_ms),
+                tuple(nlargest(_TRACED_MAX, self._traced, key=lambda q: q.end_ns - q.start_ns)),
+                self._begun_ns,
+            )
+
+    def _add_mods(self, batch: pa.RecordBatch) -> None:
+        table = pa.table(
+            {
+                "table_name": batch.column("table_name"),
+                "mod_type": batch.column("mod_type"),
+                "mods": batch.column("mods").value_lengths(),
+            }
+        )
+        grouped = table.group_by(["table_name", "mod_type"]).aggregate([("mods", "sum")])
+        for row in grouped.to_pylist():
+            self._mods[row["table_name"], row["mod_type"]] += row["mods_sum"] or 0

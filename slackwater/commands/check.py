@@ -1,0 +1,84 @@
+"""What `check` looks at: everything that a pipeline needs, without writing anything."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import slackwater
+from slackwater.config.settings import Settings
+from slackwater.errors import SettingsError
+from slackwater.pipeline.source import check_new, connect
+from slackwater.pipeline.spark.java import find_java
+from slackwater.reader.timestamp import NANOSECONDS_PER_SECOND
+from slackwater.spark_sink.avro.registry import SchemaRegistry
+from slackwater.state.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that `check` looked at; problem is None where it is well."""
+
+    name: str
+    found: str
+    problem: Exception | None = None
+
+
+def checks(settings: Settings) -> Iterator[Check]:
+    """Connect to everything that the pipeline needs; nothing is written, no store is made."""
+    yield _check("java", lambda: str(find_java()))
+    yield Check("slackwater", str(Path(str(slackwater.__file__)).parent))
+    spanner_holder: list[Any] = []
+
+    def look_up() -> str:
+        spanner_holder.append(connect(settings))
+        spanner = spanner_holder[0]
+        days = spanner.description.retention_ns / NANOSECONDS_PER_SECOND / 86_400
+        return f"{spanner.options.change_stream.path}, {spanner.description.dialect}, {days:g} d"
+
+    yield _check("change stream", look_up)
+    if spanner_holder:
+
+        def start() -> str:
+            check_new(settings, spanner_holder[0])
+            return settings.source.start
+
+        yield _check("start", start)
+    yield _check("metadata store", lambda: _look_at_store(settings))
+    yield _check("sink", lambda: _look_at_sink(settings))
+
+
+def _check(name: str, look: Callable[[], str]) -> Check:
+    try:
+        return Check(name, look())
+    except Exception as error:  # noqa: BLE001 - each is reported, and the rest looked at too
+        return Check(name, "", error)
+
+
+def _look_at_store(settings: Settings) -> str:
+    url = settings.state.url
+    path = url.removeprefix("sqlite:///")
+    if path != url and not Path(path).exists():
+        return f"{url} (will be made)"
+    store = Store.open(url, migrate=False)
+    try:
+        known = store.pipeline(settings.pipeline)
+        return f"{store.url}, {'known pipeline' if known else 'new pipeline'}"
+    finally:
+        store.close()
+
+
+def _look_at_sink(settings: Settings) -> str:
+    for text in (settings.sink.path, settings.sink.checkpoint):
+        path = Path(text.removeprefix("file://"))
+        if "://" in str(text) and not text.startswith("file://"):
+            continue
+        nearest = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
+        if not (nearest.is_dir() and os.access(nearest, os.W_OK)):
+            raise SettingsError(f"{text} can't be written: {nearest} is no writable folder.")
+    if settings.sink.confluent_schema_registry is not None:
+        SchemaRegistry(settings.sink.confluent_schema_registry).require_answer()
+    return f"{settings.sink.format} in {settings.sink.path}"

@@ -1,0 +1,161 @@
+"""`slackwater verify`: whether mirrors are their tables at the low watermark that they state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from slackwater.config.filters import filter_of, kept_tables
+from slackwater.config.settings import Settings
+from slackwater.config.sinks import table_format
+from slackwater.errors import NoTableError, SettingsError
+from slackwater.pipeline.source import Spanner, connect, source_options
+from slackwater.pipeline.spark.java import find_java
+from slackwater.pipeline.spark.session import register_source, start_spark, stop_spark
+from slackwater.reader.database.snapshot_read import select
+from slackwater.reader.database.watched_tables import Table, watched_tables
+from slackwater.reader.timestamp import format_rfc3339, parse_rfc3339
+from slackwater.scheduler.epoch import HALF_MICROSECOND_NS
+from slackwater.scheduler.spark.scan_source import (
+    FORMAT,
+    SpannerScanDataSource,
+    scan_options,
+    tables_to_json,
+)
+from slackwater.spark_sink.comparison import RANGES, Comparison, compare
+from slackwater.spark_sink.filters.record_filter import Filter
+from slackwater.spark_sink.sql.columns import columns_of_table
+from slackwater.spark_sink.sql.latest_changes import whole_rows
+from slackwater.spark_sink.tables.mirror_table import read_stated
+from slackwater.state.models import Scan, ScanPart
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What was found of one mirror.
+
+    Attributes:
+        table: the full name in Spanner.
+        low_watermark: the time at which both were read; None where the mirror states none.
+        comparison: None where there is no mirror.
+    """
+
+    table: str
+    low_watermark: str | None
+    comparison: Comparison | None
+
+    @property
+    def is_proved(self) -> bool:
+        """The mirror is its table."""
+        return self.comparison is not None and self.comparison.is_equal
+
+    def fields(self) -> dict[str, Any]:
+        """For JSON."""
+        found = None if self.comparison is None else asdict(self.comparison)
+        return {**asdict(self), "comparison": found, "is_equal": self.is_proved}
+
+    def text(self) -> str:
+        """For people."""
+        found = self.comparison
+        if found is None:
+            return f"no mirror {self.table}: it is not there, or states no low watermark yet"
+        if found.is_equal:
+            return f"equal     {self.table}: {found.rows} rows at {self.low_watermark}"
+        lines = [
+            f"different {self.table}: {found.missing} rows missing, {found.unexpected} unexpected,"
+            f" {found.different} different of {found.rows}, in {found.ranges} of {RANGES} key"
+            f" ranges, at {self.low_watermark}",
+            *(f"          {difference.kind} {difference.key}" for difference in found.examples),
+        ]
+        return "\n".join(lines)
+
+
+def verify(settings: Settings, names: Sequence[str]) -> Iterator[Verification]:
+    """Compare each mirror with its table; nothing is written, the pipeline may go on meanwhile.
+
+    Args:
+        settings: the pipeline's.
+        names: globs of full table names; all that the pipeline keeps where there are none.
+
+    Raises:
+        SettingsError: the pipeline keeps no mirrors.
+        NoTableError: no table that the change stream watches has such a name.
+        ReaderError: what Spanner failed with, as where its version retention period has passed.
+    """
+    if settings.sink.kind != "mirror":
+        raise SettingsError(
+            f"pipeline {settings.pipeline!r} has sink.kind {settings.sink.kind}: only mirrors can"
+            " be verified.",
+        )
+    find_java()
+    spanner = connect(settings)
+    try:
+        tables = _tables(settings, spanner, names)
+        spark = start_spark(
+            [settings.pipeline],
+            settings.spark.master,
+            settings.spark.conf,
+            [settings.sink.needs],
+            jars=settings.spark.jars,
+            class_archive=settings.spark.class_archive,
+        )
+        try:
+            register_source(spark, SpannerScanDataSource)
+            for table in tables:
+                yield _verify(spark, settings, spanner, table)
+        finally:
+            stop_spark(spark)
+    finally:
+        spanner.connection.close()
+
+
+def _tables(settings: Settings, spanner: Spanner, names: Sequence[str]) -> list[Table]:
+    watched = watched_tables(spanner.connection, spanner.description.dialect)
+    wanted = Filter(tuple(names))
+    found = kept_tables(kept_tables(watched, filter_of(settings)), wanted)
+    if not found:
+        raise NoTableError(
+            f"the change stream watches no table named {', '.join(names) or 'at all'}.",
+            f"It watches: {', '.join(table.name for table in watched) or 'none'}",
+        )
+    return found
+
+
+def _verify(
+    spark: SparkSession, settings: Settings, spanner: Spanner, table: Table
+) -> Verification:
+    kept_in = table_format(settings)
+    assert kept_in is not None  # noqa: S101 - mirrors are tables
+    stated = read_stated(spark, f"{settings.sink.path}/{table.name}", kept_in)
+    if stated is None:
+        return Verification(table.name, None, None)
+    mirror, low_watermark = stated
+    # In whole microseconds, as commit timestamps are.
+    at_ns = parse_rfc3339(low_watermark)
+    expected = _rows(spark, settings, spanner, table, at_ns)
+    return Verification(table.name, format_rfc3339(at_ns), compare(expected, mirror, table.key))
+
+
+def _rows(
+    spark: SparkSession, settings: Settings, spanner: Spanner, table: Table, at_ns: int
+) -> DataFrame:
+    """A table of Spanner's at a time, in the types of its mirror."""
+    connection, dialect = spanner.connection, spanner.description.dialect
+    read, tokens = connection.partitioned_read(select(dialect, table), at_ns)
+    parts = [ScanPart(number, 0, table.name, token) for number, token in enumerate(tokens)]
+    scan = Scan(
+        settings.pipeline,
+        at_ns + HALF_MICROSECOND_NS,
+        read.session,
+        read.transaction_id,
+        tables_to_json([table]),
+    )
+    options = source_options(settings) | scan_options(
+        scan, parts, dialect, data_boost=settings.source.data_boost
+    )
+    rows = spark.read.format(FORMAT).options(**options).load()
+    columns = columns_of_table(table.columns, table.key)
+    return whole_rows(rows, table.name, columns).select("row.*")

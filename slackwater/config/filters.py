@@ -1,0 +1,39 @@
+"""What a pipeline keeps of the database, by its settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from slackwater.config.settings import Settings
+from slackwater.reader.database.watched_tables import Table
+from slackwater.spark_sink.filters.record_filter import Filter
+
+
+def filter_of(settings: Settings) -> Filter:
+    """The filter that the settings stand for."""
+    return Filter(**settings.filter.model_dump())
+
+
+def kept_tables(tables: Iterable[Table], kept: Filter) -> list[Table]:
+    """The tables that a filter keeps, each with the columns that it keeps, the key's always.
+
+    Its mod types and transactions do not count. A table of which no column is left has no rows to
+    read, and is left out.
+    """
+    of_tables = Filter(kept.tables, kept.exclude_tables)
+    found = (
+        _with_kept_columns(table, kept)
+        for table in tables
+        if of_tables.keeps({"table_name": table.name})
+    )
+    return [table for table in found if table.columns]
+
+
+def _with_kept_columns(table: Table, kept: Filter) -> Table:
+    columns = {
+        name: kind
+        for name, kind in table.columns.items()
+        if name in table.key or kept.of_columns.keeps(table.name, name)
+    }
+    return replace(table, columns=columns)

@@ -1,0 +1,97 @@
+"""From the settings to the sink that they name."""
+
+from __future__ import annotations
+
+from slackwater.config.filters import filter_of
+from slackwater.config.settings import Settings
+from slackwater.spark_sink import formats
+from slackwater.spark_sink.avro.messages import AvroMessages
+from slackwater.spark_sink.avro.registry import SchemaRegistry
+from slackwater.spark_sink.envelopes.envelope import Envelope, Wrapping
+from slackwater.spark_sink.envelopes.message import Origin
+from slackwater.spark_sink.sink import Sink
+from slackwater.spark_sink.sinks.changelog import Changelog
+from slackwater.spark_sink.sinks.kafka import Kafka, Topics
+from slackwater.spark_sink.sinks.mirrors import Mirrors
+from slackwater.spark_sink.sinks.spark_format import PassThrough
+from slackwater.spark_sink.sinks.typed_changelogs import TypedChangelogs
+from slackwater.spark_sink.tables.delta import Delta
+from slackwater.spark_sink.tables.iceberg import Iceberg
+from slackwater.spark_sink.tables.table_format import TableFormat
+
+
+def make_sink(settings: Settings) -> Sink:
+    """The sink; nothing is written yet."""
+    given = settings.sink
+    kept = filter_of(settings)
+    match given.kind:
+        case "mirror":
+            return Mirrors(
+                given.path,
+                settings.pipeline,
+                table_format(settings) or Delta(),
+                kept,
+                keeps_deleted=given.deletes == "mark",
+                properties=given.table_properties,
+                keeps_bad_records=given.bad_records == "dead_letter",
+                compact_every_s=_compact_every_s(settings),
+            )
+        case "changelogs":
+            return TypedChangelogs(
+                given.path,
+                settings.pipeline,
+                table_format(settings) or Delta(),
+                kept,
+                properties=given.table_properties,
+                keeps_bad_records=given.bad_records == "dead_letter",
+                compact_every_s=_compact_every_s(settings),
+            )
+        case "kafka":
+            topics = Topics(given.topic, given.watermarks_topic, given.resolved, given.options)
+            wrapping, avro = _wrapping(settings), None
+            if given.confluent_schema_registry is not None:
+                registry = SchemaRegistry(given.confluent_schema_registry)
+                avro = AvroMessages(wrapping, registry, by_table=not topics.are_of_tables)
+            return Kafka(given.path, settings.pipeline, topics, wrapping, kept, avro)
+        case "spark":
+            return PassThrough(
+                given.path, given.format, given.options, kept, _unless_plain(settings)
+            )
+        case _:
+            return Changelog(
+                given.path,
+                given.format,
+                settings.pipeline,
+                kept,
+                _unless_plain(settings),
+                table_format(settings),
+                partition_by=given.partition_by,
+                compact_every_s=_compact_every_s(settings),
+            )
+
+
+def _compact_every_s(settings: Settings) -> float | None:
+    every_ms = settings.sink.compact_every
+    return None if every_ms is None else every_ms / 1_000
+
+
+def _unless_plain(settings: Settings) -> Wrapping | None:
+    return None if settings.sink.envelope is Envelope.RECORD else _wrapping(settings)
+
+
+def table_format(settings: Settings) -> TableFormat | None:
+    """That of the settings; None where epochs are files."""
+    match settings.sink.format:
+        case formats.DELTA:
+            return Delta(settings.sink.partition_by)
+        case formats.ICEBERG:
+            return Iceberg(settings.sink.catalog, settings.sink.partition_by)
+    return None
+
+
+def _wrapping(settings: Settings) -> Wrapping:
+    source, sink = settings.source, settings.sink
+    origin = Origin(
+        settings.pipeline, source.project, source.instance, source.database, source.change_stream
+    )
+    return Wrapping(sink.envelope, origin, sink.updated, sink.mvcc_timestamp)

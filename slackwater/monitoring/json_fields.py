@@ -1,0 +1,56 @@
+"""What the store holds as JSON shows it: the same on the command line and over HTTP."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from slackwater.reader.timestamp import format_rfc3339
+from slackwater.scheduler.lineage import PartitionState
+from slackwater.state.models import Epoch, Gap, OpenQuery, Partition
+
+
+def stamp(timestamp_ns: int | None) -> str | None:
+    """RFC 3339, None for None."""
+    return None if timestamp_ns is None else format_rfc3339(timestamp_ns)
+
+
+def partition_fields(partition: Partition, state: PartitionState, stalls: int) -> dict[str, Any]:
+    """A partition, and how often its queries stalled."""
+    return {
+        "token": partition.token,
+        "state": state.value,
+        "start_timestamp": stamp(partition.start_timestamp_ns),
+        "end_timestamp": stamp(partition.end_timestamp_ns),
+        "parents": sorted(partition.parents),
+        "stalls": stalls,
+    }
+
+
+def query_fields(query: OpenQuery) -> dict[str, Any]:
+    """An open partition query."""
+    return {
+        "partition": query.token,
+        "watermark": stamp(query.watermark_ns),
+        "seconds": round(query.open_ms / 1_000, 1),
+        "silent_seconds": round(query.silent_ms / 1_000, 1),
+        "stalls": query.stalls,
+    }
+
+
+def epoch_fields(epoch: Epoch) -> dict[str, Any]:
+    """A committed epoch."""
+    return {
+        "start": stamp(epoch.start_ns),
+        "low_watermark": stamp(epoch.end_ns),
+        "records": epoch.records,
+        "late_records": epoch.late_records,
+        "transactions": epoch.transactions,
+        "partitions": epoch.partitions,
+        "seconds": round(epoch.seconds, 3),
+        "committed_at": stamp(epoch.committed_at_ns // 1_000 * 1_000),
+    }
+
+
+def gap_fields(gap: Gap) -> dict[str, Any]:
+    """Records that are lost for good."""
+    return {"after": stamp(gap.start_ns), "through": stamp(gap.end_ns)}

@@ -1,0 +1,84 @@
+"""The lineage as a picture: Graphviz's language, and SVG where its program is there."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Sequence
+from typing import Final
+
+from slackwater.reader.timestamp import NANOSECONDS_PER_SECOND
+from slackwater.scheduler.lineage import PartitionState, states
+from slackwater.state.models import Partition
+
+GRAPHVIZ_HINT: Final = (
+    "Graphviz draws it: apt-get install graphviz, or brew install graphviz, then dot -Tsvg"
+)
+_COLOURS: Final = {
+    PartitionState.FINISHED: "#d9d9d9",
+    PartitionState.RUNNING: "#a6dba0",
+    PartitionState.WAITING: "#fdb863",
+}
+
+
+def to_dot(partitions: Sequence[Partition], *, low_watermark_ns: int | None) -> str:
+    """A digraph from parents to children; times are seconds after the earliest start.
+
+    Args:
+        partitions: in any order; the text depends on what they are alone.
+        low_watermark_ns: tells finished, running and waiting apart; None takes the last end.
+    """
+    ordered = sorted(partitions, key=lambda p: (p.start_timestamp_ns, p.token))
+    ends = [p.end_timestamp_ns for p in ordered if p.end_timestamp_ns is not None]
+    at = states(ordered, low_watermark_ns or max(ends, default=0))
+    names = _short_names([p.token for p in ordered])
+    origin_ns = ordered[0].start_timestamp_ns if ordered else 0
+    lines = [
+        "digraph lineage {",
+        "  rankdir=LR;",
+        '  node [shape=box, style="rounded,filled", fontname="Helvetica", fontsize=10];',
+    ]
+    for p in ordered:
+        label = f"{_escaped(names[p.token])}\\n{_span(p, origin_ns)}"
+        lines.append(
+            f'  "{_escaped(p.token)}" [label="{label}", fillcolor="{_COLOURS[at[p.token]]}",'
+            f' tooltip="{at[p.token]}"];'
+        )
+    lines += [
+        f'  "{_escaped(parent)}" -> "{_escaped(p.token)}";'
+        for p in ordered
+        for parent in sorted(p.parents & names.keys())
+    ]
+    return "\n".join([*lines, "}", ""])
+
+
+def render_svg(dot: str) -> bytes | None:
+    """The picture, or None where Graphviz's dot is not installed."""
+    program = shutil.which("dot")
+    if program is None:
+        return None
+    drawn = subprocess.run(  # noqa: S603 - Graphviz, on a text of ours
+        [program, "-Tsvg"], input=dot.encode(), capture_output=True, check=True, timeout=60
+    )
+    return drawn.stdout
+
+
+def _short_names(tokens: Sequence[str]) -> dict[str, str]:
+    """The shortest beginnings, at least 6 characters, that tell the tokens apart."""
+    length = 6
+    longest = max(map(len, tokens), default=0)
+    while length < longest and len({token[:length] for token in tokens}) < len(set(tokens)):
+        length += 1
+    return {token: token[:length] for token in tokens}
+
+
+def _span(partition: Partition, origin_ns: int) -> str:
+    def seconds(timestamp_ns: int) -> str:
+        return f"{(timestamp_ns - origin_ns) / NANOSECONDS_PER_SECOND:.1f}"
+
+    end = partition.end_timestamp_ns
+    return f"{seconds(partition.start_timestamp_ns)} s to {'...' if end is None else seconds(end)}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"')

@@ -1,0 +1,94 @@
+"""OpenTelemetry spans of epochs: planning, partition queries, the sink's commit. Off unless set.
+
+A span tree is made when its epoch was committed, of what Spark and the tasks measured: nothing in
+an epoch waits for a collector, and Spark's workers need no exporter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
+from opentelemetry.trace import set_span_in_context
+
+from slackwater.pipeline.epoch_report import EpochReport
+from slackwater.reader.timestamp import format_rfc3339
+
+_STAGES: Final = ("choose", "log", "plan", "read", "sink", "commit")
+_NS_PER_S: Final = 1_000_000_000
+
+
+class Tracing:
+    """An observer that exports a span tree for each committed epoch.
+
+    Args:
+        exporter: where spans go.
+    """
+
+    def __init__(self, exporter: SpanExporter) -> None:
+        self._provider = TracerProvider(resource=Resource({SERVICE_NAME: "slackwater"}))
+        self._provider.add_span_processor(BatchSpanProcessor(exporter))
+        self._tracer = self._provider.get_tracer("slackwater")
+
+    def epoch_committed(self, pipeline: str, report: EpochReport) -> None:
+        """See slackwater.observer."""
+        attributes: dict[str, str | int] = {
+            "slackwater.pipeline": pipeline,
+            "slackwater.epoch": report.epoch,
+            "slackwater.low_watermark": format_rfc3339(report.low_watermark_ns),
+            "slackwater.records": report.records,
+            "slackwater.transactions": report.transactions,
+        }
+        begun_ns = report.begun_ns
+        epoch = self._tracer.start_span("epoch", attributes=attributes, start_time=begun_ns)
+        inside = set_span_in_context(epoch)
+        stages, at_ns = report.stage_seconds(), begun_ns
+        for name in _STAGES:
+            end_ns = at_ns + round(stages[name] * _NS_PER_S)
+            stage = self._tracer.start_span(name, context=inside, start_time=at_ns)
+            if name == "read":
+                self._add_queries(report, set_span_in_context(stage))
+            stage.end(end_ns)
+            at_ns = end_ns
+        epoch.end(max(at_ns, begun_ns + round(report.seconds * _NS_PER_S)))
+
+    def failed(self, pipeline: str) -> None:
+        """See slackwater.observer; the log says it."""
+
+    def close(self) -> None:
+        """Export what is left."""
+        self._provider.shutdown()
+
+    def _add_queries(self, report: EpochReport, inside: object) -> None:
+        for query in report.measures.traced:
+            span = self._tracer.start_span(
+                "partition query",
+                context=inside,  # type: ignore[arg-type]
+                attributes={"slackwater.partition": query.token},
+                start_time=query.start_ns,
+            )
+            span.end(query.end_ns)
+
+
+@contextmanager
+def tracing(endpoint: str | None) -> Iterator[Tracing | None]:
+    """A Tracing for the time of the context; None where no collector is named.
+
+    Args:
+        endpoint: of a collector, OTLP over HTTP: http://HOST:4318/v1/traces.
+    """
+    if endpoint is None:
+        yield None
+        return
+    # Loaded where it is used: it brings an HTTP client of its own.
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+
+    made = Tracing(OTLPSpanExporter(endpoint))
+    try:
+        yield made
+    finally:
+        made.close()

@@ -1,0 +1,111 @@
+"""What a running pipeline is warned of: a partition that holds it back, retention running out."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import Final
+
+import structlog
+
+from slackwater.reader.errors import ReaderError
+from slackwater.reader.timestamp import NANOSECONDS_PER_SECOND, format_rfc3339
+from slackwater.reader.transport.connection import Connection
+from slackwater.state.errors import StateError
+from slackwater.state.models import OpenQuery
+from slackwater.state.open_queries import open_queries
+from slackwater.state.plans import latest_plan
+from slackwater.state.store import Store
+
+_log = structlog.get_logger("slackwater.watch")
+
+# Of the retention period; what is left is the time to act in.
+RETENTION_WARNING: Final = 0.5
+_EVERY_S: Final = 2.0
+_RETENTION_EVERY_S: Final = 30.0
+_HELD_BACK_MS: Final = 5_000
+
+
+def held_back_by(queries: Sequence[OpenQuery]) -> OpenQuery | None:
+    """The partition that holds the low watermark back: of the slow queries the furthest behind."""
+    slow = [query for query in queries if query.open_ms >= _HELD_BACK_MS]
+    return min(slow, key=lambda query: (query.watermark_ns, -query.silent_ms), default=None)
+
+
+def retention_used(low_watermark_ns: int, *, clock_ns: int, retention_ns: int) -> float:
+    """How much of the retention period lies between the low watermark and now: 1 is the end."""
+    return max(0, clock_ns - low_watermark_ns) / retention_ns
+
+
+class Watch:
+    """Looks at a running pipeline from a thread of its own, and logs what somebody should know.
+
+    Args:
+        store: the metadata store.
+        pipeline: its name.
+        connection: for Spanner's clock.
+        retention_ns: how long the change stream keeps records.
+    """
+
+    def __init__(
+        self, store: Store, pipeline: str, connection: Connection, retention_ns: int
+    ) -> None:
+        self._store = store
+        self._pipeline = pipeline
+        self._connection = connection
+        self._retention_ns = retention_ns
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End; a look that is under way is not waited for."""
+        self._stopped.set()
+
+    def _run(self) -> None:
+        retention_at = time.monotonic()
+        while not self._stopped.wait(_EVERY_S):
+            try:
+                self._look_at_queries()
+                if time.monotonic() >= retention_at:
+                    retention_at = time.monotonic() + _RETENTION_EVERY_S
+                    self._look_at_retention()
+            except (StateError, ReaderError) as error:
+                _log.warning("can't look", pipeline=self._pipeline, error=error.message)
+
+    def _look_at_queries(self) -> None:
+        plan = latest_plan(self._store, self._pipeline)
+        found = held_back_by(open_queries(self._store, plan.plan_id)) if plan else None
+        if found is not None:
+            _log.warning(
+                "low watermark held back",
+                pipeline=self._pipeline,
+                partition=found.token,
+                partition_watermark=format_rfc3339(found.watermark_ns),
+                seconds=found.open_ms / 1_000,
+                silent_seconds=found.silent_ms / 1_000,
+                stalls=found.stalls,
+            )
+
+    def _look_at_retention(self) -> None:
+        known = self._store.pipeline(self._pipeline)
+        if known is None or known.low_watermark_ns is None:
+            return
+        used = retention_used(
+            known.low_watermark_ns,
+            clock_ns=self._connection.strong_read_timestamp_ns(),
+            retention_ns=self._retention_ns,
+        )
+        if used >= RETENTION_WARNING:
+            _log.warning(
+                "falling behind",
+                pipeline=self._pipeline,
+                retention_used=round(used, 3),
+                hours_left=round(
+                    (1 - used) * self._retention_ns / NANOSECONDS_PER_SECOND / 3_600, 2
+                ),
+            )

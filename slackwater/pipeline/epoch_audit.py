@@ -1,0 +1,62 @@
+"""The audit of an epoch that is written and not yet visible: scheduler.audit at its edges."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import structlog
+
+from slackwater.scheduler.audit import Written, audit_epoch
+from slackwater.scheduler.errors import AuditError
+from slackwater.scheduler.read_options import AuditMode
+from slackwater.state.plans import latest_plan, void_plans
+from slackwater.state.store import Store
+from slackwater.state.task_counts import tallies
+from slackwater.state.task_metrics import Measures, measures_of
+
+_log = structlog.get_logger("slackwater.audit")
+
+
+@dataclass(frozen=True, slots=True)
+class AuditedEpoch:
+    """An epoch that may become visible.
+
+    Attributes:
+        low_watermark_ns: where it ends.
+        late_records: records that came after their own epoch.
+        measures: what its tasks measured.
+    """
+
+    low_watermark_ns: int
+    late_records: int
+    measures: Measures
+
+
+def audit_written(store: Store, pipeline: str, written: Written, mode: AuditMode) -> AuditedEpoch:
+    """Hold what the sink wrote against what the plan's tasks counted.
+
+    Raises:
+        AuditError: the epoch breaks a promise, and the mode is to stop.
+        StateError: the store can't be reached.
+    """
+    plan = latest_plan(store, pipeline)
+    known = store.pipeline(pipeline)
+    assert plan is not None  # noqa: S101 - the epoch was planned before it was read
+    assert known is not None  # noqa: S101 - or nobody could own it
+    counted = tallies(store, plan.plan_id)
+    broken = audit_epoch(
+        plan,
+        counted,
+        written,
+        low_watermark_ns=known.low_watermark_ns,
+    )
+    if broken and mode is AuditMode.STOP:
+        # Or every replay would have to repeat what is wrong.
+        void_plans(store, plan)
+        raise AuditError(broken)
+    for violation in broken:
+        _log.error("audit failed", pipeline=pipeline, violation=violation)
+    late = sum(found.late_records for found in counted.values())
+    if late:
+        _log.warning("late records", pipeline=pipeline, records=late)
+    return AuditedEpoch(plan.end_ns, late, measures_of(store, plan.plan_id))

@@ -1,0 +1,142 @@
+"""What a committed epoch shows to those who watch: log lines, the live view, the store."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from slackwater.reader.timestamp import NANOSECONDS_PER_SECOND, format_rfc3339, parse_rfc3339
+from slackwater.state.task_metrics import COMMITTED_STEPS, Measures
+
+# Ours, and Spark's names for them.
+_STAGES: Final = {
+    "choose": "latestOffset",
+    "log": "walCommit",
+    "plan": "queryPlanning",
+    "write": "addBatch",
+    "commit": "commitOffsets",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class EpochReport:
+    """An epoch that the sink committed.
+
+    Attributes:
+        epoch: Spark's number of the micro-batch.
+        start_ns, low_watermark_ns: the cut (start, low watermark].
+        records, transactions: what it held.
+        written: of the records, those that the filter keeps.
+        late_records: those at or before start_ns, which a former epoch could not show.
+        partitions: partitions alive or waiting at its end.
+        lag_ns: how far the low watermark was behind Spanner's clock when it was committed.
+        seconds: from choosing the cut to the commit.
+        stages_ms: how long each of Spark's stages of it took.
+        read_ms, sink_ms: of the write stage, how long the records took to be read and staged, and
+            the sink to make them visible.
+        begun_ns: when it began, by the driver's clock.
+        durable_ns: when it was visible, by Spanner's clock.
+        measures: what its tasks measured.
+    """
+
+    epoch: int
+    start_ns: int
+    low_watermark_ns: int
+    records: int
+    written: int
+    transactions: int
+    late_records: int
+    partitions: int
+    lag_ns: int
+    seconds: float
+    stages_ms: Mapping[str, int]
+    read_ms: int
+    sink_ms: int
+    begun_ns: int
+    durable_ns: int
+    measures: Measures
+
+    def freshness_seconds(self) -> list[tuple[float, int]]:
+        """From commit to durable: seconds and how many records; within a fiftieth of the span."""
+        span_ns = self.low_watermark_ns - self.start_ns
+        return [
+            (
+                (self.durable_ns - self.start_ns - (step + 0.5) * span_ns / COMMITTED_STEPS)
+                / NANOSECONDS_PER_SECOND,
+                records,
+            )
+            for step, records in sorted(self.measures.committed.items())
+        ]
+
+    def stage_seconds(self) -> dict[str, float]:
+        """How long each stage took: of Spark's, and of the write its two halves; all the whole."""
+        stages = {name: ms for name, ms in self.stages_ms.items() if name != "write"}
+        stages |= {"read": self.read_ms, "sink": self.sink_ms}
+        return {"all": self.seconds, **{name: ms / 1_000 for name, ms in stages.items()}}
+
+    def fields(self) -> dict[str, object]:
+        """For a log line, in the order a person wants them."""
+        return {
+            "epoch": self.epoch,
+            "low_watermark": format_rfc3339(self.low_watermark_ns // 1000 * 1000),
+            "lag_seconds": round(self.lag_ns / NANOSECONDS_PER_SECOND, 3),
+            "records": self.records,
+            # Only a filter makes a difference.
+            **({} if self.written == self.records else {"written": self.written}),
+            "transactions": self.transactions,
+            "late_records": self.late_records,
+            "partitions": self.partitions,
+            "seconds": round(self.seconds, 3),
+            **{f"{stage}_ms": ms for stage, ms in self.stages_ms.items()},
+            "read_ms": self.read_ms,
+            "sink_ms": self.sink_ms,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The part of Spark's progress event that matters here.
+
+    Attributes:
+        epoch: the micro-batch's number.
+        start_ns: None for the epoch that finds out where the pipeline starts.
+        end_ns: None where there is no epoch yet.
+        begun_ns: when it began, by the driver's clock, to the millisecond.
+        seconds: Spark's duration of the whole trigger.
+        stages_ms: of each stage: choose and log the cut, plan, read and write, commit.
+    """
+
+    epoch: int
+    start_ns: int | None
+    end_ns: int | None
+    begun_ns: int
+    seconds: float
+    stages_ms: Mapping[str, int]
+
+    @property
+    def is_epoch(self) -> bool:
+        """False for an event that only says that there was nothing new."""
+        return self.end_ns is not None and self.start_ns != self.end_ns
+
+
+def parse_progress(event: Mapping[str, Any]) -> Progress:
+    """A StreamingQueryProgress, as its JSON text parses."""
+    source = event["sources"][0]
+    durations = event.get("durationMs", {})
+    return Progress(
+        epoch=event["batchId"],
+        start_ns=_watermark_ns(source.get("startOffset")),
+        end_ns=_watermark_ns(source.get("endOffset")),
+        begun_ns=parse_rfc3339(event["timestamp"]),
+        seconds=durations.get("triggerExecution", 0) / 1000,
+        stages_ms={name: durations.get(of, 0) for name, of in _STAGES.items()},
+    )
+
+
+def _watermark_ns(offset: Any) -> int | None:
+    if isinstance(offset, str):
+        offset = json.loads(offset)
+    text = offset.get("low_watermark") if offset else None
+    return None if text is None else parse_rfc3339(text)

@@ -1,0 +1,206 @@
+"""The initial scan: every row as it stood at one time, before the changes after it.
+
+Spanner cuts the read of each table into parts, whose tokens outlive this process. What is in the
+output is noted in the metadata store: a scan that was killed goes on with its next chunk of parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import groupby
+from typing import Final, TypeVar
+
+import structlog
+from pyspark.sql import SparkSession
+
+from slackwater.config.filters import filter_of, kept_tables
+from slackwater.config.settings import Settings
+from slackwater.errors import PipelineFailedError
+from slackwater.pipeline.desired_state import Control
+from slackwater.pipeline.failures import delay_s, diagnose
+from slackwater.pipeline.lease_holder import Ownership
+from slackwater.pipeline.source import Spanner, source_options
+from slackwater.pipeline.spark.session import register_source
+from slackwater.reader.database.snapshot_read import select
+from slackwater.reader.database.watched_tables import watched_tables
+from slackwater.reader.errors import ReaderError
+from slackwater.reader.timestamp import format_rfc3339
+from slackwater.reader.transport.connection import PartitionedRead
+from slackwater.scheduler.spark.scan_source import (
+    FORMAT,
+    SpannerScanDataSource,
+    scan_options,
+    tables_from_json,
+    tables_to_json,
+)
+from slackwater.scheduler.start_position import first_watermark_ns
+from slackwater.spark_sink.errors import SinkError
+from slackwater.spark_sink.output.dead_letters import SPARK_ERRORS
+from slackwater.spark_sink.sink import Sink
+from slackwater.spark_sink.sql.columns import columns_of_table
+from slackwater.spark_sink.timestamps import timestamp
+from slackwater.state.errors import LeaseLostError, StateError
+from slackwater.state.models import Scan, ScanPart
+from slackwater.state.scans import begin_scan, finish_chunk, finish_scan, read_scan
+from slackwater.state.store import Store
+
+T = TypeVar("T")
+_log = structlog.get_logger("slackwater.scan")
+
+# Parts of a chunk, for each task that runs at once: a kill costs no more than the chunk.
+_PARTS_A_TASK: Final = 4
+
+
+class InitialScan:
+    """Reads the rows of a pipeline's tables into its sink.
+
+    Args:
+        spark: a session.
+        settings: the pipeline's.
+        spanner: its change stream.
+        store: the metadata store.
+        sink: the pipeline's.
+        ownership: holds the lease.
+        control: what is wanted of the pipeline; the running chunk is finished first.
+        tries_max: give up after so many failures in a row; None for never.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        settings: Settings,
+        spanner: Spanner,
+        store: Store,
+        sink: Sink,
+        ownership: Ownership,
+        control: Control,
+        tries_max: int | None,
+    ) -> None:
+        self._spark = spark
+        self._settings = settings
+        self._spanner = spanner
+        self._store = store
+        self._sink = sink
+        self._ownership = ownership
+        self._control = control
+        self._tries_max = tries_max
+
+    def run(self) -> bool:
+        """Begin the scan or go on with it; False where it shall not run before its end.
+
+        Raises:
+            PipelineFailedError: it was given up; nothing is lost, it can be run again.
+            LeaseLostError: another process took the pipeline over.
+        """
+        begun = self._tried(self._begun)
+        if begun is None:
+            return False
+        scan, parts = begun
+        if scan.is_done:
+            return True
+        register_source(self._spark, SpannerScanDataSource)
+        tables = tables_from_json(scan.tables)
+        columns = {name: columns_of_table(t.columns, t.key) for name, t in tables.items()}
+        self._tried(lambda: self._sink.begin_scan(self._spark, columns))
+        undone = (part for part in parts if not part.is_done)
+        for chunk, of_chunk in groupby(undone, lambda part: part.chunk):
+            self._tried(partial(self._add, scan, chunk, list(of_chunk)))
+        return self._tried(partial(self._end, scan)) is not None
+
+    def _begun(self) -> tuple[Scan, list[ScanPart]]:
+        if known := read_scan(self._store, self._settings.pipeline):
+            return known
+        scan, parts = self._cut()
+        self._ownership.check()
+        begin_scan(self._store, scan, parts)
+        _log.info(
+            "initial scan",
+            pipeline=scan.pipeline,
+            at=format_rfc3339(scan.at_ns),
+            tables=len(tables_from_json(scan.tables)),
+            parts=len(parts),
+        )
+        return scan, parts
+
+    def _cut(self) -> tuple[Scan, list[ScanPart]]:
+        """A new scan: at which time, and Spanner's parts of each table."""
+        connection, description = self._spanner.connection, self._spanner.description
+        watched = watched_tables(connection, description.dialect)
+        tables = kept_tables(watched, filter_of(self._settings))
+        at_ns = first_watermark_ns(self._spanner.options, connection, description)
+        read: PartitionedRead | None = None
+        cut: list[tuple[str, bytes]] = []
+        for table in tables:
+            sql = select(description.dialect, table)
+            # A commit timestamp has whole microseconds.
+            read, tokens = connection.partitioned_read(sql, at_ns // 1_000 * 1_000, read)
+            cut += [(table.name, token) for token in tokens]
+        at_once = _PARTS_A_TASK * self._spark.sparkContext.defaultParallelism
+        parts = [
+            ScanPart(number, number // at_once, name, token)
+            for number, (name, token) in enumerate(cut)
+        ]
+        session, transaction_id = (read.session, read.transaction_id) if read else ("", b"")
+        scan = Scan(self._settings.pipeline, at_ns, session, transaction_id, tables_to_json(tables))
+        return scan, parts
+
+    def _add(self, scan: Scan, chunk: int, parts: Sequence[ScanPart]) -> None:
+        """Read a chunk into the output."""
+        options = {
+            **source_options(self._settings),
+            **scan_options(
+                scan,
+                parts,
+                self._spanner.description.dialect,
+                data_boost=self._settings.source.data_boost,
+            ),
+        }
+        rows = self._spark.read.format(FORMAT).options(**options).load()
+        self._ownership.check()
+        records = self._sink.add_scanned(rows, chunk, timestamp(scan.at_ns))
+        finish_chunk(self._store, scan.pipeline, chunk, records=records)
+        _log.info("scanned", pipeline=scan.pipeline, parts=len(parts), records=records)
+
+    def _end(self, scan: Scan) -> bool:
+        known = read_scan(self._store, scan.pipeline)
+        assert known is not None  # noqa: S101 - it was begun
+        self._ownership.check()
+        self._sink.end_scan(self._spark, known[0].records, timestamp(scan.at_ns))
+        finish_scan(self._store, scan.pipeline)
+        _log.info("initial scan is whole", pipeline=scan.pipeline, records=known[0].records)
+        return True
+
+    def _tried(self, work: Callable[[], T]) -> T | None:
+        """work(), again after a growing delay where it fails; None where it shall not run."""
+        failures = 0
+        while not self._control.is_held():
+            try:
+                return work()
+            except LeaseLostError:
+                raise
+            except (ReaderError, SinkError, StateError, *SPARK_ERRORS) as error:
+                failures += 1
+                failure = diagnose(_trace(error))
+                if failure.is_permanent or failures == self._tries_max:
+                    raise PipelineFailedError(
+                        f"the initial scan failed: {failure.message}",
+                        "What was scanned is kept: run it again when the cause is mended",
+                        user_error=failure.is_permanent,
+                    ) from error
+                seconds = delay_s(failures)
+                _log.error(
+                    "initial scan failed, will try again",
+                    pipeline=self._settings.pipeline,
+                    seconds=seconds,
+                    error=failure.message,
+                )
+                self._control.wait(seconds)
+        return None
+
+
+def _trace(error: Exception) -> str:
+    """As Python prints an error's last line; Spark's text holds that of its workers."""
+    if isinstance(error, SPARK_ERRORS):
+        return str(error)
+    return f"{type(error).__module__}.{type(error).__name__}: {error}"

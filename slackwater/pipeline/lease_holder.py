@@ -1,0 +1,238 @@
+"""One owner: this process's side of a pipeline's lease (slackwater.state.lease)."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import psutil
+import structlog
+
+from slackwater.errors import PipelineOwnedError
+from slackwater.state.errors import LeaseLostError, StateError, StoreUnreachableError
+from slackwater.state.lease import (
+    Sighting,
+    may_take,
+    observe,
+    read_lease,
+    release_lease,
+    renew_lease,
+    take_lease,
+)
+from slackwater.state.models import Lease
+from slackwater.state.store import Store
+
+_log = structlog.get_logger("slackwater.ownership")
+
+# A lease is renewed this often in its duration, so that one lost renewal costs nothing.
+_RENEWALS: Final = 4
+_OWNER: Final = re.compile(r".* pid (?P<pid>\d+) \((?P<namespace>\S+) \w+\)")
+_LOOK_S: Final = 0.5
+_OF_THIS_PROCESS: Final[set[str]] = set()
+
+
+def owner_name() -> str:
+    """Host, process, the namespace that gives the process its number, and a random part."""
+    name = f"{socket.gethostname()} pid {os.getpid()} ({_namespace()} {uuid.uuid4().hex[:8]})"
+    _OF_THIS_PROCESS.add(name)
+    return name
+
+
+def is_gone(owner: str) -> bool:
+    """True where an owner was a process of this very machine, and is no more.
+
+    It saves who starts a killed pipeline again from waiting for the lease to run out. Where process
+    numbers can't be compared the answer is False.
+    """
+    match = _OWNER.fullmatch(owner)
+    if match is None or match.group("namespace") != _namespace() or owner in _OF_THIS_PROCESS:
+        return False
+    pid = int(match.group("pid"))
+    # With our own number and not one of our names, it was a former process.
+    return pid == os.getpid() or not psutil.pid_exists(pid)
+
+
+def _namespace() -> str:
+    """Names the table of processes that a number counts in: containers have one each."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot}/{os.stat('/proc/self/ns/pid').st_ino}"
+    except OSError:
+        return uuid.uuid4().hex
+
+
+class Ownership:
+    """Takes a pipeline's lease, renews it in a thread of its own, and notices when it is lost.
+
+    Args:
+        store: the metadata store, which knows the pipeline.
+        pipeline: its name.
+        duration_s: without a renewal for so long an owner counts as gone.
+    """
+
+    def __init__(self, store: Store, pipeline: str, *, duration_s: float) -> None:
+        self._store = store
+        self._pipeline = pipeline
+        self._duration_s = duration_s
+        self._name = owner_name()
+        self._sighting: Sighting | None = None
+        self._lease: Lease | None = None
+        self._thread: threading.Thread | None = None
+        self._stopped = threading.Event()
+        self.lost = threading.Event()
+
+    @property
+    def generation(self) -> int:
+        """Of the lease that is held.
+
+        Raises:
+            LeaseLostError: none is held.
+        """
+        if self._lease is None:
+            raise LeaseLostError(f"pipeline {self._pipeline!r} is not owned by this process.")
+        return self._lease.generation
+
+    @property
+    def is_held(self) -> bool:
+        """True while this process owns the pipeline, as far as it knows."""
+        return self._lease is not None and not self.lost.is_set()
+
+    def acquire(
+        self,
+        *,
+        wait: bool,
+        until: Callable[[], bool],
+        while_waiting: Callable[[], None] = lambda: None,
+    ) -> bool:
+        """Become the owner; False where until() became true before.
+
+        Args:
+            wait: stand by until the owner has left or died; otherwise refuse at once, unless the
+                pipeline becomes free within the lease's duration.
+            until: asked while waiting.
+            while_waiting: called once, where it has to be waited for.
+
+        Raises:
+            PipelineOwnedError: without wait, another process renews the lease.
+            StateError: the store can't be asked; one that only does not answer is asked again
+                by whoever stands by.
+        """
+        is_told = False
+        pause_s = min(_LOOK_S, self._duration_s / _RENEWALS)
+        while not until():
+            try:
+                former, sighting = self._sighting, self.look()
+                is_free = self._is_free(sighting)
+                if is_free and self._take(sighting.lease):
+                    return True
+            except StoreUnreachableError as error:
+                if not wait:
+                    raise
+                _log.warning(
+                    "can't look at the lease", pipeline=self._pipeline, error=error.message
+                )
+                continue
+            # Where another one was faster, if the store is in order, look again, but not at once.
+            if not is_free:
+                if former is not None and former.lease != sighting.lease and not wait:
+                    raise PipelineOwnedError(
+                        f"pipeline {self._pipeline!r} is run by {sighting.lease.owner}.",
+                        "Stop it there, or set lease.when_taken: wait to stand by",
+                    )
+                if not is_told:
+                    is_told = True
+                    _log.info("standing by", pipeline=self._pipeline, owner=sighting.lease.owner)
+                    while_waiting()
+            time.sleep(pause_s)
+        return False
+
+    def _is_free(self, sighting: Sighting) -> bool:
+        now_s = time.monotonic()
+        return may_take(sighting, now_s, duration_s=self._duration_s) or is_gone(
+            str(sighting.lease.owner)
+        )
+
+    def _take(self, seen: Lease) -> bool:
+        """Take a lease that was free when it was looked at, if it still is."""
+        taken = take_lease(self._store, self._pipeline, self._name, seen)
+        if taken is None:
+            return False
+        self._hold(taken, former_owner=seen.owner)
+        return True
+
+    def look(self) -> Sighting:
+        """Look at the lease; what an earlier look saw counts when it is waited for.
+
+        Raises:
+            StateError: the store can't be asked.
+        """
+        began_s = time.monotonic()
+        try:
+            lease = read_lease(self._store, self._pipeline)
+        finally:
+            if self._sighting is not None:
+                # While the store did not answer, the owner could not renew the lease either.
+                since_s = self._sighting.since_s + time.monotonic() - began_s
+                self._sighting = replace(self._sighting, since_s=since_s)
+        self._sighting = observe(self._sighting, lease, time.monotonic())
+        return self._sighting
+
+    def check(self) -> None:
+        """Ask the store whether the lease is still held.
+
+        Raises:
+            LeaseLostError: another process owns the pipeline.
+            StateError: the store can't be asked.
+        """
+        known = read_lease(self._store, self._pipeline)
+        if known.generation != self.generation:
+            self.lost.set()
+            raise LeaseLostError(
+                f"pipeline {self._pipeline!r} is owned by {known.owner} now.",
+                "Nothing is lost; the new owner goes on",
+            )
+
+    def release(self) -> None:
+        """Leave the pipeline to whoever stands by; nothing happens where no lease is held."""
+        self._stopped.set()
+        if self._thread is not None:
+            self._thread.join()
+        if self._lease is not None and not self.lost.is_set():
+            try:
+                release_lease(self._store, self._pipeline, self._lease)
+            except StateError as error:
+                # It runs out by itself.
+                _log.warning("lease not released", pipeline=self._pipeline, error=error.message)
+        self._lease = None
+
+    def _hold(self, lease: Lease, *, former_owner: str | None) -> None:
+        self._lease = lease
+        self.lost.clear()
+        self._stopped.clear()
+        self._thread = threading.Thread(target=self._renew, name="lease", daemon=True)
+        self._thread.start()
+        if former_owner is not None:
+            _log.warning("took over", pipeline=self._pipeline, former_owner=former_owner)
+
+    def _renew(self) -> None:
+        while not self._stopped.wait(self._duration_s / _RENEWALS):
+            assert self._lease is not None  # noqa: S101 - held while this runs
+            try:
+                renewed = renew_lease(self._store, self._pipeline, self._lease)
+            except StateError as error:
+                # Nobody else can take it from a store that does not answer.
+                _log.warning("lease not renewed", pipeline=self._pipeline, error=error.message)
+                continue
+            if renewed is None:
+                _log.error("lease lost", pipeline=self._pipeline)
+                self.lost.set()
+                return
+            self._lease = renewed

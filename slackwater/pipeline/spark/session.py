@@ -1,0 +1,219 @@
+"""The Spark session of the daemon."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyspark
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkRuntimeError
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource
+
+from slackwater.errors import SettingsError, SparkFailedError
+from slackwater.scheduler.spark.data_source import SpannerChangesDataSource
+from slackwater.spark_sink import formats
+from slackwater.spark_sink.sinks import kafka
+from slackwater.spark_sink.tables import delta as delta_table
+from slackwater.spark_sink.tables import iceberg as iceberg_table
+
+_DEFAULTS: Final = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    # An epoch is small and often: a shuffle over Spark's 200 partitions would cost more than it.
+    "spark.sql.shuffle.partitions": "4",
+    # An epoch's plan has no shuffle to adapt, and looking for one costs time in every epoch.
+    "spark.sql.adaptive.enabled": "false",
+    "spark.locality.wait": "0",
+    # Spark's default counts nanoseconds from 1970 in 64 bits, as other readers take it: they fail
+    # before 1677 and after 2262.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    # Bounds the checkpoint's offset and commit logs.
+    "spark.sql.streaming.minBatchesToRetain": "100",
+    "spark.sql.streaming.numRecentProgressUpdates": "20",
+    # How often a paused pipeline without a trigger's pause looks whether it is resumed.
+    "spark.sql.streaming.pollingDelay": "200ms",
+}
+
+# On a local disk the manager that Spark takes starts readlink seven times an epoch, and this one
+# never: an epoch takes an eighth less. Both start chmod, and both look whether a file is there
+# before they rename another to its name. On HDFS only Spark's choice leaves that to the rename.
+_CHECKPOINT_FILES: Final = "spark.sql.streaming.checkpointFileManagerClass"
+_WITHOUT_READLINK: Final = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+)
+
+DRIVER_OPTIONS: Final = "spark.driver.extraJavaOptions"
+_LISTS: Final = frozenset({"spark.jars.packages", "spark.jars.excludes", "spark.sql.extensions"})
+
+
+def start_spark(
+    names: Sequence[str],
+    master: str,
+    conf: Mapping[str, str],
+    sink_formats: Collection[str],
+    *,
+    jars: str | None = None,
+    class_archive: str | None = None,
+) -> SparkSession:
+    """A session with the source registered; conf wins over what this program sets.
+
+    Args:
+        names: of the pipelines.
+        master: Spark's master URL.
+        conf: the user's settings of Spark.
+        sink_formats: what is written, which may need jars.
+        jars: a folder that has them; None to have them fetched.
+        class_archive: a file that slackwater.class_archive made; None for none.
+
+    Raises:
+        SettingsError: there are no jars in the folder, or there is no archive.
+        SparkFailedError: the JVM did not start, for want of a jar that could not be fetched or
+            another reason that its output names.
+
+    The JVM gets a session of its own in the operating system's sense: a Ctrl-C in the terminal
+    shall reach this program, which drains, and not the JVM and its Python workers.
+    """
+    # Or Spark's workers start another Python, without our packages.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    settings = SparkConf(loadDefaults=False)
+    for variable, value in _memory_environment().items():
+        os.environ.setdefault(variable, value)
+        settings.set(f"spark.executorEnv.{variable}", value)
+    settings.setAppName(f"slackwater {' '.join(names)}").setMaster(master)
+    needed = _needed(sink_formats)
+    if len(names) > 1:
+        # Or a pipeline that catches up would make the others wait.
+        needed["spark.scheduler.mode"] = "FAIR"
+    if master == "local" or master.startswith("local["):
+        # Elsewhere the daemon may start before our packages are there.
+        needed["spark.python.daemon.module"] = "slackwater.scheduler.spark.worker_daemon"
+    if jars is not None:
+        conf = {"spark.jars": ",".join(_jars_in(jars)), **conf}
+    if class_archive is not None:
+        conf = {**conf, DRIVER_OPTIONS: f"{conf.get(DRIVER_OPTIONS, '')} {_mapping(class_archive)}"}
+    if "spark.jars" in conf:
+        # The user brings the jars.
+        needed = {key: value for key, value in needed.items() if not key.startswith("spark.jars")}
+    for key, value in {**_DEFAULTS, **needed, **conf}.items():
+        settings.set(key, value)
+    try:
+        gateway = launch_gateway(settings, popen_kwargs={"start_new_session": True})
+    except PySparkRuntimeError as error:
+        packages = {**needed, **conf}.get("spark.jars.packages")
+        raise SparkFailedError(
+            "Spark's JVM did not start; what it printed above says why.",
+            f"It fetches {packages} at its first start: where there is no way to a Maven"
+            " repository, put the jars into spark.conf as spark.jars"
+            if packages
+            else "",
+        ) from error
+    context = SparkContext(conf=settings, gateway=gateway)
+    context.setLogLevel("ERROR")
+    spark = SparkSession(context)
+    register_source(spark, SpannerChangesDataSource)
+    return spark
+
+
+def session_for_pipeline(spark: SparkSession, checkpoint: str) -> SparkSession:
+    """A session of its own, with the source registered, and with what fits its checkpoint.
+
+    Settings of a session are one pipeline's then. And Spark changes a registered source's
+    environment on the driver whenever it plans: with one registration for several queries, a task
+    that is sent meanwhile arrives broken (OptionalDataException).
+    """
+    session = spark.newSession()
+    register_source(session, SpannerChangesDataSource)
+    if session.conf.get(_CHECKPOINT_FILES, None) is None and _is_local(spark, checkpoint):
+        session.conf.set(_CHECKPOINT_FILES, _WITHOUT_READLINK)
+    return session
+
+
+def _is_local(spark: SparkSession, path: str) -> bool:
+    jvm: Any = spark._jvm
+    jsc: Any = spark._jsc
+    files = jvm.org.apache.hadoop.fs
+    uri = files.Path(path).toUri()
+    if uri.getScheme() is None:
+        uri = files.FileSystem.getDefaultUri(jsc.hadoopConfiguration())
+    return bool(uri.getScheme() == "file")
+
+
+def register_source(session: SparkSession, source: type[DataSource]) -> None:
+    """Make a source known to this session.
+
+    Spark refuses a name that the thread's active session knows and this one does not: so this one
+    becomes the active one first.
+    """
+    SparkSession._get_j_spark_session_class(session._jvm).setActiveSession(session._jsparkSession)
+    session.dataSource.register(source)
+
+
+def _needed(sink_formats: Collection[str]) -> dict[str, str]:
+    """What a session needs for the formats; jars come from Maven's repository at the start."""
+    found: dict[str, str] = {}
+    for sink_format in sorted(set(sink_formats)):
+        for key, value in _of_format(sink_format).items():
+            is_list = key in _LISTS and key in found
+            found[key] = f"{found[key]},{value}" if is_list else value
+    return found
+
+
+def _jars_in(folder: str) -> list[str]:
+    found = sorted(str(jar) for jar in Path(folder).glob("*.jar"))
+    if not found:
+        raise SettingsError(
+            f"spark.jars: there are no jars in {folder}.",
+            f"`python -m slackwater.commands.jars {folder}` fetches them",
+        )
+    return found
+
+
+def _mapping(class_archive: str) -> str:
+    """Java's options; an archive of another Java is a warning, and goes unused."""
+    path = Path(class_archive).absolute()
+    if not path.is_file():
+        raise SettingsError(
+            f"spark.class_archive: {class_archive} is no file.",
+            f"`python -m slackwater.commands.class_archive {class_archive}` makes it",
+        )
+    return f"-XX:SharedArchiveFile={path} -Xshare:auto"
+
+
+def _of_format(sink_format: str) -> dict[str, str]:
+    match sink_format:
+        case formats.DELTA:
+            return delta_table.spark_conf(pyspark.__version__)
+        case formats.ICEBERG:
+            return iceberg_table.spark_conf(pyspark.__version__)
+        case formats.KAFKA:
+            return kafka.spark_conf(pyspark.__version__)
+    return {}
+
+
+def _memory_environment() -> dict[str, str]:
+    """What keeps Spark's Python workers small: see docs/performance.md."""
+    # With an arena for each thread, what many threads received stays with the process.
+    found = {"MALLOC_ARENA_MAX": "2"}
+    if "jemalloc" in pa.supported_memory_backends():
+        found["ARROW_DEFAULT_MEMORY_POOL"] = "jemalloc"
+    return found
+
+
+def stop_spark(spark: SparkSession) -> None:
+    """Stop the session and its JVM."""
+    spark.stop()
+    gateway = SparkContext._gateway
+    if gateway is not None:
+        gateway.shutdown()
+        SparkContext._gateway = None
+        SparkContext._jvm = None

@@ -1,0 +1,93 @@
+"""A standby's Spark is warm before it is needed.
+
+A JVM loads classes and compiles what runs often; the first epoch of a new process takes seconds.
+A standby has the time beforehand: it runs a small streaming query over a source of its own, of the
+same kind as the real one, and writes what it gives to a temporary folder.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pyarrow as pa
+import structlog
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from slackwater.reader.schema import SCHEMA, ddl
+
+_log = structlog.get_logger("slackwater.warm_up")
+
+_NAME: Final = "slackwater_warm_up"
+_EPOCHS: Final = 8
+_SECONDS_MAX: Final = 30.0
+
+
+class WarmUpSource(DataSource):
+    """The columns of the output, and an empty row every time."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return _NAME
+
+    def schema(self) -> str:
+        """As the real source's."""
+        return ddl()
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802, ARG002
+        """A reader for one query."""
+        return _WarmUpReader()
+
+
+class _WarmUpReader(DataSourceStreamReader):
+    def __init__(self) -> None:
+        self._number = 0
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        return {"number": 0}
+
+    def latestOffset(self) -> dict[str, Any]:  # noqa: N802
+        # The last one stays: a query that has nothing to do is stopped without noise.
+        self._number = min(self._number + 1, _EPOCHS)
+        return {"number": self._number}
+
+    def partitions(self, start: Any, end: Any) -> list[InputPartition]:  # noqa: ARG002
+        return [InputPartition(0)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002
+        # What the tasks of an epoch load.
+        import slackwater.scheduler.spark.stream_reader  # noqa: F401
+
+        yield pa.RecordBatch.from_pylist([{"commit_timestamp": 0}], schema=SCHEMA)
+
+
+def warm_up(spark: SparkSession) -> None:
+    """Run the query for some epochs; what fails here is only logged."""
+    with tempfile.TemporaryDirectory(prefix="slackwater-") as folder:
+
+        def write(batch: DataFrame, number: int) -> None:
+            batch.write.parquet(f"{folder}/{number}")
+
+        try:
+            spark.dataSource.register(WarmUpSource)
+            query = (
+                spark.readStream.format(_NAME)
+                .load()
+                .writeStream.foreachBatch(write)
+                .option("checkpointLocation", f"{folder}/checkpoint")
+                .start()
+            )
+            until = time.monotonic() + _SECONDS_MAX
+            while (
+                query.isActive and len(query.recentProgress) < _EPOCHS and time.monotonic() < until
+            ):
+                time.sleep(0.1)
+            query.stop()
+        except PySparkException as error:
+            _log.warning("not warmed up", error=type(error).__name__)

@@ -1,0 +1,93 @@
+"""The lines that `slackwater tail` writes: text, JSON or CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final
+
+from slackwater.spark_sink.envelopes.envelope import Wrapping
+from slackwater.spark_sink.envelopes.message import Message, dumps
+from slackwater.spark_sink.filters.record_filter import Filter
+from slackwater.spark_sink.timestamps import rfc3339
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# Rows that are Python objects at the same time.
+_ROWS: Final = 1_000
+
+
+class Form(StrEnum):
+    """How lines are written."""
+
+    TEXT = "text"
+    JSON = "json"
+    CSV = "csv"
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """What is written, and how.
+
+    Attributes:
+        form: text, JSON lines or CSV.
+        wrapping: the envelope.
+        kept: which records, and which of their columns.
+        resolved_ms: the least time between two resolved lines; None for none.
+    """
+
+    form: Form
+    wrapping: Wrapping
+    kept: Filter
+    resolved_ms: int | None
+
+    def head(self) -> str:
+        """What comes before the first line."""
+        return "table,key,value\n" if self.form is Form.CSV else ""
+
+    def of(self, records: pa.Table) -> Iterator[str]:
+        """The lines of records in their order, some at a time."""
+        for batch in records.to_batches(max_chunksize=_ROWS):
+            rows = batch.to_pylist()
+            yield "".join(
+                self._line(message, row)
+                for row in rows
+                if self.kept.keeps(row)
+                for message in self.wrapping.messages(self.kept.of_columns.cut(row))
+            )
+
+    def resolved(self, watermark_ns: int) -> str:
+        """The line that says that nothing up to a low watermark is missing."""
+        return self._line(self.wrapping.resolved(watermark_ns).as_json(), None)
+
+    def _line(self, message: Message, row: dict[str, Any] | None) -> str:
+        if self.form is Form.CSV:
+            return _csv(message)
+        if self.form is Form.JSON:
+            return _json(message)
+        parts = [message.table, message.key, message.value]
+        when = [] if row is None else [rfc3339(row["commit_timestamp"]), row["mod_type"]]
+        return " ".join([*when, *(part for part in parts if part is not None)]) + "\n"
+
+
+def _csv(message: Message) -> str:
+    """As a SQL client prints what a core changefeed sends; it writes NULL in a resolved line."""
+    if message.table is None:
+        cells = ["NULL", "NULL", message.value]
+    else:
+        cells = [message.table, message.key, message.value]
+    line = io.StringIO()
+    csv.writer(line, lineterminator="\n").writerow(cells)
+    return line.getvalue()
+
+
+def _json(message: Message) -> str:
+    # Table, key and value are JSON already.
+    if message.table is None:
+        return f"{message.value}\n"
+    table = dumps(message.table)
+    return f'{{"table":{table},"key":{message.key or "null"},"value":{message.value or "null"}}}\n'

@@ -1,0 +1,150 @@
+"""`slackwater tail`: changes to the terminal, as a core changefeed of CockroachDB's does.
+
+The same epochs as everywhere, in this process and without Spark: an epoch is read, audited, put
+into commit order and written, and then everything up to its low watermark is there. Nothing is
+kept: another tail goes on where the last resolved line says.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from slackwater.pipeline.epoch_audit import audit_written
+from slackwater.reader.schema import SCHEMA
+from slackwater.scheduler.audit import Written
+from slackwater.scheduler.epoch_span import EPOCHS_LOOKED_AT
+from slackwater.scheduler.options import SourceOptions
+from slackwater.scheduler.planner import Planner
+from slackwater.scheduler.tasks.partition_reader import SpannerPartitions
+from slackwater.scheduler.tasks.task import read_task
+from slackwater.state.epochs import prune_epochs, record_epoch
+from slackwater.state.models import Epoch
+from slackwater.state.store import Store
+from slackwater.tail.line_format import Lines
+
+# Between two looks at Spanner's clock; an epoch without records costs a query a partition.
+_PAUSE_S: Final = 0.2
+_ORDER: Final = [
+    (name, "ascending") for name in ("commit_timestamp", "server_transaction_id", "record_sequence")
+]
+Scan = Callable[[int], Iterator[pa.RecordBatch]]
+
+
+class Tail:
+    """Reads epochs and writes their lines.
+
+    Args:
+        options: of the change stream, as for Spark's source.
+        planner, store, partitions: of the same change stream.
+        lines: what is written.
+        write: takes whole lines.
+        scan: the rows at a time, in nanoseconds, to begin with; None for no initial scan.
+        is_scan_only: end when they are written.
+    """
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        planner: Planner,
+        store: Store,
+        partitions: SpannerPartitions,
+        lines: Lines,
+        write: Callable[[str], None],
+        *,
+        scan: Scan | None = None,
+        is_scan_only: bool = False,
+    ) -> None:
+        self._options = options
+        self._planner = planner
+        self._store = store
+        self._partitions = partitions
+        self._lines = lines
+        self._write = write
+        self._scan = scan
+        self._is_scan_only = is_scan_only
+        self._resolved_at: float | None = None
+        self._resolved_ns: int | None = None
+
+    def run(self) -> None:
+        """Write until the end_time, if there is one; else until interrupted.
+
+        Raises:
+            ReaderError, SchedulerError, StateError: what Spanner or the store failed with; what
+                was written is right, and complete up to the last resolved line.
+        """
+        self._write(self._lines.head())
+        watermark_ns = self._planner.first_watermark_ns()
+        self._planner.plan_first(watermark_ns)
+        self._planner.commit(watermark_ns)
+        if self._scan is not None:
+            self._write_scan(self._scan, watermark_ns)
+        while not self._is_over(watermark_ns):
+            began = time.monotonic()
+            watermark_ns = self._epoch(watermark_ns)
+            time.sleep(max(0.0, _PAUSE_S - (time.monotonic() - began)))
+        self._write_resolved(watermark_ns, is_last=True)
+
+    def _is_over(self, watermark_ns: int) -> bool:
+        end_ns = self._options.end_ns
+        return self._is_scan_only or (end_ns is not None and watermark_ns >= end_ns)
+
+    def _write_scan(self, scan: Scan, watermark_ns: int) -> None:
+        """Write what was there when the changes begin: no gap, and nothing twice."""
+        # A commit timestamp has whole microseconds.
+        for batch in scan(watermark_ns // 1_000 * 1_000):
+            for text in self._lines.of(pa.Table.from_batches([batch])):
+                self._write(text)
+
+    def _epoch(self, start_ns: int) -> int:
+        """Read one epoch and write its lines; its low watermark."""
+        began = time.monotonic()
+        end_ns = self._planner.next_watermark_ns(start_ns)
+        tasks = self._planner.plan(start_ns, end_ns)
+        records = pa.Table.from_batches(
+            [
+                batch
+                for task in tasks
+                for batch in read_task(
+                    task, store=self._store, reader=self._partitions, options=self._options.read
+                )
+            ],
+            SCHEMA,
+        )
+        self._audit(records)
+        for text in self._lines.of(records.sort_by(_ORDER)):
+            self._write(text)
+        self._planner.commit(end_ns)
+        self._note(start_ns, end_ns, records.num_rows, time.monotonic() - began)
+        self._write_resolved(end_ns)
+        return end_ns
+
+    def _audit(self, records: pa.Table) -> None:
+        times = pc.min_max(records["commit_timestamp"].cast(pa.int64())).as_py()
+        first, last = (None if t is None else t * 1_000 for t in (times["min"], times["max"]))
+        written = Written(records.num_rows, first, last)
+        audit_written(self._store, self._options.pipeline, written, self._options.read.audit)
+
+    def _note(self, start_ns: int, end_ns: int, records: int, seconds: float) -> None:
+        """For the span of the next epoch."""
+        prune_epochs(self._store, self._options.pipeline, keep=EPOCHS_LOOKED_AT)
+        if end_ns > start_ns:
+            record_epoch(
+                self._store,
+                Epoch(
+                    self._options.pipeline, start_ns, end_ns, records, 0, 0, time.time_ns(), seconds
+                ),
+            )
+
+    def _write_resolved(self, watermark_ns: int, *, is_last: bool = False) -> None:
+        least_ms, now = self._lines.resolved_ms, time.monotonic()
+        if least_ms is None or watermark_ns == self._resolved_ns:
+            return
+        is_due = self._resolved_at is None or (now - self._resolved_at) * 1_000 >= least_ms
+        if is_due or is_last:
+            self._resolved_at, self._resolved_ns = now, watermark_ns
+            self._write(self._lines.resolved(watermark_ns))

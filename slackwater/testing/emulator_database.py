@@ -1,0 +1,82 @@
+"""Makes databases on the emulator, for the demo and the tests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import grpc
+from google.api_core.exceptions import AlreadyExists
+from google.cloud.spanner_admin_database_v1 import DatabaseAdminClient
+from google.cloud.spanner_admin_database_v1.services.database_admin.transports import (
+    DatabaseAdminGrpcTransport,
+)
+from google.cloud.spanner_admin_database_v1.types import (
+    CreateDatabaseRequest,
+    UpdateDatabaseDdlRequest,
+)
+from google.cloud.spanner_admin_instance_v1 import InstanceAdminClient
+from google.cloud.spanner_admin_instance_v1.services.instance_admin.transports import (
+    InstanceAdminGrpcTransport,
+)
+from google.cloud.spanner_admin_instance_v1.types import CreateInstanceRequest, Instance
+
+from slackwater.reader.change_stream import ChangeStream, Dialect
+
+
+def create_database(stream: ChangeStream, dialect: Dialect, ddl: Sequence[str]) -> None:
+    """Make the instance if it is missing, and the database with its schema.
+
+    Args:
+        stream: on an emulator; its change stream is made by the ddl.
+        dialect: the database's.
+        ddl: CREATE statements.
+    """
+    with grpc.insecure_channel(str(stream.emulator_host)) as channel:
+        _create_instance(channel, stream)
+        admin = DatabaseAdminClient(transport=DatabaseAdminGrpcTransport(channel=channel))
+        is_postgresql = dialect is Dialect.POSTGRESQL
+        quote = '"' if is_postgresql else "`"
+        admin.create_database(
+            request=CreateDatabaseRequest(
+                parent=f"projects/{stream.project}/instances/{stream.instance}",
+                create_statement=f"CREATE DATABASE {quote}{stream.database}{quote}",
+                database_dialect=str(dialect),
+                # A PostgreSQL database is made empty.
+                extra_statements=[] if is_postgresql else list(ddl),
+            )
+        ).result(timeout=60)
+        if is_postgresql:
+            update_ddl(stream, ddl, channel)
+
+
+def update_ddl(
+    stream: ChangeStream, ddl: Sequence[str], channel: grpc.Channel | None = None
+) -> None:
+    """Run DDL statements and wait for them."""
+    own = channel or grpc.insecure_channel(str(stream.emulator_host))
+    try:
+        admin = DatabaseAdminClient(transport=DatabaseAdminGrpcTransport(channel=own))
+        admin.update_database_ddl(
+            request=UpdateDatabaseDdlRequest(database=stream.database_path, statements=list(ddl))
+        ).result(timeout=60)
+    finally:
+        if channel is None:
+            own.close()
+
+
+def _create_instance(channel: grpc.Channel, stream: ChangeStream) -> None:
+    admin = InstanceAdminClient(transport=InstanceAdminGrpcTransport(channel=channel))
+    try:
+        admin.create_instance(
+            request=CreateInstanceRequest(
+                parent=f"projects/{stream.project}",
+                instance_id=stream.instance,
+                instance=Instance(
+                    config=f"projects/{stream.project}/instanceConfigs/emulator-config",
+                    display_name=stream.instance,
+                    node_count=1,
+                ),
+            )
+        ).result(timeout=60)
+    except AlreadyExists:
+        return

@@ -1,0 +1,63 @@
+"""Messages: an epoch's records in an envelope, as rows of Spark's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+
+from slackwater.spark_sink.envelopes.envelope import Wrapping
+from slackwater.spark_sink.timestamps import timestamp
+
+# What orders messages as the database changed.
+ORDER: Final = ("commit_timestamp", "server_transaction_id", "record_sequence", "number")
+_TIMESTAMPS: Final = ("commit_timestamp", "low_watermark")
+# From a record, its timestamps as datetime, to table_name, key and value of each message.
+Wrap = Callable[[Mapping[str, Any]], list[tuple[Any, ...]]]
+
+
+def messages(changes: DataFrame, wrapping: Wrapping) -> DataFrame:
+    """One row a message: table_name, key, value, low_watermark, and the columns of ORDER.
+
+    Args:
+        changes: rows of the output's contract.
+        wrapping: the envelope.
+    """
+
+    def wrap(record: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+        return [(m.table, m.key, m.value) for m in wrapping.messages(record)]
+
+    return rows_of_messages(changes, wrap, "string")
+
+
+def rows_of_messages(changes: DataFrame, wrap: Wrap, kind: str) -> DataFrame:
+    """The same of any way to write them.
+
+    Args:
+        changes: rows of the output's contract, and what else wrap needs.
+        wrap: makes the messages of a record.
+        kind: Spark's type of keys and values.
+    """
+    # As numbers: Python's workers would make datetimes of the machine's own time zone of them.
+    columns = [
+        F.unix_micros(name).alias(name) if name in _TIMESTAMPS else F.col(name)
+        for name in changes.columns
+    ]
+    schema = f"array<struct<table_name string, key {kind}, value {kind}>>"
+    wrapped = F.udf(_of_rows(wrap), schema, useArrow=False)
+    kept = [*ORDER[:3], "low_watermark"]
+    made = changes.select(*kept, wrapped(F.struct(*columns)).alias("messages"))
+    return made.select(*kept, F.posexplode("messages").alias("number", "message")).select(
+        "message.*", "number", *kept
+    )
+
+
+def _of_rows(wrap: Wrap) -> Callable[[Row], list[tuple[Any, ...]]]:
+    def of_row(row: Row) -> list[tuple[Any, ...]]:
+        record: Mapping[str, Any] = row.asDict(recursive=True)
+        moments = {name: timestamp(record[name] * 1_000) for name in _TIMESTAMPS}
+        return wrap({**record, **moments})
+
+    return of_row

@@ -1,0 +1,183 @@
+"""Column filters: which columns of the records that are kept.
+
+A column that is left out is gone from a record's column_types and from the values of its mods; the
+record stays, also where it says nothing else. A value that stays is not read and written again: it
+is the text that Spanner sent.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+from slackwater.spark_sink.filters.globs import glob_pattern
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row
+
+# Only where a value ends counts: none is made a number, whatever its length.
+_DECODER: Final = json.JSONDecoder(parse_float=str, parse_int=str, parse_constant=str, strict=False)
+_SPACE: Final = re.compile(r"[ \t\n\r]*")
+_CUT: Final = ("column_types", "mods")
+
+
+@dataclass(frozen=True)
+class ColumnFilter:
+    """What is kept; a list that is empty leaves nothing out.
+
+    A column is named in full: its table's full name, a dot and its own. The columns of the primary
+    key are always kept.
+
+    Attributes:
+        columns, exclude_columns: globs of columns, with * and ?.
+
+    Raises:
+        ValueError: a glob has no dot, so it can name no column.
+    """
+
+    columns: tuple[str, ...] = ()
+    exclude_columns: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for glob in (*self.columns, *self.exclude_columns):
+            if "." not in glob:
+                raise ValueError(
+                    f"{glob!r} names no column: it needs a table and a dot, as in {glob}.Name or"
+                    f" *.{glob}"
+                )
+
+    @property
+    def keeps_all(self) -> bool:
+        """True where nothing is left out."""
+        return not (self.columns or self.exclude_columns)
+
+    def keeps(self, table: str, column: str) -> bool:
+        """Whether a column is kept that is none of the primary key.
+
+        Args:
+            table: the table's full name.
+            column: the column's name.
+        """
+        known = self._known.get((table, column))
+        if known is None:
+            name = f"{table}.{column}"
+            known = all(
+                (pattern.fullmatch(name) is not None) is wanted
+                for pattern, wanted in self._patterns
+            )
+            self._known[table, column] = known
+        return known
+
+    def cut(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """A row of the output's contract without the columns that are left out.
+
+        Raises:
+            ValueError: a mod's values are no JSON object.
+        """
+        if self.keeps_all:
+            return dict(row)
+        table, types = row["table_name"], row["column_types"]
+        key = {column["name"] for column in types if column["is_primary_key"]}
+
+        def keeps(name: str) -> bool:
+            return name in key or self.keeps(table, name)
+
+        mods = [
+            {
+                **mod,
+                "new_values": kept_values(mod["new_values"], keeps),
+                "old_values": kept_values(mod["old_values"], keeps),
+            }
+            for mod in row["mods"]
+        ]
+        kept = [column for column in types if keeps(column["name"])]
+        return {**row, "column_types": kept, "mods": mods}
+
+    def cut_all(self, changes: DataFrame) -> DataFrame:
+        """The same of Spark's rows."""
+        if self.keeps_all:
+            return changes
+        from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+
+        fields = (f"{name}: {changes.schema[name].dataType.simpleString()}" for name in _CUT)
+
+        def cut(row: Row) -> Sequence[Any]:
+            found = self.cut(row.asDict(recursive=True))
+            return [found[name] for name in _CUT]
+
+        made = F.udf(cut, f"struct<{', '.join(fields)}>", useArrow=False)
+        names = changes.columns
+        with_cut = changes.withColumn("cut", made(F.struct("table_name", *_CUT)))
+        return with_cut.select(
+            *(F.col(f"cut.{name}").alias(name) if name in _CUT else name for name in names)
+        )
+
+    @cached_property
+    def _patterns(self) -> Sequence[tuple[re.Pattern[str], bool]]:
+        """Regular expression of a full name, and whether it has to match."""
+        return [
+            (re.compile("|".join(map(glob_pattern, globs)), re.DOTALL), wanted)
+            for globs, wanted in ((self.columns, True), (self.exclude_columns, False))
+            if globs
+        ]
+
+    @cached_property
+    def _known(self) -> dict[tuple[str, str], bool]:
+        """What was found of each column, of which a database has not many."""
+        return {}
+
+
+def kept_values(text: str | None, keeps: Callable[[str], bool]) -> str | None:
+    """A JSON object without some of its members; what stays is spelled as it was.
+
+    Args:
+        text: the object; None or an empty text is none, and stays.
+        keeps: says of a member's name whether it stays.
+
+    Raises:
+        ValueError: text is no JSON object.
+    """
+    if not text:
+        return text
+    members = list(_members(text))
+    kept = [text[start:end] for name, start, end in members if keeps(name)]
+    return text if len(kept) == len(members) else f"{{{','.join(kept)}}}"
+
+
+def _members(text: str) -> Iterator[tuple[str, int, int]]:
+    """Of each member of a JSON object its name, and where its text starts and ends."""
+    at = _after(text, _space(text, 0), "{")
+    if text[at : at + 1] == "}":
+        return
+    while True:
+        _require(text, at, '"')
+        name, end = _DECODER.raw_decode(text, at)
+        _, end = _DECODER.raw_decode(text, _after(text, _space(text, end), ":"))
+        yield name, at, end
+        end = _space(text, end)
+        if text[end : end + 1] == "}":
+            return
+        at = _after(text, end, ",")
+
+
+def _space(text: str, at: int) -> int:
+    """Where the white space ends that begins here."""
+    found = _SPACE.match(text, at)
+    assert found is not None  # noqa: S101 - none at all is enough
+    return found.end()
+
+
+def _after(text: str, at: int, mark: str) -> int:
+    """Where the next thing begins, behind a mark that has to be here."""
+    _require(text, at, mark)
+    return _space(text, at + 1)
+
+
+def _require(text: str, at: int, mark: str) -> None:
+    if text[at : at + 1] != mark:
+        # Without the text itself: what is left out shall not be told.
+        raise ValueError(f"the values of a mod are no JSON object: no {mark} at character {at}")

@@ -1,0 +1,102 @@
+"""Filters: which data change records a pipeline keeps, and which of their columns.
+
+The same for Spark's rows and for Python's. They come after the audit: what is left out was read and
+counted all the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from slackwater.spark_sink.filters.column_filter import ColumnFilter
+from slackwater.spark_sink.filters.globs import glob_pattern
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+
+class ModType(StrEnum):
+    """What a data change record does to its rows."""
+
+    INSERT = "INSERT"
+    UPDATE = "UPDATE"
+    DELETE = "DELETE"
+
+
+@dataclass(frozen=True)
+class Filter:
+    """What is kept; a list that is empty leaves nothing out.
+
+    Attributes:
+        tables, exclude_tables: globs of full table names, with * and ?.
+        mod_types: the kinds of change.
+        transaction_tags, exclude_transaction_tags: globs of tags; records of transactions without
+            a tag have an empty one.
+        system_transactions: False leaves out what Spanner changed itself, as by a row deletion
+            policy.
+        columns, exclude_columns: globs of columns; see ColumnFilter.
+
+    Raises:
+        ValueError: a glob of columns has no dot.
+    """
+
+    tables: tuple[str, ...] = ()
+    exclude_tables: tuple[str, ...] = ()
+    mod_types: tuple[ModType, ...] = ()
+    transaction_tags: tuple[str, ...] = ()
+    exclude_transaction_tags: tuple[str, ...] = ()
+    system_transactions: bool = True
+    columns: tuple[str, ...] = ()
+    exclude_columns: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        # A wrong glob is told here, and not where the first record comes.
+        ColumnFilter(self.columns, self.exclude_columns)
+
+    @cached_property
+    def of_columns(self) -> ColumnFilter:
+        """Which columns of the records that are kept."""
+        return ColumnFilter(self.columns, self.exclude_columns)
+
+    @property
+    def keeps_all(self) -> bool:
+        """True where no record is left out."""
+        return replace(self, columns=(), exclude_columns=()) == Filter()
+
+    def keeps(self, row: Mapping[str, Any]) -> bool:
+        """Whether a row of the output's contract is kept, with whatever columns."""
+        return (self.system_transactions or not row["is_system_transaction"]) and all(
+            (re.fullmatch(pattern, row[column], re.DOTALL) is not None) is wanted
+            for column, pattern, wanted in self._patterns
+        )
+
+    def condition(self) -> Column:
+        """The same of Spark's rows."""
+        from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+
+        found = F.lit(True)
+        for column, pattern, wanted in self._patterns:
+            matches = F.col(column).rlike(rf"(?s)\A(?:{pattern})\z")
+            found = found & (matches if wanted else ~matches)
+        return found if self.system_transactions else found & ~F.col("is_system_transaction")
+
+    @cached_property
+    def _patterns(self) -> Sequence[tuple[str, str, bool]]:
+        """Column, regular expression of its whole text, and whether it has to match."""
+        globs = (
+            ("table_name", self.tables, True),
+            ("table_name", self.exclude_tables, False),
+            ("mod_type", self.mod_types, True),
+            ("transaction_tag", self.transaction_tags, True),
+            ("transaction_tag", self.exclude_transaction_tags, False),
+        )
+        return [
+            (column, "|".join(map(glob_pattern, given)), wanted)
+            for column, given, wanted in globs
+            if given
+        ]

@@ -1,0 +1,128 @@
+"""Dead letters: records that can't be converted, set aside whole and with the reason."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Final
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+
+from slackwater.spark_sink.errors import BadRecordError
+from slackwater.spark_sink.formats import JSON, write_options
+from slackwater.spark_sink.output.epoch_directory import epoch_name
+from slackwater.spark_sink.timestamps import rfc3339
+
+_log = logging.getLogger(__name__)
+
+# PySpark gives an error on as it came where it knows no class of its own for it: of Delta's writes.
+SPARK_ERRORS: Final = (PySparkException, Py4JJavaError)
+FOLDER: Final = "_dead_letters"
+_CONDITIONS: Final = (
+    "CAST_INVALID_INPUT",
+    "CAST_OVERFLOW",
+    "CONVERSION_INVALID_INPUT",
+    "NUMERIC_VALUE_OUT_OF_RANGE",
+)
+
+
+def is_bad_record(error: Exception) -> bool:
+    """True where Spark failed at a value that is none of its column's type."""
+    text = str(error)
+    return any(f"[{condition}" in text for condition in _CONDITIONS)
+
+
+class DeadLetters:
+    """What is set aside of one output; a replay sets the same aside in its place.
+
+    Args:
+        path: the output's directory.
+        are_kept: False where a bad record stops the pipeline.
+        by: columns that say which mods a bad row is made of: of key, server_transaction_id,
+            record_sequence and mod_number.
+    """
+
+    def __init__(self, path: str, *, are_kept: bool, by: Sequence[str] = ("key",)) -> None:
+        self._path = path
+        self._are_kept = are_kept
+        self._by = tuple(by)
+
+    def write(
+        self,
+        rows: Callable[[bool], DataFrame],
+        write: Callable[[DataFrame], None],
+        changes: DataFrame,
+        table: str,
+        low_watermark: datetime,
+        *,
+        chunk: int | None = None,
+    ) -> None:
+        """Write rows, or where some can't be converted, set those aside and write the others.
+
+        Args:
+            rows: makes them of the changes; checked where it is asked to: see take().
+            write: does nothing if it failed.
+            changes, table, low_watermark, chunk: see take().
+
+        Raises:
+            BadRecordError: no record is to be set aside.
+        """
+        try:
+            write(rows(False))
+        except SPARK_ERRORS as error:
+            if not is_bad_record(error):
+                raise
+            write(self.take(changes, table, rows(True), low_watermark, chunk=chunk))
+
+    def take(
+        self,
+        changes: DataFrame,
+        table: str,
+        checked: DataFrame,
+        low_watermark: datetime,
+        *,
+        chunk: int | None = None,
+    ) -> DataFrame:
+        """Set the bad rows aside, and give the others back.
+
+        Args:
+            changes: the records they come from, rows of the output's contract.
+            table: the table's full name.
+            checked: rows with key and bad_columns, as newest_changes() makes them, and what else
+                a mod is known by.
+            low_watermark: the epoch's.
+            chunk: of an initial scan, its number.
+
+        Raises:
+            BadRecordError: no record is to be set aside.
+        """
+        bad = checked.where(F.size("bad_columns") > 0).select(*self._by, "bad_columns")
+        first = bad.first()
+        if first is not None and not self._are_kept:
+            raise BadRecordError(
+                f"{table}: a value of column {', '.join(first['bad_columns'])} is none of the"
+                f" column's type, in the epoch up to {rfc3339(low_watermark)}.",
+                "Set sink.bad_records to dead_letter to have such records set aside",
+            )
+        of_table = changes.where(F.col("table_name") == table)
+        mods = of_table.select(
+            F.struct("*").alias("record"),
+            *("server_transaction_id", "record_sequence"),
+            F.posexplode("mods.keys").alias("mod_number", "key"),
+        )
+        letters = mods.join(bad, on=list(self._by)).select(
+            F.lit(table).alias("table_name"), "key", "bad_columns", "record"
+        )
+        # Without =, so that no reader takes it for a column's value.
+        time = epoch_name(low_watermark, chunk).partition("=")[2]
+        name = f"{time}-{table}"
+        writer = letters.write.options(**write_options(JSON)).mode("overwrite")
+        writer.json(f"{self._path}/{FOLDER}/{name}")
+        _log.warning(
+            "records of %s can't be converted and are set aside in %s/%s", table, FOLDER, name
+        )
+        return checked.where(F.size("bad_columns") == 0)

@@ -1,0 +1,135 @@
+"""Where an epoch waits for its audit: files that no reader of the output sees."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+from pyspark.sql.types import StructType
+
+from slackwater.spark_sink.filters.record_filter import Filter
+from slackwater.spark_sink.formats import write_options
+from slackwater.spark_sink.output.epoch_directory import EpochDirectory
+from slackwater.spark_sink.sink import EpochSummary
+
+# The day of the commit, in UTC.
+DATE: Final = "date"
+
+
+@dataclass(frozen=True, slots=True)
+class StagedFiles:
+    """The files of an epoch that is staged, and nothing else.
+
+    Attributes:
+        folder: where they are.
+        records: in all of them.
+    """
+
+    folder: str
+    records: int
+
+
+class Staging:
+    """Writes epochs to the staging directory of one owner.
+
+    Args:
+        path: the output's directory, as Spark takes it.
+        file_format: Spark's name of the format.
+        kept: which records are written, and which of their columns.
+        shape: makes what is written of the contract's rows; without, they are written themselves.
+        partition_by: columns that name the folders of what is written.
+        has_date: with DATE as a column more.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        file_format: str,
+        kept: Filter | None = None,
+        shape: Callable[[DataFrame], DataFrame] | None = None,
+        partition_by: Sequence[str] = (),
+        *,
+        has_date: bool = False,
+    ) -> None:
+        self._path = path
+        self._partition_by = tuple(partition_by)
+        self._has_date = has_date
+        self._shape = shape
+        self._format = file_format
+        self._filter = kept or Filter()
+        self._owner = uuid.uuid4().hex
+        self._has_staged = False
+        # To infer it from the staged files would take a job of Spark's.
+        self._schema: StructType | None = None
+
+    def for_scan(self) -> Staging:
+        """For the rows of an initial scan: what is left out of them was not read."""
+        return Staging(
+            self._path,
+            self._format,
+            shape=self._shape,
+            partition_by=self._partition_by,
+            has_date=self._has_date,
+        )
+
+    def stage(self, epoch: DataFrame, epoch_id: int) -> EpochSummary:
+        """Write one epoch: see Sink.stage()."""
+        directory = self.directory(epoch.sparkSession)
+        if not self._has_staged:
+            directory.remove_other_staging()
+            self._has_staged = True
+        read, written = Observation(), Observation()
+        observed = epoch.observe(read, *self._metrics)
+        if not self._filter.keeps_all:
+            kept = observed.where(self._condition)
+            observed = kept.observe(written, F.count(F.lit(1)).alias("records"))
+        observed = self._filter.of_columns.cut_all(observed)
+        shaped = observed if self._shape is None else self._shape(observed)
+        if self._has_date:
+            shaped = shaped.withColumn(DATE, F.to_date("commit_timestamp"))
+        if self._format == "text":
+            # A line of text has no other columns.
+            shaped = shaped.select("value", *self._partition_by)
+        if self._schema is None:
+            self._schema = shaped.schema
+        options = write_options(self._format)
+        writer = shaped.write.format(self._format).options(**options).mode("overwrite")
+        writer.partitionBy(*self._partition_by).save(directory.staging(epoch_id))
+        metrics = read.get
+        return EpochSummary(
+            records=metrics["records"],
+            written=metrics["records"] if self._filter.keeps_all else written.get["records"],
+            transactions=round(metrics["transactions"] or 0),
+            commit_timestamp_min=metrics["first"],
+            commit_timestamp_max=metrics["last"],
+        )
+
+    def staged(self, spark: SparkSession, epoch_id: int) -> DataFrame:
+        """The rows of a staged epoch."""
+        assert self._schema is not None  # noqa: S101 - it was staged before
+        reader = spark.read.format(self._format).schema(self._schema)
+        return reader.load(self.directory(spark).staging(epoch_id))
+
+    def directory(self, spark: SparkSession) -> EpochDirectory:
+        """The output's, in which the staging directory lies."""
+        return EpochDirectory(spark, self._path, self._owner)
+
+    @cached_property
+    def _metrics(self) -> Sequence[Column]:
+        """What is observed of an epoch; made once, since each step of it is a call to the JVM."""
+        return (
+            F.count(F.lit(1)).alias("records"),
+            # Each of a transaction's n records counts as one nth of it.
+            F.sum(F.lit(1.0) / F.col("number_of_records_in_transaction")).alias("transactions"),
+            F.min("commit_timestamp").alias("first"),
+            F.max("commit_timestamp").alias("last"),
+        )
+
+    @cached_property
+    def _condition(self) -> Column:
+        return self._filter.condition()

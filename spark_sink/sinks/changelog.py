@@ -1,0 +1,133 @@
+"""The changelog: every data change record as Spanner sent it, an epoch a directory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+
+from pyspark.sql import DataFrame, SparkSession
+
+from slackwater.spark_sink.envelopes.envelope import Wrapping
+from slackwater.spark_sink.envelopes.message_rows import messages
+from slackwater.spark_sink.errors import UnknownFormatError
+from slackwater.spark_sink.filters.record_filter import Filter
+from slackwater.spark_sink.formats import FORMATS
+from slackwater.spark_sink.output.staging import DATE, StagedFiles, Staging
+from slackwater.spark_sink.output.watermark_log import Watermarks
+from slackwater.spark_sink.sink import EpochSummary
+from slackwater.spark_sink.sql.columns import Column
+from slackwater.spark_sink.tables.compaction import Compaction
+from slackwater.spark_sink.tables.table_format import TableFormat
+from slackwater.spark_sink.timestamps import microseconds, rfc3339
+
+
+class Changelog:
+    """Writes epochs under a path: see Sink.
+
+    Args:
+        path: a directory, as Spark takes it; made if missing.
+        file_format: one of FORMATS. In a table an epoch is a commit, otherwise a directory.
+        pipeline: the pipeline's name.
+        kept: which records are written.
+        wrapping: the envelope of the messages that are written in the place of records; of JSON
+            then only the messages' values, a line each.
+        table_format: where file_format is a table's.
+        partition_by: columns that name the folders of files; a table's are its format's.
+        compact_every_s: seconds after which a table's files are compacted; None for never.
+
+    Raises:
+        UnknownFormatError: the format is none of FORMATS.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        file_format: str,
+        pipeline: str,
+        kept: Filter | None = None,
+        wrapping: Wrapping | None = None,
+        table_format: TableFormat | None = None,
+        *,
+        partition_by: Sequence[str] = (),
+        compact_every_s: float | None = None,
+    ) -> None:
+        if file_format not in FORMATS:
+            raise UnknownFormatError(
+                f"the changelog has no format {file_format!r}.", f"Known: {', '.join(FORMATS)}"
+            )
+        self._path = path
+        self._table = table_format
+        self._application = f"slackwater {pipeline}"
+        # Files of a table are not its rows before they are in its log, but a commit can't be held
+        # back until the audit is done: so they are staged like any others.
+        staged_format = file_format if table_format is None else "parquet"
+        self._compaction = Compaction(table_format, compact_every_s) if table_format else None
+        shape: Callable[[DataFrame], DataFrame] | None = None
+        if wrapping is not None and file_format == "json":
+            staged_format = "text"
+            shape = partial(_lines, wrapping=wrapping, partition_by=partition_by)
+        elif wrapping is not None:
+            shape = partial(messages, wrapping=wrapping)
+        of_files = partition_by if table_format is None else ()
+        has_date = DATE in partition_by
+        self._staging = Staging(path, staged_format, kept, shape, of_files, has_date=has_date)
+        self._scanned = self._staging.for_scan()
+        self._watermarks = Watermarks(path)
+
+    def last_low_watermark(self, spark: SparkSession) -> datetime | None:
+        """See Sink."""
+        if self._table is not None:
+            return self._table.last_low_watermark(spark, self._path)
+        return self._staging.directory(spark).last_low_watermark()
+
+    def stage(self, epoch: DataFrame, epoch_id: int) -> EpochSummary:
+        """See Sink."""
+        return self._staging.stage(epoch, epoch_id)
+
+    def publish(
+        self, spark: SparkSession, epoch_id: int, summary: EpochSummary, low_watermark: datetime
+    ) -> None:
+        """See Sink."""
+        directory = self._staging.directory(spark)
+        if not summary.written:
+            directory.discard(epoch_id)
+        elif self._table is not None:
+            staged = StagedFiles(directory.staging(epoch_id), summary.written)
+            rows = self._staging.staged(spark, epoch_id)
+            version = microseconds(low_watermark)
+            self._table.append(rows, self._path, self._application, version, staged)
+            directory.discard(epoch_id)
+        else:
+            directory.publish(epoch_id, low_watermark)
+        self._watermarks.add(spark, epoch_id, summary, low_watermark)
+        if self._compaction is not None and self._compaction.is_due:
+            self._compaction.run(spark, [self._path])
+
+    def begin_scan(self, spark: SparkSession, tables: Mapping[str, Sequence[Column]]) -> None:
+        """See Sink; nothing has to be made."""
+
+    def add_scanned(self, rows: DataFrame, chunk: int, low_watermark: datetime) -> int:
+        """See Sink; a chunk is visible as soon as it is whole."""
+        spark = rows.sparkSession
+        found = self._scanned.stage(rows, chunk).records
+        directory = self._scanned.directory(spark)
+        if self._table is None:
+            directory.publish(chunk, low_watermark, chunk=chunk)
+            return found
+        scan = f"{self._application} scan {rfc3339(low_watermark)}"
+        staged = StagedFiles(directory.staging(chunk), found)
+        self._table.append(self._scanned.staged(spark, chunk), self._path, scan, chunk, staged)
+        directory.discard(chunk)
+        return found
+
+    def end_scan(self, spark: SparkSession, records: int, low_watermark: datetime) -> None:
+        """See Sink."""
+        self._watermarks.add_scan(spark, records, low_watermark)
+
+
+def _lines(changes: DataFrame, wrapping: Wrapping, partition_by: Sequence[str]) -> DataFrame:
+    """A line a message: its value, or its key where that is all; and what names its folder."""
+    kept = [name for name in partition_by if name != DATE]
+    dated = ["commit_timestamp"] if DATE in partition_by else []
+    return messages(changes, wrapping).selectExpr("coalesce(value, key) AS value", *kept, *dated)

@@ -1,0 +1,209 @@
+"""Kafka: an epoch's messages, each with its key, in commit order a key.
+
+At least once: an epoch that fails in the middle is sent again, and each message is the same as
+before but for the times at which it was read. Nothing is sent twice when nothing fails.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+
+from slackwater.spark_sink.avro.messages import TOPIC, AvroMessages
+from slackwater.spark_sink.envelopes.envelope import Wrapping
+from slackwater.spark_sink.envelopes.message import dumps
+from slackwater.spark_sink.envelopes.message_rows import ORDER, messages
+from slackwater.spark_sink.filters.record_filter import Filter
+from slackwater.spark_sink.output.staging import Staging
+from slackwater.spark_sink.sink import EpochSummary
+from slackwater.spark_sink.sql.columns import Column
+from slackwater.spark_sink.timestamps import microseconds, rfc3339
+
+TABLE: Final = "{table}"
+_ILLEGAL: Final = "[^A-Za-z0-9._-]"
+_PREFIX: Final = "kafka."
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """Where messages go.
+
+    Attributes:
+        changes: the topic's name; TABLE in it stands for the table's full name.
+        watermarks: the topic of low watermarks, None for none.
+        resolved_ms: the least time between two resolved messages, None for none of them.
+        options: of Spark's Kafka sink: kafka.bootstrap.servers and others.
+    """
+
+    changes: str
+    watermarks: str | None
+    resolved_ms: int | None
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def are_of_tables(self) -> bool:
+        """Each table has a topic of its own."""
+        return TABLE in self.changes
+
+
+class Kafka:
+    """Sends epochs to Kafka: see Sink.
+
+    Args:
+        staging: a directory in which epochs wait for their audit.
+        pipeline: the pipeline's name.
+        topics: where messages go.
+        wrapping: the envelope.
+        kept: which records are sent.
+        avro: writes the messages in Avro; None for JSON.
+    """
+
+    def __init__(
+        self,
+        staging: str,
+        pipeline: str,
+        topics: Topics,
+        wrapping: Wrapping,
+        kept: Filter | None = None,
+        avro: AvroMessages | None = None,
+    ) -> None:
+        self._pipeline = pipeline
+        self._avro = avro
+        self._topics = topics
+        self._wrapping = wrapping
+        self._staging = Staging(staging, "parquet", kept)
+        self._scanned = self._staging.for_scan()
+        self._resolved_at = float("-inf")
+
+    def last_low_watermark(self, spark: SparkSession) -> datetime | None:  # noqa: ARG002
+        """None: what was sent is not read again."""
+        return None
+
+    def stage(self, epoch: DataFrame, epoch_id: int) -> EpochSummary:
+        """See Sink."""
+        return self._staging.stage(epoch, epoch_id)
+
+    def publish(
+        self, spark: SparkSession, epoch_id: int, summary: EpochSummary, low_watermark: datetime
+    ) -> None:
+        """See Sink; a replay sends an epoch again."""
+        if summary.written:
+            self._send(self._staging.staged(spark, epoch_id))
+        self._staging.directory(spark).discard(epoch_id)
+        self._state(
+            spark, epoch_id, summary.written, summary.transactions, low_watermark, is_last=False
+        )
+
+    def begin_scan(self, spark: SparkSession, tables: Mapping[str, Sequence[Column]]) -> None:
+        """See Sink; Kafka makes its topics itself, if it may."""
+
+    def add_scanned(self, rows: DataFrame, chunk: int, low_watermark: datetime) -> int:  # noqa: ARG002
+        """See Sink; a chunk that is tried again is sent again."""
+        spark = rows.sparkSession
+        found = self._scanned.stage(rows, chunk).records
+        self._send(self._scanned.staged(spark, chunk))
+        self._scanned.directory(spark).discard(chunk)
+        return found
+
+    def end_scan(self, spark: SparkSession, records: int, low_watermark: datetime) -> None:
+        """See Sink."""
+        self._state(spark, None, records, 0, low_watermark, is_last=True)
+
+    def _send(self, changes: DataFrame) -> None:
+        topic = F.lit(self._topics.changes)
+        if self._topics.are_of_tables:
+            name = F.regexp_replace("table_name", _ILLEGAL, "_")
+            topic = F.replace(topic, F.lit(TABLE), name)
+        if self._avro is None:
+            made = messages(changes, self._wrapping)
+        else:
+            made = self._avro.messages(changes.withColumn(TOPIC, topic))
+        # What has one key goes through one task, and through it in order.
+        in_order = made.repartition("table_name", "key").sortWithinPartitions(*ORDER)
+        self._write(in_order.select(topic.alias("topic"), "key", "value"))
+
+    def _state(
+        self,
+        spark: SparkSession,
+        epoch_id: int | None,
+        records: int,
+        transactions: int,
+        low_watermark: datetime,
+        *,
+        is_last: bool,
+    ) -> None:
+        """Say that everything up to the low watermark was sent: after it."""
+        topics, now = self._topics, time.monotonic()
+        rows: list[tuple[str, int | None, bytes | None, bytes]] = []
+        if topics.resolved_ms is not None and (
+            is_last or (now - self._resolved_at) * 1_000 >= topics.resolved_ms
+        ):
+            self._resolved_at = now
+            content = self._wrapping.resolved(microseconds(low_watermark) * 1_000)
+            for topic, partitions in self._partitions(spark).items():
+                value = self._resolved(topic, content.value)
+                rows += [(topic, partition, None, value) for partition in range(partitions)]
+        if topics.watermarks is not None and (records or rows):
+            line = {
+                "epoch": epoch_id,
+                "low_watermark": rfc3339(low_watermark),
+                "records": records,
+                "transactions": transactions,
+                "committed_at": rfc3339(datetime.now(UTC)),
+            }
+            rows.append((topics.watermarks, None, self._pipeline.encode(), dumps(line).encode()))
+        if rows:
+            schema = "topic string, partition int, key binary, value binary"
+            self._write(spark.createDataFrame(rows, schema))
+
+    def _resolved(self, topic: str, value: Mapping[str, Any]) -> bytes:
+        return dumps(value).encode() if self._avro is None else self._avro.resolved(topic, value)
+
+    def _write(self, rows: DataFrame) -> None:
+        rows.write.format("kafka").options(**self._topics.options).save()
+
+    def _partitions(self, spark: SparkSession) -> dict[str, int]:
+        """The topics that messages go to, and how many partitions each has."""
+        jvm: Any = spark._jvm
+        parts = (re.escape(part) for part in self._topics.changes.split(TABLE))
+        pattern = re.compile("[A-Za-z0-9._-]+".join(parts))
+        with self._admin(jvm) as admin:
+            names = jvm.java.util.ArrayList()
+            for name in admin.listTopics().names().get():
+                if pattern.fullmatch(name) and name != self._topics.watermarks:
+                    names.add(name)
+            found = admin.describeTopics(names).allTopicNames().get()
+            return {name: found[name].partitions().size() for name in found}
+
+    @contextmanager
+    def _admin(self, jvm: Any) -> Iterator[Any]:
+        properties = jvm.java.util.Properties()
+        for name, value in self._topics.options.items():
+            if name.startswith(_PREFIX):
+                properties.put(name.removeprefix(_PREFIX), value)
+        admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(properties)
+        try:
+            yield admin
+        finally:
+            admin.close()
+
+
+def spark_conf(spark_version: str) -> dict[str, str]:
+    """What a session needs for Kafka; the jars come from Maven's repository at the first start.
+
+    Args:
+        spark_version: such as 4.1.3.
+    """
+    return {
+        "spark.jars.packages": f"org.apache.spark:spark-sql-kafka-0-10_2.13:{spark_version}",
+        # Spark brings these itself.
+        "spark.jars.excludes": "org.apache.hadoop:hadoop-client-runtime,org.slf4j:slf4j-api",
+    }

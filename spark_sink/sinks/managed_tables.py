@@ -1,0 +1,127 @@
+"""The tables that a pipeline has made, each for one of Spanner's and under its full name."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Final, Generic, TypeVar
+
+from pyspark.sql import DataFrame, SparkSession
+
+from slackwater.spark_sink.filters.record_filter import Filter
+from slackwater.spark_sink.output.dead_letters import DeadLetters
+from slackwater.spark_sink.output.staging import Staging
+from slackwater.spark_sink.output.watermark_log import Watermarks
+from slackwater.spark_sink.sink import EpochSummary
+from slackwater.spark_sink.sql.columns import Column
+from slackwater.spark_sink.tables.compaction import Compaction
+from slackwater.spark_sink.tables.managed_table import TABLE, Addition, OwnTable
+from slackwater.spark_sink.tables.table_format import TableFormat
+from slackwater.spark_sink.timestamps import rfc3339
+
+# That are committed to at the same time.
+TABLES_AT_ONCE: Final = 4
+
+T = TypeVar("T", bound=OwnTable)
+
+
+class OwnTables(ABC, Generic[T]):
+    """What the sinks share that keep one table for each of Spanner's: see Sink.
+
+    Args:
+        path: the directory that the tables' directories lie in, each under its full name.
+        pipeline: the pipeline's name.
+        table_format: of the tables.
+        kept: which records are written, and which of their columns.
+        dead_letters: takes what can't be converted.
+        compact_every_s: seconds after which the tables' files are compacted; None for never.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        pipeline: str,
+        table_format: TableFormat,
+        kept: Filter | None,
+        *,
+        dead_letters: DeadLetters,
+        compact_every_s: float | None,
+    ) -> None:
+        self._path = path
+        self._format = table_format
+        self._compaction = Compaction(table_format, compact_every_s)
+        self._dead_letters = dead_letters
+        self._application = f"slackwater {pipeline}"
+        self._staging = Staging(path, "parquet", kept)
+        self._scanned = self._staging.for_scan()
+        self._watermarks = Watermarks(path)
+        self._scanned_tables: dict[str, Sequence[Column]] = {}
+        self._tables: dict[str, T] = {}
+
+    def last_low_watermark(self, spark: SparkSession) -> datetime | None:
+        """See Sink."""
+        return self._watermarks.last(spark)
+
+    def stage(self, epoch: DataFrame, epoch_id: int) -> EpochSummary:
+        """See Sink."""
+        return self._staging.stage(epoch, epoch_id)
+
+    def begin_scan(self, spark: SparkSession, tables: Mapping[str, Sequence[Column]]) -> None:
+        """See Sink; tables without rows are made, too."""
+        self._scanned_tables = dict(tables)
+        for table, columns in tables.items():
+            self._table(spark, table).require(columns)
+
+    def add_scanned(self, rows: DataFrame, chunk: int, low_watermark: datetime) -> int:
+        """See Sink; a chunk is visible in a table as soon as it is whole there."""
+        spark = rows.sparkSession
+        found = self._scanned.stage(rows, chunk).records
+        staged = self._scanned.staged(spark, chunk)
+        scan = f"{self._application} scan {rfc3339(low_watermark)}"
+        addition = Addition(scan, version=chunk, low_watermark=low_watermark, chunk=chunk)
+        for row in staged.select("table_name").distinct().collect():
+            table = row["table_name"]
+            self._add(staged, table, self._scanned_tables[table], addition)
+        self._scanned.directory(spark).discard(chunk)
+        return found
+
+    def end_scan(self, spark: SparkSession, records: int, low_watermark: datetime) -> None:
+        """See Sink."""
+        self._watermarks.add_scan(spark, records, low_watermark)
+
+    @abstractmethod
+    def _make(self, spark: SparkSession, path: str, table: str) -> T:
+        """The table for one of Spanner's, which need not be there yet."""
+
+    @abstractmethod
+    def _add(
+        self, changes: DataFrame, table: str, columns: Sequence[Column], addition: Addition
+    ) -> None:
+        """Add what one table has of a scan's staged chunk, once however often it is tried.
+
+        begin_scan() has made the table.
+        """
+
+    def _table(self, spark: SparkSession, name: str) -> T:
+        if name not in self._tables:
+            self._tables[name] = self._make(spark, f"{self._path}/{name}", name)
+        return self._tables[name]
+
+    def _known(self, spark: SparkSession) -> list[str]:
+        """The full names of those that are there."""
+        listed = self._format.listed(spark)
+        if listed is not None:
+            # What others keep in the catalog is not ours to change.
+            return [name for name in listed if self._is_own(spark, name)]
+        names = self._staging.directory(spark).names()
+        return [name for name in names if self._format.exists(spark, f"{self._path}/{name}")]
+
+    def _is_own(self, spark: SparkSession, name: str) -> bool:
+        in_catalog = self._format.name(spark, f"{self._path}/{name}")
+        properties = spark.sql(f"SHOW TBLPROPERTIES {in_catalog}").collect()
+        return any((row["key"], row["value"]) == (TABLE, name) for row in properties)
+
+    def _compact(self, spark: SparkSession) -> None:
+        if self._compaction.is_due:
+            self._compaction.run(spark, [f"{self._path}/{name}" for name in self._known(spark)])

@@ -1,0 +1,137 @@
+"""Mirrors: for each table of Spanner's one that is kept equal to it, all at one low watermark."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from multiprocessing.pool import ThreadPool
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+
+from slackwater.spark_sink.filters.record_filter import Filter
+from slackwater.spark_sink.output.dead_letters import DeadLetters
+from slackwater.spark_sink.sink import EpochSummary
+from slackwater.spark_sink.sinks.managed_tables import TABLES_AT_ONCE, OwnTables
+from slackwater.spark_sink.sql.columns import Column
+from slackwater.spark_sink.sql.latest_changes import newest_changes, shapes, whole_rows
+from slackwater.spark_sink.tables.managed_table import Addition
+from slackwater.spark_sink.tables.mirror_table import MirrorTable
+from slackwater.spark_sink.tables.table_format import TableFormat
+
+_STATE_ALL_S: Final = 60.0
+
+
+class Mirrors(OwnTables[MirrorTable]):
+    """Merges epochs into one table for each of Spanner's: see Sink.
+
+    Args:
+        path, pipeline, table_format, compact_every_s: see OwnTables.
+        kept: which records are applied.
+        keeps_deleted: deleted rows stay, marked.
+        properties: of the tables that have to be made.
+        keeps_bad_records: what can't be converted is set aside, in the place of a failure.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        pipeline: str,
+        table_format: TableFormat,
+        kept: Filter | None = None,
+        *,
+        keeps_deleted: bool = False,
+        properties: Mapping[str, str] | None = None,
+        keeps_bad_records: bool = False,
+        compact_every_s: float | None = None,
+    ) -> None:
+        super().__init__(
+            path,
+            pipeline,
+            table_format,
+            kept,
+            dead_letters=DeadLetters(path, are_kept=keeps_bad_records),
+            compact_every_s=compact_every_s,
+        )
+        self._keeps_deleted = keeps_deleted
+        self._properties = properties
+        self._stated_all_at = float("-inf")
+
+    def publish(
+        self, spark: SparkSession, epoch_id: int, summary: EpochSummary, low_watermark: datetime
+    ) -> None:
+        """See Sink; each table goes from one low watermark to the next at once.
+
+        A crash may leave some tables ahead of the others, and the replay leaves those alone. What
+        is true of all of them the watermarks say, and the tables' properties.
+        """
+        changed: set[str] = set()
+        if summary.written:
+            changes = self._staging.staged(spark, epoch_id)
+            changed = self._merge(spark, changes, low_watermark)
+        self._staging.directory(spark).discard(epoch_id)
+        self._watermarks.add(spark, epoch_id, summary, low_watermark)
+        self._state(spark, changed, low_watermark)
+        self._compact(spark)
+
+    def end_scan(self, spark: SparkSession, records: int, low_watermark: datetime) -> None:
+        """See Sink; a mirror is whole when the scan is, and states no low watermark before."""
+        super().end_scan(spark, records, low_watermark)
+        self._state(spark, self._scanned_tables, low_watermark)
+
+    def _add(
+        self, changes: DataFrame, table: str, columns: Sequence[Column], addition: Addition
+    ) -> None:
+        mirror = self._table(changes.sparkSession, table)
+        self._dead_letters.write(
+            lambda is_checked: whole_rows(changes, table, columns, is_checked=is_checked),
+            lambda rows: mirror.add(rows.select("row.*"), addition),
+            changes,
+            table,
+            addition.low_watermark,
+            chunk=addition.chunk,
+        )
+
+    def _merge(self, spark: SparkSession, changes: DataFrame, low_watermark: datetime) -> set[str]:
+        """Bring the tables that an epoch changes to its low watermark; which those are."""
+        found = shapes(changes)
+
+        def merge(table: str, columns: Sequence[Column]) -> None:
+            mirror = self._table(spark, table)
+            mirror.require(columns)
+            self._dead_letters.write(
+                lambda is_checked: newest_changes(changes, table, columns, is_checked=is_checked),
+                lambda newest: mirror.merge(newest, columns),
+                changes,
+                table,
+                low_watermark,
+            )
+
+        once = self._format.once(spark, self._application, low_watermark)
+        with once, ThreadPool(TABLES_AT_ONCE) as pool:
+            pool.starmap(merge, found.items())
+        return set(found)
+
+    def _state(self, spark: SparkSession, changed: Collection[str], watermark: datetime) -> None:
+        """Let the tables say their low watermark.
+
+        A commit is much for a table that the epoch did not change: that one says it now and then,
+        and until then an earlier one, at which it was the same.
+        """
+        now = time.monotonic()
+        if now - self._stated_all_at >= _STATE_ALL_S:
+            self._stated_all_at = now
+            changed = self._known(spark)
+        with ThreadPool(TABLES_AT_ONCE) as pool:
+            pool.map(lambda table: self._table(spark, table).state(watermark), changed)
+
+    def _make(self, spark: SparkSession, path: str, table: str) -> MirrorTable:
+        return MirrorTable(
+            spark,
+            path,
+            table,
+            self._format,
+            keeps_deleted=self._keeps_deleted,
+            properties=self._properties,
+        )

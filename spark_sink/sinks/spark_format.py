@@ -1,0 +1,86 @@
+"""Any format that Spark can write: console, JDBC, BigQuery, what a jar brings.
+
+An epoch is handed to the format in one write, after its audit. Formats know nothing of epochs: one
+that failed, or was killed before its low watermark was noted, is written again. Rows have the
+epoch's low watermark, by which a reader can tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from pyspark.sql import DataFrame, SparkSession
+
+from slackwater.spark_sink.envelopes.envelope import Wrapping
+from slackwater.spark_sink.envelopes.message_rows import messages
+from slackwater.spark_sink.filters.record_filter import Filter
+from slackwater.spark_sink.formats import write_options
+from slackwater.spark_sink.output.staging import Staging
+from slackwater.spark_sink.output.watermark_log import Watermarks
+from slackwater.spark_sink.sink import EpochSummary
+from slackwater.spark_sink.sql.columns import Column
+
+
+class PassThrough:
+    """Appends epochs by a format of Spark's, at least once: see Sink.
+
+    Args:
+        path: a directory in which epochs wait for their audit, and low watermarks are noted.
+        file_format: Spark's name of it.
+        options: of the format.
+        kept: which records are written.
+        wrapping: the envelope of what is written; None for records.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        file_format: str,
+        options: Mapping[str, str],
+        kept: Filter | None = None,
+        wrapping: Wrapping | None = None,
+    ) -> None:
+        self._format = file_format
+        self._options = {**write_options(file_format), **options}
+        self._wrapping = wrapping
+        self._staging = Staging(path, "parquet", kept)
+        self._scanned = self._staging.for_scan()
+        self._watermarks = Watermarks(path)
+
+    def last_low_watermark(self, spark: SparkSession) -> datetime | None:
+        """See Sink."""
+        return self._watermarks.last(spark)
+
+    def stage(self, epoch: DataFrame, epoch_id: int) -> EpochSummary:
+        """See Sink."""
+        return self._staging.stage(epoch, epoch_id)
+
+    def publish(
+        self, spark: SparkSession, epoch_id: int, summary: EpochSummary, low_watermark: datetime
+    ) -> None:
+        """See Sink; an epoch whose low watermark is noted is not written again."""
+        noted = self._watermarks.last(spark)
+        if summary.written and (noted is None or noted < low_watermark):
+            self._write(self._staging.staged(spark, epoch_id))
+        self._staging.directory(spark).discard(epoch_id)
+        self._watermarks.add(spark, epoch_id, summary, low_watermark)
+
+    def begin_scan(self, spark: SparkSession, tables: Mapping[str, Sequence[Column]]) -> None:
+        """See Sink; what the format needs has to be there."""
+
+    def add_scanned(self, rows: DataFrame, chunk: int, low_watermark: datetime) -> int:  # noqa: ARG002
+        """See Sink; a chunk that is tried again is written again."""
+        spark = rows.sparkSession
+        found = self._scanned.stage(rows, chunk).records
+        self._write(self._scanned.staged(spark, chunk))
+        self._scanned.directory(spark).discard(chunk)
+        return found
+
+    def end_scan(self, spark: SparkSession, records: int, low_watermark: datetime) -> None:
+        """See Sink."""
+        self._watermarks.add_scan(spark, records, low_watermark)
+
+    def _write(self, changes: DataFrame) -> None:
+        rows = changes if self._wrapping is None else messages(changes, self._wrapping)
+        rows.write.format(self._format).options(**self._options).mode("append").save()

@@ -1,0 +1,99 @@
+"""Append and rebuild: a view over the changelog that is the table as it stands.
+
+Two forms. Where each change has captured the whole row, the newest one per key is the row:
+ROW_NUMBER over the key, in descending order of commit timestamp and record sequence. Where an
+update has captured only the columns that it changed, the changes of a key are laid over each other
+in their order.
+"""
+# ruff: noqa: S608 - statements are what this module makes; names and texts in them are quoted
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from slackwater.spark_sink.sql.text import identifier, literal
+from slackwater.spark_sink.sql.types import spark_value
+
+# What a change stream captures that says nothing of it.
+CAPTURE_DEFAULT: Final = "OLD_AND_NEW_VALUES"
+# Value capture types whose new_values hold the whole row.
+WHOLE_ROW: Final = frozenset({"NEW_ROW", "NEW_ROW_AND_OLD_VALUES"})
+_MAP: Final = "map<string, string>"
+
+
+def create_view(
+    table: str,
+    columns: Mapping[str, str],
+    key: Collection[str],
+    changes: str,
+    *,
+    is_whole_row: bool,
+) -> str:
+    """The statement, in Spark SQL.
+
+    The view is complete only if the changelog has seen every row: if it started before the first
+    one was written.
+
+    Args:
+        table: its full name.
+        columns: today's, in the table's order; the Spanner type of each by its name.
+        key: the names of the primary key's columns.
+        changes: the changelog as Spark SQL names it, such as parquet.`out/changes`.
+        is_whole_row: every change has captured the whole row.
+    """
+    listed = ",\n  ".join(_column(name, kind, is_key=name in key) for name, kind in columns.items())
+    newest = _NEWEST if is_whole_row else _LAID_OVER
+    return (
+        f"CREATE OR REPLACE VIEW {identifier(table.replace('.', '_'))} AS\n"
+        f"WITH changes AS (\n{_changes(table, changes)}\n),\n"
+        f"newest AS (\n{newest}\n)\n"
+        f"SELECT\n  {listed}\nFROM newest\nWHERE new_values IS NOT NULL;\n"
+    )
+
+
+def _changes(table: str, changes: str) -> str:
+    return (
+        "  SELECT mod.keys AS keys, mod_type, mod.new_values AS new_values,\n"
+        "    struct(commit_timestamp, record_sequence, mod_number) AS place\n"
+        f"  FROM {changes} LATERAL VIEW posexplode(mods) AS mod_number, mod\n"
+        f"  WHERE table_name = {literal(table)}"
+    )
+
+
+_NEWEST: Final = f"""\
+  SELECT from_json(keys, '{_MAP}') AS keys,
+    CASE WHEN mod_type != 'DELETE' THEN from_json(new_values, '{_MAP}') END AS new_values
+  FROM (
+    SELECT *, ROW_NUMBER() OVER (PARTITION BY keys ORDER BY place DESC) AS number FROM changes
+  )
+  WHERE number = 1"""
+
+_LAID_OVER: Final = f"""\
+  SELECT from_json(keys, '{_MAP}') AS keys,
+    aggregate(
+      transform(
+        array_sort(collect_list(struct(place, mod_type, new_values))),
+        change -> struct(change.mod_type, from_json(change.new_values, '{_MAP}') AS new_values)
+      ),
+      CAST(NULL AS {_MAP}),
+      (values, change) -> CASE change.mod_type
+        WHEN 'DELETE' THEN NULL
+        WHEN 'INSERT' THEN change.new_values
+        ELSE map_concat(
+          map_filter(
+            coalesce(values, CAST(map() AS {_MAP})),
+            (name, value) -> NOT map_contains_key(change.new_values, name)
+          ),
+          change.new_values
+        )
+      END
+    ) AS new_values
+  FROM changes
+  GROUP BY keys"""
+
+
+def _column(name: str, spanner_type: str, *, is_key: bool) -> str:
+    source = "keys" if is_key else "new_values"
+    value = spark_value(f"{source}[{literal(name)}]", spanner_type)
+    return f"{value} AS {identifier(name)}"

@@ -1,0 +1,44 @@
+"""Now and then the small files of many epochs become few large ones."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from slackwater.spark_sink.errors import PublishError
+from slackwater.spark_sink.tables.table_format import TableFormat
+
+_log = logging.getLogger(__name__)
+
+
+class Compaction:
+    """Compacts tables after so much time, between two epochs.
+
+    Args:
+        table_format: the tables'.
+        every_s: seconds from one time to the next; None for never.
+    """
+
+    def __init__(self, table_format: TableFormat, every_s: float | None) -> None:
+        self._format = table_format
+        self._every_s = every_s
+        self._last_s = time.monotonic()
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the time has come."""
+        return self._every_s is not None and time.monotonic() - self._last_s >= self._every_s
+
+    def run(self, spark: SparkSession, paths: Iterable[str]) -> None:
+        """Compact the tables; one that fails is left for the next time."""
+        for path in paths:
+            try:
+                self._format.compact(spark, path)
+            except (PublishError, PySparkException, Py4JError) as error:
+                _log.warning("%s was not compacted: %s", path, str(error).partition("\n")[0])
+        self._last_s = time.monotonic()

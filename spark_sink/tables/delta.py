@@ -1,0 +1,192 @@
+"""Delta tables: an epoch is one commit, and lands once.
+
+A Delta table remembers, for each application, the highest version of a transaction that it has
+committed (Delta's protocol, "Transaction Identifiers"); a write with that version or a lower one
+changes nothing. The low watermark is such a version: it only rises, also when the checkpoint is
+lost and Spark counts its micro-batches from 0 again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from itertools import takewhile
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+
+from slackwater.spark_sink.errors import conflict
+from slackwater.spark_sink.formats import DELTA
+from slackwater.spark_sink.output.staging import StagedFiles
+from slackwater.spark_sink.sql.text import identifier, literal
+from slackwater.spark_sink.tables.delta_kernel import Kernel
+from slackwater.spark_sink.tables.table_format import LOW_WATERMARK
+from slackwater.spark_sink.timestamps import microseconds
+
+_APPLICATION: Final = "spark.databricks.delta.write.txnAppId"
+_VERSION: Final = "spark.databricks.delta.write.txnVersion"
+_CONFLICTS: Final = ("Concurrent", "MetadataChanged", "ProtocolChanged", "MaxCommitRetryLimit")
+
+
+class Delta:
+    """Delta tables: see TableFormat.
+
+    Args:
+        partition_by: columns by which a changelog's table is partitioned when it is made.
+    """
+
+    using: Final = DELTA
+
+    def __init__(self, partition_by: Sequence[str] = ()) -> None:
+        self._partition_by = tuple(partition_by)
+        self._kernel = Kernel()
+
+    def name(self, spark: SparkSession, path: str) -> str:
+        """See TableFormat."""
+        del spark
+        return f"delta.{identifier(path)}"
+
+    def exists(self, spark: SparkSession, path: str) -> bool:
+        """See TableFormat.
+
+        The log's directory is not enough: whoever died within the first commit left one without it.
+        """
+        jvm: Any = spark._jvm
+        return bool(jvm.io.delta.tables.DeltaTable.isDeltaTable(spark._jsparkSession, path))
+
+    def listed(self, spark: SparkSession) -> None:
+        """See TableFormat."""
+
+    def append(
+        self,
+        rows: DataFrame,
+        path: str,
+        application: str,
+        version: int,
+        staged: StagedFiles | None = None,
+    ) -> None:
+        """See TableFormat."""
+        with self.naming_conflicts(path):
+            if staged and self._kernel.append(rows, staged, path, application, version):
+                return
+            writer = rows.write.format(DELTA).mode("append").partitionBy(*self._partition_by)
+            writer = writer.option("txnAppId", application)
+            writer.option("txnVersion", str(version)).save(path)
+
+    def compact(self, spark: SparkSession, path: str) -> None:
+        """See TableFormat."""
+        with self.naming_conflicts(path):
+            spark.sql(f"OPTIMIZE {self.name(spark, path)}")
+
+    def last_low_watermark(self, spark: SparkSession, path: str) -> datetime | None:
+        """See TableFormat."""
+        if not self.exists(spark, path):
+            return None
+        table = spark.read.format(DELTA).load(path)
+        row = table.agg(F.max("low_watermark")).first()
+        found: datetime | None = row[0] if row else None
+        return found
+
+    @contextmanager
+    def naming_conflicts(self, path: str) -> Iterator[None]:
+        """See TableFormat."""
+        try:
+            yield
+        except Exception as error:
+            if not any(name in type(error).__name__ + str(error)[:200] for name in _CONFLICTS):
+                raise
+            raise conflict(path) from error
+
+    @contextmanager
+    def once(
+        self, spark: SparkSession, application: str, low_watermark: datetime
+    ) -> Iterator[None]:
+        """See TableFormat.
+
+        The session's settings say so: nothing else may write Delta tables with it meanwhile.
+        """
+        settings = {_APPLICATION: application, _VERSION: str(microseconds(low_watermark))}
+        for name, value in settings.items():
+            spark.conf.set(name, value)
+        try:
+            yield
+        finally:
+            for name in settings:
+                spark.conf.unset(name)
+
+    def state(self, spark: SparkSession, path: str, low_watermark: str) -> None:
+        """See TableFormat."""
+        stated = f"{literal(LOW_WATERMARK)} = {literal(low_watermark)}"
+        with self.naming_conflicts(path):
+            spark.sql(f"ALTER TABLE {self.name(spark, path)} SET TBLPROPERTIES ({stated})")
+
+    def stated(self, spark: SparkSession, path: str) -> tuple[DataFrame, str] | None:
+        """See TableFormat; the table's history says when it stated it."""
+        if not self.exists(spark, path):
+            return None
+        history = spark.sql(f"DESCRIBE HISTORY {self.name(spark, path)}").select(
+            "version", "operation", F.col("operationParameters")["properties"].alias("properties")
+        )
+        is_statement = F.col("properties").contains(LOW_WATERMARK)
+        found = history.where(is_statement).orderBy(F.desc("version")).first()
+        if found is None:
+            return None
+        # An epoch that is merged and not stated yet is past the statement; what others did counts.
+        later = history.where(F.col("version") > found["version"]).orderBy("version").collect()
+        unmerged = takewhile(lambda commit: commit["operation"] != "MERGE", later)
+        version = max([found["version"], *(commit["version"] for commit in unmerged)])
+        rows = spark.read.format(DELTA).option("versionAsOf", version).load(path)
+        return rows, json.loads(found["properties"])[LOW_WATERMARK]
+
+
+def spark_conf(spark_version: str) -> dict[str, str]:
+    """What a session needs for Delta; the jars come from Maven's repository at the first start.
+
+    Args:
+        spark_version: such as 4.1.3.
+    """
+    package = _PACKAGES.get(".".join(spark_version.split(".")[:2]), _PACKAGES["4.1"])
+    return {
+        "spark.jars.packages": package,
+        # Spark brings these itself.
+        "spark.jars.excludes": ",".join(_EXCLUDED),
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        # A commit runs a handful of queries over Delta's log: compiling them takes longer than
+        # running them.
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        # A table's state is read in so many tasks; an epoch is smaller than any of them.
+        "spark.databricks.delta.snapshotPartitions": "1",
+        # Of tables that are made here: a commit with a checkpoint takes twice as long, and with an
+        # epoch a commit one in ten would; a reader's log is up to so many small files longer.
+        "spark.databricks.delta.properties.defaults.checkpointInterval": "30",
+    }
+
+
+_PACKAGES: Final = {
+    "4.1": "io.delta:delta-spark_4.1_2.13:4.3.0",
+    "4.2": "io.delta:delta-spark_4.2_2.13:4.4.0",
+}
+_EXCLUDED: Final = (
+    "com.fasterxml.jackson.core:jackson-annotations",
+    "com.fasterxml.jackson.core:jackson-core",
+    "com.fasterxml.jackson.core:jackson-databind",
+    "com.github.luben:zstd-jni",
+    "org.apache.hadoop:hadoop-client-api",
+    "org.apache.hadoop:hadoop-client-runtime",
+    "org.apache.logging.log4j:log4j-api",
+    "org.apache.logging.log4j:log4j-core",
+    "org.apache.logging.log4j:log4j-slf4j2-impl",
+    "org.apache.parquet:parquet-column",
+    "org.apache.parquet:parquet-common",
+    "org.apache.parquet:parquet-encoding",
+    "org.apache.parquet:parquet-format-structures",
+    "org.apache.parquet:parquet-hadoop",
+    "org.apache.parquet:parquet-jackson",
+    "org.slf4j:slf4j-api",
+    "org.xerial.snappy:snappy-java",
+)

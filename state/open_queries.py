@@ -1,0 +1,81 @@
+"""The open partition queries of a plan, as its tasks report them, for those who watch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+
+from slackwater.state.models import OpenQuery
+from slackwater.state.store import Store
+from slackwater.state.tables import partitions, plan_queries
+
+
+def report_queries(store: Store, plan_id: str, task: int, found: Sequence[OpenQuery]) -> None:
+    """Replace what a task reported of its open queries; an empty report ends it.
+
+    Raises:
+        StateError: the store can't be reached.
+    """
+    table = plan_queries
+    rows = [
+        {
+            "plan_id": plan_id,
+            "task": task,
+            "token": query.token,
+            "watermark_ns": query.watermark_ns,
+            "open_ms": query.open_ms,
+            "silent_ms": query.silent_ms,
+            "stalls": query.stalls,
+        }
+        for query in found
+    ]
+
+    def work(connection: sa.Connection) -> None:
+        connection.execute(sa.delete(table).where(table.c.plan_id == plan_id, table.c.task == task))
+        if rows:
+            connection.execute(sa.insert(table), rows)
+
+    store.write(work)
+
+
+def open_queries(store: Store, plan_id: str) -> list[OpenQuery]:
+    """What the tasks of a plan last reported, the furthest behind first.
+
+    Raises:
+        StateError: the store can't be reached.
+    """
+    t = plan_queries.c
+    statement = sa.select(plan_queries).where(t.plan_id == plan_id).order_by(t.watermark_ns)
+    rows = store.read(lambda c: c.execute(statement).all())
+    return [
+        OpenQuery(row.token, row.watermark_ns, row.open_ms, row.silent_ms, row.stalls)
+        for row in rows
+    ]
+
+
+def count_stalls(store: Store, pipeline: str, token: str, stalls: int) -> None:
+    """Add to the stalls of a partition.
+
+    Raises:
+        StateError: the store can't be reached.
+    """
+    p = partitions.c
+    statement = (
+        sa.update(partitions)
+        .where(p.pipeline == pipeline, p.token == token)
+        .values(stalls=sa.func.coalesce(p.stalls, 0) + stalls)
+    )
+    store.write(lambda c: c.execute(statement))
+
+
+def stalls(store: Store, pipeline: str) -> dict[str, int]:
+    """How often the queries of the remembered partitions stalled, by token, without zeros.
+
+    Raises:
+        StateError: the store can't be reached.
+    """
+    p = partitions.c
+    statement = sa.select(p.token, p.stalls).where(p.pipeline == pipeline, p.stalls > 0)
+    rows = store.read(lambda c: c.execute(statement).all())
+    return {row.token: row.stalls for row in rows}

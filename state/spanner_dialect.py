@@ -1,0 +1,82 @@
+"""Spanner itself as the metadata store: how its schema is made, and what its errors mean.
+
+Spanner changes schemas outside of transactions, a batch of statements at a time, and takes up to a
+minute for a batch. So the tables are made in one batch, and what a process that died has left half
+made is completed by the next.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import sqlalchemy as sa
+from sqlalchemy.engine import URL, Engine
+from sqlalchemy.schema import CreateIndex, CreateTable
+
+from slackwater.state.tables import HEAD, metadata
+
+NAME: Final = "spanner"
+# A schema change of the service takes longer than any transaction.
+DDL_PATIENCE_S: Final = 180.0
+_DATABASE: Final = re.compile(r"projects/[^/]+/instances/[^/]+/databases/[^/]+")
+_VERSION: Final = sa.Table(
+    "alembic_version",
+    sa.MetaData(),
+    sa.Column("version_num", sa.String(32), primary_key=True),
+)
+_RETRYABLE: Final = frozenset(
+    {
+        "Aborted",
+        "DeadlineExceeded",
+        "InternalServerError",
+        "ResourceExhausted",
+        "RetryAborted",
+        "RetryError",
+        "ServiceUnavailable",
+        "TooManyRequests",
+        "Unknown",
+    }
+)
+# Two processes make the schema at once.
+_MEANWHILE: Final = ("Duplicate name in schema", "concurrent schema change")
+_LIBRARIES: Final = ("google.api_core.", "google.auth.", "google.cloud.spanner")
+
+
+def names_a_database(url: URL) -> bool:
+    """False where the dialect would fail on a URL with an error of Python's own."""
+    return _DATABASE.fullmatch(url.database or "") is not None
+
+
+def make_tables(engine: Engine) -> None:
+    """Make what is missing of the newest schema, and note its version."""
+    inspector = sa.inspect(engine)
+    known = set(inspector.get_table_names())
+    tables = [table for table in (*metadata.sorted_tables, _VERSION) if table.name not in known]
+    indexes = [
+        index
+        for table in metadata.sorted_tables
+        for index in sorted(table.indexes, key=lambda index: str(index.name))
+        if table.name not in known
+        or index.name not in {found["name"] for found in inspector.get_indexes(table.name)}
+    ]
+    with engine.connect() as connection, connection.begin():
+        for table in tables:
+            connection.execute(CreateTable(table))
+        for index in indexes:
+            connection.execute(CreateIndex(index))
+    with engine.connect() as connection, connection.begin():
+        if connection.execute(sa.select(_VERSION)).first() is None:
+            connection.execute(sa.insert(_VERSION), {"version_num": HEAD})
+
+
+def is_spanners(error: BaseException) -> bool:
+    """True for an error of Spanner's libraries that SQLAlchemy does not wrap."""
+    return type(error).__module__.startswith(_LIBRARIES)
+
+
+def is_retryable(error: BaseException) -> bool:
+    """True where the same may well succeed later, or another process is doing it."""
+    return is_spanners(error) and (
+        type(error).__name__ in _RETRYABLE or any(text in str(error) for text in _MEANWHILE)
+    )

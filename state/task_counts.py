@@ -1,0 +1,43 @@
+"""What the tasks of a plan counted, kept until the epoch is written and audited."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from slackwater.state.models import Share, TaskTally
+from slackwater.state.store import Store
+from slackwater.state.tables import plan_shares, plan_tasks
+
+
+def tallies(store: Store, plan_id: str) -> dict[int, TaskTally]:
+    """The tallies of a plan's sealed tasks, by task.
+
+    Raises:
+        StateError: the store can't be reached.
+    """
+
+    def work(connection: sa.Connection) -> dict[int, TaskTally]:
+        shares: dict[int, list[Share]] = {}
+        of_plan = sa.select(plan_shares).where(plan_shares.c.plan_id == plan_id)
+        for row in connection.execute(of_plan):
+            shares.setdefault(row.task, []).append(
+                Share(
+                    row.transaction_id,
+                    row.records,
+                    row.partitions,
+                    row.records_stated,
+                    row.partitions_stated,
+                )
+            )
+        sealed = (plan_tasks.c.plan_id == plan_id, plan_tasks.c.records.is_not(None))
+        return {
+            row.task: TaskTally(
+                row.records,
+                row.late_records,
+                tuple(shares.get(row.task, ())),
+                tuple(row.violations.splitlines()),
+            )
+            for row in connection.execute(sa.select(plan_tasks).where(*sealed))
+        }
+
+    return store.read(work)

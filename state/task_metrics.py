@@ -1,0 +1,130 @@
+"""What the tasks of a plan measured while they read, for those who watch."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import astuple, dataclass, field
+
+import sqlalchemy as sa
+
+from slackwater.state.store import Store
+from slackwater.state.tables import plan_measures
+
+
+@dataclass(frozen=True, slots=True)
+class TracedQuery:
+    """When a partition query ran, nanoseconds since the Unix epoch by its task's clock."""
+
+    token: str
+    start_ns: int
+    end_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Measures:
+    """Sums of one task, or of a whole plan.
+
+    Attributes:
+        size_bytes: of the records, as Arrow holds them.
+        queries: partition queries that were run to their ends.
+        retries: how often queries were opened again, by gRPC's status code; OK where one ended
+            and had shown nothing.
+        stalls: queries that were cancelled because they were silent.
+        mods: by (table_name, mod_type).
+        committed: records by the time of their commit, in whole steps of the plan's span: see
+            COMMITTED_STEPS.
+        child_delays_ms: from the end of a child partition's last parent to its own first query.
+        traced: the longest queries of each task, where they are traced.
+        begun_ns: when the first task began, by its own clock; None where that is not known.
+    """
+
+    size_bytes: int = 0
+    queries: int = 0
+    retries: Counter[str] = field(default_factory=Counter)
+    stalls: int = 0
+    mods: Counter[tuple[str, str]] = field(default_factory=Counter)
+    committed: Counter[int] = field(default_factory=Counter)
+    child_delays_ms: tuple[int, ...] = ()
+    traced: tuple[TracedQuery, ...] = ()
+    begun_ns: int | None = None
+
+
+# A plan's span is cut into so many steps; step 0 holds late records too.
+COMMITTED_STEPS = 50
+
+
+def add_up(found: Iterable[Measures]) -> Measures:
+    """The sums of several tasks."""
+    tasks = list(found)
+    return Measures(
+        size_bytes=sum(task.size_bytes for task in tasks),
+        queries=sum(task.queries for task in tasks),
+        retries=sum((task.retries for task in tasks), Counter()),
+        stalls=sum(task.stalls for task in tasks),
+        mods=sum((task.mods for task in tasks), Counter()),
+        committed=sum((task.committed for task in tasks), Counter()),
+        child_delays_ms=tuple(ms for task in tasks for ms in task.child_delays_ms),
+        traced=tuple(query for task in tasks for query in task.traced),
+        begun_ns=min((t.begun_ns for t in tasks if t.begun_ns is not None), default=None),
+    )
+
+
+def report_measures(store: Store, plan_id: str, task: int, measures: Measures) -> None:
+    """Keep a task's measures in the place of a former attempt's.
+
+    Raises:
+        StateError: the store can't be reached.
+    """
+    table = plan_measures
+    row = {"plan_id": plan_id, "task": task, "measures": _to_json(measures)}
+
+    def work(connection: sa.Connection) -> None:
+        connection.execute(sa.delete(table).where(table.c.plan_id == plan_id, table.c.task == task))
+        connection.execute(sa.insert(table), row)
+
+    store.write(work)
+
+
+def measures_of(store: Store, plan_id: str) -> Measures:
+    """What the tasks of a plan measured, added up.
+
+    Raises:
+        StateError: the store can't be reached.
+    """
+    statement = sa.select(plan_measures.c.measures).where(plan_measures.c.plan_id == plan_id)
+    texts = store.read(lambda c: list(c.execute(statement).scalars()))
+    return add_up(map(_from_json, texts))
+
+
+def _to_json(measures: Measures) -> str:
+    return json.dumps(
+        {
+            "size_bytes": measures.size_bytes,
+            "queries": measures.queries,
+            "retries": measures.retries,
+            "stalls": measures.stalls,
+            "mods": [[*key, count] for key, count in measures.mods.items()],
+            "committed": list(measures.committed.items()),
+            "child_delays_ms": measures.child_delays_ms,
+            "traced": [astuple(query) for query in measures.traced],
+            "begun_ns": measures.begun_ns,
+        }
+    )
+
+
+def _from_json(text: str) -> Measures:
+    given = json.loads(text)
+    return Measures(
+        size_bytes=given["size_bytes"],
+        queries=given["queries"],
+        retries=Counter(given["retries"]),
+        stalls=given["stalls"],
+        mods=Counter({(table, kind): count for table, kind, count in given["mods"]}),
+        committed=Counter(dict(given["committed"])),
+        child_delays_ms=tuple(given["child_delays_ms"]),
+        traced=tuple(TracedQuery(*query) for query in given["traced"]),
+        # A task of a former version did not write it.
+        begun_ns=given.get("begun_ns"),
+    )
