@@ -26,7 +26,7 @@ from slackwater.monitoring import log
 from slackwater.spark_sink.envelopes.envelope import Envelope
 from slackwater.spark_sink.filters.record_filter import ModType
 from slackwater.state.models import Wanted
-from slackwater.tail.line_format import Form
+from slackwater.tail.line_format import LineFormat
 
 app = typer.Typer(
     help="Every change of a Cloud Spanner database, once, in epochs that are consistent cuts.",
@@ -48,7 +48,7 @@ PipelineName = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
-class Shape(StrEnum):
+class PartitionFormat(StrEnum):
     """How `partitions` prints."""
 
     TABLE = "table"
@@ -176,7 +176,9 @@ def status(config: File = None, pipeline: PipelineName = None, as_json: Json = F
 def partitions(
     config: File = None,
     pipeline: PipelineName = None,
-    form: Annotated[Shape, typer.Option("--format", help="table, json or dot.")] = Shape.TABLE,
+    form: Annotated[
+        PartitionFormat, typer.Option("--format", help="table, json or dot.")
+    ] = PartitionFormat.TABLE,
 ) -> None:
     """The partitions: alive, waiting for their parents, and lately finished."""
     from slackwater.commands import status as inspect
@@ -185,12 +187,12 @@ def partitions(
     from slackwater.scheduler.lineage import states
 
     found, watermark_ns, stalls = inspect.partition_rows(load_settings(config, pipeline=pipeline))
-    if form is Shape.DOT:
+    if form is PartitionFormat.DOT:
         print(to_dot(found, low_watermark_ns=watermark_ns), end="")  # noqa: T201
         return
     at = states(found, watermark_ns or 0)
     rows = [partition_fields(p, at[p.token], stalls.get(p.token, 0)) for p in found]
-    if form is Shape.JSON:
+    if form is PartitionFormat.JSON:
         print(json.dumps(rows, indent=2))  # noqa: T201
         return
     table = Table("token", "state", "start", "end", "stalls", "parents")
@@ -237,7 +239,9 @@ def tail_(
     exclude_columns: Annotated[
         list[str] | None, typer.Option("--exclude-column", help="Not these columns.")
     ] = None,
-    form: Annotated[Form, typer.Option("--format", help="How lines are written.")] = Form.TEXT,
+    form: Annotated[
+        LineFormat, typer.Option("--format", help="How lines are written.")
+    ] = LineFormat.TEXT,
     envelope: Annotated[
         Envelope, typer.Option(help="The form of a change; see docs/envelopes.md.")
     ] = Envelope.WRAPPED,

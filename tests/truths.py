@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.timestamp import format_rfc3339
-from slackwater.testing.compare import broken_promises, compare
+from slackwater.testing.compare import compare, cut_violations
 from slackwater.testing.plain_client import Truth, read_truth
 
 
@@ -33,4 +33,4 @@ def require_equal(output: pa.Table, truth: Truth) -> None:
     found = compare(output, truth.records)
     assert (found.missing, found.unexpected, found.doubled) == ([], [], [])
     assert found.equal == len(truth.records) > 0
-    assert broken_promises(output) == []
+    assert cut_violations(output) == []

@@ -16,7 +16,7 @@ from rich.console import Console
 from slackwater.commands.status import open_pipeline
 from slackwater.config.settings import Settings
 from slackwater.errors import NotObeyedError
-from slackwater.monitoring.epoch_history import History
+from slackwater.monitoring.epoch_history import EpochHistory
 from slackwater.monitoring.http import serving
 from slackwater.monitoring.live_view import LiveView
 from slackwater.monitoring.metrics import Metrics
@@ -32,7 +32,7 @@ from slackwater.pipeline.supervisor import PipelineRun, RunOptions
 from slackwater.state.models import Pipeline, PipelineState, Wanted
 from slackwater.state.store import Store
 
-_log = structlog.get_logger("slackwater.run")
+_log = structlog.get_logger("slackwater.commands.run")
 
 _POLL_S: Final = 0.1
 _OBEYED: Final = {
@@ -68,7 +68,7 @@ def run(pipelines: Sequence[Settings], *, until_caught_up: bool, recovery: Recov
 
 
 def _run(pipelines: Sequence[Settings], options: RunOptions, signalled: Drain) -> None:
-    first, metrics, history = pipelines[0], Metrics(), History()
+    first, metrics, history = pipelines[0], Metrics(), EpochHistory()
     with ExitStack() as stack:
         observers: list[Observer] = [_shown(pipelines, stack), metrics, history]
         traced = stack.enter_context(tracing(first.trace.endpoint))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 
-from slackwater.config.filters import kept_tables
+from slackwater.config.filters import tables_to_read
 from slackwater.config.settings import Settings
 from slackwater.errors import NoTableError, SettingsError
 from slackwater.pipeline.source import source_options
@@ -49,7 +49,7 @@ def views(settings: Settings, names: Sequence[str]) -> Iterator[str]:
         columns=given.columns,
         exclude_columns=given.exclude_columns,
     )
-    found = [table for table in kept_tables(known, kept) if table.key]
+    found = [table for table in tables_to_read(known, kept) if table.key]
     if not found:
         raise NoTableError(
             f"no table with a primary key is named {', '.join(kept.tables) or 'at all'}.",

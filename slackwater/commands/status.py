@@ -7,7 +7,12 @@ from typing import Any
 
 from slackwater.config.settings import Settings
 from slackwater.errors import SettingsError
-from slackwater.monitoring.json_fields import epoch_fields, gap_fields, query_fields, stamp
+from slackwater.monitoring.json_fields import (
+    epoch_fields,
+    gap_fields,
+    query_fields,
+    rfc3339_or_none,
+)
 from slackwater.pipeline.alerts import held_back_by, retention_used
 from slackwater.pipeline.lease_holder import is_gone
 from slackwater.pipeline.source import connect
@@ -55,7 +60,7 @@ def status(settings: Settings) -> dict[str, Any]:
             "pipeline": known.name,
             "source": known.source,
             **_state(known),
-            "low_watermark": stamp(watermark_ns),
+            "low_watermark": rfc3339_or_none(watermark_ns),
             "initial_scan": _scan(store, settings.pipeline),
             **_lag(settings, watermark_ns),
             "held_back_by": _held_back(store, known),
@@ -79,7 +84,7 @@ def _state(known: Pipeline) -> dict[str, Any]:
         reason = "its process has died, and none has taken over"
     return {
         "state": "not started" if known.state is None else known.state.value,
-        "since": stamp(known.state_since_ns),
+        "since": rfc3339_or_none(known.state_since_ns),
         "reason": reason,
         "owner": known.owner,
         "wanted": known.wanted.value,
@@ -113,7 +118,7 @@ def _scan(store: Store, pipeline: str) -> dict[str, Any] | None:
         return None
     scan, parts = found
     return {
-        "at": stamp(scan.at_ns),
+        "at": rfc3339_or_none(scan.at_ns),
         "is_whole": scan.is_done,
         "parts": len(parts),
         "parts_done": sum(part.is_done for part in parts),

@@ -8,7 +8,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from slackwater.config.filters import filter_of, kept_tables
+from slackwater.config.filters import filter_of, tables_to_read
 from slackwater.config.settings import Settings
 from slackwater.config.sinks import table_format
 from slackwater.errors import NoTableError, SettingsError
@@ -115,7 +115,7 @@ def verify(settings: Settings, names: Sequence[str]) -> Iterator[Verification]:
 def _tables(settings: Settings, spanner: Spanner, names: Sequence[str]) -> list[Table]:
     watched = watched_tables(spanner.connection, spanner.description.dialect)
     wanted = Filter(tuple(names))
-    found = kept_tables(kept_tables(watched, filter_of(settings)), wanted)
+    found = tables_to_read(tables_to_read(watched, filter_of(settings)), wanted)
     if not found:
         raise NoTableError(
             f"the change stream watches no table named {', '.join(names) or 'at all'}.",

@@ -15,25 +15,25 @@ def filter_of(settings: Settings) -> Filter:
     return Filter(**settings.filter.model_dump())
 
 
-def kept_tables(tables: Iterable[Table], kept: Filter) -> list[Table]:
+def tables_to_read(tables: Iterable[Table], record_filter: Filter) -> list[Table]:
     """The tables that a filter keeps, each with the columns that it keeps, the key's always.
 
     Its mod types and transactions do not count. A table of which no column is left has no rows to
     read, and is left out.
     """
-    of_tables = Filter(kept.tables, kept.exclude_tables)
-    found = (
-        _with_kept_columns(table, kept)
+    of_tables = Filter(record_filter.tables, record_filter.exclude_tables)
+    narrowed = (
+        _with_columns_to_read(table, record_filter)
         for table in tables
         if of_tables.keeps({"table_name": table.name})
     )
-    return [table for table in found if table.columns]
+    return [table for table in narrowed if table.columns]
 
 
-def _with_kept_columns(table: Table, kept: Filter) -> Table:
+def _with_columns_to_read(table: Table, record_filter: Filter) -> Table:
     columns = {
         name: kind
         for name, kind in table.columns.items()
-        if name in table.key or kept.of_columns.keeps(table.name, name)
+        if name in table.key or record_filter.of_columns.keeps(table.name, name)
     }
     return replace(table, columns=columns)

@@ -23,7 +23,7 @@ from slackwater.reader.timestamp import NANOSECONDS_PER_SECOND, format_rfc3339
 from slackwater.reader.transport.connection import Connection
 from slackwater.state.epochs import last_epochs
 from slackwater.state.store import Store
-from slackwater.testing.compare import broken_promises, compare, freshness_seconds, read_changelog
+from slackwater.testing.compare import compare, cut_violations, freshness_seconds, read_changelog
 from slackwater.testing.emulator import Emulator, running_emulator
 from slackwater.testing.emulator_database import create_database
 from slackwater.testing.plain_client import Truth, read_truth
@@ -150,7 +150,7 @@ def _report(console: Console, directory: Path, truth: Truth, written: LoadResult
         f" worst {fresh[-1]:.2f} s (it was killed and started again meanwhile)"
     )
     found = compare(output, truth.records)
-    promises = broken_promises(output)
+    promises = cut_violations(output)
     console.print(
         f"[bold]output against truth:[/] {found.equal} of {len(truth.records)} records equal,"
         f" {len(found.missing)} missing, {len(found.unexpected)} unexpected,"

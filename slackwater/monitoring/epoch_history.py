@@ -11,7 +11,7 @@ from slackwater.reader.timestamp import NANOSECONDS_PER_SECOND
 _KEPT: Final = 2_000
 
 
-class History:
+class EpochHistory:
     """The details of the last epochs of each pipeline; an observer of their runs."""
 
     def __init__(self) -> None:

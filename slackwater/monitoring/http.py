@@ -26,14 +26,14 @@ from starlette.routing import Route
 
 from slackwater.config.settings import Http
 from slackwater.errors import HttpError
-from slackwater.monitoring.epoch_history import History
+from slackwater.monitoring.epoch_history import EpochHistory
 from slackwater.monitoring.log import RECENT
 from slackwater.monitoring.metrics import Metrics, StandingCollector
 from slackwater.monitoring.status import Lookout, Standing
 from slackwater.pipeline.supervisor import PipelineRun
 from slackwater.state.errors import StateError
 
-_log = structlog.get_logger("slackwater.http")
+_log = structlog.get_logger("slackwater.monitoring.http")
 
 _START_S_MAX: Final = 10.0
 _EPOCHS_MAX: Final = 10_000
@@ -157,7 +157,7 @@ def _no_store(request: Request, error: Exception) -> Response:
 
 @contextmanager
 def serving(
-    given: Http, runs: Sequence[PipelineRun], history: History, metrics: Metrics
+    given: Http, runs: Sequence[PipelineRun], history: EpochHistory, metrics: Metrics
 ) -> Iterator[str | None]:
     """Answer HTTP for the time of the context; the address, None where it is off.
 

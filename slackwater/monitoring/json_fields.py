@@ -9,7 +9,7 @@ from slackwater.scheduler.lineage import PartitionState
 from slackwater.state.models import Epoch, Gap, OpenQuery, Partition
 
 
-def stamp(timestamp_ns: int | None) -> str | None:
+def rfc3339_or_none(timestamp_ns: int | None) -> str | None:
     """RFC 3339, None for None."""
     return None if timestamp_ns is None else format_rfc3339(timestamp_ns)
 
@@ -19,8 +19,8 @@ def partition_fields(partition: Partition, state: PartitionState, stalls: int) -
     return {
         "token": partition.token,
         "state": state.value,
-        "start_timestamp": stamp(partition.start_timestamp_ns),
-        "end_timestamp": stamp(partition.end_timestamp_ns),
+        "start_timestamp": rfc3339_or_none(partition.start_timestamp_ns),
+        "end_timestamp": rfc3339_or_none(partition.end_timestamp_ns),
         "parents": sorted(partition.parents),
         "stalls": stalls,
     }
@@ -30,7 +30,7 @@ def query_fields(query: OpenQuery) -> dict[str, Any]:
     """An open partition query."""
     return {
         "partition": query.token,
-        "watermark": stamp(query.watermark_ns),
+        "watermark": rfc3339_or_none(query.watermark_ns),
         "seconds": round(query.open_ms / 1_000, 1),
         "silent_seconds": round(query.silent_ms / 1_000, 1),
         "stalls": query.stalls,
@@ -40,17 +40,17 @@ def query_fields(query: OpenQuery) -> dict[str, Any]:
 def epoch_fields(epoch: Epoch) -> dict[str, Any]:
     """A committed epoch."""
     return {
-        "start": stamp(epoch.start_ns),
-        "low_watermark": stamp(epoch.end_ns),
+        "start": rfc3339_or_none(epoch.start_ns),
+        "low_watermark": rfc3339_or_none(epoch.end_ns),
         "records": epoch.records,
         "late_records": epoch.late_records,
         "transactions": epoch.transactions,
         "partitions": epoch.partitions,
         "seconds": round(epoch.seconds, 3),
-        "committed_at": stamp(epoch.committed_at_ns // 1_000 * 1_000),
+        "committed_at": rfc3339_or_none(epoch.committed_at_ns // 1_000 * 1_000),
     }
 
 
 def gap_fields(gap: Gap) -> dict[str, Any]:
     """Records that are lost for good."""
-    return {"after": stamp(gap.start_ns), "through": stamp(gap.end_ns)}
+    return {"after": rfc3339_or_none(gap.start_ns), "through": rfc3339_or_none(gap.end_ns)}

@@ -12,13 +12,13 @@ from typing import Any, Final
 
 import structlog
 
-from slackwater.monitoring.epoch_history import History
+from slackwater.monitoring.epoch_history import EpochHistory
 from slackwater.monitoring.json_fields import (
     epoch_fields,
     gap_fields,
     partition_fields,
     query_fields,
-    stamp,
+    rfc3339_or_none,
 )
 from slackwater.pipeline.alerts import held_back_by, retention_used
 from slackwater.pipeline.supervisor import PipelineRun
@@ -32,7 +32,7 @@ from slackwater.state.models import OpenQuery, Partition, Pipeline, PipelineStat
 from slackwater.state.open_queries import open_queries, stalls
 from slackwater.state.plans import latest_plan
 
-_log = structlog.get_logger("slackwater.standing")
+_log = structlog.get_logger("slackwater.monitoring.status")
 
 _AHEAD_EVERY_S: Final = 15.0
 _LOOK_EVERY_S: Final = 1.0
@@ -102,12 +102,12 @@ class Standing:
             "pipeline": known.name,
             "source": known.source,
             "state": "not started" if known.state is None else known.state.value,
-            "since": stamp(known.state_since_ns),
+            "since": rfc3339_or_none(known.state_since_ns),
             "reason": known.state_reason or None,
             "wanted": known.wanted.value,
             "owner": known.owner,
             "is_owner": self.is_owner,
-            "low_watermark": stamp(known.low_watermark_ns),
+            "low_watermark": rfc3339_or_none(known.low_watermark_ns),
             "lag_seconds": None if lag_ns is None else round(lag_ns / NANOSECONDS_PER_SECOND, 3),
             "retention_used": self.retention_used,
             "partitions": {state.value: self.by_state[state] for state in PartitionState},
@@ -128,7 +128,10 @@ class Lookout:
     """
 
     def __init__(
-        self, run: PipelineRun, history: History, on_store_seconds: Callable[[str, float], None]
+        self,
+        run: PipelineRun,
+        history: EpochHistory,
+        on_store_seconds: Callable[[str, float], None],
     ) -> None:
         self.run = run
         self._history = history

@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 import structlog
 from pyspark.sql import SparkSession
 
-from slackwater.config.filters import filter_of, kept_tables
+from slackwater.config.filters import filter_of, tables_to_read
 from slackwater.config.settings import Settings
 from slackwater.errors import PipelineFailedError
 from slackwater.pipeline.desired_state import Control
@@ -127,7 +127,7 @@ class InitialScan:
         """A new scan: at which time, and Spanner's parts of each table."""
         connection, description = self._spanner.connection, self._spanner.description
         watched = watched_tables(connection, description.dialect)
-        tables = kept_tables(watched, filter_of(self._settings))
+        tables = tables_to_read(watched, filter_of(self._settings))
         at_ns = first_watermark_ns(self._spanner.options, connection, description)
         read: PartitionedRead | None = None
         cut: list[tuple[str, bytes]] = []

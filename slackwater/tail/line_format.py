@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _ROWS: Final = 1_000
 
 
-class Form(StrEnum):
+class LineFormat(StrEnum):
     """How lines are written."""
 
     TEXT = "text"
@@ -30,24 +30,24 @@ class Form(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Lines:
+class LineWriter:
     """What is written, and how.
 
     Attributes:
         form: text, JSON lines or CSV.
         wrapping: the envelope.
-        kept: which records, and which of their columns.
+        record_filter: which records, and which of their columns.
         resolved_ms: the least time between two resolved lines; None for none.
     """
 
-    form: Form
+    form: LineFormat
     wrapping: Wrapping
-    kept: Filter
+    record_filter: Filter
     resolved_ms: int | None
 
     def head(self) -> str:
         """What comes before the first line."""
-        return "table,key,value\n" if self.form is Form.CSV else ""
+        return "table,key,value\n" if self.form is LineFormat.CSV else ""
 
     def of(self, records: pa.Table) -> Iterator[str]:
         """The lines of records in their order, some at a time."""
@@ -56,8 +56,8 @@ class Lines:
             yield "".join(
                 self._line(message, row)
                 for row in rows
-                if self.kept.keeps(row)
-                for message in self.wrapping.messages(self.kept.of_columns.cut(row))
+                if self.record_filter.keeps(row)
+                for message in self.wrapping.messages(self.record_filter.of_columns.cut(row))
             )
 
     def resolved(self, watermark_ns: int) -> str:
@@ -65,9 +65,9 @@ class Lines:
         return self._line(self.wrapping.resolved(watermark_ns).as_json(), None)
 
     def _line(self, message: Message, row: dict[str, Any] | None) -> str:
-        if self.form is Form.CSV:
+        if self.form is LineFormat.CSV:
             return _csv(message)
-        if self.form is Form.JSON:
+        if self.form is LineFormat.JSON:
             return _json(message)
         parts = [message.table, message.key, message.value]
         when = [] if row is None else [rfc3339(row["commit_timestamp"]), row["mod_type"]]

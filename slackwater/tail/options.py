@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from slackwater.config.filters import kept_tables
+from slackwater.config.filters import tables_to_read
 from slackwater.config.load import load_settings
 from slackwater.config.setting_types import parse_duration_ms
 from slackwater.config.settings import Settings
@@ -32,7 +32,7 @@ from slackwater.spark_sink.envelopes.envelope import STAMPED, Envelope, Wrapping
 from slackwater.spark_sink.envelopes.message import Origin
 from slackwater.spark_sink.filters.record_filter import Filter
 from slackwater.state.store import Store
-from slackwater.tail.line_format import Form, Lines
+from slackwater.tail.line_format import LineFormat, LineWriter
 from slackwater.tail.tail import Tail
 from slackwater.tail.terminal import Terminal
 
@@ -66,7 +66,7 @@ class ChangefeedOptions:
     config: Path | None
     names: Mapping[str, str]
     kept: Mapping[str, Any]
-    form: Form
+    form: LineFormat
     envelope: Envelope
     updated: bool
     mvcc_timestamp: bool
@@ -122,7 +122,7 @@ def tail(given: ChangefeedOptions) -> None:
             _PIPELINE, stream.project, stream.instance, stream.database, stream.change_stream
         )
         wrapping = Wrapping(given.envelope, origin, given.updated, given.mvcc_timestamp)
-        lines = Lines(given.form, wrapping, kept, resolved_ms)
+        lines = LineWriter(given.form, wrapping, kept, resolved_ms)
         scan = partial(_scan, connection, planner.description().dialect, kept)
         try:
             Tail(
@@ -153,7 +153,7 @@ def _scan(
     connection: Connection, dialect: Dialect, kept: Filter, at_ns: int
 ) -> Iterator[pa.RecordBatch]:
     """The rows of all tables that are watched and kept, as they stand at a time."""
-    for table in kept_tables(watched_tables(connection, dialect), kept):
+    for table in tables_to_read(watched_tables(connection, dialect), kept):
         rows = snapshot(connection, dialect, table, at_ns)
         while some := list(islice(rows, _ROWS)):
             data = data_columns(some)

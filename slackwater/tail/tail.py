@@ -25,7 +25,7 @@ from slackwater.scheduler.tasks.task import read_task
 from slackwater.state.epochs import prune_epochs, record_epoch
 from slackwater.state.models import Epoch
 from slackwater.state.store import Store
-from slackwater.tail.line_format import Lines
+from slackwater.tail.line_format import LineWriter
 
 # Between two looks at Spanner's clock; an epoch without records costs a query a partition.
 _PAUSE_S: Final = 0.2
@@ -53,7 +53,7 @@ class Tail:
         planner: Planner,
         store: Store,
         partitions: SpannerPartitions,
-        lines: Lines,
+        lines: LineWriter,
         write: Callable[[str], None],
         *,
         scan: Scan | None = None,

@@ -36,7 +36,7 @@ class Terminal:
             _SIGNALS, self._on_signal
         )
         self._former = {sig: signal.signal(sig, handler) for sig, handler in handlers.items()}
-        threading.Thread(target=self._watch, name="terminal", daemon=True).start()
+        threading.Thread(target=self._watch, name="tail-terminal", daemon=True).start()
         return self
 
     def __exit__(

@@ -73,7 +73,7 @@ def _records(output: pa.Table) -> list[TruthRecord]:
     ]
 
 
-def broken_promises(output: pa.Table) -> list[str]:
+def cut_violations(output: pa.Table) -> list[str]:
     """Where an epoch is no consistent cut; empty where all are.
 
     Each epoch holds the records after the former low watermark, up to its own; each transaction

@@ -29,7 +29,7 @@ from slackwater.reader.transport.connection import Connection
 from slackwater.scheduler.epoch import watermark_for_end
 from slackwater.scheduler.errors import AuditError
 from slackwater.state.errors import StateError
-from slackwater.testing.compare import broken_promises, compare
+from slackwater.testing.compare import compare, cut_violations
 from slackwater.testing.emulator import running_emulator
 from slackwater.testing.plain_client import TruthRecord
 from tests.emulators import database_on, named
@@ -122,7 +122,7 @@ def run(seed: int, sample: Sample, folder: Path) -> Counter[str]:
     is_strict = options["proof"] == "record"
     hides = any(isinstance(rule, HideEnds) for rule in rules)
     if is_strict or not hides:
-        assert broken_promises(output) == [], f"seed {seed}"
+        assert cut_violations(output) == [], f"seed {seed}"
     return seen
 
 

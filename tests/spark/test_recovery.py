@@ -19,7 +19,7 @@ from slackwater.demo.service import Service
 from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.timestamp import format_rfc3339
 from slackwater.reader.transport.connection import Connection
-from slackwater.testing.compare import broken_promises, compare, read_changelog
+from slackwater.testing.compare import compare, cut_violations, read_changelog
 from slackwater.testing.emulator_database import update_ddl
 from slackwater.testing.plain_client import Truth
 from tests.emulators import NewDatabase
@@ -148,7 +148,7 @@ def test_records_lost_for_good_stop_the_pipeline_until_the_gap_is_accepted(runs:
     assert found.missing == []
     assert found.doubled == []
     assert len(found.unexpected) == before
-    assert broken_promises(output) == []
+    assert cut_violations(output) == []
 
 
 def test_a_second_run_that_shall_not_wait_says_who_owns_the_pipeline(

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater.config.filters import kept_tables
+from slackwater.config.filters import tables_to_read
 from slackwater.reader.database.watched_tables import Table
 from slackwater.spark_sink.filters.column_filter import ColumnFilter, kept_values
 from slackwater.spark_sink.filters.record_filter import Filter
@@ -134,6 +134,6 @@ def test_tables_are_read_without_the_columns_that_are_left_out() -> None:
     types = {"A": "INT64", "Id": "INT64", "B": "INT64"}
     tables = [Table("T", types, ("Id",)), Table("U", types, ()), Table("V", types, ("A",))]
     given = Filter(exclude_tables=("V",), columns=("T.*",), exclude_columns=("*.B", "*.Id"))
-    (found,) = kept_tables(tables, given)
+    (found,) = tables_to_read(tables, given)
     # Nothing is left of U, which has no key.
     assert (found.name, list(found.columns), found.key) == ("T", ["A", "Id"], ("Id",))
