@@ -24,7 +24,7 @@ pytest_plugins = [
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 # What takes longest begins first, so that two workers end together.
-_SLOW = ("spark", "faults", "emulator", "synthetic", "simulation", "databases", "unit")
+_SLOW = ("install", "spark", "faults", "emulator", "synthetic", "simulation", "databases", "unit")
 
 _CLASSES = Path(__file__).parent.parent / "build" / f"classes-{pyspark.__version__}.jsa"
 

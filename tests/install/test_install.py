@@ -1,0 +1,144 @@
+"""An install into a fresh environment: what it puts there, and that Spark finds the format.
+
+The environments have this one's dependencies on their path, but nothing of this checkout.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import venv
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyspark
+import pytest
+
+from slackwater.demo.load import Load
+from slackwater.reader.change_stream import Dialect
+from slackwater.reader.timestamp import format_rfc3339
+from slackwater.reader.transport.connection import Connection
+from tests.emulators import NewDatabase
+
+ROOT = Path(__file__).parent.parent.parent
+NOTEBOOK = Path(__file__).parent / "notebook.py"
+BARE_NAMES = ("reader", "state", "scheduler", "spark_sink")
+PIP = (sys.executable, "-m", "pip", "-q", "--disable-pip-version-check")
+# The build needs setuptools, which is among this environment's packages.
+NO_FETCHING = ("--no-deps", "--no-build-isolation", "--no-index")
+
+
+@dataclass(frozen=True)
+class Environment:
+    """A virtual environment below a folder."""
+
+    folder: Path
+
+    @property
+    def python(self) -> Path:
+        return self.folder / "bin" / "python"
+
+    @property
+    def packages(self) -> Path:
+        (found,) = self.folder.glob("lib/python*/site-packages")
+        return found
+
+    def install(self, *arguments: str) -> None:
+        run(*PIP, "--python", str(self.python), "install", *NO_FETCHING, *arguments)
+
+
+def run(*command: str, cwd: Path | None = None, programs: Path | None = None) -> str:
+    """Run a command; its standard output.
+
+    Args:
+        command: with its arguments.
+        cwd: where.
+        programs: the folder that an activated environment puts first on the path, where Spark
+            looks for the Python of its workers.
+    """
+    environ = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYSPARK_PYTHON")}
+    if programs is not None:
+        environ["PATH"] = f"{programs}{os.pathsep}{environ['PATH']}"
+    done = subprocess.run(
+        command, cwd=cwd, env=environ, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}{done.stderr[:3_000]}"
+    return done.stdout
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Environment:
+    folder = tmp_path / "environment"
+    venv.create(folder, with_pip=False)
+    made = Environment(folder)
+    # The path alone: the files that would put this checkout on it are not read there.
+    dependencies = Path(pyspark.__file__).parent.parent
+    (made.packages / "dependencies.pth").write_text(f"{dependencies}\n")
+    return made
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A copy, in which a build may leave its files."""
+    listed = run("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", cwd=ROOT)
+    folder = tmp_path / "checkout"
+    for name in filter(None, listed.split("\0")):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        if (ROOT / name).is_symlink() or (ROOT / name).exists():
+            shutil.copy2(ROOT / name, folder / name, follow_symlinks=False)
+    return folder
+
+
+def test_a_wheel_holds_the_package_and_the_module_by_which_spark_finds_the_format(
+    checkout: Path, tmp_path: Path
+) -> None:
+    run(*PIP, "wheel", *NO_FETCHING, "-w", str(tmp_path), str(checkout))
+    (wheel,) = tmp_path.glob("*.whl")
+    names = run(sys.executable, "-m", "zipfile", "-l", str(wheel)).splitlines()[1:]
+    files = [line.split()[0] for line in names]
+    tops = {file.partition("/")[0] for file in files}
+    (info,) = (top for top in tops if top.endswith(".dist-info"))
+    assert tops == {"slackwater", "pyspark_slackwater.py", info}
+    for name in BARE_NAMES:
+        ours = {str(path.relative_to(ROOT)) for path in (ROOT / name).rglob("*.py")}
+        assert {f"slackwater/{path}" for path in ours} <= set(files)
+
+
+@pytest.mark.parametrize("kind", ["wheel", "editable"])
+def test_a_notebook_in_an_empty_folder_reads_changes(
+    kind: str,
+    environment: Environment,
+    checkout: Path,
+    new_database: NewDatabase,
+    tmp_path: Path,
+) -> None:
+    if kind == "wheel":
+        environment.install(str(checkout))
+        shutil.rmtree(checkout)
+    else:
+        environment.install("-e", str(checkout))
+    # A package of the user's that has one of our folders' names.
+    (environment.packages / "reader.py").write_text("")
+    stream = new_database()
+    start = format_rfc3339(Connection(stream).strong_read_timestamp_ns())
+    written = Load(stream, Dialect.GOOGLE_STANDARD_SQL, seed=8).run(
+        transactions_per_second=20, seconds=1
+    )
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    names = (stream.project, stream.instance, stream.database, stream.change_stream)
+    script = (str(environment.python), str(NOTEBOOK), *names, start, str(written.transactions))
+    printed = run(*script, cwd=folder, programs=environment.python.parent)
+    result: dict[str, Any] = json.loads(printed.splitlines()[-1])
+    assert result["rows"] >= written.transactions
+    modules = result["modules"]
+    home = environment.packages if kind == "wheel" else checkout
+    assert modules["slackwater"] == str(home / "slackwater" / "__init__.py")
+    assert modules["pyspark_slackwater"] == str(home / "pyspark_slackwater.py")
+    assert modules["reader"] == str(environment.packages / "reader.py")
+    if kind == "wheel":
+        assert not any(modules[name] for name in BARE_NAMES if name != "reader")
