@@ -114,8 +114,8 @@ def run(
     )
 
 
-def _wanting(wanted: Wanted) -> Callable[..., None]:
-    def want(
+def _request_command(desired: Wanted) -> Callable[..., None]:
+    def request(
         config: File = None,
         pipeline: PipelineName = None,
         wait: Annotated[
@@ -129,19 +129,19 @@ def _wanting(wanted: Wanted) -> Callable[..., None]:
         except ValueError as error:
             raise SettingsError(f"--wait: {error}") from error
         settings = load_settings(config, pipeline=pipeline)
-        for told in commands.want(settings, wanted, seconds_max=milliseconds / 1_000):
+        for told in commands.request(settings, desired, seconds_max=milliseconds / 1_000):
             print(told)  # noqa: T201
 
-    return want
+    return request
 
 
-for _verb, _wanted, _help in (
+for _verb, _desired, _help in (
     ("pause", Wanted.PAUSED, "Finish the epoch and begin none until `resume`, whatever restarts."),
     ("resume", Wanted.RUNNING, "Go on after a pause, or after a failure was mended."),
     ("drain", Wanted.DRAINING, "Finish the epoch and end the process that runs the pipeline."),
     ("stop", Wanted.STOPPED, "End at once; the running epoch is replayed at the next start."),
 ):
-    app.command(_verb, help=_help)(_wanting(_wanted))
+    app.command(_verb, help=_help)(_request_command(_desired))
 
 
 @app.command()

@@ -12,7 +12,7 @@ SlackwaterError
 |- RecoveryError         user: what an operator asks after a loss does not fit the pipeline
 |- PipelineOwnedError    user: another process runs the pipeline
 |- HttpError             user: the address can't be listened on
-|- NotObeyedError        world: the pipeline's owner has not done in time what was wanted
+|- RequestTimeoutError   world: the pipeline's owner did not do in time what was requested
 |- PipelinePausedError   user: the pipeline is paused
 `- PipelineFailedError   the streaming query failed; whose fault it is, the instance says
 """
@@ -99,8 +99,8 @@ class HttpError(SlackwaterError):
     user_error = True
 
 
-class NotObeyedError(SlackwaterError):
-    """The pipeline's owner has not done what was wanted in time: look at its log."""
+class RequestTimeoutError(SlackwaterError):
+    """The pipeline's owner did not do what was requested in time: look at its log."""
 
 
 class PipelinePausedError(SlackwaterError):

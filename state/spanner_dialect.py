@@ -70,13 +70,13 @@ def make_tables(engine: Engine) -> None:
             connection.execute(sa.insert(_VERSION), {"version_num": HEAD})
 
 
-def is_spanners(error: BaseException) -> bool:
+def is_spanner_error(error: BaseException) -> bool:
     """True for an error of Spanner's libraries that SQLAlchemy does not wrap."""
     return type(error).__module__.startswith(_LIBRARIES)
 
 
 def is_retryable(error: BaseException) -> bool:
     """True where the same may well succeed later, or another process is doing it."""
-    return is_spanners(error) and (
+    return is_spanner_error(error) and (
         type(error).__name__ in _RETRYABLE or any(text in str(error) for text in _MEANWHILE)
     )

@@ -314,7 +314,7 @@ class Store:
         except DBAPIError as error:
             raise self._refused(_first_line(error)) from error
         except Exception as error:
-            if not spanner.is_spanners(error):
+            if not spanner.is_spanner_error(error):
                 raise
             if spanner.is_retryable(error):
                 raise StoreUnreachableError(

@@ -15,20 +15,20 @@ from rich.console import Console
 
 from slackwater.commands.status import open_pipeline
 from slackwater.config.settings import Settings
-from slackwater.errors import NotObeyedError
+from slackwater.errors import RequestTimeoutError
 from slackwater.monitoring.epoch_history import EpochHistory
 from slackwater.monitoring.http import serving
 from slackwater.monitoring.live_view import LiveView
 from slackwater.monitoring.metrics import Metrics
 from slackwater.monitoring.tracing import tracing
 from slackwater.pipeline.epoch_report import EpochReport
-from slackwater.pipeline.lease_holder import is_gone
+from slackwater.pipeline.lease_holder import owner_is_dead
 from slackwater.pipeline.observer import Observer, Observers
 from slackwater.pipeline.recovery import Recovery
-from slackwater.pipeline.signals import Drain, draining_signals
+from slackwater.pipeline.signals import TerminationSignals, termination_signals
 from slackwater.pipeline.spark.java import find_java
 from slackwater.pipeline.spark.session import start_spark, stop_spark
-from slackwater.pipeline.supervisor import PipelineRun, RunOptions
+from slackwater.pipeline.supervisor import PipelineSupervisor, RunOptions
 from slackwater.state.models import Pipeline, PipelineState, Wanted
 from slackwater.state.store import Store
 
@@ -56,7 +56,7 @@ def run(pipelines: Sequence[Settings], *, until_caught_up: bool, recovery: Recov
     first = pipelines[0]
     stays = not until_caught_up and (len(pipelines) > 1 or first.http.listen is not None)
     options = RunOptions(until_caught_up, recovery, stays)
-    with draining_signals() as signalled:
+    with termination_signals() as signalled:
         try:
             _run(pipelines, options, signalled)
         except Exception as error:
@@ -67,20 +67,22 @@ def run(pipelines: Sequence[Settings], *, until_caught_up: bool, recovery: Recov
             _log.warning("ended by a signal while it failed", error=reason)
 
 
-def _run(pipelines: Sequence[Settings], options: RunOptions, signalled: Drain) -> None:
+def _run(pipelines: Sequence[Settings], options: RunOptions, signalled: TerminationSignals) -> None:
     first, metrics, history = pipelines[0], Metrics(), EpochHistory()
     with ExitStack() as stack:
         observers: list[Observer] = [_shown(pipelines, stack), metrics, history]
         traced = stack.enter_context(tracing(first.trace.endpoint))
         observers += [] if traced is None else [traced]
-        runs: list[PipelineRun] = []
+        supervisors: list[PipelineSupervisor] = []
         for settings in pipelines:
             metrics.begin(settings.pipeline)
-            runs.append(PipelineRun(settings, options, signalled, Observers(observers)))
-            stack.callback(runs[-1].close)
-        stack.enter_context(serving(first.http, runs, history, metrics))
+            supervisors.append(
+                PipelineSupervisor(settings, options, signalled, Observers(observers))
+            )
+            stack.callback(supervisors[-1].close)
+        stack.enter_context(serving(first.http, supervisors, history, metrics))
         spark = start_spark(
-            [run.name for run in runs],
+            [supervisor.name for supervisor in supervisors],
             first.spark.master,
             first.spark.conf,
             {settings.sink.needs for settings in pipelines},
@@ -89,10 +91,10 @@ def _run(pipelines: Sequence[Settings], options: RunOptions, signalled: Drain) -
         )
         stack.callback(stop_spark, spark)
         signalled.listen()
-        if len(runs) == 1:
-            runs[0].run(spark)
+        if len(supervisors) == 1:
+            supervisors[0].run(spark)
         else:
-            _run_together(runs, spark, signalled)
+            _run_together(supervisors, spark, signalled)
 
 
 class _LogLines:
@@ -112,22 +114,27 @@ def _shown(pipelines: Sequence[Settings], stack: ExitStack) -> Observer:
     return _LogLines()
 
 
-def _run_together(runs: Sequence[PipelineRun], spark: SparkSession, signalled: Drain) -> None:
+def _run_together(
+    supervisors: Sequence[PipelineSupervisor], spark: SparkSession, signalled: TerminationSignals
+) -> None:
     """Run each in a thread of its own, and raise the first error when all have ended."""
     errors: list[Exception] = []
 
-    def work(run: PipelineRun) -> None:
+    def work(supervisor: PipelineSupervisor) -> None:
         try:
-            run.run(spark)
+            supervisor.run(spark)
         except Exception as error:  # noqa: BLE001 - the others go on; it is raised at the end
             _log.error(
                 "ended with an error",
-                pipeline=run.name,
+                pipeline=supervisor.name,
                 error=getattr(error, "message", None) or repr(error),
             )
             errors.append(error)
 
-    threads = [threading.Thread(target=work, args=(run,), name=run.name) for run in runs]
+    threads = [
+        threading.Thread(target=work, args=(supervisor,), name=supervisor.name)
+        for supervisor in supervisors
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -138,12 +145,12 @@ def _run_together(runs: Sequence[PipelineRun], spark: SparkSession, signalled: D
         raise errors[0]
 
 
-def want(settings: Settings, wanted: Wanted, *, seconds_max: float) -> Iterator[str]:
+def request(settings: Settings, desired: Wanted, *, seconds_max: float) -> Iterator[str]:
     """Have a pipeline pause, resume, drain or stop, and say what has become of it.
 
     Args:
         settings: the pipeline's.
-        wanted: of it.
+        desired: what shall become of it.
         seconds_max: how long to wait until its owner has obeyed; 0 for not at all.
 
     Yields:
@@ -152,40 +159,40 @@ def want(settings: Settings, wanted: Wanted, *, seconds_max: float) -> Iterator[
     Raises:
         SettingsError: the store does not know the pipeline.
         StateError: it can't be reached.
-        NotObeyedError: the time was up.
+        RequestTimeoutError: the time was up.
     """
     store, known = open_pipeline(settings)
     try:
         name = settings.pipeline
-        if known.owner is None and wanted in (Wanted.DRAINING, Wanted.STOPPED):
+        if known.owner is None and desired in (Wanted.DRAINING, Wanted.STOPPED):
             yield f"{name}: nobody runs it"
             return
-        store.set_wanted(name, wanted)
-        if known.owner is None or is_gone(known.owner):
-            yield f"{name}: nobody runs it; wanted: {wanted.value}"
+        store.set_wanted(name, desired)
+        if known.owner is None or owner_is_dead(known.owner):
+            yield f"{name}: nobody runs it; wanted: {desired.value}"
             return
         if seconds_max > 0:
-            _wait(store, known, wanted, seconds_max)
+            _wait(store, known, desired, seconds_max)
         yield f"{name}: {_state(store, known)}"
     finally:
         store.close()
 
 
-def _wait(store: Store, known: Pipeline, wanted: Wanted, seconds_max: float) -> None:
+def _wait(store: Store, known: Pipeline, desired: Wanted, seconds_max: float) -> None:
     """Until the owner that was known has obeyed.
 
     Raises:
-        NotObeyedError: the time was up.
+        RequestTimeoutError: the time was up.
     """
     until = time.monotonic() + seconds_max
     while time.monotonic() < until:
         now = store.pipeline(known.name)
-        if now is None or now.state in _OBEYED[wanted] or now.owner != known.owner:
+        if now is None or now.state in _OBEYED[desired] or now.owner != known.owner:
             return
         time.sleep(_POLL_S)
-    raise NotObeyedError(
+    raise RequestTimeoutError(
         f"pipeline {known.name!r} is {_state(store, known)} after {seconds_max:g} s, and"
-        f" {wanted.value} is wanted.",
+        f" {desired.value} is wanted.",
         "It obeys at its epoch's end; look at the log of " + str(known.owner),
     )
 

@@ -14,7 +14,7 @@ from slackwater.monitoring.json_fields import (
     rfc3339_or_none,
 )
 from slackwater.pipeline.alerts import held_back_by, retention_used
-from slackwater.pipeline.lease_holder import is_gone
+from slackwater.pipeline.lease_holder import owner_is_dead
 from slackwater.pipeline.source import connect
 from slackwater.reader.errors import ReaderError
 from slackwater.reader.timestamp import NANOSECONDS_PER_SECOND
@@ -79,7 +79,7 @@ def status(settings: Settings) -> dict[str, Any]:
 
 def _state(known: Pipeline) -> dict[str, Any]:
     reason = known.state_reason or None
-    if known.owner is not None and is_gone(known.owner):
+    if known.owner is not None and owner_is_dead(known.owner):
         # It had no time to say so.
         reason = "its process has died, and none has taken over"
     return {

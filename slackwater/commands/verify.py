@@ -12,7 +12,7 @@ from slackwater.config.filters import filter_of, tables_to_read
 from slackwater.config.settings import Settings
 from slackwater.config.sinks import table_format
 from slackwater.errors import NoTableError, SettingsError
-from slackwater.pipeline.source import Spanner, connect, source_options
+from slackwater.pipeline.source import SourceHandle, connect, source_options
 from slackwater.pipeline.spark.java import find_java
 from slackwater.pipeline.spark.session import register_source, start_spark, stop_spark
 from slackwater.reader.database.snapshot_read import select
@@ -91,9 +91,9 @@ def verify(settings: Settings, names: Sequence[str]) -> Iterator[Verification]:
             " be verified.",
         )
     find_java()
-    spanner = connect(settings)
+    source = connect(settings)
     try:
-        tables = _tables(settings, spanner, names)
+        tables = _tables(settings, source, names)
         spark = start_spark(
             [settings.pipeline],
             settings.spark.master,
@@ -105,15 +105,15 @@ def verify(settings: Settings, names: Sequence[str]) -> Iterator[Verification]:
         try:
             register_source(spark, SpannerScanDataSource)
             for table in tables:
-                yield _verify(spark, settings, spanner, table)
+                yield _verify(spark, settings, source, table)
         finally:
             stop_spark(spark)
     finally:
-        spanner.connection.close()
+        source.connection.close()
 
 
-def _tables(settings: Settings, spanner: Spanner, names: Sequence[str]) -> list[Table]:
-    watched = watched_tables(spanner.connection, spanner.description.dialect)
+def _tables(settings: Settings, source: SourceHandle, names: Sequence[str]) -> list[Table]:
+    watched = watched_tables(source.connection, source.description.dialect)
     wanted = Filter(tuple(names))
     found = tables_to_read(tables_to_read(watched, filter_of(settings)), wanted)
     if not found:
@@ -125,7 +125,7 @@ def _tables(settings: Settings, spanner: Spanner, names: Sequence[str]) -> list[
 
 
 def _verify(
-    spark: SparkSession, settings: Settings, spanner: Spanner, table: Table
+    spark: SparkSession, settings: Settings, source: SourceHandle, table: Table
 ) -> Verification:
     kept_in = table_format(settings)
     assert kept_in is not None  # noqa: S101 - mirrors are tables
@@ -135,15 +135,15 @@ def _verify(
     mirror, low_watermark = stated
     # In whole microseconds, as commit timestamps are.
     at_ns = parse_rfc3339(low_watermark)
-    expected = _rows(spark, settings, spanner, table, at_ns)
+    expected = _rows(spark, settings, source, table, at_ns)
     return Verification(table.name, format_rfc3339(at_ns), compare(expected, mirror, table.key))
 
 
 def _rows(
-    spark: SparkSession, settings: Settings, spanner: Spanner, table: Table, at_ns: int
+    spark: SparkSession, settings: Settings, source: SourceHandle, table: Table, at_ns: int
 ) -> DataFrame:
     """A table of Spanner's at a time, in the types of its mirror."""
-    connection, dialect = spanner.connection, spanner.description.dialect
+    connection, dialect = source.connection, source.description.dialect
     read, tokens = connection.partitioned_read(select(dialect, table), at_ns)
     parts = [ScanPart(number, 0, table.name, token) for number, token in enumerate(tokens)]
     scan = Scan(

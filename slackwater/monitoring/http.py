@@ -28,9 +28,9 @@ from slackwater.config.settings import Http
 from slackwater.errors import HttpError
 from slackwater.monitoring.epoch_history import EpochHistory
 from slackwater.monitoring.log import RECENT
-from slackwater.monitoring.metrics import Metrics, StandingCollector
-from slackwater.monitoring.status import Lookout, Standing
-from slackwater.pipeline.supervisor import PipelineRun
+from slackwater.monitoring.metrics import Metrics, StatusCollector
+from slackwater.monitoring.status import PipelineStatus, StatusPoller
+from slackwater.pipeline.supervisor import PipelineSupervisor
 from slackwater.state.errors import StateError
 
 _log = structlog.get_logger("slackwater.monitoring.http")
@@ -53,14 +53,14 @@ class Pages:
     """The answers.
 
     Args:
-        lookouts: one for each pipeline of the process.
+        pollers: one for each pipeline of the process.
         metrics: the process's.
     """
 
-    def __init__(self, lookouts: Sequence[Lookout], metrics: Metrics) -> None:
-        self._lookouts = {lookout.run.name: lookout for lookout in lookouts}
+    def __init__(self, pollers: Sequence[StatusPoller], metrics: Metrics) -> None:
+        self._pollers = {poller.supervisor.name: poller for poller in pollers}
         self._metrics = metrics
-        metrics.registry.register(StandingCollector(self._standings))
+        metrics.registry.register(StatusCollector(self._statuses))
 
     def app(self) -> Starlette:
         """The application."""
@@ -86,7 +86,7 @@ class Pages:
     def readyz(self, request: Request) -> Response:
         """Connected, the owner, and no partition stalled; otherwise 503 and why."""
         del request
-        found = {name: lookout.unready() for name, lookout in self._lookouts.items()}
+        found = {name: poller.unready() for name, poller in self._pollers.items()}
         reasons = [f"{name}: {reason}\n" for name, reason in found.items() if reason]
         return PlainTextResponse("".join(reasons) or "ok\n", 503 if reasons else 200)
 
@@ -98,36 +98,36 @@ class Pages:
     def pipelines(self, request: Request) -> Response:
         """Where each pipeline stands."""
         del request
-        return JSONResponse([lookout.look().fields() for lookout in self._lookouts.values()])
+        return JSONResponse([poller.look().fields() for poller in self._pollers.values()])
 
     def pipeline(self, request: Request) -> Response:
         """Where one stands, and what it was warned of last."""
-        lookout = self._lookout(request)
-        name = lookout.run.name
+        poller = self._poller(request)
+        name = poller.supervisor.name
         recent = [entry for entry in list(RECENT) if entry.get("pipeline") in (None, name)]
         return JSONResponse(
-            {**lookout.look().fields(), "gaps": lookout.gaps(), "recent": recent[::-1]}
+            {**poller.look().fields(), "gaps": poller.gaps(), "recent": recent[::-1]}
         )
 
     def epochs(self, request: Request) -> Response:
         """The last epochs, the newest last; `limit` says how many."""
         limit = _number(request, "limit", _EPOCHS, _EPOCHS_MAX)
-        return JSONResponse(self._lookout(request).epochs(limit))
+        return JSONResponse(self._poller(request).epochs(limit))
 
     def partitions(self, request: Request) -> Response:
         """The partitions with their parents; `seconds` says how far back."""
-        lookout = self._lookout(request)
+        poller = self._poller(request)
         seconds = _number(request, "seconds", _SECONDS, _SECONDS_MAX)
-        return JSONResponse(lookout.partitions(lookout.look(), seconds))
+        return JSONResponse(poller.partitions(poller.look(), seconds))
 
-    def _standings(self) -> list[Standing]:
-        return [lookout.look() for lookout in self._lookouts.values()]
+    def _statuses(self) -> list[PipelineStatus]:
+        return [poller.look() for poller in self._pollers.values()]
 
-    def _lookout(self, request: Request) -> Lookout:
+    def _poller(self, request: Request) -> StatusPoller:
         name = request.path_params["name"]
-        found = self._lookouts.get(name)
+        found = self._pollers.get(name)
         if found is None:
-            known = ", ".join(self._lookouts)
+            known = ", ".join(self._pollers)
             raise HTTPException(404, f"no pipeline {name!r} in this process; it has: {known}")
         return found
 
@@ -157,7 +157,7 @@ def _no_store(request: Request, error: Exception) -> Response:
 
 @contextmanager
 def serving(
-    given: Http, runs: Sequence[PipelineRun], history: EpochHistory, metrics: Metrics
+    given: Http, supervisors: Sequence[PipelineSupervisor], history: EpochHistory, metrics: Metrics
 ) -> Iterator[str | None]:
     """Answer HTTP for the time of the context; the address, None where it is off.
 
@@ -167,11 +167,13 @@ def serving(
     if given.listen is None:
         yield None
         return
-    lookouts = [Lookout(run, history, metrics.observe_store) for run in runs]
-    app = Pages(lookouts, metrics).app()
+    pollers = [
+        StatusPoller(supervisor, history, metrics.observe_store) for supervisor in supervisors
+    ]
+    app = Pages(pollers, metrics).app()
     listening = _listen(given)
-    for lookout in lookouts:
-        lookout.start()
+    for poller in pollers:
+        poller.start()
     # Without signal handlers: those of the process drain its pipelines.
     config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off")
     server = uvicorn.Server(config)
@@ -186,8 +188,8 @@ def serving(
     try:
         yield address
     finally:
-        for lookout in lookouts:
-            lookout.stop()
+        for poller in pollers:
+            poller.stop()
         server.should_exit = True
         thread.join()
 

@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from slackwater.monitoring.status import Standing
+from slackwater.monitoring.status import PipelineStatus
 from slackwater.pipeline.epoch_report import EpochReport
 from slackwater.reader.timestamp import NANOSECONDS_PER_SECOND
 from slackwater.scheduler.lineage import PartitionState
@@ -155,10 +155,10 @@ class WeightedHistogram(Collector):
         yield family
 
 
-class StandingCollector(Collector):
+class StatusCollector(Collector):
     """Where each pipeline stands at the time of the scrape, and the process's memory."""
 
-    def __init__(self, look: Callable[[], Sequence[Standing]]) -> None:
+    def __init__(self, look: Callable[[], Sequence[PipelineStatus]]) -> None:
         self._look = look
 
     def describe(self) -> Iterable[Metric]:
@@ -167,7 +167,7 @@ class StandingCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """The gauges."""
-        yield from _standings(self._look())
+        yield from _statuses(self._look())
         yield _memory()
 
 
@@ -175,7 +175,7 @@ def _gauge(name: str, what: str, *labels: str) -> GaugeMetricFamily:
     return GaugeMetricFamily(f"slackwater_{name}", what, labels=[*_PIPELINE, *labels])
 
 
-def _standings(found: Sequence[Standing]) -> Iterator[Metric]:
+def _statuses(found: Sequence[PipelineStatus]) -> Iterator[Metric]:
     state = _gauge("state", "1 for the state that the pipeline is in.", "state")
     owner = _gauge("is_owner", "1 where this process runs the pipeline, 0 where it stands by.")
     watermark = _gauge("low_watermark_timestamp_seconds", "Everything before it is written.")

@@ -21,7 +21,7 @@ from slackwater.monitoring.json_fields import (
     rfc3339_or_none,
 )
 from slackwater.pipeline.alerts import held_back_by, retention_used
-from slackwater.pipeline.supervisor import PipelineRun
+from slackwater.pipeline.supervisor import PipelineSupervisor
 from slackwater.reader.errors import ReaderError
 from slackwater.reader.timestamp import NANOSECONDS_PER_SECOND
 from slackwater.scheduler.lineage import PartitionState, states
@@ -41,7 +41,7 @@ _STALE_S: Final = 15.0
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class PipelineStatus:
     """A pipeline at one moment.
 
     Attributes:
@@ -116,27 +116,27 @@ class Standing:
         }
 
 
-class Lookout:
+class StatusPoller:
     """Looks at one pipeline of this process once a second, in a thread of its own.
 
     Whoever asks is answered at once, also while the metadata store or Spanner does not answer.
 
     Args:
-        run: the pipeline's.
+        supervisor: the pipeline's.
         history: what the process remembers of epochs.
         on_store_seconds: told how long the metadata store took to answer.
     """
 
     def __init__(
         self,
-        run: PipelineRun,
+        supervisor: PipelineSupervisor,
         history: EpochHistory,
         on_store_seconds: Callable[[str, float], None],
     ) -> None:
-        self.run = run
+        self.supervisor = supervisor
         self._history = history
         self._on_store_seconds = on_store_seconds
-        self._seen: tuple[float, Standing] | None = None
+        self._seen: tuple[float, PipelineStatus] | None = None
         self._has_seen = threading.Event()
         self._stopped = threading.Event()
         self._ahead_ns = 0
@@ -144,21 +144,21 @@ class Lookout:
 
     def start(self) -> None:
         """Begin to look."""
-        threading.Thread(target=self._watch, name="lookout", daemon=True).start()
+        threading.Thread(target=self._watch, name="status", daemon=True).start()
 
     def stop(self) -> None:
         """End; a look that is under way is not waited for."""
         self._stopped.set()
 
-    def look(self) -> Standing:
+    def look(self) -> PipelineStatus:
         """Where the pipeline stood when it was seen last, at the clock of now."""
         self._has_seen.wait(_FIRST_S_MAX)
         if self._seen is None:
-            raise StoreUnreachableError(f"pipeline {self.run.name!r} was not seen yet.")
+            raise StoreUnreachableError(f"pipeline {self.supervisor.name!r} was not seen yet.")
         return replace(self._seen[1], clock_ns=time.time_ns() + self._ahead_ns)
 
     def unready(self) -> str | None:
-        """Why the pipeline is not ready; see Standing.unready()."""
+        """Why the pipeline is not ready; see PipelineStatus.unready()."""
         reason = self.look().unready()
         assert self._seen is not None  # noqa: S101 - looked at
         seconds = time.monotonic() - self._seen[0]
@@ -173,26 +173,26 @@ class Lookout:
                 self._seen = begun_s, self._look()
                 self._has_seen.set()
             except StateError as error:
-                _log.debug("can't look", pipeline=self.run.name, error=error.message)
+                _log.debug("can't look", pipeline=self.supervisor.name, error=error.message)
             # A twentieth of the time at most, however many partitions there are.
             self._stopped.wait(max(_LOOK_EVERY_S, 20 * (time.monotonic() - begun_s)))
 
-    def _look(self) -> Standing:
-        run = self.run
+    def _look(self) -> PipelineStatus:
+        supervisor = self.supervisor
         begun_s = time.monotonic()
-        known = run.store.pipeline(run.name)
-        self._on_store_seconds(run.name, time.monotonic() - begun_s)
+        known = supervisor.store.pipeline(supervisor.name)
+        self._on_store_seconds(supervisor.name, time.monotonic() - begun_s)
         assert known is not None  # noqa: S101 - made when the run was
-        found = tuple(run.store.partitions(run.name))
-        plan = latest_plan(run.store, run.name)
+        found = tuple(supervisor.store.partitions(supervisor.name))
+        plan = latest_plan(supervisor.store, supervisor.name)
         is_open = plan is not None and plan.end_ns > (known.low_watermark_ns or 0)
-        queries = open_queries(run.store, plan.plan_id) if plan and is_open else []
-        spanner = run.spanner
-        return Standing(
+        queries = open_queries(supervisor.store, plan.plan_id) if plan and is_open else []
+        source = supervisor.source
+        return PipelineStatus(
             known=known,
-            is_owner=run.ownership.is_held,
+            is_owner=supervisor.lease.is_held,
             clock_ns=time.time_ns() + self._ahead(),
-            retention_ns=None if spanner is None else spanner.description.retention_ns,
+            retention_ns=None if source is None else source.description.retention_ns,
             partitions=found,
             by_state=Counter(states(found, known.low_watermark_ns or 0).values()),
             queries=tuple(queries),
@@ -201,31 +201,31 @@ class Lookout:
 
     def epochs(self, limit: int) -> list[dict[str, Any]]:
         """The last epochs, the newest last, as JSON shows them."""
-        found = last_epochs(self.run.store, self.run.name, limit=limit)
-        details = self._history.details(self.run.name)
+        found = last_epochs(self.supervisor.store, self.supervisor.name, limit=limit)
+        details = self._history.details(self.supervisor.name)
         return [{**epoch_fields(epoch), **details.get(epoch.end_ns, {})} for epoch in found]
 
-    def partitions(self, standing: Standing, seconds: int) -> list[dict[str, Any]]:
+    def partitions(self, status: PipelineStatus, seconds: int) -> list[dict[str, Any]]:
         """The partitions of the last so many seconds before the low watermark, as JSON."""
-        since_ns = (standing.known.low_watermark_ns or 0) - seconds * NANOSECONDS_PER_SECOND
-        of_state = states(standing.partitions, standing.known.low_watermark_ns or 0)
-        stalled = stalls(self.run.store, self.run.name)
+        since_ns = (status.known.low_watermark_ns or 0) - seconds * NANOSECONDS_PER_SECOND
+        of_state = states(status.partitions, status.known.low_watermark_ns or 0)
+        stalled = stalls(self.supervisor.store, self.supervisor.name)
         return [
             partition_fields(partition, of_state[partition.token], stalled.get(partition.token, 0))
-            for partition in standing.partitions
+            for partition in status.partitions
             if partition.end_timestamp_ns is None or partition.end_timestamp_ns >= since_ns
         ]
 
     def gaps(self) -> list[dict[str, Any]]:
         """Records that are lost for good, as an operator accepted."""
-        return [gap_fields(gap) for gap in gaps(self.run.store, self.run.name)]
+        return [gap_fields(gap) for gap in gaps(self.supervisor.store, self.supervisor.name)]
 
     def _ahead(self) -> int:
         """How far Spanner's clock is ahead of this machine's, asked now and then."""
-        now_s, spanner = time.monotonic(), self.run.spanner
+        now_s, source = time.monotonic(), self.supervisor.source
         is_recent = self._asked_s is not None and now_s - self._asked_s < _AHEAD_EVERY_S
-        if spanner is not None and not is_recent:
+        if source is not None and not is_recent:
             self._asked_s = now_s
             with suppress(ReaderError):
-                self._ahead_ns = spanner.connection.strong_read_timestamp_ns() - time.time_ns()
+                self._ahead_ns = source.connection.strong_read_timestamp_ns() - time.time_ns()
         return self._ahead_ns

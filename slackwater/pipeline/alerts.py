@@ -18,7 +18,7 @@ from slackwater.state.open_queries import open_queries
 from slackwater.state.plans import latest_plan
 from slackwater.state.store import Store
 
-_log = structlog.get_logger("slackwater.watch")
+_log = structlog.get_logger("slackwater.pipeline.alerts")
 
 # Of the retention period; what is left is the time to act in.
 RETENTION_WARNING: Final = 0.5
@@ -38,7 +38,7 @@ def retention_used(low_watermark_ns: int, *, clock_ns: int, retention_ns: int) -
     return max(0, clock_ns - low_watermark_ns) / retention_ns
 
 
-class Watch:
+class Alerts:
     """Looks at a running pipeline from a thread of its own, and logs what somebody should know.
 
     Args:
@@ -56,7 +56,7 @@ class Watch:
         self._connection = connection
         self._retention_ns = retention_ns
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="alerts", daemon=True)
 
     def start(self) -> None:
         """Begin to look."""

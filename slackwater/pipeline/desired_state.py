@@ -13,7 +13,7 @@ from slackwater.state.errors import StateError
 from slackwater.state.models import Wanted
 from slackwater.state.store import Store
 
-_log = structlog.get_logger("slackwater.control")
+_log = structlog.get_logger("slackwater.pipeline.desired_state")
 
 _LOOK_S: Final = 0.5
 _POLL_S: Final = 0.05
@@ -22,7 +22,7 @@ _ENDS: Final = frozenset({Wanted.DRAINING, Wanted.STOPPED})
 _OF_FORMER: Final = _ENDS | {Wanted.MENDED}
 
 
-class Control:
+class DesiredStatePoller:
     """Looks twice a second, from a thread of its own, at what is wanted.
 
     Args:
@@ -48,7 +48,7 @@ class Control:
         self._look()
         self._stopped = threading.Event()
         threading.Thread(
-            target=self._run, args=(self._stopped,), name="control", daemon=True
+            target=self._run, args=(self._stopped,), name="desired-state", daemon=True
         ).start()
 
     def stop(self) -> None:

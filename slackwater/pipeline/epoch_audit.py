@@ -14,7 +14,7 @@ from slackwater.state.store import Store
 from slackwater.state.task_counts import tallies
 from slackwater.state.task_metrics import Measures, measures_of
 
-_log = structlog.get_logger("slackwater.audit")
+_log = structlog.get_logger("slackwater.pipeline.epoch_audit")
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,10 @@ from pyspark.sql import SparkSession
 from slackwater.config.filters import filter_of, tables_to_read
 from slackwater.config.settings import Settings
 from slackwater.errors import PipelineFailedError
-from slackwater.pipeline.desired_state import Control
+from slackwater.pipeline.desired_state import DesiredStatePoller
 from slackwater.pipeline.failures import delay_s, diagnose
-from slackwater.pipeline.lease_holder import Ownership
-from slackwater.pipeline.source import Spanner, source_options
+from slackwater.pipeline.lease_holder import LeaseHolder
+from slackwater.pipeline.source import SourceHandle, source_options
 from slackwater.pipeline.spark.session import register_source
 from slackwater.reader.database.snapshot_read import select
 from slackwater.reader.database.watched_tables import watched_tables
@@ -46,7 +46,7 @@ from slackwater.state.scans import begin_scan, finish_chunk, finish_scan, read_s
 from slackwater.state.store import Store
 
 T = TypeVar("T")
-_log = structlog.get_logger("slackwater.scan")
+_log = structlog.get_logger("slackwater.pipeline.initial_scan")
 
 # Parts of a chunk, for each task that runs at once: a kill costs no more than the chunk.
 _PARTS_A_TASK: Final = 4
@@ -58,11 +58,11 @@ class InitialScan:
     Args:
         spark: a session.
         settings: the pipeline's.
-        spanner: its change stream.
+        source: its change stream.
         store: the metadata store.
         sink: the pipeline's.
-        ownership: holds the lease.
-        control: what is wanted of the pipeline; the running chunk is finished first.
+        lease: holds the lease.
+        desired_state: what is wanted of the pipeline; the running chunk is finished first.
         tries_max: give up after so many failures in a row; None for never.
     """
 
@@ -70,20 +70,20 @@ class InitialScan:
         self,
         spark: SparkSession,
         settings: Settings,
-        spanner: Spanner,
+        source: SourceHandle,
         store: Store,
         sink: Sink,
-        ownership: Ownership,
-        control: Control,
+        lease: LeaseHolder,
+        desired_state: DesiredStatePoller,
         tries_max: int | None,
     ) -> None:
         self._spark = spark
         self._settings = settings
-        self._spanner = spanner
+        self._source = source
         self._store = store
         self._sink = sink
-        self._ownership = ownership
-        self._control = control
+        self._lease = lease
+        self._desired_state = desired_state
         self._tries_max = tries_max
 
     def run(self) -> bool:
@@ -112,7 +112,7 @@ class InitialScan:
         if known := read_scan(self._store, self._settings.pipeline):
             return known
         scan, parts = self._cut()
-        self._ownership.check()
+        self._lease.check()
         begin_scan(self._store, scan, parts)
         _log.info(
             "initial scan",
@@ -125,10 +125,10 @@ class InitialScan:
 
     def _cut(self) -> tuple[Scan, list[ScanPart]]:
         """A new scan: at which time, and Spanner's parts of each table."""
-        connection, description = self._spanner.connection, self._spanner.description
+        connection, description = self._source.connection, self._source.description
         watched = watched_tables(connection, description.dialect)
         tables = tables_to_read(watched, filter_of(self._settings))
-        at_ns = first_watermark_ns(self._spanner.options, connection, description)
+        at_ns = first_watermark_ns(self._source.options, connection, description)
         read: PartitionedRead | None = None
         cut: list[tuple[str, bytes]] = []
         for table in tables:
@@ -152,12 +152,12 @@ class InitialScan:
             **scan_options(
                 scan,
                 parts,
-                self._spanner.description.dialect,
+                self._source.description.dialect,
                 data_boost=self._settings.source.data_boost,
             ),
         }
         rows = self._spark.read.format(FORMAT).options(**options).load()
-        self._ownership.check()
+        self._lease.check()
         records = self._sink.add_scanned(rows, chunk, timestamp(scan.at_ns))
         finish_chunk(self._store, scan.pipeline, chunk, records=records)
         _log.info("scanned", pipeline=scan.pipeline, parts=len(parts), records=records)
@@ -165,7 +165,7 @@ class InitialScan:
     def _end(self, scan: Scan) -> bool:
         known = read_scan(self._store, scan.pipeline)
         assert known is not None  # noqa: S101 - it was begun
-        self._ownership.check()
+        self._lease.check()
         self._sink.end_scan(self._spark, known[0].records, timestamp(scan.at_ns))
         finish_scan(self._store, scan.pipeline)
         _log.info("initial scan is whole", pipeline=scan.pipeline, records=known[0].records)
@@ -174,7 +174,7 @@ class InitialScan:
     def _tried(self, work: Callable[[], T]) -> T | None:
         """work(), again after a growing delay where it fails; None where it shall not run."""
         failures = 0
-        while not self._control.is_held():
+        while not self._desired_state.is_held():
             try:
                 return work()
             except LeaseLostError:
@@ -195,7 +195,7 @@ class InitialScan:
                     seconds=seconds,
                     error=failure.message,
                 )
-                self._control.wait(seconds)
+                self._desired_state.wait(seconds)
         return None
 
 

@@ -30,7 +30,7 @@ from slackwater.state.lease import (
 from slackwater.state.models import Lease
 from slackwater.state.store import Store
 
-_log = structlog.get_logger("slackwater.ownership")
+_log = structlog.get_logger("slackwater.pipeline.lease_holder")
 
 # A lease is renewed this often in its duration, so that one lost renewal costs nothing.
 _RENEWALS: Final = 4
@@ -46,7 +46,7 @@ def owner_name() -> str:
     return name
 
 
-def is_gone(owner: str) -> bool:
+def owner_is_dead(owner: str) -> bool:
     """True where an owner was a process of this very machine, and is no more.
 
     It saves who starts a killed pipeline again from waiting for the lease to run out. Where process
@@ -69,7 +69,7 @@ def _namespace() -> str:
         return uuid.uuid4().hex
 
 
-class Ownership:
+class LeaseHolder:
     """Takes a pipeline's lease, renews it in a thread of its own, and notices when it is lost.
 
     Args:
@@ -156,7 +156,7 @@ class Ownership:
 
     def _is_free(self, sighting: Sighting) -> bool:
         now_s = time.monotonic()
-        return may_take(sighting, now_s, duration_s=self._duration_s) or is_gone(
+        return may_take(sighting, now_s, duration_s=self._duration_s) or owner_is_dead(
             str(sighting.lease.owner)
         )
 

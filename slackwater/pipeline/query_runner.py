@@ -18,11 +18,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 from structlog.contextvars import bound_contextvars
 
 from slackwater.errors import PipelineFailedError
-from slackwater.pipeline.desired_state import Control
+from slackwater.pipeline.desired_state import DesiredStatePoller
 from slackwater.pipeline.epoch_audit import AuditedEpoch, audit_written
 from slackwater.pipeline.epoch_report import EpochReport, Progress, parse_progress
 from slackwater.pipeline.failures import Failure, delay_s, diagnose
-from slackwater.pipeline.lease_holder import Ownership
+from slackwater.pipeline.lease_holder import LeaseHolder
 from slackwater.pipeline.observer import Observer
 from slackwater.reader.errors import ReaderError
 from slackwater.reader.transport.connection import Connection
@@ -38,7 +38,7 @@ from slackwater.state.models import Epoch, PipelineState, Wanted
 from slackwater.state.plans import settle
 from slackwater.state.store import Store
 
-_log = structlog.get_logger("slackwater.daemon")
+_log = structlog.get_logger("slackwater.pipeline.query_runner")
 
 _POLL_S: Final = 0.05
 _LAST_WRITE_S_MAX: Final = 10.0
@@ -56,14 +56,15 @@ class Outcome(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class RunPolicy:
     """How a daemon goes.
 
     Attributes:
         trigger_ms: the time from one epoch's start to the next one's; 0 for no pause.
         until_ns: stop after the epoch that reaches this low watermark; None for never.
         tries_max: give up after so many failures without an epoch between; None for never.
-        holds: a paused query stays, to go on at once when it is resumed; otherwise the run ends.
+        keeps_query_when_paused: a paused query stays, so that it goes on at once when it is
+            resumed; otherwise the run ends.
         audit: what becomes of an epoch that fails the audit.
         keep_ns: how long epochs are remembered.
     """
@@ -71,7 +72,7 @@ class Pace:
     trigger_ms: int
     until_ns: int | None
     tries_max: int | None
-    holds: bool
+    keeps_query_when_paused: bool
     audit: AuditMode
     keep_ns: int
 
@@ -87,7 +88,7 @@ class _WrittenEpoch:
     durable_at_ns: int
 
 
-class Daemon:
+class QueryRunner:
     """Runs one pipeline in this process, which owns it.
 
     Args:
@@ -96,11 +97,11 @@ class Daemon:
         options: of the Spark source.
         sink: where epochs go.
         checkpoint: Spark's checkpoint directory.
-        pace: how it goes.
+        policy: how it goes.
         store: the metadata store.
         connection: for Spanner's clock.
-        ownership: holds the lease.
-        control: what is wanted of the pipeline.
+        lease: holds the lease.
+        desired_state: what is wanted of the pipeline.
         observer: hears of committed epochs and failures.
         remedies: what to do about an error, by its class, where the error itself can't know.
     """
@@ -113,11 +114,11 @@ class Daemon:
         options: Mapping[str, str],
         sink: Sink,
         checkpoint: str,
-        pace: Pace,
+        policy: RunPolicy,
         store: Store,
         connection: Connection,
-        ownership: Ownership,
-        control: Control,
+        lease: LeaseHolder,
+        desired_state: DesiredStatePoller,
         observer: Observer,
         remedies: Mapping[str, str],
     ) -> None:
@@ -126,11 +127,11 @@ class Daemon:
         self._options = dict(options)
         self._sink = sink
         self._checkpoint = checkpoint
-        self._pace = pace
+        self._policy = policy
         self._store = store
         self._connection = connection
-        self._ownership = ownership
-        self._control = control
+        self._lease = lease
+        self._desired_state = desired_state
         self._observer = observer
         self._remedies = remedies
         self._written: dict[int, _WrittenEpoch] = {}
@@ -158,13 +159,13 @@ class Daemon:
             self._note(PipelineState.STARTING)
             self._epochs_before = self._epochs
             failure = self._watch(self._start())
-            if self._ownership.lost.is_set() or (failure and failure.is_lease_lost):
+            if self._lease.lost.is_set() or (failure and failure.is_lease_lost):
                 return Outcome.LEASE_LOST
             if failure is None:
-                return Outcome.HELD if self._control.is_held() else Outcome.DONE
+                return Outcome.HELD if self._desired_state.is_held() else Outcome.DONE
             self._observer.failed(self._pipeline)
             failures = 1 if self._has_epoch() else failures + 1
-            if failure.is_permanent or failures == self._pace.tries_max:
+            if failure.is_permanent or failures == self._policy.tries_max:
                 self._give_up(failure)
             self._note(PipelineState.FAILED, failure.message)
             seconds = delay_s(failures)
@@ -174,7 +175,7 @@ class Daemon:
                 seconds=seconds,
                 error=failure.message,
             )
-            if self._control.wait(seconds):
+            if self._desired_state.wait(seconds):
                 return Outcome.HELD
 
     def _give_up(self, failure: Failure) -> None:
@@ -189,7 +190,7 @@ class Daemon:
         return (
             changes.writeStream.foreachBatch(self._write)
             .option("checkpointLocation", self._checkpoint)
-            .trigger(processingTime=f"{self._pace.trigger_ms} milliseconds")
+            .trigger(processingTime=f"{self._policy.trigger_ms} milliseconds")
             .queryName(self._pipeline)
             .start()
         )
@@ -202,8 +203,8 @@ class Daemon:
         begun_s = time.monotonic()
         summary = self._sink.stage(changes, epoch)
         read_s = time.monotonic()
-        self._ownership.check()
-        audited = audit_written(self._store, self._pipeline, _seen(summary), self._pace.audit)
+        self._lease.check()
+        audited = audit_written(self._store, self._pipeline, _seen(summary), self._policy.audit)
         self._sink.publish(self._spark, epoch, summary, timestamp(audited.low_watermark_ns))
         self._written[epoch] = _WrittenEpoch(
             summary,
@@ -215,18 +216,18 @@ class Daemon:
 
     def _watch(self, query: StreamingQuery) -> Failure | None:
         """Wait for the query's end, or bring it about; why it failed, None where it did not."""
-        while query.isActive and not (self._reached.is_set() or self._ownership.lost.is_set()):
-            if self._control.wanted is Wanted.STOPPED:
+        while query.isActive and not (self._reached.is_set() or self._lease.lost.is_set()):
+            if self._desired_state.wanted is Wanted.STOPPED:
                 self._stop(query)
                 return None
             self._look(query)
-            if self._control.is_held():
+            if self._desired_state.is_held():
                 if self._is_drained(query):
                     break
             elif self._state in _HELD_STATES:
                 self._resume()
             time.sleep(_POLL_S)
-        if not self._ownership.lost.is_set():
+        if not self._lease.lost.is_set():
             self._look(query)
         if failure := query.exception():
             return diagnose(str(failure))
@@ -235,17 +236,17 @@ class Daemon:
 
     def _is_drained(self, query: StreamingQuery) -> bool:
         """Let the running epoch be the last; True where it has ended and the run shall, too."""
-        if self._control.must_end():
+        if self._desired_state.must_end():
             # A signal only this process has seen: now the source offers no further epoch either.
-            self._control.drain()
+            self._desired_state.drain()
         if self._state not in _HELD_STATES:
             self._note(PipelineState.DRAINING)
         if query.status["isTriggerActive"]:
             return False
         # Before its first epoch a query does not wait: the source answers with the start, and Spark
         # replays what a former query left.
-        is_paused = self._control.wanted is Wanted.PAUSED
-        if not (is_paused and self._pace.holds and self._has_epoch()):
+        is_paused = self._desired_state.wanted is Wanted.PAUSED
+        if not (is_paused and self._policy.keeps_query_when_paused and self._has_epoch()):
             return True
         if self._state is not PipelineState.PAUSED:
             self._look(query)
@@ -293,19 +294,22 @@ class Daemon:
         try:
             if progress.is_epoch and progress.end_ns is not None:
                 self._store.commit_watermark(
-                    self._pipeline, progress.end_ns, generation=self._ownership.generation
+                    self._pipeline, progress.end_ns, generation=self._lease.generation
                 )
                 settle(self._store, self._pipeline, progress.end_ns)
                 self._record(progress, progress.start_ns, progress.end_ns)
         except LeaseLostError:
-            self._ownership.lost.set()
+            self._lease.lost.set()
         except StateError as error:
             # The next epoch's commit says all that this one would have.
             _log.warning("epoch not recorded", pipeline=self._pipeline, error=error.message)
         finally:
             self._noted = max(self._noted, progress.epoch if progress.is_epoch else -1)
             # A store that fails here must not keep the program from ending.
-            if self._pace.until_ns is not None and (progress.end_ns or 0) >= self._pace.until_ns:
+            if (
+                self._policy.until_ns is not None
+                and (progress.end_ns or 0) >= self._policy.until_ns
+            ):
                 self._reached.set()
 
     def _record(self, progress: Progress, start_ns: int | None, end_ns: int) -> None:
@@ -352,7 +356,7 @@ class Daemon:
             ),
         )
         if progress.epoch % _FORGET_EVERY == 0:
-            forget_epochs(self._store, self._pipeline, before_ns=end_ns - self._pace.keep_ns)
+            forget_epochs(self._store, self._pipeline, before_ns=end_ns - self._policy.keep_ns)
         self._observer.epoch_committed(self._pipeline, report)
 
     def _lag_ns(self, end_ns: int) -> int:

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from slackwater.config.settings import Settings
 from slackwater.errors import RecoveryError
-from slackwater.pipeline.source import Spanner
+from slackwater.pipeline.source import SourceHandle
 from slackwater.pipeline.spark.checkpoint import committed_offset, last_offset
 from slackwater.reader.timestamp import format_rfc3339, parse_rfc3339
 from slackwater.scheduler.epoch import HALF_MICROSECOND_NS, watermark_for_start
@@ -100,7 +100,7 @@ def start_after_lost_checkpoint(
 
 
 def accept_gap(
-    spark: SparkSession, settings: Settings, spanner: Spanner, store: Store, skip_to: str
+    spark: SparkSession, settings: Settings, source: SourceHandle, store: Store, skip_to: str
 ) -> Gap:
     """Record that what lies between the last epoch and skip_to is not read.
 
@@ -117,7 +117,7 @@ def accept_gap(
         )
     start_ns = parse_rfc3339(text)
     if skip_to == EARLIEST:
-        end_ns = earliest_watermark_ns(spanner.options, spanner.connection, spanner.description)
+        end_ns = earliest_watermark_ns(source.options, source.connection, source.description)
     else:
         end_ns = watermark_for_start(_time_ns(skip_to))
     if end_ns <= start_ns:
@@ -126,7 +126,7 @@ def accept_gap(
             f" {format_rfc3339(start_ns)}: nothing need be skipped.",
             "Leave out --skip-to",
         )
-    require_readable(spanner.options, spanner.connection, spanner.description, end_ns)
+    require_readable(source.options, source.connection, source.description, end_ns)
     gap = Gap(settings.pipeline, start_ns, end_ns, time.time_ns())
     record_gap(store, gap)
     return gap

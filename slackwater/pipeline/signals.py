@@ -13,19 +13,19 @@ _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 @contextmanager
-def draining_signals() -> Iterator[Drain]:
-    """A Drain that the signals set, for the time of the context."""
-    drain = Drain()
+def termination_signals() -> Iterator[TerminationSignals]:
+    """Catch SIGTERM and SIGINT for the time of the context."""
+    signals = TerminationSignals()
     former = {sig: signal.getsignal(sig) for sig in _SIGNALS}
-    drain.listen()
+    signals.listen()
     try:
-        yield drain
+        yield signals
     finally:
         for sig, handler in former.items():
             signal.signal(sig, handler)
 
 
-class Drain(threading.Event):
+class TerminationSignals(threading.Event):
     """Set when the process is asked to end."""
 
     def listen(self) -> None:

@@ -56,7 +56,7 @@ def source_options(settings: Settings, environ: Mapping[str, str] = os.environ) 
 
 
 @dataclass(frozen=True, slots=True)
-class Spanner:
+class SourceHandle:
     """A change stream that was looked up and can be read."""
 
     connection: Connection
@@ -64,7 +64,7 @@ class Spanner:
     options: SourceOptions
 
 
-def connect(settings: Settings) -> Spanner:
+def connect(settings: Settings) -> SourceHandle:
     """Look the change stream up; nothing is written anywhere.
 
     Raises:
@@ -72,10 +72,10 @@ def connect(settings: Settings) -> Spanner:
     """
     options = parse_options(source_options(settings), os.environ)
     connection = Connection(options.change_stream)
-    return Spanner(connection, describe(connection), options)
+    return SourceHandle(connection, describe(connection), options)
 
 
-def check_new(settings: Settings, spanner: Spanner) -> None:
+def check_new(settings: Settings, source: SourceHandle) -> None:
     """For a pipeline that has not started: that it can start where it shall.
 
     Raises:
@@ -83,9 +83,9 @@ def check_new(settings: Settings, spanner: Spanner) -> None:
         PartialRowError: the change stream does not capture what the sink needs.
     """
     if settings.sink.confluent_schema_registry is not None:
-        capture = spanner.description.options.get("value_capture_type", CAPTURE_DEFAULT)
+        capture = source.description.options.get("value_capture_type", CAPTURE_DEFAULT)
         require_whole_rows(settings.sink.envelope, capture)
-    check_start(spanner.options, spanner.connection, spanner.description)
+    check_start(source.options, source.connection, source.description)
 
 
 def resume_options(
@@ -125,9 +125,11 @@ def resume_options(
     return {"checkpoint_is_empty": "false"}
 
 
-def last_watermark_ns(settings: Settings, spanner: Spanner, *, until_caught_up: bool) -> int | None:
+def last_watermark_ns(
+    settings: Settings, source: SourceHandle, *, until_caught_up: bool
+) -> int | None:
     """Where the pipeline ends: its end, and with until_caught_up Spanner's clock now."""
     ends = [] if settings.source.end is None else [parse_rfc3339(settings.source.end)]
     if until_caught_up:
-        ends.append(spanner.connection.strong_read_timestamp_ns())
+        ends.append(source.connection.strong_read_timestamp_ns())
     return watermark_for_end(min(ends)) if ends else None

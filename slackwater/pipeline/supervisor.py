@@ -14,13 +14,13 @@ from structlog.contextvars import bound_contextvars
 from slackwater.config.settings import Settings
 from slackwater.config.sinks import make_sink
 from slackwater.errors import PipelineFailedError, PipelinePausedError, SlackwaterError
-from slackwater.pipeline.alerts import Watch
-from slackwater.pipeline.desired_state import Control
+from slackwater.pipeline.alerts import Alerts
+from slackwater.pipeline.desired_state import DesiredStatePoller
 from slackwater.pipeline.failures import delay_s
 from slackwater.pipeline.initial_scan import InitialScan
-from slackwater.pipeline.lease_holder import Ownership
+from slackwater.pipeline.lease_holder import LeaseHolder
 from slackwater.pipeline.observer import Observer
-from slackwater.pipeline.query_runner import Daemon, Outcome, Pace
+from slackwater.pipeline.query_runner import Outcome, QueryRunner, RunPolicy
 from slackwater.pipeline.recovery import (
     Recovery,
     accept_gap,
@@ -28,7 +28,7 @@ from slackwater.pipeline.recovery import (
     start_after_lost_checkpoint,
 )
 from slackwater.pipeline.source import (
-    Spanner,
+    SourceHandle,
     check_new,
     connect,
     last_watermark_ns,
@@ -50,7 +50,7 @@ from slackwater.state.models import PipelineState, Wanted
 from slackwater.state.scans import read_scan
 from slackwater.state.store import Store
 
-_log = structlog.get_logger("slackwater.run")
+_log = structlog.get_logger("slackwater.pipeline.supervisor")
 
 # Whoever waits for --until-caught-up to end shall hear of a failure.
 _TRIES_UNTIL_CAUGHT_UP = 3
@@ -73,7 +73,7 @@ class RunOptions:
     stays: bool = False
 
 
-class PipelineRun:
+class PipelineSupervisor:
     """Runs one pipeline in this process.
 
     Args:
@@ -98,20 +98,20 @@ class PipelineRun:
         self._recovery = options.recovery
         self._observer = observer
         self._sink = make_sink(settings)
-        self._found: Spanner | None = None
+        self._source_handle: SourceHandle | None = None
         self._until_ns: int | None = None
         self._failures = 0
         if not options.stays:
             # Everything that can be refused is refused before anything is written.
-            self._spanner()
+            self._look_up_source()
         self.store = Store.open(settings.state.url, migrate=True)
         source = parse_options(source_options(settings), os.environ).change_stream.path
         self.store.ensure_pipeline(settings.pipeline, source)
-        self.control = Control(self.store, settings.pipeline, signalled)
+        self.desired_state = DesiredStatePoller(self.store, settings.pipeline, signalled)
         seconds = settings.lease.duration / 1_000
-        self.ownership = Ownership(self.store, settings.pipeline, duration_s=seconds)
+        self.lease = LeaseHolder(self.store, settings.pipeline, duration_s=seconds)
         # Whoever stands by has Spark running when its turn comes.
-        self.ownership.look()
+        self.lease.look()
 
     @property
     def name(self) -> str:
@@ -119,14 +119,14 @@ class PipelineRun:
         return self.settings.pipeline
 
     @property
-    def spanner(self) -> Spanner | None:
+    def source(self) -> SourceHandle | None:
         """Its change stream, once it was looked up."""
-        return self._found
+        return self._source_handle
 
     def close(self) -> None:
         """Close what was opened."""
-        if self._found is not None:
-            self._found.connection.close()
+        if self._source_handle is not None:
+            self._source_handle.connection.close()
         self.store.close()
 
     def run(self, spark: SparkSession) -> None:
@@ -151,30 +151,30 @@ class PipelineRun:
     def _own_and_run(self, spark: SparkSession) -> bool:
         """Become the owner and run; False where the lease was lost."""
         try:
-            if not self.ownership.acquire(
+            if not self.lease.acquire(
                 wait=self.settings.lease.when_taken == "wait",
-                until=self.control.must_end,
+                until=self.desired_state.must_end,
                 # Apart, because the owner may die before Spark is warm.
                 while_waiting=threading.Thread(
                     target=warm_up, args=(spark,), name="warm-up", daemon=True
                 ).start,
             ):
                 return True
-            self.control.start()
+            self.desired_state.start()
             try:
                 self._run_owned(spark)
             finally:
-                self.control.stop()
+                self.desired_state.stop()
         except LeaseLostError:
             return False
         finally:
-            self.ownership.release()
+            self.lease.release()
         return True
 
     def _run_owned(self, spark: SparkSession) -> None:
         """Run, pause and fail until the pipeline's end, or until it shall end."""
-        while not self.control.must_end():
-            if self.control.is_held() and not self._resumed():
+        while not self.desired_state.must_end():
+            if self.desired_state.is_held() and not self._resumed():
                 break
             try:
                 outcome = self._run_once(spark)
@@ -198,56 +198,56 @@ class PipelineRun:
             raise PipelinePausedError(
                 f"pipeline {self.name!r} is paused.", "Resume it: slackwater resume"
             )
-        if self.control.wanted is not Wanted.MENDED:
+        if self.desired_state.wanted is not Wanted.MENDED:
             self._note(PipelineState.PAUSED)
             _log.info("paused", pipeline=self.name)
-        is_resumed = self.control.wait_for_resume(self.ownership.lost.is_set)
-        self.ownership.check()
+        is_resumed = self.desired_state.wait_for_resume(self.lease.lost.is_set)
+        self.lease.check()
         if is_resumed:
             _log.info("resumed", pipeline=self.name)
         return is_resumed
 
     def _run_once(self, spark: SparkSession) -> Outcome:
         self._note(PipelineState.STARTING)
-        spanner = self._spanner()
+        source = self._look_up_source()
         tries_max = _TRIES_UNTIL_CAUGHT_UP if self._options.until_caught_up else None
         if self.settings.initial_scan != "no" and not self._has_begun(spark):
             is_whole = InitialScan(
                 spark,
                 self.settings,
-                spanner,
+                source,
                 self.store,
                 self._sink,
-                self.ownership,
-                self.control,
+                self.lease,
+                self.desired_state,
                 tries_max,
             ).run()
             if not is_whole:
                 return Outcome.HELD
             if self.settings.initial_scan == "only":
                 return Outcome.DONE
-        options = self._source_options(spark, spanner)
-        source = spanner.options.change_stream.path
-        _log.info("running", pipeline=self.name, source=source)
-        watch = Watch(self.store, self.name, spanner.connection, spanner.description.retention_ns)
-        watch.start()
+        options = self._source_options(spark, source)
+        path = source.options.change_stream.path
+        _log.info("running", pipeline=self.name, source=path)
+        alerts = Alerts(self.store, self.name, source.connection, source.description.retention_ns)
+        alerts.start()
         self._failures = 0
         try:
-            return self._daemon(spark, spanner, options, tries_max).run()
+            return self._query_runner(spark, source, options, tries_max).run()
         finally:
-            watch.stop()
+            alerts.stop()
 
     def _fail(self, error: Exception) -> None:
         """Wait to be mended, or for a while."""
         reason = self._note_failure(error)
         if getattr(error, "user_error", False):
             _log.error("failed permanently", pipeline=self.name, error=reason)
-            self.control.give_up()
+            self.desired_state.give_up()
             return
         self._failures += 1
         seconds = delay_s(self._failures)
         _log.error("failed, will try again", pipeline=self.name, seconds=seconds, error=reason)
-        self.control.wait(seconds)
+        self.desired_state.wait(seconds)
 
     def _note_failure(self, error: Exception) -> str:
         """Let those who look see why; the reason with its remedy."""
@@ -260,17 +260,17 @@ class PipelineRun:
         self._note(PipelineState.FAILED_PERMANENTLY if given_up else PipelineState.FAILED, reason)
         return reason
 
-    def _spanner(self) -> Spanner:
+    def _look_up_source(self) -> SourceHandle:
         """The change stream, looked up once."""
-        if self._found is None:
-            found = connect(self.settings)
+        if self._source_handle is None:
+            source = connect(self.settings)
             if _is_new(self.settings):
-                check_new(self.settings, found)
+                check_new(self.settings, source)
             self._until_ns = last_watermark_ns(
-                self.settings, found, until_caught_up=self._options.until_caught_up
+                self.settings, source, until_caught_up=self._options.until_caught_up
             )
-            self._found = found
-        return self._found
+            self._source_handle = source
+        return self._source_handle
 
     def _has_begun(self, spark: SparkSession) -> bool:
         """True where an epoch was planned: nobody asks any more for what was there before it."""
@@ -278,7 +278,7 @@ class PipelineRun:
         is_planned = known is not None and known.planned_watermark_ns is not None
         return is_planned or last_offset(spark, self.settings.sink.checkpoint) is not None
 
-    def _source_options(self, spark: SparkSession, spanner: Spanner) -> dict[str, str]:
+    def _source_options(self, spark: SparkSession, source: SourceHandle) -> dict[str, str]:
         """The Spark source's options, from what is known now that the pipeline is owned."""
         settings, store = self.settings, self.store
         known = store.pipeline(self.name)
@@ -304,12 +304,12 @@ class PipelineRun:
             options |= resume_options(
                 spark,
                 settings,
-                spanner.options,
+                source.options,
                 last_watermark_ns=last if last != scanned_ns else None,
                 command=recovery.command,
             )
         if recovery.skip_to is not None:
-            gap = accept_gap(spark, settings, spanner, store, recovery.skip_to)
+            gap = accept_gap(spark, settings, source, store, recovery.skip_to)
             _log.warning(
                 "gap accepted",
                 pipeline=self.name,
@@ -318,27 +318,27 @@ class PipelineRun:
             )
         # What the operator accepted was done.
         self._recovery = Recovery(command=recovery.command)
-        options["generation"] = str(self.ownership.generation)
+        options["generation"] = str(self.lease.generation)
         options["tasks"] = str(spark.sparkContext.defaultParallelism)
         if self._until_ns is not None:
             options["end"] = format_rfc3339(self._until_ns)
         return options
 
-    def _daemon(
+    def _query_runner(
         self,
         spark: SparkSession,
-        spanner: Spanner,
+        source: SourceHandle,
         options: dict[str, str],
         tries_max: int | None,
-    ) -> Daemon:
+    ) -> QueryRunner:
         epoch = self.settings.epoch
-        return Daemon(
+        return QueryRunner(
             spark,
             pipeline=self.name,
             options=options,
             sink=self._sink,
             checkpoint=self.settings.sink.checkpoint,
-            pace=Pace(
+            policy=RunPolicy(
                 epoch.trigger,
                 self._until_ns,
                 tries_max,
@@ -347,9 +347,9 @@ class PipelineRun:
                 self.settings.state.keep * 1_000_000,
             ),
             store=self.store,
-            connection=spanner.connection,
-            ownership=self.ownership,
-            control=self.control,
+            connection=source.connection,
+            lease=self.lease,
+            desired_state=self.desired_state,
             observer=self._observer,
             remedies=self._recovery.remedies(),
         )

@@ -18,8 +18,8 @@ import sqlalchemy as sa
 from structlog.testing import capture_logs
 
 from slackwater.errors import PipelineOwnedError
-from slackwater.pipeline import lease_holder as ownership
-from slackwater.pipeline.lease_holder import Ownership, is_gone, owner_name
+from slackwater.pipeline import lease_holder
+from slackwater.pipeline.lease_holder import LeaseHolder, owner_is_dead, owner_name
 from slackwater.state import engine
 from slackwater.state.errors import LeaseLostError
 from slackwater.state.lease import (
@@ -98,7 +98,7 @@ def test_a_standby_takes_over_from_one_that_no_longer_renews(store: Store) -> No
     # Another machine's owner, whose process can't be looked up here.
     dead = take_lease(store, "orders", "elsewhere pid 1 (x y)", read_lease(store, "orders"))
     assert dead is not None
-    standby = Ownership(store, "orders", duration_s=SHORT_S)
+    standby = LeaseHolder(store, "orders", duration_s=SHORT_S)
     began = time.monotonic()
     assert standby.acquire(wait=True, until=never)
     assert SHORT_S <= time.monotonic() - began < 10 * SHORT_S
@@ -108,9 +108,9 @@ def test_a_standby_takes_over_from_one_that_no_longer_renews(store: Store) -> No
 
 
 def test_whoever_renews_keeps_it_and_whoever_shall_not_wait_is_told(store: Store) -> None:
-    owner = Ownership(store, "orders", duration_s=SHORT_S)
+    owner = LeaseHolder(store, "orders", duration_s=SHORT_S)
     assert owner.acquire(wait=True, until=never)
-    other = Ownership(store, "orders", duration_s=SHORT_S)
+    other = LeaseHolder(store, "orders", duration_s=SHORT_S)
     with pytest.raises(PipelineOwnedError, match=f"pid {os.getpid()}"):
         other.acquire(wait=False, until=never)
     stop = threading.Event()
@@ -121,7 +121,7 @@ def test_whoever_renews_keeps_it_and_whoever_shall_not_wait_is_told(store: Store
 
 
 def test_an_owner_that_was_replaced_learns_of_it(store: Store) -> None:
-    owner = Ownership(store, "orders", duration_s=SHORT_S)
+    owner = LeaseHolder(store, "orders", duration_s=SHORT_S)
     assert owner.acquire(wait=True, until=never)
     while take_lease(store, "orders", "other", read_lease(store, "orders")) is None:
         pass
@@ -138,7 +138,7 @@ def test_whoever_stands_by_outlasts_a_store_that_does_not_answer(tmp_path: Path)
     impatient.ensure_pipeline("orders", "stream")
     dead = take_lease(impatient, "orders", "elsewhere pid 1 (x y)", read_lease(impatient, "orders"))
     assert dead is not None
-    standby = Ownership(impatient, "orders", duration_s=SHORT_S)
+    standby = LeaseHolder(impatient, "orders", duration_s=SHORT_S)
     with sqlite3.connect(path) as frozen, ThreadPoolExecutor(1) as pool:
         until = time.monotonic() + 30
         frozen.execute("BEGIN IMMEDIATE")
@@ -167,10 +167,10 @@ def test_a_slow_look_tells_nothing_of_an_owner(
         time.sleep(2 * SHORT_S)
         return read_lease(store, pipeline)
 
-    former, owner = (Ownership(store, "orders", duration_s=SHORT_S) for _ in range(2))
+    former, owner = (LeaseHolder(store, "orders", duration_s=SHORT_S) for _ in range(2))
     former.look()
     with monkeypatch.context() as slow:
-        slow.setattr(ownership, "read_lease", slow_look)
+        slow.setattr(lease_holder, "read_lease", slow_look)
         sighting = former.look()
         assert not may_take(sighting, time.monotonic(), duration_s=SHORT_S)
         owner.look()
@@ -208,8 +208,8 @@ def test_a_process_of_this_machine_is_known_to_be_gone() -> None:
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
-    assert is_gone(done.stdout.strip())
+    assert owner_is_dead(done.stdout.strip())
     parent = owner_name().replace(f"pid {os.getpid()} ", f"pid {os.getppid()} ")
-    assert not is_gone(parent), "a process that runs"
-    assert not is_gone("another host pid 1 (boot/123 abcdef)")
-    assert not is_gone("nonsense")
+    assert not owner_is_dead(parent), "a process that runs"
+    assert not owner_is_dead("another host pid 1 (boot/123 abcdef)")
+    assert not owner_is_dead("nonsense")

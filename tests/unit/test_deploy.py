@@ -17,7 +17,7 @@ import yaml
 
 from slackwater.commands.jars import main as jars_main
 from slackwater.config.load import load_settings
-from slackwater.monitoring.metrics import Metrics, StandingCollector
+from slackwater.monitoring.metrics import Metrics, StatusCollector
 
 ROOT = Path(__file__).parent.parent.parent
 DEPLOY = ROOT / "deploy"
@@ -123,7 +123,7 @@ def test_ports_probes_and_paths_are_those_that_the_program_has(overlay: Path) ->
 
 def known_metrics() -> set[str]:
     metrics = Metrics()
-    metrics.registry.register(StandingCollector(list))
+    metrics.registry.register(StatusCollector(list))
     names = set()
     for family in metrics.registry.collect():
         endings = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count")}

@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 
 from slackwater.reader.schema import SCHEMA, ddl
 
-_log = structlog.get_logger("slackwater.warm_up")
+_log = structlog.get_logger("slackwater.pipeline.spark.warm_up")
 
 _NAME: Final = "slackwater_warm_up"
 _EPOCHS: Final = 8

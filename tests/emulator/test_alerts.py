@@ -7,7 +7,7 @@ from pathlib import Path
 
 import structlog
 
-from slackwater.pipeline.alerts import Watch
+from slackwater.pipeline.alerts import Alerts
 from slackwater.reader.transport.connection import Connection
 from slackwater.state.store import Store
 from tests.emulators import NewDatabase
@@ -23,13 +23,13 @@ def test_falling_behind_is_warned_of_while_there_is_time_left(
     store = Store.open(f"sqlite:///{tmp_path / 'state.db'}", migrate=True)
     store.ensure_pipeline("behind", "stream")
     store.commit_watermark("behind", clock_ns - 3_600 * SECOND_NS)
-    watch = Watch(store, "behind", connection, 5_000 * SECOND_NS)
+    alerts = Alerts(store, "behind", connection, 5_000 * SECOND_NS)
     with structlog.testing.capture_logs() as logs:
-        watch.start()
+        alerts.start()
         until = time.monotonic() + 30
         while not logs and time.monotonic() < until:
             time.sleep(0.1)
-        watch.stop()
+        alerts.stop()
     assert logs[0]["event"] == "falling behind"
     assert logs[0]["log_level"] == "warning"
     assert 0.72 <= logs[0]["retention_used"] < 0.74
