@@ -31,8 +31,8 @@ from pyspark.sql import DataFrame
 from slackwater.pipeline.spark.session import start_spark, stop_spark
 from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.database.change_stream_info import partitions_alive
-from slackwater.reader.timestamp import format_rfc3339
 from slackwater.reader.transport.connection import Connection
+from slackwater.timestamp import format_rfc3339
 from tests.emulators import own_database
 
 # The JVM compiles what runs often; a service has long been past that.

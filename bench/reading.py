@@ -31,12 +31,12 @@ from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.decode.arrow import to_record_batch
 from slackwater.reader.query.batch_decoder import Gathering, Owners
 from slackwater.reader.query.partition_query import PartitionQuery
-from slackwater.reader.timestamp import format_rfc3339
 from slackwater.reader.transport.connection import Connection
 from slackwater.scheduler.audit import PartitionAudit, Shares, tally
 from slackwater.scheduler.epoch import watermark_for_end
 from slackwater.scheduler.tasks.cut_filter import PartitionReception
 from slackwater.state.models import Plan
+from slackwater.timestamp import format_rfc3339
 from tests.synthetic.rows import PatternRows
 from tests.synthetic.script import Script, ScriptedPartition
 from tests.synthetic.server import CHANGE_STREAM, synthetic_process

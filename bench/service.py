@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from slackwater.reader.change_stream import ChangeStream
-from slackwater.reader.timestamp import format_rfc3339
+from slackwater.timestamp import format_rfc3339
 
 
 def service_settings(

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from slackwater.reader.records import ChildPartition, ChildPartitionsRecord
-from slackwater.reader.timestamp import parse_rfc3339
+from slackwater.timestamp import HALF_MICROSECOND_NS, ceil_to_us, parse_rfc3339
 
 
 class OutOfRange(Enum):
@@ -55,7 +55,7 @@ def earliest_start_ns(message: str) -> int | None:
         named_ns = parse_rfc3339(match.group(1)) if match else None
     except ValueError:
         return None
-    return None if named_ns is None else -(-(named_ns + 500) // 1_000) * 1_000
+    return None if named_ns is None else ceil_to_us(named_ns + HALF_MICROSECOND_NS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
-from slackwater.reader.timestamp import format_rfc3339
 from slackwater.state.models import Plan, Share, TaskTally
+from slackwater.timestamp import format_rfc3339
 
 # More of the same kind would say nothing new.
 _EVIDENCE_MAX: Final = 5

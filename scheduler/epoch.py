@@ -7,37 +7,37 @@ end of a query is inclusive.
 
 from __future__ import annotations
 
-from typing import Final
-
-HALF_MICROSECOND_NS: Final = 500
-_MICROSECOND_NS: Final = 1_000
+from slackwater.timestamp import (
+    HALF_MICROSECOND_NS,
+    NANOSECONDS_PER_MICROSECOND,
+    ceil_to_us,
+    floor_to_us,
+)
 
 
 def watermark_before(time_ns: int) -> int:
     """The latest low watermark below a time, such as a reading of Spanner's clock."""
-    return (time_ns - HALF_MICROSECOND_NS - 1) // _MICROSECOND_NS * _MICROSECOND_NS + (
-        HALF_MICROSECOND_NS
-    )
+    return floor_to_us(time_ns - HALF_MICROSECOND_NS - 1) + HALF_MICROSECOND_NS
 
 
 def watermark_for_start(start_ns: int) -> int:
     """The low watermark after which all records at or after a start_timestamp come."""
-    return -(-start_ns // _MICROSECOND_NS) * _MICROSECOND_NS - HALF_MICROSECOND_NS
+    return ceil_to_us(start_ns) - HALF_MICROSECOND_NS
 
 
 def watermark_at_or_after(time_ns: int) -> int:
     """The earliest low watermark that does not lie before a time."""
-    return watermark_before(time_ns) + _MICROSECOND_NS
+    return watermark_before(time_ns) + NANOSECONDS_PER_MICROSECOND
 
 
 def watermark_for_end(end_ns: int) -> int:
     """The low watermark up to which all records at or before an end_timestamp come."""
-    return end_ns // _MICROSECOND_NS * _MICROSECOND_NS + HALF_MICROSECOND_NS
+    return floor_to_us(end_ns) + HALF_MICROSECOND_NS
 
 
 def is_watermark(time_ns: int) -> bool:
     """True for a time that a low watermark can have."""
-    return time_ns % _MICROSECOND_NS == HALF_MICROSECOND_NS
+    return time_ns - floor_to_us(time_ns) == HALF_MICROSECOND_NS
 
 
 def next_watermark(

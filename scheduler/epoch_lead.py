@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Final
 
-from slackwater.reader.timestamp import NANOSECONDS_PER_SECOND
+from slackwater.timestamp import NANOSECONDS_PER_SECOND, ns_to_seconds
 
 # Also what a task can lose if its clock is not Spanner's.
 LEAD_MAX_NS: Final = NANOSECONDS_PER_SECOND // 2
@@ -37,4 +37,4 @@ def wait_until_past(watermark_ns: int) -> None:
     """
     give_up_ns = time.monotonic_ns() + LEAD_MAX_NS
     while (left_ns := watermark_ns - time.time_ns()) >= 0 and time.monotonic_ns() < give_up_ns:
-        time.sleep(min(left_ns, LEAD_MAX_NS) / NANOSECONDS_PER_SECOND)
+        time.sleep(ns_to_seconds(min(left_ns, LEAD_MAX_NS)))

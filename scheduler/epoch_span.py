@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from slackwater.reader.timestamp import NANOSECONDS_PER_SECOND
 from slackwater.state.models import Epoch
+from slackwater.timestamp import NANOSECONDS_PER_SECOND, seconds_to_ns
 
 # As long as nothing is known of the density of the records.
-FIRST_NS: Final = 60 * NANOSECONDS_PER_SECOND
+FIRST_NS: Final = seconds_to_ns(60)
 # What comes may be denser than what came.
 _GROWTH_MAX: Final = 4
 _LEAST_NS: Final = NANOSECONDS_PER_SECOND

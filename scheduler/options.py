@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from slackwater.reader.change_stream import ChangeStream
-from slackwater.reader.timestamp import NANOSECONDS_PER_SECOND, parse_rfc3339
 from slackwater.reader.transport.statement import HEARTBEAT_MS_MAX, HEARTBEAT_MS_MIN
 from slackwater.scheduler.epoch import watermark_for_end, watermark_for_start
 from slackwater.scheduler.epoch_span import SpanTarget
 from slackwater.scheduler.errors import OptionError
 from slackwater.scheduler.read_options import AuditMode, Proof, ReadOptions
+from slackwater.timestamp import parse_rfc3339, seconds_to_ns
 
 T = TypeVar("T")
 E = TypeVar("E", bound=StrEnum)
@@ -128,13 +128,11 @@ def parse_options(given: Mapping[str, str], environ: Mapping[str, str]) -> Sourc
         change_stream=_change_stream(options, environ),
         pipeline=options.get("pipeline", PIPELINE_DEFAULT),
         state_url=state_url,
-        keep_ns=_parsed(options, "keep_seconds", _integer(60, 10**9), 3_600)
-        * NANOSECONDS_PER_SECOND,
+        keep_ns=seconds_to_ns(_parsed(options, "keep_seconds", _integer(60, 10**9), 3_600)),
         is_state_lasting="state_url" in options,
         start=start,
         end_ns=end,
-        span_max_ns=_parsed(options, "max_span_seconds", _positive_seconds, 600)
-        * NANOSECONDS_PER_SECOND,
+        span_max_ns=seconds_to_ns(_parsed(options, "max_span_seconds", _positive_seconds, 600)),
         span_target=_span_target(options),
         heartbeat_ms=_parsed(
             options, "heartbeat_milliseconds", _integer(HEARTBEAT_MS_MIN, HEARTBEAT_MS_MAX), 10_000

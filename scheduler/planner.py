@@ -9,7 +9,6 @@ from collections import deque
 from typing import Final
 
 from slackwater.reader.database.change_stream_info import Description, describe, partitions_alive
-from slackwater.reader.timestamp import format_rfc3339
 from slackwater.reader.transport.connection import Connection
 from slackwater.scheduler import epoch, lineage
 from slackwater.scheduler import epoch_lead as lead
@@ -24,6 +23,7 @@ from slackwater.state.models import Gap, Partition, Plan, Wanted
 from slackwater.state.plans import begin_plan, carried, read_plan, settle
 from slackwater.state.store import Store
 from slackwater.state.task_metrics import measures_of
+from slackwater.timestamp import format_rfc3339
 
 _log = logging.getLogger(__name__)
 

@@ -7,13 +7,13 @@ from typing import Final
 from slackwater.reader.database.change_stream_info import Description, partitions_alive
 from slackwater.reader.errors import StartInFutureError, StartTooOldError
 from slackwater.reader.query_outcome import earliest_start_ns
-from slackwater.reader.timestamp import NANOSECONDS_PER_SECOND, format_rfc3339
 from slackwater.reader.transport.connection import Connection
 from slackwater.scheduler import epoch
 from slackwater.scheduler.options import EARLIEST, NOW, SourceOptions
+from slackwater.timestamp import HALF_MICROSECOND_NS, format_rfc3339, seconds_to_ns
 
 _LONG_AGO_NS: Final = 0
-_GRACE_NS: Final = 60 * NANOSECONDS_PER_SECOND
+_GRACE_NS: Final = seconds_to_ns(60)
 
 
 def first_watermark_ns(
@@ -33,7 +33,7 @@ def first_watermark_ns(
     start_ns = int(options.start)
     if start_ns > clock_ns:
         raise StartInFutureError(
-            f"the start {format_rfc3339(start_ns + epoch.HALF_MICROSECOND_NS)} lies after Spanner's"
+            f"the start {format_rfc3339(start_ns + HALF_MICROSECOND_NS)} lies after Spanner's"
             f" clock, {format_rfc3339(clock_ns)}.",
             "Use start: now, or an earlier time",
         )

@@ -27,6 +27,7 @@ from slackwater.spark_sink.envelopes.envelope import Envelope
 from slackwater.spark_sink.filters.record_filter import ModType
 from slackwater.state.models import Wanted
 from slackwater.tail.line_format import LineFormat
+from slackwater.timestamp import ms_to_seconds
 
 app = typer.Typer(
     help="Every change of a Cloud Spanner database, once, in epochs that are consistent cuts.",
@@ -129,7 +130,7 @@ def _request_command(desired: Wanted) -> Callable[..., None]:
         except ValueError as error:
             raise SettingsError(f"--wait: {error}") from error
         settings = load_settings(config, pipeline=pipeline)
-        for told in commands.request(settings, desired, seconds_max=milliseconds / 1_000):
+        for told in commands.request(settings, desired, seconds_max=ms_to_seconds(milliseconds)):
             print(told)  # noqa: T201
 
     return request

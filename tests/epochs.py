@@ -10,7 +10,6 @@ import pyarrow as pa
 from slackwater.pipeline.epoch_audit import audit_written
 from slackwater.reader.change_stream import ChangeStream
 from slackwater.reader.schema import SCHEMA
-from slackwater.reader.timestamp import format_rfc3339
 from slackwater.reader.transport.connection import Connection
 from slackwater.scheduler.audit import Written
 from slackwater.scheduler.options import SourceOptions, parse_options
@@ -20,6 +19,7 @@ from slackwater.scheduler.read_options import AuditMode
 from slackwater.scheduler.tasks.partition_reader import SpannerPartitions
 from slackwater.scheduler.tasks.task import read_task
 from slackwater.state.store import Store
+from slackwater.timestamp import format_rfc3339
 
 
 class AbandonedError(Exception):

@@ -23,8 +23,8 @@ from pyiceberg.table import StaticTable
 
 from slackwater.demo.service import Service
 from slackwater.reader.change_stream import ChangeStream, Dialect
-from slackwater.reader.timestamp import format_rfc3339, parse_rfc3339
 from slackwater.reader.transport.connection import Connection
+from slackwater.timestamp import format_rfc3339, parse_rfc3339
 from tests import mixed_load
 from tests.emulators import own_database
 from tests.mixed_load import MixedLoad

@@ -23,11 +23,11 @@ from deltalake import DeltaTable
 from slackwater.demo.load import Load
 from slackwater.demo.service import Service
 from slackwater.reader.change_stream import ChangeStream, Dialect
-from slackwater.reader.timestamp import format_rfc3339, parse_rfc3339
 from slackwater.reader.transport.connection import Connection
 from slackwater.state.store import Store
 from slackwater.testing.compare import compare, read_changelog
 from slackwater.testing.plain_client import Truth, TruthRecord
+from slackwater.timestamp import format_rfc3339, parse_rfc3339
 from tests.emulators import own_database
 from tests.mirrors import iceberg_table
 from tests.services import settings

@@ -15,7 +15,7 @@ from slackwater.reader.records import (
     DataChangeRecord,
     HeartbeatRecord,
 )
-from slackwater.reader.timestamp import format_rfc3339
+from slackwater.timestamp import format_rfc3339
 
 PartialResultSetPb: Any = PartialResultSet.pb(PartialResultSet()).__class__
 

@@ -21,11 +21,11 @@ import sqlalchemy as sa
 from slackwater.demo.load import Load
 from slackwater.demo.service import Service
 from slackwater.reader.change_stream import ChangeStream, Dialect
-from slackwater.reader.timestamp import format_rfc3339
 from slackwater.reader.transport.connection import Connection
 from slackwater.state.store import Store
 from slackwater.state.tables import pipelines
 from slackwater.testing.compare import read_changelog
+from slackwater.timestamp import format_rfc3339
 from tests.emulators import own_database
 from tests.services import settings
 from tests.truths import require_equal, truth_of

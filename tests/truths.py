@@ -5,9 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 
 from slackwater.reader.change_stream import ChangeStream, Dialect
-from slackwater.reader.timestamp import format_rfc3339
 from slackwater.testing.compare import compare, cut_violations
 from slackwater.testing.plain_client import Truth, read_truth
+from slackwater.timestamp import format_rfc3339
 
 
 def truth_of(

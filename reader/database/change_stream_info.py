@@ -11,11 +11,11 @@ from slackwater.reader.change_stream import Dialect
 from slackwater.reader.errors import NotFoundError, UnsupportedStreamError
 from slackwater.reader.query.partition_query import PartitionQuery
 from slackwater.reader.records import ChildPartitionsRecord
-from slackwater.reader.timestamp import NANOSECONDS_PER_SECOND
 from slackwater.reader.transport.connection import Connection
 from slackwater.reader.transport.statement import DATABASE_DIALECT, STREAM_EXISTS
+from slackwater.timestamp import seconds_to_ns
 
-RETENTION_DEFAULT_NS: Final = 86_400 * NANOSECONDS_PER_SECOND
+RETENTION_DEFAULT_NS: Final = seconds_to_ns(86_400)
 _UNITS_S: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
@@ -70,7 +70,7 @@ def parse_retention_ns(text: str | None) -> int:
     match = re.fullmatch(r"(\d+)([smhd])", text or "")
     if match is None:
         return RETENTION_DEFAULT_NS
-    return int(match.group(1)) * _UNITS_S[match.group(2)] * NANOSECONDS_PER_SECOND
+    return seconds_to_ns(int(match.group(1)) * _UNITS_S[match.group(2)])
 
 
 def partitions_alive(

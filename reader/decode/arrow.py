@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from slackwater.reader.records import ColumnType, DataChangeRecord
 from slackwater.reader.schema import COLUMN_TYPES, DATA_SCHEMA, MODS, SCHEMA
+from slackwater.timestamp import NANOSECONDS_PER_MICROSECOND, ns_to_us
 
 _STRING = pa.string()
 
@@ -19,9 +20,10 @@ def data_columns(records: Sequence[DataChangeRecord]) -> pa.RecordBatch:
     """Data change records as the first 13 columns of the output."""
     columns: list[Sequence[Any]] = list(zip(*records, strict=True)) or [()] * len(DATA_SCHEMA)
     timestamp = DATA_SCHEMA.field("commit_timestamp").type
+    commit_us = [ns // NANOSECONDS_PER_MICROSECOND for ns in columns[0]]
     return pa.RecordBatch.from_arrays(
         [
-            pa.array([ns // 1000 for ns in columns[0]], pa.int64()).cast(timestamp),
+            pa.array(commit_us, pa.int64()).cast(timestamp),
             *(pa.array(columns[i], SCHEMA.field(i).type) for i in range(1, 5)),
             _column_types(columns[5]),
             _mods(columns[6]),
@@ -47,7 +49,7 @@ def to_record_batch(
         pa.array([token for token, _ in owners], _STRING),
     )
     timestamp = SCHEMA.field("low_watermark").type
-    watermark = pa.scalar(low_watermark_ns // 1000, pa.int64()).cast(timestamp)
+    watermark = pa.scalar(ns_to_us(low_watermark_ns), pa.int64()).cast(timestamp)
     return pa.RecordBatch.from_arrays(
         [*data.columns, tokens.dictionary_decode(), pa.repeat(watermark, data.num_rows)],
         schema=SCHEMA,

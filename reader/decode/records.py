@@ -25,7 +25,7 @@ from slackwater.reader.records import (
     HeartbeatRecord,
     Mod,
 )
-from slackwater.reader.timestamp import parse_rfc3339
+from slackwater.timestamp import parse_rfc3339
 
 _PartialResultSet: Final[Any] = PartialResultSet.pb(PartialResultSet()).__class__
 DATA_CHANGE_FIELDS: Final = (

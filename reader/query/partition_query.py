@@ -30,7 +30,6 @@ from slackwater.reader.query.receive_turns import RECEIVING, WAS_THERE_S, Turn
 from slackwater.reader.query.stall_watchdog import WATCH, patience_s
 from slackwater.reader.query_outcome import Premature, conclude
 from slackwater.reader.records import ChangeRecord, ChildPartitionsRecord, DataChangeRecord
-from slackwater.reader.timestamp import format_rfc3339
 from slackwater.reader.transport.connection import Call, Connection
 from slackwater.reader.transport.fast_stream import messages_of
 from slackwater.reader.transport.grpc_errors import (
@@ -40,6 +39,7 @@ from slackwater.reader.transport.grpc_errors import (
     to_reader_error,
 )
 from slackwater.reader.transport.statement import partition_query
+from slackwater.timestamp import format_rfc3339, ns_to_us, seconds_to_ms, us_to_ns
 
 _log = logging.getLogger(__name__)
 
@@ -171,13 +171,13 @@ class PartitionQuery:
     @property
     def open_ms(self) -> int:
         """Since the query was made, milliseconds."""
-        return round((time.monotonic() - self._opened_s) * 1_000)
+        return seconds_to_ms(time.monotonic() - self._opened_s)
 
     @property
     def silent_ms(self) -> int:
         """How long Spanner has been waited for, milliseconds; 0 while its messages are used."""
         since_s = self._waiting_since_s
-        return 0 if since_s is None else round((time.monotonic() - since_s) * 1_000)
+        return 0 if since_s is None else seconds_to_ms(time.monotonic() - since_s)
 
     def end_if_stalled(self, now_s: float) -> None:
         """See reader.stall.Watched; the query is then opened again."""
@@ -274,7 +274,7 @@ class PartitionQuery:
 
     def _fresh_rows(self, rows: Rows) -> Flags | None:
         """As _fresh, by column; None for all."""
-        at_reopening = rows.commit_us == self._progress.reopen_ns // 1_000
+        at_reopening = rows.commit_us == ns_to_us(self._progress.reopen_ns)
         if not self.retries or not at_reopening.any():
             return None
         kept = np.ones(len(rows.commit_us), np.bool_)
@@ -292,7 +292,7 @@ class PartitionQuery:
 
     def _note_rows(self, rows: Rows) -> None:
         times = rows.commit_us
-        first_ns, last_ns = int(times[0]) * 1_000, int(times[-1]) * 1_000
+        first_ns, last_ns = us_to_ns(int(times[0])), us_to_ns(int(times[-1]))
         if first_ns < self._progress.reopen_ns or (times[1:] < times[:-1]).any():
             raise DecodeError(f"partition {self._token}: records came out of commit order")
         begin = int(np.searchsorted(times, times[-1]))

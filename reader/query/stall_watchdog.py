@@ -10,6 +10,8 @@ import threading
 import time
 from typing import Final, Protocol
 
+from slackwater.timestamp import ms_to_seconds
+
 # One interval may be missed by chance; after three the query is given up.
 STALL_HEARTBEATS: Final = 3
 # A query that stalls again without having moved may only be slow: it gets twice the time, so that
@@ -26,7 +28,7 @@ def patience_s(heartbeat_ms: int, stalls_in_a_row: int) -> float:
         stalls_in_a_row: how often it stalled since it last moved.
     """
     doublings = min(stalls_in_a_row, _PATIENCE_DOUBLINGS_MAX)
-    return float(STALL_HEARTBEATS * heartbeat_ms / 1_000 * 2**doublings)
+    return ms_to_seconds(STALL_HEARTBEATS * heartbeat_ms * 2**doublings)
 
 
 class Watched(Protocol):

@@ -22,7 +22,7 @@ from slackwater.reader.errors import (
     UnavailableError,
 )
 from slackwater.reader.query_outcome import OutOfRange, earliest_start_ns, out_of_range
-from slackwater.reader.timestamp import format_rfc3339
+from slackwater.timestamp import format_rfc3339
 
 RETRYABLE: Final = frozenset(
     {

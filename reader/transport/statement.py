@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from slackwater.reader.change_stream import Dialect
-from slackwater.reader.timestamp import format_rfc3339
+from slackwater.timestamp import format_rfc3339
 
 HEARTBEAT_MS_MIN: Final = 1_000
 HEARTBEAT_MS_MAX: Final = 300_000

@@ -26,6 +26,7 @@ from slackwater.reader.transport.connection import PartitionedRead
 from slackwater.scheduler.options import parse_options
 from slackwater.scheduler.spark.stream_reader import connection_of
 from slackwater.state.models import Scan, ScanPart
+from slackwater.timestamp import floor_to_us
 
 FORMAT: Final = "spanner_scan"
 _SCAN: Final = "scan"
@@ -100,7 +101,7 @@ class _ScanReader(DataSourceReader):
             Dialect(scan["dialect"]),
             tables_from_json(orjson.dumps(scan["tables"]).decode())[name],
             # A commit timestamp has whole microseconds.
-            scan["at_ns"] // 1_000 * 1_000,
+            floor_to_us(scan["at_ns"]),
             read=PartitionedRead(scan["session"], b64decode(scan["transaction_id"])),
             token=b64decode(token),
             data_boost=scan["data_boost"],

@@ -19,7 +19,6 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from slackwater.reader.change_stream import ChangeStream, Dialect
-from slackwater.reader.timestamp import format_rfc3339, parse_rfc3339
 from slackwater.reader.transport.connection import Connection
 from slackwater.scheduler.epoch import is_watermark
 from slackwater.scheduler.errors import ForeignCheckpointError
@@ -29,6 +28,7 @@ from slackwater.scheduler.planner import Planner
 from slackwater.scheduler.tasks.partition_reader import SpannerPartitions
 from slackwater.scheduler.tasks.task import read_task
 from slackwater.state.store import Store
+from slackwater.timestamp import format_rfc3339, parse_rfc3339
 
 try:  # Spark 4.2 has it, 4.1 has not.
     from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow as _AvailableNow

@@ -15,6 +15,7 @@ from slackwater.reader.query.batch_decoder import Rows
 from slackwater.reader.records import ChangeRecord, ChildPartitionsRecord, DataChangeRecord
 from slackwater.scheduler.audit import PartitionAudit
 from slackwater.state.models import Share
+from slackwater.timestamp import ns_to_us, us_to_ns
 
 
 class PartitionReception:
@@ -59,11 +60,11 @@ class PartitionReception:
         """Which rows lie in the cut; None for all."""
         if self._audit is None:
             return np.zeros(len(rows.commit_us), np.bool_)
-        first_ns, last_ns = int(rows.commit_us[0]) * 1_000, int(rows.commit_us[-1]) * 1_000
+        first_ns, last_ns = us_to_ns(int(rows.commit_us[0])), us_to_ns(int(rows.commit_us[-1]))
         if first_ns >= self._start_ns and last_ns <= self._end_ns:
             audit_rows(self._audit, rows)
             return None
-        commit_ns = rows.commit_us * 1_000
+        commit_ns = us_to_ns(rows.commit_us)
         kept: Flags = (commit_ns >= self._start_ns) & (commit_ns <= self._end_ns)
         if kept.any():
             audit_rows(self._audit, Rows(rows.batch.filter(pa.array(kept)), rows.commit_us[kept]))
@@ -90,8 +91,8 @@ def audit_rows(audit: PartitionAudit, rows: Rows) -> None:
     """
     times = rows.commit_us
     begin = 0
-    if int(times[0]) * 1_000 <= audit.commit_ns:
-        begin = int(np.searchsorted(times, audit.commit_ns // 1_000, side="right"))
+    if us_to_ns(int(times[0])) <= audit.commit_ns:
+        begin = int(np.searchsorted(times, ns_to_us(audit.commit_ns), side="right"))
     end = max(begin, int(np.searchsorted(times, times[-1])))
     audit.feed(_rows(rows, 0, begin))
     if begin < end and not _feed_whole(audit, rows, begin, end):
@@ -103,7 +104,7 @@ def _rows(rows: Rows, begin: int, end: int) -> list[_Row]:
     if begin == end:
         return []
     part = rows.batch.slice(begin, end - begin)
-    times = (rows.commit_us[begin:end] * 1_000).tolist()
+    times = us_to_ns(rows.commit_us[begin:end]).tolist()
     columns = (part.column(name).to_pylist() for name in _Row._fields[1:])
     return list(map(_Row._make, zip(times, *columns, strict=True)))
 
@@ -133,12 +134,12 @@ def _feed_whole(audit: PartitionAudit, rows: Rows, begin: int, end: int) -> bool
     partitions = np.asarray(part.column("number_of_partitions_in_transaction"))[first]
     if ((partitions == 1) & (found != stated)).any():
         return False
-    late = times * 1_000 <= audit.start_ns
+    late = us_to_ns(times) <= audit.start_ns
     shared = first[(partitions != 1) & ~late[first]]
     audit.feed_whole(
         records=len(times),
         late_records=int(late.sum()),
-        commit_ns=int(times[-1]) * 1_000,
+        commit_ns=us_to_ns(int(times[-1])),
         shares=_shares(transaction, first, shared, found, stated, partitions),
     )
     return True

@@ -18,12 +18,12 @@ from slackwater.reader.query.batch_decoder import Gathering, Reception
 from slackwater.reader.query.partition_query import PartitionQuery
 from slackwater.reader.query_outcome import Ending, conclude
 from slackwater.reader.records import ChildPartitionsRecord
-from slackwater.reader.timestamp import NANOSECONDS_PER_SECOND, format_rfc3339
 from slackwater.reader.transport.connection import Connection
 from slackwater.scheduler.audit import PartitionAudit
 from slackwater.scheduler.read_options import Proof
 from slackwater.scheduler.tasks.cut_filter import PartitionReception
 from slackwater.state.models import Partition, Plan
+from slackwater.timestamp import NANOSECONDS_PER_SECOND, format_rfc3339
 
 _log = logging.getLogger(__name__)
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from slackwater.state.models import Plan
 from slackwater.state.task_metrics import COMMITTED_STEPS, Measures, TracedQuery
+from slackwater.timestamp import ms_to_ns, ns_to_us, seconds_to_ms
 
 _TRACED_MAX: Final = 100
 
@@ -30,8 +31,8 @@ class Measuring:
         self._begun_ns = time.time_ns()
         self._traces = traces
         self._traced: list[TracedQuery] = []
-        self._start_us = plan.start_ns // 1_000
-        self._span_us = max(1, (plan.end_ns - plan.start_ns) // 1_000)
+        self._start_us = ns_to_us(plan.start_ns)
+        self._span_us = max(1, ns_to_us(plan.end_ns - plan.start_ns))
         self._lock = threading.Lock()
         self._size_bytes = 0
         self._queries = 0
@@ -57,7 +58,7 @@ class Measuring:
         with self._lock:
             if self._traces:
                 end_ns = time.time_ns()
-                self._traced.append(TracedQuery(token, end_ns - open_ms * 1_000_000, end_ns))
+                self._traced.append(TracedQuery(token, end_ns - ms_to_ns(open_ms), end_ns))
             self._queries += 1
             self._stalls += stalls
             self._retries.update(retried)
@@ -65,7 +66,7 @@ class Measuring:
     def add_child_delay(self, seconds: float) -> None:
         """A child partition's first query begins so long after its last parent's end was seen."""
         with self._lock:
-            self._delays_ms.append(round(seconds * 1_000))
+            self._delays_ms.append(seconds_to_ms(seconds))
 
     def measures(self) -> Measures | None:
         """The sums; None where there is nothing that others would want to know."""

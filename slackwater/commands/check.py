@@ -13,9 +13,9 @@ from slackwater.config.settings import Settings
 from slackwater.errors import SettingsError
 from slackwater.pipeline.source import check_new, connect
 from slackwater.pipeline.spark.java import find_java
-from slackwater.reader.timestamp import NANOSECONDS_PER_SECOND
 from slackwater.spark_sink.avro.registry import SchemaRegistry
 from slackwater.state.store import Store
+from slackwater.timestamp import ns_to_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ def checks(settings: Settings) -> Iterator[Check]:
     def look_up() -> str:
         spanner_holder.append(connect(settings))
         spanner = spanner_holder[0]
-        days = spanner.description.retention_ns / NANOSECONDS_PER_SECOND / 86_400
+        days = ns_to_seconds(spanner.description.retention_ns) / 86_400
         return f"{spanner.options.change_stream.path}, {spanner.description.dialect}, {days:g} d"
 
     yield _check("change stream", look_up)

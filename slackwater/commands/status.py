@@ -17,7 +17,6 @@ from slackwater.pipeline.alerts import held_back_by, retention_used
 from slackwater.pipeline.lease_holder import owner_is_dead
 from slackwater.pipeline.source import connect
 from slackwater.reader.errors import ReaderError
-from slackwater.reader.timestamp import NANOSECONDS_PER_SECOND
 from slackwater.scheduler.lineage import states
 from slackwater.state.epochs import last_epochs
 from slackwater.state.gaps import gaps
@@ -26,6 +25,7 @@ from slackwater.state.open_queries import open_queries, stalls
 from slackwater.state.plans import latest_plan
 from slackwater.state.scans import read_scan
 from slackwater.state.store import Store
+from slackwater.timestamp import ns_to_seconds
 
 _EPOCHS_SUMMED = 10_000
 
@@ -106,7 +106,7 @@ def _lag(settings: Settings, watermark_ns: int | None) -> dict[str, Any]:
         watermark_ns, clock_ns=clock_ns, retention_ns=spanner.description.retention_ns
     )
     return {
-        "lag_seconds": round((clock_ns - watermark_ns) / NANOSECONDS_PER_SECOND, 3),
+        "lag_seconds": round(ns_to_seconds(clock_ns - watermark_ns), 3),
         "retention_used": round(used, 4),
     }
 

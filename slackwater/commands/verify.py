@@ -17,8 +17,6 @@ from slackwater.pipeline.spark.java import find_java
 from slackwater.pipeline.spark.session import register_source, start_spark, stop_spark
 from slackwater.reader.database.snapshot_read import select
 from slackwater.reader.database.watched_tables import Table, watched_tables
-from slackwater.reader.timestamp import format_rfc3339, parse_rfc3339
-from slackwater.scheduler.epoch import HALF_MICROSECOND_NS
 from slackwater.scheduler.spark.scan_source import (
     FORMAT,
     SpannerScanDataSource,
@@ -31,6 +29,7 @@ from slackwater.spark_sink.sql.columns import columns_of_table
 from slackwater.spark_sink.sql.latest_changes import whole_rows
 from slackwater.spark_sink.tables.mirror_table import read_stated
 from slackwater.state.models import Scan, ScanPart
+from slackwater.timestamp import HALF_MICROSECOND_NS, format_rfc3339, parse_rfc3339
 
 
 @dataclass(frozen=True, slots=True)

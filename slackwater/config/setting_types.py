@@ -9,7 +9,7 @@ from typing import Annotated, Final
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
-from slackwater.reader.timestamp import format_rfc3339
+from slackwater.timestamp import datetime_to_ns, format_rfc3339
 
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
 _UNIT_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -28,7 +28,7 @@ def parse_duration_ms(value: object) -> int:
 def as_text(value: object) -> object:
     """YAML reads an unquoted time as a datetime, and an unquoted day as a date."""
     if isinstance(value, datetime) and value.tzinfo is not None:
-        return format_rfc3339(round(value.timestamp() * 1_000_000) * 1_000)
+        return format_rfc3339(datetime_to_ns(value))
     if isinstance(value, date):
         # Without a zone it would mean another moment on each machine.
         raise ValueError(  # noqa: TRY004 - pydantic collects ValueErrors

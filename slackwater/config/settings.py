@@ -28,10 +28,10 @@ from slackwater.config.setting_types import (
 from slackwater.config.sink_settings import Sink
 from slackwater.reader.change_stream import ChangeStream
 from slackwater.reader.errors import ChangeStreamNameError
-from slackwater.reader.timestamp import parse_rfc3339
 from slackwater.reader.transport.statement import HEARTBEAT_MS_MAX, HEARTBEAT_MS_MIN
 from slackwater.spark_sink.filters.column_filter import ColumnFilter
 from slackwater.spark_sink.filters.record_filter import ModType
+from slackwater.timestamp import parse_rfc3339
 
 _ADDRESS: Final = r"^([^:/\s]+|\[[0-9a-f:]+\]):\d{1,5}$"
 # Stand in for the names not being checked, so that each wrong name is told beside the others.

@@ -18,6 +18,7 @@ from slackwater.spark_sink.sinks.typed_changelogs import TypedChangelogs
 from slackwater.spark_sink.tables.delta import Delta
 from slackwater.spark_sink.tables.iceberg import Iceberg
 from slackwater.spark_sink.tables.table_format import TableFormat
+from slackwater.timestamp import ms_to_seconds
 
 
 def make_sink(settings: Settings) -> Sink:
@@ -72,7 +73,7 @@ def make_sink(settings: Settings) -> Sink:
 
 def _compact_every_s(settings: Settings) -> float | None:
     every_ms = settings.sink.compact_every
-    return None if every_ms is None else every_ms / 1_000
+    return None if every_ms is None else ms_to_seconds(every_ms)
 
 
 def _unless_plain(settings: Settings) -> Wrapping | None:

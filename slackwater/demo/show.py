@@ -19,7 +19,6 @@ from slackwater.demo.service import Service
 from slackwater.monitoring.lineage_graph import GRAPHVIZ_HINT, render_svg, to_dot
 from slackwater.pipeline.spark.java import find_java
 from slackwater.reader.change_stream import ChangeStream, Dialect
-from slackwater.reader.timestamp import NANOSECONDS_PER_SECOND, format_rfc3339
 from slackwater.reader.transport.connection import Connection
 from slackwater.state.epochs import last_epochs
 from slackwater.state.store import Store
@@ -27,6 +26,7 @@ from slackwater.testing.compare import compare, cut_violations, freshness_second
 from slackwater.testing.emulator import Emulator, running_emulator
 from slackwater.testing.emulator_database import create_database
 from slackwater.testing.plain_client import Truth, read_truth
+from slackwater.timestamp import format_rfc3339, ns_to_seconds
 
 _TRANSACTIONS_PER_SECOND: Final = 60
 _CHURN_SECONDS: Final = 2
@@ -56,7 +56,7 @@ def _show_on(emulator: Emulator, console: Console, directory: Path, seconds: int
     stream = ChangeStream(
         project="demo-project",
         instance="demo-instance",
-        database=f"demo-{time.time_ns() // 1_000_000_000}",
+        database=f"demo-{int(time.time())}",
         change_stream=CHANGE_STREAM,
         emulator_host=emulator.host,
     )
@@ -181,7 +181,7 @@ def _show_epochs(console: Console, store: Store) -> None:
             f"{epoch.seconds:.2f}",
         )
     console.print(table)
-    spans = [(e.end_ns - e.start_ns) / NANOSECONDS_PER_SECOND for e in epochs]
+    spans = [ns_to_seconds(e.end_ns - e.start_ns) for e in epochs]
     console.print(f"{len(epochs)} epochs, median span {statistics.median(spans):.2f} s")
 
 

@@ -6,7 +6,7 @@ from collections import deque
 from typing import Any, Final
 
 from slackwater.pipeline.epoch_report import EpochReport
-from slackwater.reader.timestamp import NANOSECONDS_PER_SECOND
+from slackwater.timestamp import ns_to_seconds
 
 _KEPT: Final = 2_000
 
@@ -28,7 +28,7 @@ class EpochHistory:
         """Of each remembered epoch by its low watermark, as JSON shows them."""
         return {
             report.low_watermark_ns: {
-                "lag_seconds": round(report.lag_ns / NANOSECONDS_PER_SECOND, 3),
+                "lag_seconds": round(ns_to_seconds(report.lag_ns), 3),
                 "size_bytes": report.measures.size_bytes,
                 "freshness_seconds": _median(report.freshness_seconds()),
                 "stages": {

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from slackwater.reader.timestamp import format_rfc3339
 from slackwater.scheduler.lineage import PartitionState
 from slackwater.state.models import Epoch, Gap, OpenQuery, Partition
+from slackwater.timestamp import floor_to_us, format_rfc3339, ms_to_seconds
 
 
 def rfc3339_or_none(timestamp_ns: int | None) -> str | None:
@@ -31,8 +31,8 @@ def query_fields(query: OpenQuery) -> dict[str, Any]:
     return {
         "partition": query.token,
         "watermark": rfc3339_or_none(query.watermark_ns),
-        "seconds": round(query.open_ms / 1_000, 1),
-        "silent_seconds": round(query.silent_ms / 1_000, 1),
+        "seconds": round(ms_to_seconds(query.open_ms), 1),
+        "silent_seconds": round(ms_to_seconds(query.silent_ms), 1),
         "stalls": query.stalls,
     }
 
@@ -47,7 +47,7 @@ def epoch_fields(epoch: Epoch) -> dict[str, Any]:
         "transactions": epoch.transactions,
         "partitions": epoch.partitions,
         "seconds": round(epoch.seconds, 3),
-        "committed_at": rfc3339_or_none(epoch.committed_at_ns // 1_000 * 1_000),
+        "committed_at": rfc3339_or_none(floor_to_us(epoch.committed_at_ns)),
     }
 
 

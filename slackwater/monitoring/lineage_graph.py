@@ -7,9 +7,9 @@ import subprocess
 from collections.abc import Sequence
 from typing import Final
 
-from slackwater.reader.timestamp import NANOSECONDS_PER_SECOND
 from slackwater.scheduler.lineage import PartitionState, states
 from slackwater.state.models import Partition
+from slackwater.timestamp import ns_to_seconds
 
 GRAPHVIZ_HINT: Final = (
     "Graphviz draws it: apt-get install graphviz, or brew install graphviz, then dot -Tsvg"
@@ -74,7 +74,7 @@ def _short_names(tokens: Sequence[str]) -> dict[str, str]:
 
 def _span(partition: Partition, origin_ns: int) -> str:
     def seconds(timestamp_ns: int) -> str:
-        return f"{(timestamp_ns - origin_ns) / NANOSECONDS_PER_SECOND:.1f}"
+        return f"{ns_to_seconds(timestamp_ns - origin_ns):.1f}"
 
     end = partition.end_timestamp_ns
     return f"{seconds(partition.start_timestamp_ns)} s to {'...' if end is None else seconds(end)}"

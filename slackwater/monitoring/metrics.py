@@ -19,9 +19,9 @@ from prometheus_client.registry import Collector
 
 from slackwater.monitoring.status import PipelineStatus
 from slackwater.pipeline.epoch_report import EpochReport
-from slackwater.reader.timestamp import NANOSECONDS_PER_SECOND
 from slackwater.scheduler.lineage import PartitionState
 from slackwater.state.models import PipelineState
+from slackwater.timestamp import ms_to_seconds, ns_to_seconds
 
 _PIPELINE: Final = ["pipeline"]
 _SECONDS: Final = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 1.5, 2.5, 5, 10, 30, 60, 300, 3_600)
@@ -93,7 +93,7 @@ class Metrics:
             self._mods.labels(pipeline, table, mod_type).inc(count)
         self._freshness.observe(pipeline, report.freshness_seconds())
         for milliseconds in measures.child_delays_ms:
-            self._delay.labels(pipeline).observe(milliseconds / 1_000)
+            self._delay.labels(pipeline).observe(ms_to_seconds(milliseconds))
         for stage, seconds in report.stage_seconds().items():
             self._epoch.labels(pipeline, stage).observe(seconds)
 
@@ -194,8 +194,8 @@ def _statuses(found: Sequence[PipelineStatus]) -> Iterator[Metric]:
         queries.add_metric([name], len(one.queries))
         stalled.add_metric([name], len(one.stalled))
         if one.known.low_watermark_ns is not None and one.lag_ns is not None:
-            watermark.add_metric([name], one.known.low_watermark_ns / NANOSECONDS_PER_SECOND)
-            lag.add_metric([name], one.lag_ns / NANOSECONDS_PER_SECOND)
+            watermark.add_metric([name], ns_to_seconds(one.known.low_watermark_ns))
+            lag.add_metric([name], ns_to_seconds(one.lag_ns))
         if one.retention_used is not None:
             used.add_metric([name], one.retention_used)
     yield from (state, owner, watermark, lag, used, partitions, queries, stalled)

@@ -23,7 +23,6 @@ from slackwater.monitoring.json_fields import (
 from slackwater.pipeline.alerts import held_back_by, retention_used
 from slackwater.pipeline.supervisor import PipelineSupervisor
 from slackwater.reader.errors import ReaderError
-from slackwater.reader.timestamp import NANOSECONDS_PER_SECOND
 from slackwater.scheduler.lineage import PartitionState, states
 from slackwater.state.epochs import last_epochs
 from slackwater.state.errors import StateError, StoreUnreachableError
@@ -31,6 +30,7 @@ from slackwater.state.gaps import gaps
 from slackwater.state.models import OpenQuery, Partition, Pipeline, PipelineState
 from slackwater.state.open_queries import open_queries, stalls
 from slackwater.state.plans import latest_plan
+from slackwater.timestamp import ns_to_seconds, seconds_to_ns
 
 _log = structlog.get_logger("slackwater.monitoring.status")
 
@@ -108,7 +108,7 @@ class PipelineStatus:
             "owner": known.owner,
             "is_owner": self.is_owner,
             "low_watermark": rfc3339_or_none(known.low_watermark_ns),
-            "lag_seconds": None if lag_ns is None else round(lag_ns / NANOSECONDS_PER_SECOND, 3),
+            "lag_seconds": None if lag_ns is None else round(ns_to_seconds(lag_ns), 3),
             "retention_used": self.retention_used,
             "partitions": {state.value: self.by_state[state] for state in PartitionState},
             "held_back_by": None if self.held_back is None else query_fields(self.held_back),
@@ -207,7 +207,7 @@ class StatusPoller:
 
     def partitions(self, status: PipelineStatus, seconds: int) -> list[dict[str, Any]]:
         """The partitions of the last so many seconds before the low watermark, as JSON."""
-        since_ns = (status.known.low_watermark_ns or 0) - seconds * NANOSECONDS_PER_SECOND
+        since_ns = (status.known.low_watermark_ns or 0) - seconds_to_ns(seconds)
         of_state = states(status.partitions, status.known.low_watermark_ns or 0)
         stalled = stalls(self.supervisor.store, self.supervisor.name)
         return [

@@ -16,10 +16,9 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.trace import set_span_in_context
 
 from slackwater.pipeline.epoch_report import EpochReport
-from slackwater.reader.timestamp import format_rfc3339
+from slackwater.timestamp import format_rfc3339, seconds_to_ns
 
 _STAGES: Final = ("choose", "log", "plan", "read", "sink", "commit")
-_NS_PER_S: Final = 1_000_000_000
 
 
 class Tracing:
@@ -48,13 +47,13 @@ class Tracing:
         inside = set_span_in_context(epoch)
         stages, at_ns = report.stage_seconds(), begun_ns
         for name in _STAGES:
-            end_ns = at_ns + round(stages[name] * _NS_PER_S)
+            end_ns = at_ns + seconds_to_ns(stages[name])
             stage = self._tracer.start_span(name, context=inside, start_time=at_ns)
             if name == "read":
                 self._add_queries(report, set_span_in_context(stage))
             stage.end(end_ns)
             at_ns = end_ns
-        epoch.end(max(at_ns, begun_ns + round(report.seconds * _NS_PER_S)))
+        epoch.end(max(at_ns, begun_ns + seconds_to_ns(report.seconds)))
 
     def failed(self, pipeline: str) -> None:
         """See slackwater.observer; the log says it."""

@@ -10,13 +10,13 @@ from typing import Final
 import structlog
 
 from slackwater.reader.errors import ReaderError
-from slackwater.reader.timestamp import NANOSECONDS_PER_SECOND, format_rfc3339
 from slackwater.reader.transport.connection import Connection
 from slackwater.state.errors import StateError
 from slackwater.state.models import OpenQuery
 from slackwater.state.open_queries import open_queries
 from slackwater.state.plans import latest_plan
 from slackwater.state.store import Store
+from slackwater.timestamp import format_rfc3339, ms_to_seconds, ns_to_seconds
 
 _log = structlog.get_logger("slackwater.pipeline.alerts")
 
@@ -86,8 +86,8 @@ class Alerts:
                 pipeline=self._pipeline,
                 partition=found.token,
                 partition_watermark=format_rfc3339(found.watermark_ns),
-                seconds=found.open_ms / 1_000,
-                silent_seconds=found.silent_ms / 1_000,
+                seconds=ms_to_seconds(found.open_ms),
+                silent_seconds=ms_to_seconds(found.silent_ms),
                 stalls=found.stalls,
             )
 
@@ -105,7 +105,5 @@ class Alerts:
                 "falling behind",
                 pipeline=self._pipeline,
                 retention_used=round(used, 3),
-                hours_left=round(
-                    (1 - used) * self._retention_ns / NANOSECONDS_PER_SECOND / 3_600, 2
-                ),
+                hours_left=round(ns_to_seconds((1 - used) * self._retention_ns) / 3_600, 2),
             )

@@ -7,8 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from slackwater.reader.timestamp import NANOSECONDS_PER_SECOND, format_rfc3339, parse_rfc3339
 from slackwater.state.task_metrics import COMMITTED_STEPS, Measures
+from slackwater.timestamp import (
+    floor_to_us,
+    format_rfc3339,
+    ms_to_seconds,
+    ns_to_seconds,
+    parse_rfc3339,
+)
 
 # Ours, and Spark's names for them.
 _STAGES: Final = {
@@ -63,8 +69,9 @@ class EpochReport:
         span_ns = self.low_watermark_ns - self.start_ns
         return [
             (
-                (self.durable_ns - self.start_ns - (step + 0.5) * span_ns / COMMITTED_STEPS)
-                / NANOSECONDS_PER_SECOND,
+                ns_to_seconds(
+                    self.durable_ns - self.start_ns - (step + 0.5) * span_ns / COMMITTED_STEPS
+                ),
                 records,
             )
             for step, records in sorted(self.measures.committed.items())
@@ -74,14 +81,14 @@ class EpochReport:
         """How long each stage took: of Spark's, and of the write its two halves; all the whole."""
         stages = {name: ms for name, ms in self.stages_ms.items() if name != "write"}
         stages |= {"read": self.read_ms, "sink": self.sink_ms}
-        return {"all": self.seconds, **{name: ms / 1_000 for name, ms in stages.items()}}
+        return {"all": self.seconds, **{name: ms_to_seconds(ms) for name, ms in stages.items()}}
 
     def fields(self) -> dict[str, object]:
         """For a log line, in the order a person wants them."""
         return {
             "epoch": self.epoch,
-            "low_watermark": format_rfc3339(self.low_watermark_ns // 1000 * 1000),
-            "lag_seconds": round(self.lag_ns / NANOSECONDS_PER_SECOND, 3),
+            "low_watermark": format_rfc3339(floor_to_us(self.low_watermark_ns)),
+            "lag_seconds": round(ns_to_seconds(self.lag_ns), 3),
             "records": self.records,
             # Only a filter makes a difference.
             **({} if self.written == self.records else {"written": self.written}),
@@ -130,7 +137,7 @@ def parse_progress(event: Mapping[str, Any]) -> Progress:
         start_ns=_watermark_ns(source.get("startOffset")),
         end_ns=_watermark_ns(source.get("endOffset")),
         begun_ns=parse_rfc3339(event["timestamp"]),
-        seconds=durations.get("triggerExecution", 0) / 1000,
+        seconds=ms_to_seconds(durations.get("triggerExecution", 0)),
         stages_ms={name: durations.get(of, 0) for name, of in _STAGES.items()},
     )
 

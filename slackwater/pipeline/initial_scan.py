@@ -25,7 +25,6 @@ from slackwater.pipeline.spark.session import register_source
 from slackwater.reader.database.snapshot_read import select
 from slackwater.reader.database.watched_tables import watched_tables
 from slackwater.reader.errors import ReaderError
-from slackwater.reader.timestamp import format_rfc3339
 from slackwater.reader.transport.connection import PartitionedRead
 from slackwater.scheduler.spark.scan_source import (
     FORMAT,
@@ -39,11 +38,11 @@ from slackwater.spark_sink.errors import SinkError
 from slackwater.spark_sink.output.dead_letters import SPARK_ERRORS
 from slackwater.spark_sink.sink import Sink
 from slackwater.spark_sink.sql.columns import columns_of_table
-from slackwater.spark_sink.timestamps import timestamp
 from slackwater.state.errors import LeaseLostError, StateError
 from slackwater.state.models import Scan, ScanPart
 from slackwater.state.scans import begin_scan, finish_chunk, finish_scan, read_scan
 from slackwater.state.store import Store
+from slackwater.timestamp import floor_to_us, format_rfc3339, ns_to_datetime
 
 T = TypeVar("T")
 _log = structlog.get_logger("slackwater.pipeline.initial_scan")
@@ -134,7 +133,7 @@ class InitialScan:
         for table in tables:
             sql = select(description.dialect, table)
             # A commit timestamp has whole microseconds.
-            read, tokens = connection.partitioned_read(sql, at_ns // 1_000 * 1_000, read)
+            read, tokens = connection.partitioned_read(sql, floor_to_us(at_ns), read)
             cut += [(table.name, token) for token in tokens]
         at_once = _PARTS_A_TASK * self._spark.sparkContext.defaultParallelism
         parts = [
@@ -158,7 +157,7 @@ class InitialScan:
         }
         rows = self._spark.read.format(FORMAT).options(**options).load()
         self._lease.check()
-        records = self._sink.add_scanned(rows, chunk, timestamp(scan.at_ns))
+        records = self._sink.add_scanned(rows, chunk, ns_to_datetime(scan.at_ns))
         finish_chunk(self._store, scan.pipeline, chunk, records=records)
         _log.info("scanned", pipeline=scan.pipeline, parts=len(parts), records=records)
 
@@ -166,7 +165,7 @@ class InitialScan:
         known = read_scan(self._store, scan.pipeline)
         assert known is not None  # noqa: S101 - it was begun
         self._lease.check()
-        self._sink.end_scan(self._spark, known[0].records, timestamp(scan.at_ns))
+        self._sink.end_scan(self._spark, known[0].records, ns_to_datetime(scan.at_ns))
         finish_scan(self._store, scan.pipeline)
         _log.info("initial scan is whole", pipeline=scan.pipeline, records=known[0].records)
         return True

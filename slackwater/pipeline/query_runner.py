@@ -31,12 +31,12 @@ from slackwater.scheduler.lineage import is_finished
 from slackwater.scheduler.read_options import AuditMode
 from slackwater.scheduler.spark.data_source import FORMAT
 from slackwater.spark_sink.sink import EpochSummary, Sink
-from slackwater.spark_sink.timestamps import microseconds, timestamp
 from slackwater.state.epochs import forget_epochs, record_epoch
 from slackwater.state.errors import LeaseLostError, StateError
 from slackwater.state.models import Epoch, PipelineState, Wanted
 from slackwater.state.plans import settle
 from slackwater.state.store import Store
+from slackwater.timestamp import datetime_to_ns, ns_to_datetime, seconds_to_ms
 
 _log = structlog.get_logger("slackwater.pipeline.query_runner")
 
@@ -205,12 +205,12 @@ class QueryRunner:
         read_s = time.monotonic()
         self._lease.check()
         audited = audit_written(self._store, self._pipeline, _seen(summary), self._policy.audit)
-        self._sink.publish(self._spark, epoch, summary, timestamp(audited.low_watermark_ns))
+        self._sink.publish(self._spark, epoch, summary, ns_to_datetime(audited.low_watermark_ns))
         self._written[epoch] = _WrittenEpoch(
             summary,
             audited,
-            read_ms=round((read_s - begun_s) * 1_000),
-            sink_ms=round((time.monotonic() - read_s) * 1_000),
+            read_ms=seconds_to_ms(read_s - begun_s),
+            sink_ms=seconds_to_ms(time.monotonic() - read_s),
             durable_at_ns=time.time_ns(),
         )
 
@@ -378,4 +378,4 @@ def _seen(summary: EpochSummary) -> Written:
 
 
 def _ns(stamp: datetime | None) -> int | None:
-    return None if stamp is None else microseconds(stamp) * 1_000
+    return None if stamp is None else datetime_to_ns(stamp)

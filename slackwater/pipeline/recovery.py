@@ -13,14 +13,13 @@ from slackwater.config.settings import Settings
 from slackwater.errors import RecoveryError
 from slackwater.pipeline.source import SourceHandle
 from slackwater.pipeline.spark.checkpoint import committed_offset, last_offset
-from slackwater.reader.timestamp import format_rfc3339, parse_rfc3339
-from slackwater.scheduler.epoch import HALF_MICROSECOND_NS, watermark_for_start
+from slackwater.scheduler.epoch import watermark_for_start
 from slackwater.scheduler.start_position import earliest_watermark_ns, require_readable
 from slackwater.spark_sink.sink import Sink
-from slackwater.spark_sink.timestamps import microseconds
 from slackwater.state.gaps import record_gap
 from slackwater.state.models import Gap, Pipeline
 from slackwater.state.store import Store
+from slackwater.timestamp import HALF_MICROSECOND_NS, datetime_to_ns, format_rfc3339, parse_rfc3339
 
 EARLIEST: Final = "earliest"
 LAST: Final = "last"
@@ -60,7 +59,7 @@ def last_watermark_known_ns(spark: SparkSession, known: Pipeline, sink: Sink) ->
     written = sink.last_low_watermark(spark)
     found = [] if known.low_watermark_ns is None else [known.low_watermark_ns]
     if written is not None:
-        found.append(microseconds(written) * 1_000 + HALF_MICROSECOND_NS)
+        found.append(datetime_to_ns(written) + HALF_MICROSECOND_NS)
     return max(found, default=None)
 
 

@@ -12,7 +12,6 @@ from pyspark.sql import SparkSession
 from slackwater.config.settings import Settings
 from slackwater.pipeline.spark.checkpoint import last_offset
 from slackwater.reader.database.change_stream_info import Description, describe
-from slackwater.reader.timestamp import format_rfc3339, parse_rfc3339
 from slackwater.reader.transport.connection import Connection
 from slackwater.scheduler.epoch import watermark_for_end
 from slackwater.scheduler.errors import CheckpointLostError, ForeignCheckpointError
@@ -20,6 +19,7 @@ from slackwater.scheduler.options import SourceOptions, parse_options
 from slackwater.scheduler.start_position import check_start
 from slackwater.spark_sink.avro.wire import require_whole_rows
 from slackwater.spark_sink.sql.rebuild_view import CAPTURE_DEFAULT
+from slackwater.timestamp import format_rfc3339, parse_rfc3339
 
 
 def source_options(settings: Settings, environ: Mapping[str, str] = os.environ) -> dict[str, str]:

@@ -39,7 +39,6 @@ from slackwater.pipeline.spark.checkpoint import last_offset
 from slackwater.pipeline.spark.session import session_for_pipeline
 from slackwater.pipeline.spark.warm_up import warm_up
 from slackwater.reader.errors import ReaderError
-from slackwater.reader.timestamp import format_rfc3339
 from slackwater.scheduler.errors import SchedulerError
 from slackwater.scheduler.options import parse_options
 from slackwater.scheduler.read_options import AuditMode
@@ -49,6 +48,7 @@ from slackwater.state.errors import LeaseLostError, StateError
 from slackwater.state.models import PipelineState, Wanted
 from slackwater.state.scans import read_scan
 from slackwater.state.store import Store
+from slackwater.timestamp import format_rfc3339, ms_to_ns, ms_to_seconds
 
 _log = structlog.get_logger("slackwater.pipeline.supervisor")
 
@@ -108,7 +108,7 @@ class PipelineSupervisor:
         source = parse_options(source_options(settings), os.environ).change_stream.path
         self.store.ensure_pipeline(settings.pipeline, source)
         self.desired_state = DesiredStatePoller(self.store, settings.pipeline, signalled)
-        seconds = settings.lease.duration / 1_000
+        seconds = ms_to_seconds(settings.lease.duration)
         self.lease = LeaseHolder(self.store, settings.pipeline, duration_s=seconds)
         # Whoever stands by has Spark running when its turn comes.
         self.lease.look()
@@ -344,7 +344,7 @@ class PipelineSupervisor:
                 tries_max,
                 not self._options.until_caught_up,
                 AuditMode(epoch.audit),
-                self.settings.state.keep * 1_000_000,
+                ms_to_ns(self.settings.state.keep),
             ),
             store=self.store,
             connection=source.connection,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from slackwater.spark_sink.envelopes.envelope import Wrapping
 from slackwater.spark_sink.envelopes.message import Message, dumps
 from slackwater.spark_sink.filters.record_filter import Filter
-from slackwater.spark_sink.timestamps import rfc3339
+from slackwater.timestamp import datetime_to_rfc3339
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -70,7 +70,9 @@ class LineWriter:
         if self.form is LineFormat.JSON:
             return _json(message)
         parts = [message.table, message.key, message.value]
-        when = [] if row is None else [rfc3339(row["commit_timestamp"]), row["mod_type"]]
+        when = (
+            [] if row is None else [datetime_to_rfc3339(row["commit_timestamp"]), row["mod_type"]]
+        )
         return " ".join([*when, *(part for part in parts if part is not None)]) + "\n"
 
 

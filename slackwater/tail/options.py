@@ -23,7 +23,6 @@ from slackwater.reader.change_stream import Dialect
 from slackwater.reader.database.snapshot_read import snapshot
 from slackwater.reader.database.watched_tables import watched_tables
 from slackwater.reader.decode.arrow import data_columns, to_record_batch
-from slackwater.reader.timestamp import format_rfc3339, parse_rfc3339
 from slackwater.reader.transport.connection import Connection
 from slackwater.scheduler.options import parse_options
 from slackwater.scheduler.planner import Planner
@@ -35,6 +34,12 @@ from slackwater.state.store import Store
 from slackwater.tail.line_format import LineFormat, LineWriter
 from slackwater.tail.tail import Tail
 from slackwater.tail.terminal import Terminal
+from slackwater.timestamp import (
+    NANOSECONDS_PER_MICROSECOND,
+    floor_to_us,
+    format_rfc3339,
+    parse_rfc3339,
+)
 
 NAMES: Final = ("project", "instance", "database", "change_stream")
 # CockroachDB's own form: nanoseconds, and a logical counter behind the point.
@@ -186,7 +191,7 @@ def _cut(given: ChangefeedOptions) -> dict[str, str]:
     found = {}
     if given.cursor is not None:
         # What was committed at the cursor itself has been seen.
-        after_ns = _time_ns("--cursor", given.cursor) // 1_000 * 1_000 + 1_000
+        after_ns = floor_to_us(_time_ns("--cursor", given.cursor)) + NANOSECONDS_PER_MICROSECOND
         found["start"] = format_rfc3339(after_ns)
     if given.end_time is not None:
         found["end"] = format_rfc3339(_time_ns("--end-time", given.end_time))

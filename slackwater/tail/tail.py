@@ -26,6 +26,7 @@ from slackwater.state.epochs import prune_epochs, record_epoch
 from slackwater.state.models import Epoch
 from slackwater.state.store import Store
 from slackwater.tail.line_format import LineWriter
+from slackwater.timestamp import floor_to_us, ms_to_seconds, us_to_ns
 
 # Between two looks at Spanner's clock; an epoch without records costs a query a partition.
 _PAUSE_S: Final = 0.2
@@ -96,7 +97,7 @@ class Tail:
     def _write_scan(self, scan: Scan, watermark_ns: int) -> None:
         """Write what was there when the changes begin: no gap, and nothing twice."""
         # A commit timestamp has whole microseconds.
-        for batch in scan(watermark_ns // 1_000 * 1_000):
+        for batch in scan(floor_to_us(watermark_ns)):
             for text in self._lines.of(pa.Table.from_batches([batch])):
                 self._write(text)
 
@@ -125,7 +126,7 @@ class Tail:
 
     def _audit(self, records: pa.Table) -> None:
         times = pc.min_max(records["commit_timestamp"].cast(pa.int64())).as_py()
-        first, last = (None if t is None else t * 1_000 for t in (times["min"], times["max"]))
+        first, last = (None if t is None else us_to_ns(t) for t in (times["min"], times["max"]))
         written = Written(records.num_rows, first, last)
         audit_written(self._store, self._options.pipeline, written, self._options.read.audit)
 
@@ -144,7 +145,7 @@ class Tail:
         least_ms, now = self._lines.resolved_ms, time.monotonic()
         if least_ms is None or watermark_ns == self._resolved_ns:
             return
-        is_due = self._resolved_at is None or (now - self._resolved_at) * 1_000 >= least_ms
+        is_due = self._resolved_at is None or now - self._resolved_at >= ms_to_seconds(least_ms)
         if is_due or is_last:
             self._resolved_at, self._resolved_ns = now, watermark_ns
             self._write(self._lines.resolved(watermark_ns))

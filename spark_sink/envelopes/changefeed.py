@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from slackwater.spark_sink.envelopes.event import Event
 from slackwater.spark_sink.envelopes.message import Content
+from slackwater.timestamp import us_to_ns
 
 APART: Final = "__crdb__"
 
@@ -58,4 +59,4 @@ def _key(event: Event) -> list[Any]:
 
 
 def _stamped(event: Event, stamps: Sequence[str]) -> dict[str, str]:
-    return dict.fromkeys(stamps, decimal_timestamp(event.commit_us * 1_000))
+    return dict.fromkeys(stamps, decimal_timestamp(us_to_ns(event.commit_us)))

@@ -9,7 +9,8 @@ from typing import Final
 
 from slackwater.spark_sink.envelopes.event import Event
 from slackwater.spark_sink.envelopes.message import Content, Origin, dumps
-from slackwater.spark_sink.timestamps import Moment, rfc3339
+from slackwater.spark_sink.envelopes.values import TimestampFormat
+from slackwater.timestamp import datetime_to_rfc3339
 
 _NAMESPACE: Final = uuid.UUID("6f1d2c1e-5d8e-5a0f-9c57-0d6f3a4b7c21")
 _CDC: Final = "spanner-cdc"
@@ -17,7 +18,9 @@ _BACKFILL: Final = "spanner-backfill"
 _PRIMARY_KEY: Final = "is_primary_key"
 
 
-def datastream(event: Event, *, origin: Origin, moment: Moment = rfc3339) -> Content:
+def datastream(
+    event: Event, *, origin: Origin, moment: TimestampFormat = datetime_to_rfc3339
+) -> Content:
     """The event; its payload is the row, as it was where it was deleted."""
     record = event.record
     table, columns = record["table_name"], record["column_types"]

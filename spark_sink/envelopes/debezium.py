@@ -7,7 +7,7 @@ from typing import Final
 
 from slackwater.spark_sink.envelopes.event import Event
 from slackwater.spark_sink.envelopes.message import Content, Origin
-from slackwater.spark_sink.timestamps import microseconds
+from slackwater.timestamp import datetime_to_us, ns_to_ms, us_to_ms
 
 _OPS: Final = {"INSERT": "c", "UPDATE": "u", "DELETE": "d"}
 
@@ -15,14 +15,14 @@ _OPS: Final = {"INSERT": "c", "UPDATE": "u", "DELETE": "d"}
 def debezium(event: Event, *, origin: Origin) -> Content:
     """before, after, source, op and ts_ms; times are milliseconds since the Unix epoch."""
     record = event.record
-    now_ms = time.time_ns() // 1_000_000
+    now_ms = ns_to_ms(time.time_ns())
     value = {
         "before": event.before,
         "after": event.after,
         "source": {
             "connector": "spanner",
             "name": origin.pipeline,
-            "ts_ms": event.commit_us // 1_000,
+            "ts_ms": us_to_ms(event.commit_us),
             "snapshot": "true" if event.is_backfill else "false",
             "db": origin.database,
             "sequence": record["record_sequence"],
@@ -32,7 +32,7 @@ def debezium(event: Event, *, origin: Origin) -> Content:
             "change_stream_name": origin.change_stream,
             "table": record["table_name"],
             "server_transaction_id": record["server_transaction_id"],
-            "low_watermark": microseconds(record["low_watermark"]) // 1_000,
+            "low_watermark": us_to_ms(datetime_to_us(record["low_watermark"])),
             "read_at_timestamp": now_ms,
             "number_of_records_in_transaction": record["number_of_records_in_transaction"],
             "transaction_tag": record["transaction_tag"],

@@ -11,7 +11,8 @@ from typing import Final
 from slackwater.spark_sink.envelopes import changefeed, datastream, debezium, plain
 from slackwater.spark_sink.envelopes.event import Event, Row, events
 from slackwater.spark_sink.envelopes.message import Content, Message, Origin
-from slackwater.spark_sink.timestamps import Moment, rfc3339
+from slackwater.spark_sink.envelopes.values import TimestampFormat
+from slackwater.timestamp import datetime_to_rfc3339
 
 
 class Envelope(StrEnum):
@@ -48,7 +49,7 @@ class Wrapping:
     origin: Origin
     updated: bool = False
     mvcc_timestamp: bool = False
-    moment: Moment = rfc3339
+    moment: TimestampFormat = datetime_to_rfc3339
 
     def messages(self, record: Row) -> Iterator[Message]:
         """What a data change record becomes: one message, or one for each of its mods.

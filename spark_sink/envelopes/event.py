@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from slackwater.spark_sink.envelopes.values import Converter, Values, json_converter, row_values
-from slackwater.spark_sink.timestamps import microseconds
+from slackwater.timestamp import datetime_to_us
 
 Row = Mapping[str, Any]
 
@@ -38,7 +38,7 @@ class Event:
     @property
     def commit_us(self) -> int:
         """Microseconds since the Unix epoch."""
-        return microseconds(self.record["commit_timestamp"])
+        return datetime_to_us(self.record["commit_timestamp"])
 
 
 def events(record: Row, converter: Converter = json_converter) -> Iterator[Event]:

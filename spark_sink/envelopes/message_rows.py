@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from slackwater.spark_sink.envelopes.envelope import Wrapping
-from slackwater.spark_sink.timestamps import timestamp
+from slackwater.timestamp import us_to_datetime
 
 # What orders messages as the database changed.
 ORDER: Final = ("commit_timestamp", "server_transaction_id", "record_sequence", "number")
@@ -57,7 +57,7 @@ def rows_of_messages(changes: DataFrame, wrap: Wrap, kind: str) -> DataFrame:
 def _of_rows(wrap: Wrap) -> Callable[[Row], list[tuple[Any, ...]]]:
     def of_row(row: Row) -> list[tuple[Any, ...]]:
         record: Mapping[str, Any] = row.asDict(recursive=True)
-        moments = {name: timestamp(record[name] * 1_000) for name in _TIMESTAMPS}
+        moments = {name: us_to_datetime(record[name]) for name in _TIMESTAMPS}
         return wrap({**record, **moments})
 
     return of_row

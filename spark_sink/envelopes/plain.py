@@ -7,7 +7,8 @@ from typing import Any, Final
 
 from slackwater.spark_sink.envelopes.event import Event, Row
 from slackwater.spark_sink.envelopes.message import Content
-from slackwater.spark_sink.timestamps import Moment, rfc3339
+from slackwater.spark_sink.envelopes.values import TimestampFormat
+from slackwater.timestamp import datetime_to_rfc3339
 
 # What a record says of all its mods.
 OF_THE_RECORD: Final = (
@@ -25,13 +26,13 @@ OF_THE_RECORD: Final = (
 )
 
 
-def record(row: Row, *, moment: Moment = rfc3339) -> Content:
+def record(row: Row, *, moment: TimestampFormat = datetime_to_rfc3339) -> Content:
     """The data change record as it is, under the names of the output's contract."""
     value = {name: _plain(row[name], moment) for name in row}
     return Content(row["table_name"], None, value)
 
 
-def flat(event: Event, *, moment: Moment = rfc3339) -> Content:
+def flat(event: Event, *, moment: TimestampFormat = datetime_to_rfc3339) -> Content:
     """One message a mod: key, before, after and the record's metadata."""
     row = event.record
     value = {
@@ -46,5 +47,5 @@ def flat(event: Event, *, moment: Moment = rfc3339) -> Content:
     return Content(row["table_name"], event.keys, value)
 
 
-def _plain(value: Any, moment: Moment) -> Any:
+def _plain(value: Any, moment: TimestampFormat) -> Any:
     return moment(value) if isinstance(value, datetime) else value

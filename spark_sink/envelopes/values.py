@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final
 
 import orjson
 
+# What a timestamp of a record becomes in a message.
+TimestampFormat = Callable[[datetime], Any]
 Values = dict[str, Any]
 Convert = Callable[[Any], Any]
 # From the JSON of a column type to the conversion of its values.

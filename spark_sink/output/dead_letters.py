@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 from slackwater.spark_sink.errors import BadRecordError
 from slackwater.spark_sink.formats import JSON, write_options
 from slackwater.spark_sink.output.epoch_directory import epoch_name
-from slackwater.spark_sink.timestamps import rfc3339
+from slackwater.timestamp import datetime_to_rfc3339
 
 _log = logging.getLogger(__name__)
 
@@ -105,7 +105,7 @@ class DeadLetters:
         if first is not None and not self._are_kept:
             raise BadRecordError(
                 f"{table}: a value of column {', '.join(first['bad_columns'])} is none of the"
-                f" column's type, in the epoch up to {rfc3339(low_watermark)}.",
+                f" column's type, in the epoch up to {datetime_to_rfc3339(low_watermark)}.",
                 "Set sink.bad_records to dead_letter to have such records set aside",
             )
         of_table = changes.where(F.col("table_name") == table)

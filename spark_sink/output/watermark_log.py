@@ -15,7 +15,7 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 
 from slackwater.spark_sink.sink import EpochSummary
-from slackwater.spark_sink.timestamps import rfc3339
+from slackwater.timestamp import datetime_to_rfc3339
 
 FOLDER: Final = "_watermarks"
 
@@ -52,10 +52,10 @@ class Watermarks:
         name = f"{low_watermark.astimezone(UTC):%Y-%m-%dT%H}.json"
         line = {
             "epoch": epoch_id,
-            "low_watermark": rfc3339(low_watermark),
+            "low_watermark": datetime_to_rfc3339(low_watermark),
             "records": records,
             "transactions": transactions,
-            "committed_at": rfc3339(datetime.now(UTC)),
+            "committed_at": datetime_to_rfc3339(datetime.now(UTC)),
         }
         lines = _parsed(folder.read(name))
         # Before a loss of the checkpoint was mended, epochs may have had other ends.

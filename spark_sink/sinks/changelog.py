@@ -19,7 +19,7 @@ from slackwater.spark_sink.sink import EpochSummary
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.tables.compaction import Compaction
 from slackwater.spark_sink.tables.table_format import TableFormat
-from slackwater.spark_sink.timestamps import microseconds, rfc3339
+from slackwater.timestamp import datetime_to_rfc3339, datetime_to_us
 
 
 class Changelog:
@@ -95,7 +95,7 @@ class Changelog:
         elif self._table is not None:
             staged = StagedFiles(directory.staging(epoch_id), summary.written)
             rows = self._staging.staged(spark, epoch_id)
-            version = microseconds(low_watermark)
+            version = datetime_to_us(low_watermark)
             self._table.append(rows, self._path, self._application, version, staged)
             directory.discard(epoch_id)
         else:
@@ -115,7 +115,7 @@ class Changelog:
         if self._table is None:
             directory.publish(chunk, low_watermark, chunk=chunk)
             return found
-        scan = f"{self._application} scan {rfc3339(low_watermark)}"
+        scan = f"{self._application} scan {datetime_to_rfc3339(low_watermark)}"
         staged = StagedFiles(directory.staging(chunk), found)
         self._table.append(self._scanned.staged(spark, chunk), self._path, scan, chunk, staged)
         directory.discard(chunk)

@@ -25,7 +25,7 @@ from slackwater.spark_sink.filters.record_filter import Filter
 from slackwater.spark_sink.output.staging import Staging
 from slackwater.spark_sink.sink import EpochSummary
 from slackwater.spark_sink.sql.columns import Column
-from slackwater.spark_sink.timestamps import microseconds, rfc3339
+from slackwater.timestamp import datetime_to_ns, datetime_to_rfc3339, ms_to_seconds
 
 TABLE: Final = "{table}"
 _ILLEGAL: Final = "[^A-Za-z0-9._-]"
@@ -144,20 +144,20 @@ class Kafka:
         topics, now = self._topics, time.monotonic()
         rows: list[tuple[str, int | None, bytes | None, bytes]] = []
         if topics.resolved_ms is not None and (
-            is_last or (now - self._resolved_at) * 1_000 >= topics.resolved_ms
+            is_last or now - self._resolved_at >= ms_to_seconds(topics.resolved_ms)
         ):
             self._resolved_at = now
-            content = self._wrapping.resolved(microseconds(low_watermark) * 1_000)
+            content = self._wrapping.resolved(datetime_to_ns(low_watermark))
             for topic, partitions in self._partitions(spark).items():
                 value = self._resolved(topic, content.value)
                 rows += [(topic, partition, None, value) for partition in range(partitions)]
         if topics.watermarks is not None and (records or rows):
             line = {
                 "epoch": epoch_id,
-                "low_watermark": rfc3339(low_watermark),
+                "low_watermark": datetime_to_rfc3339(low_watermark),
                 "records": records,
                 "transactions": transactions,
-                "committed_at": rfc3339(datetime.now(UTC)),
+                "committed_at": datetime_to_rfc3339(datetime.now(UTC)),
             }
             rows.append((topics.watermarks, None, self._pipeline.encode(), dumps(line).encode()))
         if rows:

@@ -18,7 +18,7 @@ from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.tables.compaction import Compaction
 from slackwater.spark_sink.tables.managed_table import TABLE, Addition, OwnTable
 from slackwater.spark_sink.tables.table_format import TableFormat
-from slackwater.spark_sink.timestamps import rfc3339
+from slackwater.timestamp import datetime_to_rfc3339
 
 # That are committed to at the same time.
 TABLES_AT_ONCE: Final = 4
@@ -78,7 +78,7 @@ class OwnTables(ABC, Generic[T]):
         spark = rows.sparkSession
         found = self._scanned.stage(rows, chunk).records
         staged = self._scanned.staged(spark, chunk)
-        scan = f"{self._application} scan {rfc3339(low_watermark)}"
+        scan = f"{self._application} scan {datetime_to_rfc3339(low_watermark)}"
         addition = Addition(scan, version=chunk, low_watermark=low_watermark, chunk=chunk)
         for row in staged.select("table_name").distinct().collect():
             table = row["table_name"]

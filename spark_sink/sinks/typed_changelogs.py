@@ -18,7 +18,7 @@ from slackwater.spark_sink.sql.typed_changes import MOD, typed_changes
 from slackwater.spark_sink.tables.changelog_table import ChangelogTable
 from slackwater.spark_sink.tables.managed_table import Addition
 from slackwater.spark_sink.tables.table_format import TableFormat
-from slackwater.spark_sink.timestamps import microseconds
+from slackwater.timestamp import datetime_to_us
 
 
 class TypedChangelogs(OwnTables[ChangelogTable]):
@@ -61,7 +61,7 @@ class TypedChangelogs(OwnTables[ChangelogTable]):
         """
         if summary.written:
             changes = self._staging.staged(spark, epoch_id)
-            version = microseconds(low_watermark)
+            version = datetime_to_us(low_watermark)
             addition = Addition(self._application, version, low_watermark)
 
             def add(table: str, columns: Sequence[Column]) -> None:

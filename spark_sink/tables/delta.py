@@ -24,7 +24,7 @@ from slackwater.spark_sink.output.staging import StagedFiles
 from slackwater.spark_sink.sql.text import identifier, literal
 from slackwater.spark_sink.tables.delta_kernel import Kernel
 from slackwater.spark_sink.tables.table_format import LOW_WATERMARK
-from slackwater.spark_sink.timestamps import microseconds
+from slackwater.timestamp import datetime_to_us
 
 _APPLICATION: Final = "spark.databricks.delta.write.txnAppId"
 _VERSION: Final = "spark.databricks.delta.write.txnVersion"
@@ -108,7 +108,7 @@ class Delta:
 
         The session's settings say so: nothing else may write Delta tables with it meanwhile.
         """
-        settings = {_APPLICATION: application, _VERSION: str(microseconds(low_watermark))}
+        settings = {_APPLICATION: application, _VERSION: str(datetime_to_us(low_watermark))}
         for name, value in settings.items():
             spark.conf.set(name, value)
         try:

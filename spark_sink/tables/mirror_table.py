@@ -21,7 +21,7 @@ from slackwater.spark_sink.sql.merge_statement import (
 from slackwater.spark_sink.sql.text import identifier
 from slackwater.spark_sink.tables.managed_table import Addition, OwnTable
 from slackwater.spark_sink.tables.table_format import TableFormat
-from slackwater.spark_sink.timestamps import rfc3339
+from slackwater.timestamp import datetime_to_rfc3339
 
 
 class MirrorTable(OwnTable):
@@ -74,7 +74,7 @@ class MirrorTable(OwnTable):
         Raises:
             PublishError: two processes committed at once.
         """
-        self._format.state(self._spark, self._path, rfc3339(low_watermark))
+        self._format.state(self._spark, self._path, datetime_to_rfc3339(low_watermark))
 
     def _declared(self, columns: Sequence[Column]) -> str:
         soft = [f"{name} {kind}" for name, kind in SOFT_DELETE.items()]

@@ -13,11 +13,11 @@ from google.api_core.exceptions import FailedPrecondition
 
 from slackwater.reader.database.change_stream_info import describe
 from slackwater.reader.errors import InvalidQueryError, NotFoundError, ReaderError, StartTooOldError
-from slackwater.reader.timestamp import NANOSECONDS_PER_SECOND, parse_rfc3339
 from slackwater.scheduler.epoch_lead import LEAD_MAX_NS
 from slackwater.scheduler.plan import Task
 from slackwater.testing.compare import compare, cut_violations
 from slackwater.testing.plain_client import TruthRecord
+from slackwater.timestamp import NANOSECONDS_PER_SECOND, parse_rfc3339
 from tests.changing import ChangingDatabase, Watching, changes
 from tests.emulators import CHURN_SECONDS
 from tests.truths import truth_of

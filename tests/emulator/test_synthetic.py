@@ -18,9 +18,9 @@ from slackwater.reader.records import (
     DataChangeRecord,
     HeartbeatRecord,
 )
-from slackwater.reader.timestamp import format_rfc3339
 from slackwater.reader.transport.connection import Connection
 from slackwater.testing.plain_client import read_truth
+from slackwater.timestamp import format_rfc3339
 from tests.emulators import NewDatabase
 from tests.epochs import EpochLoop
 from tests.synthetic.rows import ListedRows, PatternRows

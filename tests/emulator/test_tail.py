@@ -20,9 +20,9 @@ from google.cloud import spanner
 
 from slackwater.demo.load import Load
 from slackwater.reader.change_stream import ChangeStream, Dialect
-from slackwater.reader.timestamp import format_rfc3339
 from slackwater.reader.transport.connection import Connection
 from slackwater.testing.plain_client import TruthRecord, canonical
+from slackwater.timestamp import format_rfc3339
 from tests.emulators import NewDatabase
 from tests.table_rows import comparable, spanner_rows
 from tests.truths import truth_of
@@ -293,7 +293,7 @@ def test_a_closed_pipe_ends_it_though_nothing_more_is_written(new_database: NewD
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--cursor", "yesterday"), "--cursor: 'yesterday' is no RFC 3339 timestamp"),
+        (("--cursor", "yesterday"), "--cursor: 'yesterday' is not an RFC 3339 timestamp"),
         (("--column", "Name"), "--column or --exclude-column: 'Name' names no column"),
         (("--resolved", "soon"), "--resolved: 'soon' is no duration"),
         (("--envelope", "flat", "--updated"), "do not go with --envelope flat"),

@@ -21,7 +21,7 @@ from google.cloud.spanner_v1.types import ExecuteSqlRequest
 
 from slackwater.reader.decode.records import ChangeRecordDecoder
 from slackwater.reader.records import ChangeRecord, ChildPartitionsRecord
-from slackwater.reader.timestamp import format_rfc3339, parse_rfc3339
+from slackwater.timestamp import format_rfc3339, parse_rfc3339
 from tests.spanner_messages import googlesql_row, messages, postgresql_row
 
 STREAMING: Final = "/google.spanner.v1.Spanner/ExecuteStreamingSql"

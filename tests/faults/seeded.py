@@ -24,7 +24,6 @@ from tenacity import wait_random_exponential
 from slackwater.demo.load import Load
 from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.errors import ReaderError
-from slackwater.reader.timestamp import NANOSECONDS_PER_SECOND, format_rfc3339
 from slackwater.reader.transport.connection import Connection
 from slackwater.scheduler.epoch import watermark_for_end
 from slackwater.scheduler.errors import AuditError
@@ -32,6 +31,7 @@ from slackwater.state.errors import StateError
 from slackwater.testing.compare import compare, cut_violations
 from slackwater.testing.emulator import running_emulator
 from slackwater.testing.plain_client import TruthRecord
+from slackwater.timestamp import NANOSECONDS_PER_SECOND, format_rfc3339
 from tests.emulators import database_on, named
 from tests.epochs import AbandonedError, EpochLoop
 from tests.faults.proxy import Breaks, Delays, FaultProxy, HideEnds, Rule

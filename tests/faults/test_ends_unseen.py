@@ -9,9 +9,10 @@ import pyarrow as pa
 import pytest
 
 from slackwater.reader.change_stream import Dialect
-from slackwater.scheduler.epoch import HALF_MICROSECOND_NS, watermark_for_end
+from slackwater.scheduler.epoch import watermark_for_end
 from slackwater.scheduler.read_options import Proof
 from slackwater.testing.compare import compare
+from slackwater.timestamp import HALF_MICROSECOND_NS
 from tests.emulators import NewDatabase
 from tests.epochs import EpochLoop
 from tests.faults.proxy import FaultProxy, HideEnds

@@ -16,10 +16,10 @@ import pytest
 import yaml
 
 from slackwater.reader.change_stream import ChangeStream, Dialect
-from slackwater.reader.timestamp import format_rfc3339
 from slackwater.state.open_queries import open_queries, stalls
 from slackwater.state.plans import latest_plan
 from slackwater.testing.compare import compare
+from slackwater.timestamp import format_rfc3339
 from tests.emulators import NewDatabase
 from tests.epochs import EpochLoop
 from tests.faults.proxy import FaultProxy, Stalls

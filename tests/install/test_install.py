@@ -20,8 +20,8 @@ import pytest
 
 from slackwater.demo.load import Load
 from slackwater.reader.change_stream import Dialect
-from slackwater.reader.timestamp import format_rfc3339
 from slackwater.reader.transport.connection import Connection
+from slackwater.timestamp import format_rfc3339
 from tests.emulators import NewDatabase
 
 ROOT = Path(__file__).parent.parent.parent

@@ -16,8 +16,8 @@ from confluent_kafka import Message
 
 from slackwater.demo.service import Service
 from slackwater.reader.change_stream import Dialect
-from slackwater.reader.timestamp import format_rfc3339
 from slackwater.reader.transport.connection import Connection
+from slackwater.timestamp import format_rfc3339
 from tests import mixed_load
 from tests.emulators import NewDatabase
 from tests.kafka_broker import PARTITIONS, read_topics, spark_conf

@@ -103,7 +103,7 @@ def said(text: str) -> str:
         ("source", {"change_strem": "S"}, "unknown key; did you mean 'change_stream'?"),
         ("source", {"start": "1999-01-01T00:00:00Z"}, "or later"),
         ("source", {"start": "2999-01-01T00:00:00Z"}, "after Spanner's clock"),
-        ("source", {"start": "tomorrow"}, "no RFC 3339 timestamp"),
+        ("source", {"start": "tomorrow"}, "not an RFC 3339 timestamp"),
         (
             "source",
             {"start": "2026-02-01T00:00:00Z", "end": "2026-01-01T00:00:00Z"},

@@ -16,8 +16,8 @@ import yaml
 from slackwater.demo.load import Load
 from slackwater.demo.service import Service
 from slackwater.reader.change_stream import Dialect
-from slackwater.reader.timestamp import format_rfc3339, parse_rfc3339
 from slackwater.reader.transport.connection import Connection
+from slackwater.timestamp import format_rfc3339, parse_rfc3339
 from tests.emulators import NewDatabase
 from tests.services import settings
 

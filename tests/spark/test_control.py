@@ -21,10 +21,10 @@ import yaml
 from slackwater.demo.load import Load
 from slackwater.demo.service import Service
 from slackwater.reader.change_stream import Dialect
-from slackwater.reader.timestamp import format_rfc3339
 from slackwater.reader.transport.connection import Connection
 from slackwater.testing.compare import read_changelog
 from slackwater.testing.emulator_database import update_ddl
+from slackwater.timestamp import format_rfc3339
 from tests.collector import Collector, collecting
 from tests.emulators import NewDatabase
 from tests.services import settings

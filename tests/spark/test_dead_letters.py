@@ -14,7 +14,7 @@ from google.cloud import spanner
 from slackwater.demo.service import Service
 from slackwater.reader.change_stream import Dialect
 from slackwater.reader.transport.connection import Connection
-from slackwater.spark_sink.timestamps import rfc3339
+from slackwater.timestamp import datetime_to_rfc3339
 from tests.emulators import NewDatabase
 from tests.mirrors import mirror_settings
 from tests.table_rows import comparable, spanner_rows
@@ -49,7 +49,7 @@ def test_bad_records_stop_a_mirror_or_are_set_aside(
     for row in ROWS:
         with database.batch() as batch:
             batch.insert("T", NAMES, [row])
-        commits[str(row[0])] = rfc3339(batch.committed)
+        commits[str(row[0])] = datetime_to_rfc3339(batch.committed)
     given = mirror_settings(stream, tmp_path, start_ns, "apply")
     given["source"]["initial_scan"] = "no"
     code, log = run(given, tmp_path)

@@ -16,11 +16,11 @@ from pyspark.sql import SparkSession
 from slackwater.demo.load import Load
 from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.schema import ddl
-from slackwater.reader.timestamp import format_rfc3339
 from slackwater.reader.transport.connection import Connection
 from slackwater.spark_sink.filters.column_filter import ColumnFilter
 from slackwater.spark_sink.filters.record_filter import Filter, ModType
 from slackwater.testing.compare import read_changelog
+from slackwater.timestamp import format_rfc3339
 from tests.emulators import NewDatabase
 from tests.epochs import EpochLoop
 from tests.services import settings

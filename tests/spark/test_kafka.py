@@ -17,9 +17,9 @@ from confluent_kafka import Message
 from slackwater.demo.load import Load
 from slackwater.demo.service import Service
 from slackwater.reader.change_stream import ChangeStream, Dialect
-from slackwater.reader.timestamp import format_rfc3339, parse_rfc3339
 from slackwater.reader.transport.connection import Connection
 from slackwater.testing.plain_client import Truth
+from slackwater.timestamp import format_rfc3339, parse_rfc3339
 from tests.emulators import NewDatabase
 from tests.kafka_broker import PARTITIONS, read_topics, spark_conf
 from tests.kafka_broker import kafka_broker as kafka_broker

@@ -14,9 +14,9 @@ from playwright.sync_api import Browser, Page, expect
 from slackwater.demo.load import Load
 from slackwater.demo.service import Service
 from slackwater.reader.change_stream import ChangeStream, Dialect
-from slackwater.reader.timestamp import format_rfc3339
 from slackwater.reader.transport.connection import Connection
 from slackwater.testing.emulator_database import update_ddl
+from slackwater.timestamp import format_rfc3339
 from tests.emulators import NewDatabase
 from tests.faults.proxy import FaultProxy, Stalls
 from tests.services import settings

@@ -17,8 +17,8 @@ from pyspark.sql import SparkSession
 
 from slackwater.demo.load import Load, ddl
 from slackwater.reader.change_stream import Dialect
-from slackwater.reader.timestamp import format_rfc3339
 from slackwater.reader.transport.connection import Connection
+from slackwater.timestamp import format_rfc3339
 from tests.emulators import NewDatabase
 from tests.epochs import EpochLoop
 from tests.services import settings

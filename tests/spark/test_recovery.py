@@ -17,11 +17,11 @@ import yaml
 from slackwater.demo.load import CHANGE_STREAM, Load
 from slackwater.demo.service import Service
 from slackwater.reader.change_stream import ChangeStream, Dialect
-from slackwater.reader.timestamp import format_rfc3339
 from slackwater.reader.transport.connection import Connection
 from slackwater.testing.compare import compare, cut_violations, read_changelog
 from slackwater.testing.emulator_database import update_ddl
 from slackwater.testing.plain_client import Truth
+from slackwater.timestamp import format_rfc3339
 from tests.emulators import NewDatabase
 from tests.services import settings
 from tests.truths import require_equal, truth_of

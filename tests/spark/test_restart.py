@@ -14,11 +14,11 @@ from slackwater.demo.load import Load
 from slackwater.demo.service import Service
 from slackwater.pipeline.failures import delay_s, diagnose
 from slackwater.reader.change_stream import Dialect
-from slackwater.reader.timestamp import format_rfc3339
 from slackwater.reader.transport.connection import Connection
 from slackwater.state.models import PipelineState
 from slackwater.state.store import Store
 from slackwater.testing.compare import read_changelog
+from slackwater.timestamp import format_rfc3339
 from tests.emulators import NewDatabase
 from tests.faults.proxy import FaultProxy, Refuses
 from tests.services import settings

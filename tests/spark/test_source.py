@@ -15,8 +15,8 @@ from pyspark.sql.streaming.readwriter import DataStreamReader
 from slackwater.demo.load import Load
 from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.schema import SCHEMA
-from slackwater.reader.timestamp import format_rfc3339, parse_rfc3339
 from slackwater.reader.transport.connection import Connection
+from slackwater.timestamp import format_rfc3339, parse_rfc3339
 from tests.emulators import NewDatabase
 from tests.spark.sessions import Collected, wait_until
 from tests.truths import truth_of

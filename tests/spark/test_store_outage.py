@@ -16,9 +16,9 @@ import sqlalchemy as sa
 from slackwater.demo.load import Load
 from slackwater.demo.service import Service
 from slackwater.reader.change_stream import Dialect
-from slackwater.reader.timestamp import format_rfc3339
 from slackwater.reader.transport.connection import Connection
 from slackwater.testing.compare import read_changelog
+from slackwater.timestamp import format_rfc3339
 from tests.emulators import NewDatabase
 from tests.services import settings
 from tests.truths import require_equal, truth_of

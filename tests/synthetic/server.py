@@ -28,7 +28,7 @@ from google.cloud.spanner_v1.types import (
 
 from slackwater.reader.change_stream import Dialect
 from slackwater.reader.records import ChildPartition, ChildPartitionsRecord, HeartbeatRecord
-from slackwater.reader.timestamp import format_rfc3339, parse_rfc3339
+from slackwater.timestamp import format_rfc3339, parse_rfc3339
 from tests.spanner_messages import (
     PartialResultSetPb,
     googlesql_metadata,

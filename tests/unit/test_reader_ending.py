@@ -10,8 +10,8 @@ from slackwater.reader.query_outcome import (
     out_of_range,
 )
 from slackwater.reader.records import ChildPartition, ChildPartitionsRecord
-from slackwater.reader.timestamp import parse_rfc3339
 from slackwater.scheduler.epoch import watermark_for_start
+from slackwater.timestamp import parse_rfc3339
 
 A = ChildPartition("a", frozenset({"p"}))
 B = ChildPartition("b", frozenset({"p", "q"}))

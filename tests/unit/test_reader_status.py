@@ -8,8 +8,8 @@ from google.api_core.exceptions import GoogleAPICallError, InvalidArgument, NotF
 from slackwater.reader.change_stream import ChangeStream
 from slackwater.reader.errors import InvalidQueryError, NotFoundError, ReaderError, StartTooOldError
 from slackwater.reader.query_outcome import earliest_start_ns
-from slackwater.reader.timestamp import parse_rfc3339
 from slackwater.reader.transport.grpc_errors import to_reader_error
+from slackwater.timestamp import parse_rfc3339
 
 STREAM = ChangeStream("project", "instance", "database", "S")
 # As the emulator answered: in GoogleSQL, in PostgreSQL, and to a query that was open.
