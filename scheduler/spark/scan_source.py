@@ -1,7 +1,7 @@
-"""The Spark source of an initial scan's parts: what the daemon gives it, and nothing for users.
+"""The Spark source of an initial scan's parts; the program uses it, users do not.
 
-A Spark task reads a part from its beginning; one that breaks is tried again by Spark, which drops
-what the attempt gave.
+A Spark task reads a part from its beginning. Spark tries a task that breaks again, and drops the
+rows of the failed attempt.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from slackwater.reader.schema import ddl
 from slackwater.reader.transport.connection import PartitionedRead
 from slackwater.scheduler.options import parse_options
 from slackwater.scheduler.spark.stream_reader import connection_of
+from slackwater.scheduler.worker_errors import encoded_errors
 from slackwater.state.models import Scan, ScanPart
 from slackwater.timestamp import floor_to_us
 
@@ -36,7 +37,7 @@ _ROWS_A_BATCH: Final = 5_000
 def scan_options(
     scan: Scan, parts: Sequence[ScanPart], dialect: Dialect, *, data_boost: bool
 ) -> dict[str, str]:
-    """What the source needs beside the options that name the change stream."""
+    """Return the options that the source needs beside those that name the change stream."""
     value = {
         "at_ns": scan.at_ns,
         "session": scan.session,
@@ -50,12 +51,12 @@ def scan_options(
 
 
 def tables_to_json(tables: Sequence[Table]) -> str:
-    """Tables for Scan.tables."""
+    """Return the JSON text of tables, for Scan.tables."""
     return orjson.dumps({t.name: [dict(t.columns), list(t.key)] for t in tables}).decode()
 
 
 def tables_from_json(text: str) -> dict[str, Table]:
-    """The tables of Scan.tables, by their names."""
+    """Return the tables of Scan.tables, by their names."""
     return {
         name: Table(name, columns, tuple(key))
         for name, (columns, key) in orjson.loads(text).items()
@@ -67,21 +68,21 @@ class SpannerScanDataSource(DataSource):
 
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
-        given = {name.lower(): value for name, value in options.items()}
-        self._scan = orjson.loads(given.pop(_SCAN))
-        self._change_stream = parse_options(given, os.environ).change_stream
+        texts = {name.lower(): text for name, text in options.items()}
+        self._scan = orjson.loads(texts.pop(_SCAN))
+        self._change_stream = parse_options(texts, os.environ).change_stream
 
     @classmethod
     def name(cls) -> str:
-        """The format's name."""
+        """Return the format's name."""
         return FORMAT
 
     def schema(self) -> str:
-        """The output's columns: see reader.schema."""
+        """Return the output's columns, as reader.schema declares them."""
         return ddl()
 
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002
-        """A reader for one query."""
+        """Return a reader for one query."""
         return _ScanReader(self._scan, self._change_stream)
 
 
@@ -94,6 +95,10 @@ class _ScanReader(DataSourceReader):
         return [InputPartition(part) for part in self._scan["parts"]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        with encoded_errors():
+            yield from self._batches(partition)
+
+    def _batches(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         _, name, token = partition.value
         scan = self._scan
         records = snapshot_part(

@@ -1,8 +1,9 @@
-"""Epochs as Spark's micro-batches: what a streaming query asks of the source.
+"""Epochs as Spark's micro-batches: the methods that a streaming query calls.
 
 One micro-batch is one epoch, and the offset is its low watermark: Spark's checkpoint is the epoch
 log. Spark plans in one Python process (offsets, partitions, commit) and reads in others, so all
-that they share crosses through the options and the metadata store.
+that they share crosses through the options and the metadata store. Errors of ours leave each of
+these processes as worker_errors says.
 
 The offset {"low_watermark": null} stands before the first epoch.
 """
@@ -27,6 +28,7 @@ from slackwater.scheduler.plan import Task
 from slackwater.scheduler.planner import Planner
 from slackwater.scheduler.tasks.partition_reader import SpannerPartitions
 from slackwater.scheduler.tasks.task import read_task
+from slackwater.scheduler.worker_errors import encoded_errors
 from slackwater.state.store import Store
 from slackwater.timestamp import format_rfc3339, parse_rfc3339
 
@@ -42,7 +44,7 @@ Offset = dict[str, Any]
 
 
 class TaskPartition(InputPartition):
-    """What a Spark task is given: a task of the plan and the dialect of the database."""
+    """The input of a Spark task: a task of the plan and the dialect of the database."""
 
     def __init__(self, task: Task, dialect: Dialect) -> None:
         super().__init__(task.index)
@@ -60,19 +62,20 @@ class SpannerChangesStreamReader(DataSourceStreamReader, _AvailableNow):  # type
         self._available_now_ns: int | None = None
 
     def initialOffset(self) -> Offset:  # noqa: N802
-        """Before the first epoch."""
+        """Return the offset before the first epoch."""
         return self._offset(None)
 
+    @encoded_errors()
     def latestOffset(  # noqa: N802
         self,
         start: Offset | None = None,
         limit: object = None,  # noqa: ARG002 - Spark 4.2 hands it over
     ) -> Offset:
-        """Where the next epoch shall end.
+        """Return the offset at which the next epoch ends.
 
         Args:
-            start: where it starts; Spark 4.1 does not tell.
-            limit: a read limit of Spark's; epochs are bounded by max_span_seconds instead.
+            start: the offset at which it starts; Spark 4.1 does not pass it.
+            limit: a read limit of Spark's; epochs are bounded by max_span instead.
         """
         planner = self._planning()
         if start is not None:
@@ -81,17 +84,19 @@ class SpannerChangesStreamReader(DataSourceStreamReader, _AvailableNow):  # type
         else:
             if self._base_ns is None:
                 self._base_ns = planner.planned_watermark_ns()
-            is_first = self._base_ns is None and self._is_known_to_be_first()
+            is_first = self._base_ns is None and self._is_certainly_first()
         if is_first:
             return self._offset(planner.first_watermark_ns())
         return self._offset(
             planner.next_watermark_ns(self._base_ns, clock_ns=self._available_now_ns)
         )
 
+    @encoded_errors()
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Go no further than Spanner's clock stands now."""
+        """Go no further than the present time of Spanner's clock."""
         self._available_now_ns = self._connection().strong_read_timestamp_ns()
 
+    @encoded_errors()
     def partitions(self, start: Offset, end: Offset) -> list[TaskPartition]:
         """Plan the epoch (start, end]."""
         planner = self._planning()
@@ -104,29 +109,31 @@ class SpannerChangesStreamReader(DataSourceStreamReader, _AvailableNow):  # type
         return [TaskPartition(task, dialect) for task in tasks]
 
     def read(self, partition: TaskPartition) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
-        """The records of one task of the plan."""
+        """Read the records of one task of the plan."""
         options = self._options
-        connection = connection_of(options.change_stream)
-        connection.reserve(options.read.concurrent_queries)
-        _forget_archives()
-        return read_task(
-            partition.task,
-            store=_store(options.state_url),
-            reader=SpannerPartitions(connection, partition.dialect, options.heartbeat_ms),
-            options=options.read,
-        )
+        with encoded_errors():
+            connection = connection_of(options.change_stream)
+            connection.reserve(options.read.concurrent_queries)
+            _forget_archives()
+            yield from read_task(
+                partition.task,
+                store=_store(options.state_url),
+                reader=SpannerPartitions(connection, partition.dialect, options.heartbeat_ms),
+                options=options.read,
+            )
 
+    @encoded_errors()
     def commit(self, end: Offset) -> None:
-        """The sink has committed the epoch that ends here."""
+        """Note that the sink has committed the epoch that ends here."""
         watermark_ns = self._watermark_ns(end)
         if watermark_ns is not None:
             self._planning().commit(watermark_ns)
 
     def stop(self) -> None:
-        """The query has stopped; connections end with their process."""
+        """Do nothing: connections end with their process."""
 
-    def _is_known_to_be_first(self) -> bool:
-        """True where it is safe to answer with the start although Spark 4.1 hides the checkpoint.
+    def _is_certainly_first(self) -> bool:
+        """Return True where the start is a safe answer although Spark 4.1 hides the checkpoint.
 
         If the checkpoint were ahead of an early start after all, the low watermark would go back.
         """
@@ -150,7 +157,7 @@ class SpannerChangesStreamReader(DataSourceStreamReader, _AvailableNow):  # type
         }
 
     def _watermark_ns(self, offset: Offset) -> int | None:
-        """The low watermark of an offset of this pipeline's.
+        """Return the low watermark of an offset of this pipeline's.
 
         Raises:
             ForeignCheckpointError: the offset is another pipeline's or change stream's.
@@ -169,13 +176,13 @@ class SpannerChangesStreamReader(DataSourceStreamReader, _AvailableNow):  # type
         return watermark_ns
 
 
-# Spark forks its Python workers and keeps them over batches. What is opened here is opened after
-# the fork, once, and kept: connecting costs more than a query.
+# Spark forks its Python workers and keeps them over batches. Connections are opened
+# after the fork, once, and stay open: connecting costs more than a query.
 _CONNECTIONS: dict[str, Connection] = {}
 
 
 def connection_of(change_stream: ChangeStream) -> Connection:
-    """This process's connection to a change stream."""
+    """Return this process's connection to a change stream."""
     key = repr(change_stream)
     if key not in _CONNECTIONS:
         _CONNECTIONS[key] = Connection(change_stream)
@@ -183,7 +190,7 @@ def connection_of(change_stream: ChangeStream) -> Connection:
 
 
 def _forget_archives() -> None:
-    """Spare the next task of this process some 130 ms.
+    """Save the next task of this process some 130 ms.
 
     Before each task Spark's worker invalidates the import system's caches, and up to Python 3.11
     every importer of an archive then reads its whole directory: pyspark.zip's, many times, and

@@ -2,31 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
-import re
 from dataclasses import dataclass
 from typing import Final
 
-import slackwater.reader.errors
-import slackwater.scheduler.errors
-import slackwater.spark_sink.errors
-import slackwater.state.errors
+from slackwater.scheduler.worker_errors import ErrorRecord, decode, record_of
 from slackwater.state.errors import LeaseLostError
 
 _DELAY_FIRST_S: Final = 1.0
 _DELAY_MAX_S: Final = 60.0
-_LAST_LINE: Final = re.compile(r"^(?:[A-Za-z_]\w*\.)+(\w+Error): (.+)$", re.MULTILINE)
-_OURS: Final = {
-    name: kind
-    for module in (
-        slackwater.reader.errors,
-        slackwater.scheduler.errors,
-        slackwater.spark_sink.errors,
-        slackwater.state.errors,
-    )
-    for name, kind in inspect.getmembers(module, inspect.isclass)
-    if issubclass(kind, Exception)
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,34 +17,47 @@ class Failure:
     """Why a streaming query failed.
 
     Attributes:
-        kind: the error's class, empty where it is none of ours.
+        error_class: the error's class, empty where it is none of ours.
         message: our own error's where one stands behind Spark's, else the first line of Spark's.
+        hint: our own error's; may be empty.
         is_permanent: True where trying again can't help before somebody changes something.
         is_lease_lost: True where another process took the pipeline over.
     """
 
-    kind: str
+    error_class: str
     message: str
+    hint: str
     is_permanent: bool
     is_lease_lost: bool
 
+    @property
+    def text(self) -> str:
+        """The message and the hint, as one text for people."""
+        return f"{self.message} {self.hint}".strip()
 
-def diagnose(text: str) -> Failure:
-    """What stands behind the text of Spark's exception, which holds the Python worker's trace."""
-    ours = _LAST_LINE.findall(text)
-    if not ours:
-        lines = text.strip().splitlines()
-        return Failure("", lines[0] if lines else "no message", False, False)
-    name, message = ours[-1]
-    kind = _OURS.get(name)
+
+def diagnose(error: BaseException | str) -> Failure:
+    """Return what an error means: one of ours, or one of Spark's that may carry one of ours.
+
+    Args:
+        error: as it was raised, or the text of Spark's exception.
+    """
+    record = None if isinstance(error, str) else record_of(error)
+    if record is None:
+        text = str(error)
+        record = decode(text)
+        if record is None:
+            lines = text.strip().splitlines()
+            record = ErrorRecord("", lines[0] if lines else "no message", "", user_error=False)
     return Failure(
-        kind=name if kind else "",
-        message=message,
-        is_permanent=bool(getattr(kind, "user_error", False)),
-        is_lease_lost=kind is LeaseLostError,
+        error_class=record.error_class,
+        message=record.message,
+        hint=record.hint,
+        is_permanent=record.user_error,
+        is_lease_lost=record.error_class == LeaseLostError.__name__,
     )
 
 
 def delay_s(failures_in_a_row: int) -> float:
-    """How long to wait before the next try: 1 s, doubled with each failure, at most a minute."""
+    """Return how long to wait before the next try: 1 s, doubled each time, at most a minute."""
     return float(min(_DELAY_MAX_S, _DELAY_FIRST_S * 2 ** (failures_in_a_row - 1)))

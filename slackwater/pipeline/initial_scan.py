@@ -180,10 +180,10 @@ class InitialScan:
                 raise
             except (ReaderError, SinkError, StateError, *SPARK_ERRORS) as error:
                 failures += 1
-                failure = diagnose(_trace(error))
+                failure = diagnose(error)
                 if failure.is_permanent or failures == self._tries_max:
                     raise PipelineFailedError(
-                        f"the initial scan failed: {failure.message}",
+                        f"the initial scan failed: {failure.text}",
                         "What was scanned is kept: run it again when the cause is mended",
                         user_error=failure.is_permanent,
                     ) from error
@@ -192,14 +192,7 @@ class InitialScan:
                     "initial scan failed, will try again",
                     pipeline=self._settings.pipeline,
                     seconds=seconds,
-                    error=failure.message,
+                    error=failure.text,
                 )
                 self._desired_state.wait(seconds)
         return None
-
-
-def _trace(error: Exception) -> str:
-    """As Python prints an error's last line; Spark's text holds that of its workers."""
-    if isinstance(error, SPARK_ERRORS):
-        return str(error)
-    return f"{type(error).__module__}.{type(error).__name__}: {error}"

@@ -30,6 +30,7 @@ from slackwater.scheduler.audit import Written
 from slackwater.scheduler.lineage import is_finished
 from slackwater.scheduler.read_options import AuditMode
 from slackwater.scheduler.spark.data_source import FORMAT
+from slackwater.scheduler.worker_errors import encoded_errors
 from slackwater.spark_sink.sink import EpochSummary, Sink
 from slackwater.state.epochs import forget_epochs, record_epoch
 from slackwater.state.errors import LeaseLostError, StateError
@@ -167,22 +168,22 @@ class QueryRunner:
             failures = 1 if self._has_epoch() else failures + 1
             if failure.is_permanent or failures == self._policy.tries_max:
                 self._give_up(failure)
-            self._note(PipelineState.FAILED, failure.message)
+            self._note(PipelineState.FAILED, failure.text)
             seconds = delay_s(failures)
             _log.error(
                 "failed, will try again",
                 pipeline=self._pipeline,
                 seconds=seconds,
-                error=failure.message,
+                error=failure.text,
             )
             if self._desired_state.wait(seconds):
                 return Outcome.HELD
 
     def _give_up(self, failure: Failure) -> None:
-        hint = self._remedies.get(failure.kind, _HINT)
-        self._note(PipelineState.FAILED_PERMANENTLY, f"{failure.message} {hint}")
+        hint = self._remedies.get(failure.error_class, _HINT)
+        self._note(PipelineState.FAILED_PERMANENTLY, f"{failure.text} {hint}")
         raise PipelineFailedError(
-            f"the pipeline failed: {failure.message}", hint, user_error=failure.is_permanent
+            f"the pipeline failed: {failure.text}", hint, user_error=failure.is_permanent
         )
 
     def _start(self) -> StreamingQuery:
@@ -196,7 +197,8 @@ class QueryRunner:
         )
 
     def _write(self, changes: DataFrame, epoch: int) -> None:
-        with self._writing, bound_contextvars(pipeline=self._pipeline, epoch=epoch):
+        context = bound_contextvars(pipeline=self._pipeline, epoch=epoch)
+        with self._writing, context, encoded_errors():
             self._write_epoch(changes, epoch)
 
     def _write_epoch(self, changes: DataFrame, epoch: int) -> None:
@@ -230,7 +232,7 @@ class QueryRunner:
         if not self._lease.lost.is_set():
             self._look(query)
         if failure := query.exception():
-            return diagnose(str(failure))
+            return diagnose(failure)
         query.stop()
         return None
 

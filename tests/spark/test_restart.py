@@ -12,7 +12,6 @@ import pytest
 
 from slackwater.demo.load import Load
 from slackwater.demo.service import Service
-from slackwater.pipeline.failures import delay_s, diagnose
 from slackwater.reader.change_stream import Dialect
 from slackwater.reader.transport.connection import Connection
 from slackwater.state.models import PipelineState
@@ -60,27 +59,3 @@ def wait_for_state(url: str, state: PipelineState, reason: str) -> None:
             return
         time.sleep(0.1)
     raise AssertionError(f"the pipeline is {known and known.state}, not {state}")
-
-
-def test_a_failure_is_known_by_our_own_error_behind_sparks() -> None:
-    trace = """[STREAM_FAILED] Query [id = 1] terminated with exception: ...
-Traceback (most recent call last):
-  File "task.py", line 1, in read
-slackwater.reader.errors.UnavailableError: Spanner answered UNAVAILABLE for p. Try again later
-
-The above exception was the direct cause of ...
-"""
-    assert diagnose(trace).message.startswith("Spanner answered UNAVAILABLE")
-    assert not diagnose(trace).is_permanent
-    lost = trace.replace("UnavailableError", "NotFoundError")
-    assert diagnose(lost).is_permanent
-    taken = trace.replace(
-        "slackwater.reader.errors.UnavailableError", "slackwater.state.errors.LeaseLostError"
-    )
-    assert diagnose(taken).is_lease_lost
-    other = diagnose("java.lang.OutOfMemoryError: Java heap space\n\tat x")
-    assert (other.kind, other.is_permanent) == ("", False)
-
-
-def test_delays_grow_and_are_bounded() -> None:
-    assert [delay_s(n) for n in (1, 2, 3, 20)] == [1, 2, 4, 60]

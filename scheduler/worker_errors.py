@@ -1,0 +1,100 @@
+"""How an error of ours crosses from a Python process that Spark runs to the driver, whole.
+
+Spark hands the driver nothing but the text that Python prints for an exception, somewhere inside a
+text of its own. So at the boundary an error of ours is raised again as a WorkerError: what people
+read comes first, and the last line is a JSON object with class, message and hint, whatever lines,
+quotes or letters these hold.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Final
+
+_KEY: Final = "slackwater_error"
+# Inside a JSON string the quotes would be escaped, so this begins nothing but a line of ours.
+_MARKER: Final = f'{{"{_KEY}": '
+_PACKAGE: Final = __name__.partition(".")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorRecord:
+    """An error of ours as it crosses a process boundary.
+
+    Attributes:
+        error_class: the name of its class.
+        message: what was wrong, and where.
+        hint: what to do about it; may be empty.
+        user_error: True where the user's input is at fault.
+    """
+
+    error_class: str
+    message: str
+    hint: str
+    user_error: bool
+
+    @property
+    def text(self) -> str:
+        """The message and the hint, as one text for people."""
+        return f"{self.message} {self.hint}".strip()
+
+
+class WorkerError(Exception):
+    """An error of ours, raised again where it leaves a Python process that Spark runs."""
+
+    def __init__(self, record: ErrorRecord) -> None:
+        super().__init__(f"{record.error_class}: {record.text}\n{encode(record)}")
+        self.record = record
+
+    def __reduce__(self) -> tuple[type[WorkerError], tuple[ErrorRecord]]:
+        """Return what pickle needs to make the error again."""
+        return (type(self), (self.record,))
+
+
+@contextmanager
+def encoded_errors() -> Iterator[None]:
+    """Raise errors of ours as WorkerErrors; any other error passes unchanged."""
+    try:
+        yield
+    except Exception as error:
+        record = record_of(error)
+        if record is None:
+            raise
+        raise WorkerError(record) from error
+
+
+def record_of(error: BaseException) -> ErrorRecord | None:
+    """Return the record of an error of ours, None for any other error."""
+    if isinstance(error, WorkerError):
+        return None  # It carries its record already.
+    kind = type(error)
+    if kind.__module__.partition(".")[0] != _PACKAGE or not hasattr(error, "hint"):
+        return None
+    return ErrorRecord(
+        error_class=kind.__name__,
+        message=str(getattr(error, "message", error)),
+        hint=str(error.hint),
+        user_error=bool(getattr(error, "user_error", False)),
+    )
+
+
+def encode(record: ErrorRecord) -> str:
+    """Return the record as one line of JSON, in ASCII."""
+    return json.dumps({_KEY: asdict(record)}, ensure_ascii=True)
+
+
+def decode(text: str) -> ErrorRecord | None:
+    """Return the last record in a text, such as Spark's exception; None where there is none."""
+    decoder = json.JSONDecoder()
+    at = text.rfind(_MARKER)
+    while at >= 0:
+        try:
+            value, _ = decoder.raw_decode(text, at)
+            return ErrorRecord(**value[_KEY])
+        except (ValueError, TypeError):
+            # A message that looks like a record; an earlier place may hold a whole one.
+            at = text.rfind(_MARKER, 0, at)
+    return None

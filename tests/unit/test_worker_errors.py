@@ -1,0 +1,132 @@
+"""An error of ours crosses from Spark's Python processes to the driver with all that it says."""
+
+from __future__ import annotations
+
+import pickle
+import traceback
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slackwater.pipeline.failures import delay_s, diagnose
+from slackwater.reader.errors import NotFoundError, UnavailableError
+from slackwater.scheduler.errors import AuditError, ForeignCheckpointError
+from slackwater.scheduler.worker_errors import (
+    ErrorRecord,
+    WorkerError,
+    decode,
+    encode,
+    encoded_errors,
+)
+from slackwater.spark_sink.errors import BadRecordError
+from slackwater.state.errors import LeaseLostError
+
+UGLY = 'one "line"\nand another: {"slackwater_error": {}}\r\n\tsnowman \u2603 \u2028 ${x} <y> \\'
+# Any text, and what could be taken for the record itself.
+texts = st.text() | st.sampled_from(
+    [UGLY, encode(ErrorRecord("A", "b", "c", user_error=True)), '{"slackwater_error": ']
+)
+records = st.builds(
+    ErrorRecord, st.from_regex(r"[A-Z]\w{0,20}Error", fullmatch=True), texts, texts, st.booleans()
+)
+
+
+def crossed(error: Exception) -> str:
+    """What Spark is handed of an error that leaves a Python process: Python's text for it."""
+    try:
+        with encoded_errors():
+            raise error
+    except WorkerError:
+        trace = traceback.format_exc()
+    return f"[STREAM_FAILED] Query [id = 1] terminated with exception: {trace}\n\tat x.y.Z(Z.java)"
+
+
+@given(records)
+def test_a_record_is_one_line_of_ascii_and_reads_back_whole(record: ErrorRecord) -> None:
+    line = encode(record)
+    assert line.isascii()
+    assert len(line.splitlines()) == 1
+    assert decode(line) == record
+
+
+@given(
+    record=records,
+    before=texts,
+    after=st.text(st.characters(codec="utf-8", exclude_characters="{")),
+)
+def test_a_record_is_found_in_any_text_around_it(
+    record: ErrorRecord, before: str, after: str
+) -> None:
+    text = f"{before}\n{WorkerError(record)}\n{after}"
+    assert decode(text) == record
+    assert decode(f"{text}\n{text}") == record
+
+
+@given(message=texts, hint=texts)
+def test_message_and_hint_reach_the_driver_as_they_were(message: str, hint: str) -> None:
+    text = crossed(UnavailableError(message, hint))
+    failure = diagnose(text)
+    assert (failure.error_class, failure.message, failure.hint) == (
+        "UnavailableError",
+        message,
+        hint,
+    )
+    assert not failure.is_permanent
+
+
+def test_people_read_the_message_before_the_record() -> None:
+    error = WorkerError(ErrorRecord("NotFoundError", "there is no 'x'.", "Make it", True))
+    first, second = str(error).splitlines()
+    assert first == "NotFoundError: there is no 'x'. Make it"
+    assert decode(second) == error.record
+
+
+@pytest.mark.parametrize(
+    ("error", "is_permanent", "is_lease_lost"),
+    [
+        (UnavailableError(UGLY, "Try again later"), False, False),
+        (NotFoundError(UGLY, "Correct the name"), True, False),
+        (ForeignCheckpointError("pipeline 'a'", "pipeline 'b'"), True, False),
+        (AuditError(["one", "two"]), False, False),
+        (BadRecordError(UGLY), True, False),
+        (LeaseLostError("pipeline 'orders' was taken over."), False, True),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else str(value),
+)
+def test_what_an_error_means_is_the_same_on_both_sides(
+    error: Exception, is_permanent: bool, is_lease_lost: bool
+) -> None:
+    for failure in (diagnose(error), diagnose(crossed(error))):
+        assert failure.error_class == type(error).__name__
+        assert failure.text == str(error)
+        assert (failure.is_permanent, failure.is_lease_lost) == (is_permanent, is_lease_lost)
+
+
+def test_the_last_of_several_errors_counts() -> None:
+    """A sink may turn what failed in a task into an error of its own."""
+    inner = crossed(UnavailableError("inner"))
+    outer = crossed(NotFoundError("outer"))
+    assert diagnose(f"{inner}\nThe above exception was the cause.\n{outer}").text == "outer"
+
+
+def test_an_error_that_is_none_of_ours_passes_unchanged() -> None:
+    with pytest.raises(ZeroDivisionError), encoded_errors():
+        raise ZeroDivisionError
+    failure = diagnose("java.lang.OutOfMemoryError: Java heap space\n\tat x")
+    assert (failure.error_class, failure.is_permanent) == ("", False)
+    assert failure.message == "java.lang.OutOfMemoryError: Java heap space"
+    assert diagnose("").message == "no message"
+
+
+def test_an_error_is_wrapped_once_and_can_be_pickled() -> None:
+    error = WorkerError(ErrorRecord("NotFoundError", "m", "h", user_error=True))
+    with pytest.raises(WorkerError) as caught, encoded_errors():
+        raise error
+    assert caught.value is error
+    again = pickle.loads(pickle.dumps(error))
+    assert (str(again), again.record) == (str(error), error.record)
+
+
+def test_delays_grow_and_are_bounded() -> None:
+    assert [delay_s(n) for n in (1, 2, 3, 20)] == [1, 2, 4, 60]
