@@ -9,6 +9,7 @@ import argparse
 import json
 import os
 import random
+import sys
 import tempfile
 import threading
 import time
@@ -164,12 +165,15 @@ def run(
     changes: int,
     looks: int,
     kills_after: Collection[int],
+    before: str = sys.executable,
 ) -> int:
     """Change, kill, compare; how many rows the mirrors keep marked as deleted."""
     connection = Connection(stream)
     start_ns = connection.strong_read_timestamp_ns()
     given = mirror_settings(stream, folder, start_ns, deletes, table_format)
     service = Service(given, folder, os.environ)
+    # The Python that runs the service up to the first kill.
+    service.python = before
     load = MixedLoad(stream, dialect, seed=7)
     has_looked = threading.Event()
 
@@ -189,6 +193,7 @@ def run(
                 # In the middle of an epoch: each takes longer than this.
                 time.sleep(random.Random(number).uniform(0.2, 1.0))
                 service.kill()
+                service.python = sys.executable
                 service.start()
         has_looked.set()
         writer.join()

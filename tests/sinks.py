@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 import tempfile
 import threading
 from collections import Counter
@@ -24,6 +25,7 @@ from slackwater.demo.load import Load
 from slackwater.demo.service import Service
 from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.transport.connection import Connection
+from slackwater.state.errors import StateError
 from slackwater.state.store import Store
 from slackwater.testing.compare import compare, read_changelog
 from slackwater.testing.plain_client import Truth, TruthRecord
@@ -64,7 +66,11 @@ class Pipelines(Service):
 
     def low_watermark_ns(self) -> int | None:
         """The lowest of all."""
-        store = Store.open(self._settings["state"]["url"], migrate=True)
+        try:
+            # Not migrated here: the service may be of a former version.
+            store = Store.open(self._settings["state"]["url"], migrate=False)
+        except StateError:
+            return None
         try:
             known = {p.name: p.low_watermark_ns for p in store.pipelines()}
         finally:
@@ -73,16 +79,35 @@ class Pipelines(Service):
         return None if None in found else min(ns for ns in found if ns is not None)
 
 
-def run(stream: ChangeStream, folder: Path, names: Sequence[str]) -> dict[str, int]:
-    """Write, kill once, catch up; how many changes of each pipeline equal the truth."""
+def run(
+    stream: ChangeStream,
+    folder: Path,
+    names: Sequence[str],
+    dialect: Dialect = Dialect.GOOGLE_STANDARD_SQL,
+    state_url: str | None = None,
+    before: str = sys.executable,
+) -> dict[str, int]:
+    """Write, kill once, catch up; how many changes of each pipeline equal the truth.
+
+    Args:
+        stream: with the demo's schema.
+        folder: for everything that the pipelines write.
+        names: of SINKS.
+        dialect: the database's.
+        state_url: of the metadata store; None for a file in the folder.
+        before: the Python that runs the service up to the kill.
+    """
     connection = Connection(stream)
     start_ns = connection.strong_read_timestamp_ns()
     given = settings(stream, folder, format_rfc3339(start_ns))
     del given["pipeline"], given["sink"]
     given["spark"]["conf"] = {"spark.driver.memory": "2g"}
     given["pipelines"] = {name: {"sink": _sink(name, folder)} for name in names}
+    if state_url is not None:
+        given["state"]["url"] = state_url
     service = Pipelines(given, names, folder)
-    load, stop = Load(stream, Dialect.GOOGLE_STANDARD_SQL, seed=17), threading.Event()
+    service.python = before
+    load, stop = Load(stream, dialect, seed=17), threading.Event()
     rate: dict[str, Any] = {"transactions_per_second": TRANSACTIONS_PER_SECOND, "seconds": 600}
     writer = threading.Thread(target=load.run, kwargs={**rate, "stop": stop})
     try:
@@ -92,6 +117,7 @@ def run(stream: ChangeStream, folder: Path, names: Sequence[str]) -> dict[str, i
         written_ns = connection.strong_read_timestamp_ns() + 3 * 10**9
         service.wait_for_watermark(written_ns, seconds_max=180)
         service.kill()
+        service.python = sys.executable
         service.start()
         service.wait_for_watermark(connection.strong_read_timestamp_ns(), seconds_max=180)
         stop.set()
@@ -103,7 +129,7 @@ def run(stream: ChangeStream, folder: Path, names: Sequence[str]) -> dict[str, i
         stop.set()
         service.kill()
     connection.close()
-    truth = truth_of(stream, start_ns, end_ns)
+    truth = truth_of(stream, start_ns, end_ns, dialect)
     return {name: require_equal(name, folder / name, truth) for name in names}
 
 

@@ -36,6 +36,8 @@ class Service:
         self.config = directory.resolve() / "slackwater.yaml"
         self.config.write_text(yaml.safe_dump(dict(settings), sort_keys=False))
         self.log = directory / "run.log"
+        # The Python that runs it: another one may have another version of the program.
+        self.python = sys.executable
         self._settings = settings
         self._environ = dict(environ)
         self._process: subprocess.Popen[bytes] | None = None
@@ -44,7 +46,7 @@ class Service:
         """Start the process."""
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603 - this program
-                [sys.executable, "-m", "slackwater.cli", "run", "-c", str(self.config), *arguments],
+                [self.python, "-m", "slackwater.cli", "run", "-c", str(self.config), *arguments],
                 env=self._environ,
                 # Nothing may hang on the folder of the project.
                 cwd=self.config.parent,
