@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from slackwater.spark_sink.formats import JSON, write_options
-from slackwater.spark_sink.sql.text import identifier
+from slackwater.spark_sink.sql.quoting import identifier
 
 RANGES: Final = 256
 
@@ -56,25 +56,27 @@ class Comparison:
 
 
 def compare(
-    expected: DataFrame, found: DataFrame, key: Sequence[str], *, examples_max: int = 20
+    expected: DataFrame, actual: DataFrame, key: Sequence[str], *, examples_max: int = 20
 ) -> Comparison:
     """Compare two tables of the same columns, in whatever order their rows are.
 
     Args:
         expected: as it should be.
-        found: as it is.
+        actual: as it is.
         key: names of the key's columns; a table without has one row at most.
         examples_max: how many differences are listed.
     """
-    sides = [_hashed(side.select(*expected.columns), key) for side in (expected, found)]
+    sides = [_with_row_hash(side.select(*expected.columns), key) for side in (expected, actual)]
     totals = [_totals(side, "key_range") for side in sides]
-    by_range = totals[0].join(totals[1].toDF("key_range", *_THEIRS), on="key_range", how="full")
+    by_range = totals[0].join(
+        totals[1].toDF("key_range", *_ACTUAL_COLUMNS), on="key_range", how="full"
+    )
     summed = by_range.collect()
     rows = sum(row["rows"] or 0 for row in summed)
     wrong = [row["key_range"] for row in summed if row[1:3] != row[3:5]]
     if not wrong:
         return Comparison(rows)
-    differences = _by_key(*(side.where(F.col("key_range").isin(wrong)) for side in sides))
+    differences = _differing_keys(*(side.where(F.col("key_range").isin(wrong)) for side in sides))
     counts = {row["kind"]: int(row[1]) for row in differences.groupBy("kind").count().collect()}
     examples = differences.orderBy("key").limit(examples_max).collect()
     return Comparison(
@@ -87,22 +89,22 @@ def compare(
     )
 
 
-_THEIRS: Final = ("their_rows", "their_checksum")
+_ACTUAL_COLUMNS: Final = ("actual_rows", "actual_checksum")
 
 
-def _hashed(rows: DataFrame, key: Sequence[str]) -> DataFrame:
+def _with_row_hash(rows: DataFrame, key: Sequence[str]) -> DataFrame:
     """Of each row its key as JSON, the key's range, and a checksum of all columns."""
-    text = _json(map(_named, key)) if key else F.lit("{}")
+    text = _json(map(_column, key)) if key else F.lit("{}")
     key_range = F.pmod(F.xxhash64("key"), F.lit(RANGES)).alias("key_range")
-    hashed = rows.select(text.alias("key"), _hash(rows).alias("row"))
+    hashed = rows.select(text.alias("key"), _row_hash(rows).alias("row"))
     return hashed.select(key_range, "key", "row")
 
 
-def _hash(rows: DataFrame) -> Column:
+def _row_hash(rows: DataFrame) -> Column:
     """NULLs leave a hash as it was: so each value has beside it whether it is one."""
     parts: list[Column] = []
     for field in rows.schema.fields:
-        value = _named(field.name)
+        value = _column(field.name)
         # And so would NULLs in an array.
         is_array = field.dataType.typeName() == "array"
         parts += [_json([value]) if is_array else value, value.isNull()]
@@ -120,21 +122,21 @@ def _totals(rows: DataFrame, by: str) -> DataFrame:
     )
 
 
-def _by_key(expected: DataFrame, found: DataFrame) -> DataFrame:
+def _differing_keys(expected: DataFrame, actual: DataFrame) -> DataFrame:
     """The keys that are not the same, and how; a key may stand in several rows that should not."""
     sides = _totals(expected, "key").join(
-        _totals(found, "key").toDF("key", *_THEIRS), on="key", how="full"
+        _totals(actual, "key").toDF("key", *_ACTUAL_COLUMNS), on="key", how="full"
     )
     kind = (
-        F.when(F.col("their_rows").isNull(), "missing")
+        F.when(F.col("actual_rows").isNull(), "missing")
         .when(F.col("rows").isNull(), "unexpected")
         .otherwise("different")
     )
-    is_same = (F.col("rows") == F.col("their_rows")) & (
-        F.col("checksum") == F.col("their_checksum")
+    is_same = (F.col("rows") == F.col("actual_rows")) & (
+        F.col("checksum") == F.col("actual_checksum")
     )
     return sides.where(~F.coalesce(is_same, F.lit(False))).select(kind.alias("kind"), "key")
 
 
-def _named(name: str) -> Column:
+def _column(name: str) -> Column:
     return F.col(identifier(name))

@@ -14,8 +14,12 @@ from slackwater.reader.database.watched_tables import tables
 from slackwater.reader.transport.connection import Connection
 from slackwater.scheduler.options import parse_options
 from slackwater.spark_sink.envelopes.envelope import Envelope
-from slackwater.spark_sink.filters.record_filter import Filter
-from slackwater.spark_sink.sql.rebuild_view import CAPTURE_DEFAULT, WHOLE_ROW, create_view
+from slackwater.spark_sink.filters.record_filter import RecordFilter
+from slackwater.spark_sink.sql.rebuild_view import (
+    DEFAULT_VALUE_CAPTURE_TYPE,
+    WHOLE_ROW_CAPTURE_TYPES,
+    create_view,
+)
 
 
 def views(settings: Settings, names: Sequence[str]) -> Iterator[str]:
@@ -44,7 +48,7 @@ def views(settings: Settings, names: Sequence[str]) -> Iterator[str]:
     finally:
         connection.close()
     given = settings.filter
-    kept = Filter(
+    kept = RecordFilter(
         tables=tuple(names) or given.tables,
         columns=given.columns,
         exclude_columns=given.exclude_columns,
@@ -55,9 +59,13 @@ def views(settings: Settings, names: Sequence[str]) -> Iterator[str]:
             f"no table with a primary key is named {', '.join(kept.tables) or 'at all'}.",
             f"The database has: {', '.join(table.name for table in known) or 'none'}",
         )
-    capture = description.options.get("value_capture_type", CAPTURE_DEFAULT)
+    capture = description.options.get("value_capture_type", DEFAULT_VALUE_CAPTURE_TYPE)
     changes = f"{sink.format}.`{sink.path}`"
     for table in found:
         yield create_view(
-            table.name, table.columns, table.key, changes, is_whole_row=capture in WHOLE_ROW
+            table.name,
+            table.columns,
+            table.key,
+            changes,
+            is_whole_row=capture in WHOLE_ROW_CAPTURE_TYPES,
         )

@@ -24,10 +24,10 @@ from slackwater.scheduler.spark.scan_source import (
     tables_to_json,
 )
 from slackwater.spark_sink.comparison import RANGES, Comparison, compare
-from slackwater.spark_sink.filters.record_filter import Filter
-from slackwater.spark_sink.sql.columns import columns_of_table
+from slackwater.spark_sink.filters.record_filter import RecordFilter
+from slackwater.spark_sink.sql.columns import columns_from_schema
 from slackwater.spark_sink.sql.latest_changes import whole_rows
-from slackwater.spark_sink.tables.mirror_table import read_stated
+from slackwater.spark_sink.tables.mirror_table import read_mirror
 from slackwater.state.models import Scan, ScanPart
 from slackwater.timestamp import HALF_MICROSECOND_NS, format_rfc3339, parse_rfc3339
 
@@ -113,7 +113,7 @@ def verify(settings: Settings, names: Sequence[str]) -> Iterator[Verification]:
 
 def _tables(settings: Settings, source: SourceHandle, names: Sequence[str]) -> list[Table]:
     watched = watched_tables(source.connection, source.description.dialect)
-    wanted = Filter(tuple(names))
+    wanted = RecordFilter(tuple(names))
     found = tables_to_read(tables_to_read(watched, filter_of(settings)), wanted)
     if not found:
         raise NoTableError(
@@ -128,7 +128,7 @@ def _verify(
 ) -> Verification:
     kept_in = table_format(settings)
     assert kept_in is not None  # noqa: S101 - mirrors are tables
-    stated = read_stated(spark, f"{settings.sink.path}/{table.name}", kept_in)
+    stated = read_mirror(spark, f"{settings.sink.path}/{table.name}", kept_in)
     if stated is None:
         return Verification(table.name, None, None)
     mirror, low_watermark = stated
@@ -156,5 +156,5 @@ def _rows(
         scan, parts, dialect, data_boost=settings.source.data_boost
     )
     rows = spark.read.format(FORMAT).options(**options).load()
-    columns = columns_of_table(table.columns, table.key)
+    columns = columns_from_schema(table.columns, table.key)
     return whole_rows(rows, table.name, columns).select("row.*")

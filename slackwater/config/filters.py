@@ -7,21 +7,21 @@ from dataclasses import replace
 
 from slackwater.config.settings import Settings
 from slackwater.reader.database.watched_tables import Table
-from slackwater.spark_sink.filters.record_filter import Filter
+from slackwater.spark_sink.filters.record_filter import RecordFilter
 
 
-def filter_of(settings: Settings) -> Filter:
+def filter_of(settings: Settings) -> RecordFilter:
     """The filter that the settings stand for."""
-    return Filter(**settings.filter.model_dump())
+    return RecordFilter(**settings.filter.model_dump())
 
 
-def tables_to_read(tables: Iterable[Table], record_filter: Filter) -> list[Table]:
+def tables_to_read(tables: Iterable[Table], record_filter: RecordFilter) -> list[Table]:
     """The tables that a filter keeps, each with the columns that it keeps, the key's always.
 
     Its mod types and transactions do not count. A table of which no column is left has no rows to
     read, and is left out.
     """
-    of_tables = Filter(record_filter.tables, record_filter.exclude_tables)
+    of_tables = RecordFilter(record_filter.tables, record_filter.exclude_tables)
     narrowed = (
         _with_columns_to_read(table, record_filter)
         for table in tables
@@ -30,10 +30,10 @@ def tables_to_read(tables: Iterable[Table], record_filter: Filter) -> list[Table
     return [table for table in narrowed if table.columns]
 
 
-def _with_columns_to_read(table: Table, record_filter: Filter) -> Table:
+def _with_columns_to_read(table: Table, record_filter: RecordFilter) -> Table:
     columns = {
         name: kind
         for name, kind in table.columns.items()
-        if name in table.key or record_filter.of_columns.keeps(table.name, name)
+        if name in table.key or record_filter.column_filter.keeps(table.name, name)
     }
     return replace(table, columns=columns)

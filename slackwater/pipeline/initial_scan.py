@@ -37,7 +37,7 @@ from slackwater.scheduler.start_position import first_watermark_ns
 from slackwater.spark_sink.errors import SinkError
 from slackwater.spark_sink.output.dead_letters import SPARK_ERRORS
 from slackwater.spark_sink.sink import Sink
-from slackwater.spark_sink.sql.columns import columns_of_table
+from slackwater.spark_sink.sql.columns import columns_from_schema
 from slackwater.state.errors import LeaseLostError, StateError
 from slackwater.state.models import Scan, ScanPart
 from slackwater.state.scans import begin_scan, finish_chunk, finish_scan, read_scan
@@ -100,7 +100,7 @@ class InitialScan:
             return True
         register_source(self._spark, SpannerScanDataSource)
         tables = tables_from_json(scan.tables)
-        columns = {name: columns_of_table(t.columns, t.key) for name, t in tables.items()}
+        columns = {name: columns_from_schema(t.columns, t.key) for name, t in tables.items()}
         self._tried(lambda: self._sink.begin_scan(self._spark, columns))
         undone = (part for part in parts if not part.is_done)
         for chunk, of_chunk in groupby(undone, lambda part: part.chunk):

@@ -17,8 +17,8 @@ from slackwater.scheduler.epoch import watermark_for_end
 from slackwater.scheduler.errors import CheckpointLostError, ForeignCheckpointError
 from slackwater.scheduler.options import SourceOptions, parse_options
 from slackwater.scheduler.start_position import check_start
-from slackwater.spark_sink.avro.wire import require_whole_rows
-from slackwater.spark_sink.sql.rebuild_view import CAPTURE_DEFAULT
+from slackwater.spark_sink.avro.wire_format import require_whole_rows
+from slackwater.spark_sink.sql.rebuild_view import DEFAULT_VALUE_CAPTURE_TYPE
 from slackwater.timestamp import format_rfc3339, parse_rfc3339
 
 
@@ -83,7 +83,7 @@ def check_new(settings: Settings, source: SourceHandle) -> None:
         PartialRowError: the change stream does not capture what the sink needs.
     """
     if settings.sink.confluent_schema_registry is not None:
-        capture = source.description.options.get("value_capture_type", CAPTURE_DEFAULT)
+        capture = source.description.options.get("value_capture_type", DEFAULT_VALUE_CAPTURE_TYPE)
         require_whole_rows(settings.sink.envelope, capture)
     check_start(source.options, source.connection, source.description)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from slackwater.spark_sink.envelopes.envelope import Wrapping
 from slackwater.spark_sink.envelopes.message import Message, dumps
-from slackwater.spark_sink.filters.record_filter import Filter
+from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.timestamp import datetime_to_rfc3339
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class LineWriter:
 
     form: LineFormat
     wrapping: Wrapping
-    record_filter: Filter
+    record_filter: RecordFilter
     resolved_ms: int | None
 
     def head(self) -> str:
@@ -57,7 +57,9 @@ class LineWriter:
                 self._line(message, row)
                 for row in rows
                 if self.record_filter.keeps(row)
-                for message in self.wrapping.messages(self.record_filter.of_columns.cut(row))
+                for message in self.wrapping.messages(
+                    self.record_filter.column_filter.apply_to_row(row)
+                )
             )
 
     def resolved(self, watermark_ns: int) -> str:

@@ -29,7 +29,7 @@ from slackwater.scheduler.planner import Planner
 from slackwater.scheduler.tasks.partition_reader import SpannerPartitions
 from slackwater.spark_sink.envelopes.envelope import STAMPED, Envelope, Wrapping
 from slackwater.spark_sink.envelopes.message import Origin
-from slackwater.spark_sink.filters.record_filter import Filter
+from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.state.store import Store
 from slackwater.tail.line_format import LineFormat, LineWriter
 from slackwater.tail.tail import Tail
@@ -145,17 +145,17 @@ def tail(given: ChangefeedOptions) -> None:
             connection.close()
 
 
-def _kept(settings: Settings | None, given: Mapping[str, Any]) -> Filter:
+def _kept(settings: Settings | None, given: Mapping[str, Any]) -> RecordFilter:
     in_file = {} if settings is None else settings.filter.model_dump()
     try:
-        return Filter(**{**in_file, **given})
+        return RecordFilter(**{**in_file, **given})
     except ValueError as error:
         # The file's were looked at already.
         raise TailOptionError(f"--column or --exclude-column: {error}.") from error
 
 
 def _scan(
-    connection: Connection, dialect: Dialect, kept: Filter, at_ns: int
+    connection: Connection, dialect: Dialect, kept: RecordFilter, at_ns: int
 ) -> Iterator[pa.RecordBatch]:
     """The rows of all tables that are watched and kept, as they stand at a time."""
     for table in tables_to_read(watched_tables(connection, dialect), kept):

@@ -9,14 +9,19 @@ import fastavro
 from pyspark.sql import DataFrame
 
 from slackwater.spark_sink.avro.registry import SchemaRegistry
-from slackwater.spark_sink.avro.schemas import Shape, key_schema, resolved_schema, value_schema
-from slackwater.spark_sink.avro.wire import (
+from slackwater.spark_sink.avro.schemas import (
+    TableSchema,
+    key_schema,
+    resolved_schema,
+    value_schema,
+)
+from slackwater.spark_sink.avro.wire_format import (
     Encoder,
-    Ids,
-    as_avro,
-    encoded,
+    SchemaIds,
+    encode,
     namespace,
     require_whole_rows,
+    with_datetimes,
 )
 from slackwater.spark_sink.envelopes.envelope import Envelope, Wrapping
 from slackwater.spark_sink.envelopes.message_rows import rows_of_messages
@@ -35,7 +40,7 @@ class AvroMessages:
     """
 
     def __init__(self, wrapping: Wrapping, registry: SchemaRegistry, *, by_table: bool) -> None:
-        self._wrapping = as_avro(wrapping)
+        self._wrapping = with_datetimes(wrapping)
         self._registry = registry
         self._by_table = by_table
 
@@ -50,13 +55,13 @@ class AvroMessages:
             SchemaRefusedError: the registry does not take a schema.
             PublishError: the registry can't be reached.
         """
-        found = changes.select(TOPIC, "table_name", "column_types", "value_capture_type")
-        shapes: dict[Shape, Ids] = {}
-        for row in found.distinct().collect():
+        schema_columns = changes.select(TOPIC, "table_name", "column_types", "value_capture_type")
+        schema_ids: dict[TableSchema, SchemaIds] = {}
+        for row in schema_columns.distinct().collect():
             require_whole_rows(self._wrapping.envelope, row["value_capture_type"])
-            shape = Shape.of(row[TOPIC], row["table_name"], row["column_types"])
-            shapes[shape] = self._registered(shape)
-        encoder = Encoder(self._wrapping, shapes, self._by_table)
+            table_schema = TableSchema.of(row[TOPIC], row["table_name"], row["column_types"])
+            schema_ids[table_schema] = self._register(table_schema)
+        encoder = Encoder(self._wrapping, schema_ids, self._by_table)
         return rows_of_messages(changes, _wrap(encoder), "binary")
 
     def resolved(self, topic: str, value: Mapping[str, Any]) -> bytes:
@@ -69,18 +74,20 @@ class AvroMessages:
         name = namespace(topic, "", by_table=self._by_table)
         schema = resolved_schema(name, self._wrapping)
         number = self._registry.register(self._subject(topic, name, "value"), schema)
-        return encoded(number, fastavro.parse_schema(schema), value) or b""
+        return encode(number, fastavro.parse_schema(schema), value) or b""
 
-    def _registered(self, shape: Shape) -> Ids:
-        name = namespace(shape.topic, shape.table, by_table=self._by_table)
+    def _register(self, table_schema: TableSchema) -> SchemaIds:
+        name = namespace(table_schema.topic, table_schema.table, by_table=self._by_table)
         key = value = None
         if self._wrapping.envelope is not Envelope.RECORD:
-            subject = self._subject(shape.topic, name, "key")
-            key = self._registry.register(subject, key_schema(shape, name))
-        schema = value_schema(shape, name, self._wrapping)
+            subject = self._subject(table_schema.topic, name, "key")
+            key = self._registry.register(subject, key_schema(table_schema, name))
+        schema = value_schema(table_schema, name, self._wrapping)
         if schema is not None:
-            value = self._registry.register(self._subject(shape.topic, name, "value"), schema)
-        return Ids(key, value)
+            value = self._registry.register(
+                self._subject(table_schema.topic, name, "value"), schema
+            )
+        return SchemaIds(key, value)
 
     def _subject(self, topic: str, name: str, what: str) -> str:
         if not self._by_table:

@@ -38,7 +38,7 @@ class SchemaRegistry:
             SchemaRefusedError: it does not answer this user, or is no registry.
             PublishError: it can't be reached.
         """
-        self._asked(
+        self._request(
             "", lambda: requests.get(f"{self._url}/subjects", headers=_HEADERS, timeout=_TIMEOUT_S)
         )
 
@@ -51,7 +51,7 @@ class SchemaRegistry:
         """
         text = json.dumps(schema)
         if (subject, text) not in self._ids:
-            answer = self._asked(
+            answer = self._request(
                 f", subject {subject}",
                 lambda: requests.post(
                     f"{self._url}/subjects/{quote(subject, safe='')}/versions",
@@ -63,7 +63,7 @@ class SchemaRegistry:
             self._ids[subject, text] = int(answer["id"])
         return self._ids[subject, text]
 
-    def _asked(self, what: str, ask: Callable[[], requests.Response]) -> Any:
+    def _request(self, what: str, ask: Callable[[], requests.Response]) -> Any:
         # Not by its URL: that may hold a password.
         where = f"the schema registry{what}"
         try:
@@ -73,10 +73,10 @@ class SchemaRegistry:
                 f"{where}: it can't be reached ({type(error).__name__}).",
                 "Look whether sink.confluent_schema_registry names it, and whether it runs",
             ) from error
-        said = f"{where}: it answers {answer.status_code}: {answer.text[:500]}"
+        message = f"{where}: it answers {answer.status_code}: {answer.text[:500]}"
         if answer.status_code in _REFUSED:
             raise SchemaRefusedError(
-                said,
+                message,
                 "The schema comes from the table's columns: let the registry's compatibility"
                 " rule allow it, and sink.confluent_schema_registry name a user who may register",
             )
@@ -84,4 +84,4 @@ class SchemaRegistry:
             answer.raise_for_status()
             return answer.json()
         except requests.RequestException as error:
-            raise PublishError(said, "The registry's log may say more") from error
+            raise PublishError(message, "The registry's log may say more") from error

@@ -11,14 +11,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from slackwater.spark_sink.avro.types import MOMENT, Schema, avro_name, avro_schema, nullable
+from slackwater.spark_sink.avro.types import (
+    TIMESTAMP_MICROS,
+    Schema,
+    avro_name,
+    avro_schema,
+    nullable,
+)
 from slackwater.spark_sink.envelopes.changefeed import APART
 from slackwater.spark_sink.envelopes.envelope import RESOLVED_APART, Envelope, Wrapping
 from slackwater.spark_sink.envelopes.plain import OF_THE_RECORD
 
 _OTHER_TYPES: Final[Mapping[str, Schema]] = {
-    "commit_timestamp": MOMENT,
-    "low_watermark": MOMENT,
+    "commit_timestamp": TIMESTAMP_MICROS,
+    "low_watermark": TIMESTAMP_MICROS,
     "is_last_record_in_transaction_in_partition": "boolean",
     "is_system_transaction": "boolean",
     "system_transaction": "boolean",
@@ -37,7 +43,7 @@ _DEBEZIUM_MS: Final = dict.fromkeys(("ts_ms", "low_watermark", "read_at_timestam
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class TableSchema:
     """What the schemas of a table's messages hang on.
 
     Attributes:
@@ -51,41 +57,45 @@ class Shape:
     columns: tuple[tuple[str, str, bool], ...]
 
     @staticmethod
-    def of(topic: str, table: str, column_types: Sequence[Mapping[str, Any]]) -> Shape:
+    def of(topic: str, table: str, column_types: Sequence[Mapping[str, Any]]) -> TableSchema:
         """That of a data change record."""
         columns = ((c["name"], c["type"], c["is_primary_key"]) for c in column_types)
-        return Shape(topic, table, tuple(columns))
+        return TableSchema(topic, table, tuple(columns))
 
 
-def key_schema(shape: Shape, namespace: str) -> Schema:
+def key_schema(table_schema: TableSchema, namespace: str) -> Schema:
     """A record of the primary key's columns."""
-    return _record("Key", _columns(column for column in shape.columns if column[2]), namespace)
+    return _record(
+        "Key", _column_fields(column for column in table_schema.columns if column[2]), namespace
+    )
 
 
-def value_schema(shape: Shape, namespace: str, wrapping: Wrapping) -> Schema | None:
+def value_schema(table_schema: TableSchema, namespace: str, wrapping: Wrapping) -> Schema | None:
     """That of an envelope; None for key_only, whose messages have no value."""
-    row = _record("Value", _columns(shape.columns))
+    row = _record("Value", _column_fields(table_schema.columns))
     match wrapping.envelope:
         case Envelope.KEY_ONLY:
             return None
         case Envelope.ROW:
-            apart = _record("Apart", _strings(*wrapping.stamps, "resolved"))
-            return _record("Envelope", {**_columns(shape.columns), APART: apart}, namespace)
+            apart = _record("Apart", _string_fields(*wrapping.stamps, "resolved"))
+            return _record(
+                "Envelope", {**_column_fields(table_schema.columns), APART: apart}, namespace
+            )
         case Envelope.WRAPPED:
-            fields = {"after": row, **_strings(*wrapping.stamps)}
+            fields = {"after": row, **_string_fields(*wrapping.stamps)}
         case Envelope.FLAT:
             fields = {
-                **_strings("table_name", "mod_type"),
-                "key": key_schema(shape, namespace),
+                **_string_fields("table_name", "mod_type"),
+                "key": key_schema(table_schema, namespace),
                 "before": row,
                 "after": "Value",
                 "mod_number": "long",
-                **_named(OF_THE_RECORD),
+                **_typed_fields(OF_THE_RECORD),
             }
         case Envelope.DATASTREAM:
             fields = _datastream(row)
         case Envelope.DEBEZIUM:
-            source = {**_named(_DEBEZIUM_SOURCE), **_DEBEZIUM_MS}
+            source = {**_typed_fields(_DEBEZIUM_SOURCE), **_DEBEZIUM_MS}
             fields = {
                 "before": row,
                 "after": "Value",
@@ -101,25 +111,25 @@ def value_schema(shape: Shape, namespace: str, wrapping: Wrapping) -> Schema | N
 def resolved_schema(namespace: str, wrapping: Wrapping) -> Schema:
     """That of a resolved message: of the same name, so that any envelope of the topic reads it."""
     if wrapping.envelope in RESOLVED_APART:
-        apart = _record("Apart", _strings("resolved"))
+        apart = _record("Apart", _string_fields("resolved"))
         return _record("Envelope", {APART: apart}, namespace)
-    return _record("Envelope", _strings("resolved"), namespace)
+    return _record("Envelope", _string_fields("resolved"), namespace)
 
 
 def _datastream(row: Schema) -> dict[str, Schema]:
     source = _record(
         "SourceMetadata",
         {
-            **_strings("database", "schema", "table"),
+            **_string_fields("database", "schema", "table"),
             "primary_keys": {"type": "array", "items": "string"},
             "is_deleted": "boolean",
-            **_strings("change_type", "tx_id"),
+            **_string_fields("change_type", "tx_id"),
         },
     )
     return {
-        **_strings("stream_name", "read_method", "object", "schema_key", "uuid"),
-        "read_timestamp": MOMENT,
-        "source_timestamp": MOMENT,
+        **_string_fields("stream_name", "read_method", "object", "schema_key", "uuid"),
+        "read_timestamp": TIMESTAMP_MICROS,
+        "source_timestamp": TIMESTAMP_MICROS,
         "sort_keys": {"type": "array", "items": ["long", "string"]},
         "source_metadata": source,
         "payload": row,
@@ -127,31 +137,35 @@ def _datastream(row: Schema) -> dict[str, Schema]:
 
 
 def _data_change_record() -> dict[str, Schema]:
-    column = {**_strings("name", "type"), "is_primary_key": "boolean", "ordinal_position": "long"}
-    mod = _strings("keys", "new_values", "old_values")
+    column = {
+        **_string_fields("name", "type"),
+        "is_primary_key": "boolean",
+        "ordinal_position": "long",
+    }
+    mod = _string_fields("keys", "new_values", "old_values")
     return {
-        **_strings("table_name", "mod_type"),
+        **_string_fields("table_name", "mod_type"),
         "column_types": {"type": "array", "items": _record("ColumnType", column)},
         "mods": {"type": "array", "items": _record("Mod", mod)},
-        **_named(OF_THE_RECORD),
+        **_typed_fields(OF_THE_RECORD),
     }
 
 
-def _columns(columns: Any) -> dict[str, Schema]:
+def _column_fields(columns: Any) -> dict[str, Schema]:
     return {avro_name(name): avro_schema(kind) for name, kind, _ in columns}
 
 
-def _named(names: Sequence[str]) -> dict[str, Schema]:
+def _typed_fields(names: Sequence[str]) -> dict[str, Schema]:
     return {name: _OTHER_TYPES.get(name, "string") for name in names}
 
 
-def _strings(*names: str) -> dict[str, Schema]:
+def _string_fields(*names: str) -> dict[str, Schema]:
     return dict.fromkeys(names, "string")
 
 
 def _record(name: str, fields: Mapping[str, Schema], namespace: str | None = None) -> Schema:
-    found: dict[str, Any] = {"type": "record", "name": name}
+    record: dict[str, Any] = {"type": "record", "name": name}
     if namespace is not None:
-        found["namespace"] = namespace
-    made = [{"name": n, "type": nullable(s), "default": None} for n, s in fields.items()]
-    return {**found, "fields": made}
+        record["namespace"] = namespace
+    field_schemas = [{"name": n, "type": nullable(s), "default": None} for n, s in fields.items()]
+    return {**record, "fields": field_schemas}

@@ -20,7 +20,7 @@ from slackwater.spark_sink.envelopes.message import dumps
 from slackwater.spark_sink.envelopes.values import Convert
 
 Schema = Any
-MOMENT: Final[Mapping[str, str]] = {"type": "long", "logicalType": "timestamp-micros"}
+TIMESTAMP_MICROS: Final[Mapping[str, str]] = {"type": "long", "logicalType": "timestamp-micros"}
 _ILLEGAL: Final = re.compile(r"[^A-Za-z0-9_]|^(?=[0-9])")
 
 
@@ -40,7 +40,7 @@ def avro_schema(type_json: str) -> Schema:
     Args:
         type_json: the JSON of a column's type, as data change records have it.
     """
-    return _known(type_json)[0]
+    return _schema_and_converter(type_json)[0]
 
 
 def avro_converter(type_json: str) -> Convert:
@@ -48,25 +48,25 @@ def avro_converter(type_json: str) -> Convert:
 
     The conversion raises ValueError where a value is none of its type.
     """
-    return _known(type_json)[1]
+    return _schema_and_converter(type_json)[1]
 
 
 @lru_cache(maxsize=10_000)
-def _known(type_json: str) -> tuple[Schema, Convert]:
+def _schema_and_converter(type_json: str) -> tuple[Schema, Convert]:
     try:
         kind = orjson.loads(type_json)
     except orjson.JSONDecodeError:
         return "string", _checked(_text, type_json)
-    schema, convert = _of(kind)
+    schema, convert = _of_type(kind)
     return schema, _checked(convert, type_json)
 
 
-def _of(kind: Any) -> tuple[Schema, Convert]:
+def _of_type(kind: Any) -> tuple[Schema, Convert]:
     if not isinstance(kind, dict) or kind.get("type_annotation"):
         # None of PostgreSQL's annotated types is the type of GoogleSQL whose code it has.
         return "string", _text
     if kind.get("code") == "ARRAY":
-        schema, item = _of(kind.get("array_element_type"))
+        schema, item = _of_type(kind.get("array_element_type"))
         return (
             {"type": "array", "items": nullable(schema)},
             lambda values: [None if v is None else item(v) for v in values],
@@ -98,10 +98,10 @@ def _bool(value: Any) -> bool:
 
 def _timestamp(value: str) -> datetime:
     """Microseconds, without the nanoseconds behind them."""
-    found = datetime.fromisoformat(_four_digits(value))
-    if found.tzinfo is None:
+    timestamp = datetime.fromisoformat(_four_digits(value))
+    if timestamp.tzinfo is None:
         raise ValueError
-    return found
+    return timestamp
 
 
 def _date(value: str) -> date:
@@ -121,7 +121,7 @@ _BY_CODE: Final[Mapping[str, _Conversion]] = {
     "FLOAT32": ("float", float),
     "BOOL": ("boolean", _bool),
     "BYTES": ("bytes", lambda value: base64.b64decode(value, validate=True)),
-    "TIMESTAMP": (MOMENT, _timestamp),
+    "TIMESTAMP": (TIMESTAMP_MICROS, _timestamp),
     "DATE": ({"type": "int", "logicalType": "date"}, _date),
     "NUMERIC": (
         {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 9},

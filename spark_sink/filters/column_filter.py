@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 # Only where a value ends counts: none is made a number, whatever its length.
 _DECODER: Final = json.JSONDecoder(parse_float=str, parse_int=str, parse_constant=str, strict=False)
-_SPACE: Final = re.compile(r"[ \t\n\r]*")
-_CUT: Final = ("column_types", "mods")
+_WHITESPACE: Final = re.compile(r"[ \t\n\r]*")
+_FILTERED_COLUMNS: Final = ("column_types", "mods")
 
 
 @dataclass(frozen=True)
@@ -62,17 +62,17 @@ class ColumnFilter:
             table: the table's full name.
             column: the column's name.
         """
-        known = self._known.get((table, column))
-        if known is None:
+        is_kept = self._decisions.get((table, column))
+        if is_kept is None:
             name = f"{table}.{column}"
-            known = all(
+            is_kept = all(
                 (pattern.fullmatch(name) is not None) is wanted
                 for pattern, wanted in self._patterns
             )
-            self._known[table, column] = known
-        return known
+            self._decisions[table, column] = is_kept
+        return is_kept
 
-    def cut(self, row: Mapping[str, Any]) -> dict[str, Any]:
+    def apply_to_row(self, row: Mapping[str, Any]) -> dict[str, Any]:
         """A row of the output's contract without the columns that are left out.
 
         Raises:
@@ -89,31 +89,38 @@ class ColumnFilter:
         mods = [
             {
                 **mod,
-                "new_values": kept_values(mod["new_values"], keeps),
-                "old_values": kept_values(mod["old_values"], keeps),
+                "new_values": select_members(mod["new_values"], keeps),
+                "old_values": select_members(mod["old_values"], keeps),
             }
             for mod in row["mods"]
         ]
-        kept = [column for column in types if keeps(column["name"])]
-        return {**row, "column_types": kept, "mods": mods}
+        columns = [column for column in types if keeps(column["name"])]
+        return {**row, "column_types": columns, "mods": mods}
 
-    def cut_all(self, changes: DataFrame) -> DataFrame:
+    def apply_to_frame(self, changes: DataFrame) -> DataFrame:
         """The same of Spark's rows."""
         if self.keeps_all:
             return changes
         from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-        fields = (f"{name}: {changes.schema[name].dataType.simpleString()}" for name in _CUT)
+        fields = (
+            f"{name}: {changes.schema[name].dataType.simpleString()}" for name in _FILTERED_COLUMNS
+        )
 
-        def cut(row: Row) -> Sequence[Any]:
-            found = self.cut(row.asDict(recursive=True))
-            return [found[name] for name in _CUT]
+        def filter_row(row: Row) -> Sequence[Any]:
+            filtered = self.apply_to_row(row.asDict(recursive=True))
+            return [filtered[name] for name in _FILTERED_COLUMNS]
 
-        made = F.udf(cut, f"struct<{', '.join(fields)}>", useArrow=False)
+        filter_udf = F.udf(filter_row, f"struct<{', '.join(fields)}>", useArrow=False)
         names = changes.columns
-        with_cut = changes.withColumn("cut", made(F.struct("table_name", *_CUT)))
-        return with_cut.select(
-            *(F.col(f"cut.{name}").alias(name) if name in _CUT else name for name in names)
+        with_filtered = changes.withColumn(
+            "filtered", filter_udf(F.struct("table_name", *_FILTERED_COLUMNS))
+        )
+        return with_filtered.select(
+            *(
+                F.col(f"filtered.{name}").alias(name) if name in _FILTERED_COLUMNS else name
+                for name in names
+            )
         )
 
     @cached_property
@@ -126,12 +133,12 @@ class ColumnFilter:
         ]
 
     @cached_property
-    def _known(self) -> dict[tuple[str, str], bool]:
-        """What was found of each column, of which a database has not many."""
+    def _decisions(self) -> dict[tuple[str, str], bool]:
+        """Whether each column is kept, of which a database has not many."""
         return {}
 
 
-def kept_values(text: str | None, keeps: Callable[[str], bool]) -> str | None:
+def select_members(text: str | None, keeps: Callable[[str], bool]) -> str | None:
     """A JSON object without some of its members; what stays is spelled as it was.
 
     Args:
@@ -144,37 +151,37 @@ def kept_values(text: str | None, keeps: Callable[[str], bool]) -> str | None:
     if not text:
         return text
     members = list(_members(text))
-    kept = [text[start:end] for name, start, end in members if keeps(name)]
-    return text if len(kept) == len(members) else f"{{{','.join(kept)}}}"
+    selected = [text[start:end] for name, start, end in members if keeps(name)]
+    return text if len(selected) == len(members) else f"{{{','.join(selected)}}}"
 
 
 def _members(text: str) -> Iterator[tuple[str, int, int]]:
     """Of each member of a JSON object its name, and where its text starts and ends."""
-    at = _after(text, _space(text, 0), "{")
+    at = _skip_mark(text, _skip_whitespace(text, 0), "{")
     if text[at : at + 1] == "}":
         return
     while True:
         _require(text, at, '"')
         name, end = _DECODER.raw_decode(text, at)
-        _, end = _DECODER.raw_decode(text, _after(text, _space(text, end), ":"))
+        _, end = _DECODER.raw_decode(text, _skip_mark(text, _skip_whitespace(text, end), ":"))
         yield name, at, end
-        end = _space(text, end)
+        end = _skip_whitespace(text, end)
         if text[end : end + 1] == "}":
             return
-        at = _after(text, end, ",")
+        at = _skip_mark(text, end, ",")
 
 
-def _space(text: str, at: int) -> int:
+def _skip_whitespace(text: str, at: int) -> int:
     """Where the white space ends that begins here."""
-    found = _SPACE.match(text, at)
-    assert found is not None  # noqa: S101 - none at all is enough
-    return found.end()
+    match = _WHITESPACE.match(text, at)
+    assert match is not None  # noqa: S101 - none at all is enough
+    return match.end()
 
 
-def _after(text: str, at: int, mark: str) -> int:
+def _skip_mark(text: str, at: int, mark: str) -> int:
     """Where the next thing begins, behind a mark that has to be here."""
     _require(text, at, mark)
-    return _space(text, at + 1)
+    return _skip_whitespace(text, at + 1)
 
 
 def _require(text: str, at: int, mark: str) -> None:

@@ -29,7 +29,7 @@ class ModType(StrEnum):
 
 
 @dataclass(frozen=True)
-class Filter:
+class RecordFilter:
     """What is kept; a list that is empty leaves nothing out.
 
     Attributes:
@@ -59,14 +59,14 @@ class Filter:
         ColumnFilter(self.columns, self.exclude_columns)
 
     @cached_property
-    def of_columns(self) -> ColumnFilter:
+    def column_filter(self) -> ColumnFilter:
         """Which columns of the records that are kept."""
         return ColumnFilter(self.columns, self.exclude_columns)
 
     @property
     def keeps_all(self) -> bool:
         """True where no record is left out."""
-        return replace(self, columns=(), exclude_columns=()) == Filter()
+        return replace(self, columns=(), exclude_columns=()) == RecordFilter()
 
     def keeps(self, row: Mapping[str, Any]) -> bool:
         """Whether a row of the output's contract is kept, with whatever columns."""
@@ -79,11 +79,13 @@ class Filter:
         """The same of Spark's rows."""
         from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-        found = F.lit(True)
+        condition = F.lit(True)
         for column, pattern, wanted in self._patterns:
             matches = F.col(column).rlike(rf"(?s)\A(?:{pattern})\z")
-            found = found & (matches if wanted else ~matches)
-        return found if self.system_transactions else found & ~F.col("is_system_transaction")
+            condition = condition & (matches if wanted else ~matches)
+        return (
+            condition if self.system_transactions else condition & ~F.col("is_system_transaction")
+        )
 
     @cached_property
     def _patterns(self) -> Sequence[tuple[str, str, bool]]:
@@ -96,7 +98,7 @@ class Filter:
             ("transaction_tag", self.exclude_transaction_tags, False),
         )
         return [
-            (column, "|".join(map(glob_pattern, given)), wanted)
-            for column, given, wanted in globs
-            if given
+            (column, "|".join(map(glob_pattern, patterns)), wanted)
+            for column, patterns, wanted in globs
+            if patterns
         ]

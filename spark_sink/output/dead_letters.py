@@ -41,15 +41,17 @@ class DeadLetters:
 
     Args:
         path: the output's directory.
-        are_kept: False where a bad record stops the pipeline.
-        by: columns that say which mods a bad row is made of: of key, server_transaction_id,
+        is_enabled: False where a bad record stops the pipeline.
+        mod_columns: columns that identify a bad row's mods: some of key, server_transaction_id,
             record_sequence and mod_number.
     """
 
-    def __init__(self, path: str, *, are_kept: bool, by: Sequence[str] = ("key",)) -> None:
+    def __init__(
+        self, path: str, *, is_enabled: bool, mod_columns: Sequence[str] = ("key",)
+    ) -> None:
         self._path = path
-        self._are_kept = are_kept
-        self._by = tuple(by)
+        self._is_enabled = is_enabled
+        self._mod_columns = tuple(mod_columns)
 
     def write(
         self,
@@ -64,9 +66,9 @@ class DeadLetters:
         """Write rows, or where some can't be converted, set those aside and write the others.
 
         Args:
-            rows: makes them of the changes; checked where it is asked to: see take().
+            rows: makes them of the changes; checked where it is asked to: see set_aside().
             write: does nothing if it failed.
-            changes, table, low_watermark, chunk: see take().
+            changes, table, low_watermark, chunk: see set_aside().
 
         Raises:
             BadRecordError: no record is to be set aside.
@@ -76,9 +78,9 @@ class DeadLetters:
         except SPARK_ERRORS as error:
             if not is_bad_record(error):
                 raise
-            write(self.take(changes, table, rows(True), low_watermark, chunk=chunk))
+            write(self.set_aside(changes, table, rows(True), low_watermark, chunk=chunk))
 
-    def take(
+    def set_aside(
         self,
         changes: DataFrame,
         table: str,
@@ -92,7 +94,7 @@ class DeadLetters:
         Args:
             changes: the records they come from, rows of the output's contract.
             table: the table's full name.
-            checked: rows with key and bad_columns, as newest_changes() makes them, and what else
+            checked: rows with key and bad_columns, as latest_changes() makes them, and what else
                 a mod is known by.
             low_watermark: the epoch's.
             chunk: of an initial scan, its number.
@@ -100,21 +102,21 @@ class DeadLetters:
         Raises:
             BadRecordError: no record is to be set aside.
         """
-        bad = checked.where(F.size("bad_columns") > 0).select(*self._by, "bad_columns")
+        bad = checked.where(F.size("bad_columns") > 0).select(*self._mod_columns, "bad_columns")
         first = bad.first()
-        if first is not None and not self._are_kept:
+        if first is not None and not self._is_enabled:
             raise BadRecordError(
                 f"{table}: a value of column {', '.join(first['bad_columns'])} is none of the"
                 f" column's type, in the epoch up to {datetime_to_rfc3339(low_watermark)}.",
                 "Set sink.bad_records to dead_letter to have such records set aside",
             )
-        of_table = changes.where(F.col("table_name") == table)
-        mods = of_table.select(
+        table_changes = changes.where(F.col("table_name") == table)
+        mods = table_changes.select(
             F.struct("*").alias("record"),
             *("server_transaction_id", "record_sequence"),
             F.posexplode("mods.keys").alias("mod_number", "key"),
         )
-        letters = mods.join(bad, on=list(self._by)).select(
+        letters = mods.join(bad, on=list(self._mod_columns)).select(
             F.lit(table).alias("table_name"), "key", "bad_columns", "record"
         )
         # Without =, so that no reader takes it for a column's value.

@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from slackwater.spark_sink.errors import PublishError
 
 # Names that start with an underscore are hidden from Spark, pyarrow and DuckDB.
-STAGING: Final = "_staging"
+STAGING_FOLDER: Final = "_staging"
 _ATOMIC_RENAME: Final = frozenset({"file", "hdfs", "viewfs"})
 
 
@@ -34,7 +34,7 @@ def epoch_name(low_watermark: datetime, chunk: int | None = None) -> str:
     return f"epoch={low_watermark.astimezone(UTC):%Y%m%dT%H%M%S.%f}Z{suffix}"
 
 
-def low_watermark_of(name: str) -> datetime | None:
+def parse_epoch_name(name: str) -> datetime | None:
     """The low watermark that a directory's name states, None where it is no epoch's."""
     try:
         return datetime.strptime(name, "epoch=%Y%m%dT%H%M%S.%fZ").replace(tzinfo=UTC)
@@ -63,7 +63,7 @@ class EpochDirectory:
 
     def staging(self, epoch_id: int) -> str:
         """Where to write an epoch before it is whole."""
-        return str(self._path(f"{STAGING}/{self._owner}/{epoch_id}").toString())
+        return str(self._path(f"{STAGING_FOLDER}/{self._owner}/{epoch_id}").toString())
 
     def remove_other_staging(self) -> None:
         """Remove what former owners left unfinished.
@@ -71,11 +71,11 @@ class EpochDirectory:
         One that still writes there fails, as it should: it is not the owner any more. Nor does it
         find a part of its files while the others are being removed: they get another name first.
         """
-        folder = self._path(STAGING)
+        folder = self._path(STAGING_FOLDER)
         if self._files.exists(folder):
             for status in self._files.listStatus(folder):
                 if status.getPath().getName() != self._owner:
-                    removed = self._path(f"{STAGING}/{uuid.uuid4().hex}")
+                    removed = self._path(f"{STAGING_FOLDER}/{uuid.uuid4().hex}")
                     is_renamed = self._files.rename(status.getPath(), removed)
                     self._files.delete(removed if is_renamed else status.getPath(), True)
 
@@ -93,7 +93,7 @@ class EpochDirectory:
         Raises:
             PublishError: the rename was refused.
         """
-        staged = self._path(f"{STAGING}/{self._owner}/{epoch_id}")
+        staged = self._path(f"{STAGING_FOLDER}/{self._owner}/{epoch_id}")
         final = self._path(epoch_name(low_watermark, chunk))
         if self._files.getScheme() not in _ATOMIC_RENAME:
             self._files.delete(final, True)
@@ -136,9 +136,9 @@ class EpochDirectory:
 
     def last_low_watermark(self) -> datetime | None:
         """That of the newest visible epoch, in whole microseconds; None where there is none."""
-        return max(filter(None, map(low_watermark_of, self.names())), default=None)
+        return max(filter(None, map(parse_epoch_name, self.list_names())), default=None)
 
-    def names(self) -> list[str]:
+    def list_names(self) -> list[str]:
         """What lies in the directory; nothing where it is not there."""
         if not self._files.exists(self._root):
             return []
@@ -146,7 +146,7 @@ class EpochDirectory:
 
     def discard(self, epoch_id: int) -> None:
         """Remove a staged epoch; nothing happens if there is none."""
-        self._files.delete(self._path(f"{STAGING}/{self._owner}/{epoch_id}"), True)
+        self._files.delete(self._path(f"{STAGING_FOLDER}/{self._owner}/{epoch_id}"), True)
 
     def _path(self, below: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(self._root, below)

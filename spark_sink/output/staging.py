@@ -12,13 +12,13 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 from pyspark.sql.types import StructType
 
-from slackwater.spark_sink.filters.record_filter import Filter
+from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.formats import write_options
 from slackwater.spark_sink.output.epoch_directory import EpochDirectory
 from slackwater.spark_sink.sink import EpochSummary
 
 # The day of the commit, in UTC.
-DATE: Final = "date"
+DATE_COLUMN: Final = "date"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,18 +40,18 @@ class Staging:
     Args:
         path: the output's directory, as Spark takes it.
         file_format: Spark's name of the format.
-        kept: which records are written, and which of their columns.
-        shape: makes what is written of the contract's rows; without, they are written themselves.
+        record_filter: which records are written, and which of their columns.
+        transform: turns the contract's rows into what is written; None writes them as they are.
         partition_by: columns that name the folders of what is written.
-        has_date: with DATE as a column more.
+        has_date: with DATE_COLUMN as a column more.
     """
 
     def __init__(
         self,
         path: str,
         file_format: str,
-        kept: Filter | None = None,
-        shape: Callable[[DataFrame], DataFrame] | None = None,
+        record_filter: RecordFilter | None = None,
+        transform: Callable[[DataFrame], DataFrame] | None = None,
         partition_by: Sequence[str] = (),
         *,
         has_date: bool = False,
@@ -59,9 +59,9 @@ class Staging:
         self._path = path
         self._partition_by = tuple(partition_by)
         self._has_date = has_date
-        self._shape = shape
+        self._transform = transform
         self._format = file_format
-        self._filter = kept or Filter()
+        self._filter = record_filter or RecordFilter()
         self._owner = uuid.uuid4().hex
         self._has_staged = False
         # To infer it from the staged files would take a job of Spark's.
@@ -72,33 +72,33 @@ class Staging:
         return Staging(
             self._path,
             self._format,
-            shape=self._shape,
+            transform=self._transform,
             partition_by=self._partition_by,
             has_date=self._has_date,
         )
 
     def stage(self, epoch: DataFrame, epoch_id: int) -> EpochSummary:
         """Write one epoch: see Sink.stage()."""
-        directory = self.directory(epoch.sparkSession)
+        directory = self.epoch_directory(epoch.sparkSession)
         if not self._has_staged:
             directory.remove_other_staging()
             self._has_staged = True
         read, written = Observation(), Observation()
-        observed = epoch.observe(read, *self._metrics)
+        observed = epoch.observe(read, *self._observed_metrics)
         if not self._filter.keeps_all:
-            kept = observed.where(self._condition)
-            observed = kept.observe(written, F.count(F.lit(1)).alias("records"))
-        observed = self._filter.of_columns.cut_all(observed)
-        shaped = observed if self._shape is None else self._shape(observed)
+            observed = observed.where(self._condition)
+            observed = observed.observe(written, F.count(F.lit(1)).alias("records"))
+        observed = self._filter.column_filter.apply_to_frame(observed)
+        transformed = observed if self._transform is None else self._transform(observed)
         if self._has_date:
-            shaped = shaped.withColumn(DATE, F.to_date("commit_timestamp"))
+            transformed = transformed.withColumn(DATE_COLUMN, F.to_date("commit_timestamp"))
         if self._format == "text":
             # A line of text has no other columns.
-            shaped = shaped.select("value", *self._partition_by)
+            transformed = transformed.select("value", *self._partition_by)
         if self._schema is None:
-            self._schema = shaped.schema
+            self._schema = transformed.schema
         options = write_options(self._format)
-        writer = shaped.write.format(self._format).options(**options).mode("overwrite")
+        writer = transformed.write.format(self._format).options(**options).mode("overwrite")
         writer.partitionBy(*self._partition_by).save(directory.staging(epoch_id))
         metrics = read.get
         return EpochSummary(
@@ -109,18 +109,18 @@ class Staging:
             commit_timestamp_max=metrics["last"],
         )
 
-    def staged(self, spark: SparkSession, epoch_id: int) -> DataFrame:
+    def read_staged(self, spark: SparkSession, epoch_id: int) -> DataFrame:
         """The rows of a staged epoch."""
         assert self._schema is not None  # noqa: S101 - it was staged before
         reader = spark.read.format(self._format).schema(self._schema)
-        return reader.load(self.directory(spark).staging(epoch_id))
+        return reader.load(self.epoch_directory(spark).staging(epoch_id))
 
-    def directory(self, spark: SparkSession) -> EpochDirectory:
+    def epoch_directory(self, spark: SparkSession) -> EpochDirectory:
         """The output's, in which the staging directory lies."""
         return EpochDirectory(spark, self._path, self._owner)
 
     @cached_property
-    def _metrics(self) -> Sequence[Column]:
+    def _observed_metrics(self) -> Sequence[Column]:
         """What is observed of an epoch; made once, since each step of it is a call to the JVM."""
         return (
             F.count(F.lit(1)).alias("records"),

@@ -20,7 +20,7 @@ from slackwater.timestamp import datetime_to_rfc3339
 FOLDER: Final = "_watermarks"
 
 
-class Watermarks:
+class WatermarkLog:
     """The lines of one output.
 
     Args:
@@ -57,24 +57,24 @@ class Watermarks:
             "transactions": transactions,
             "committed_at": datetime_to_rfc3339(datetime.now(UTC)),
         }
-        lines = _parsed(folder.read(name))
+        lines = _parse_lines(folder.read(name))
         # Before a loss of the checkpoint was mended, epochs may have had other ends.
-        lines = [known for known in lines if known["low_watermark"] < line["low_watermark"]]
+        lines = [earlier for earlier in lines if earlier["low_watermark"] < line["low_watermark"]]
         if lines and not (lines[-1]["records"] or line["records"]):
             # An idle database has a line that goes on.
             del lines[-1]
-        folder.write(name, "".join(f"{json.dumps(known)}\n" for known in [*lines, line]))
+        folder.write(name, "".join(f"{json.dumps(entry)}\n" for entry in [*lines, line]))
 
     def last(self, spark: SparkSession) -> datetime | None:
         """The newest low watermark, in whole microseconds; None where there is none."""
         folder = _Folder(spark, f"{self._path}/{FOLDER}")
         for name in sorted(folder.names(), reverse=True):
-            if lines := _parsed(folder.read(name)):
+            if lines := _parse_lines(folder.read(name)):
                 return datetime.fromisoformat(lines[-1]["low_watermark"])
         return None
 
 
-def _parsed(text: str) -> list[dict[str, Any]]:
+def _parse_lines(text: str) -> list[dict[str, Any]]:
     """The lines of a file, without one that a crash has cut off."""
     return [json.loads(line) for line in text.splitlines() if line.endswith("}")]
 

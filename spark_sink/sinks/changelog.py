@@ -11,10 +11,10 @@ from pyspark.sql import DataFrame, SparkSession
 from slackwater.spark_sink.envelopes.envelope import Wrapping
 from slackwater.spark_sink.envelopes.message_rows import messages
 from slackwater.spark_sink.errors import UnknownFormatError
-from slackwater.spark_sink.filters.record_filter import Filter
+from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.formats import FORMATS
-from slackwater.spark_sink.output.staging import DATE, StagedFiles, Staging
-from slackwater.spark_sink.output.watermark_log import Watermarks
+from slackwater.spark_sink.output.staging import DATE_COLUMN, StagedFiles, Staging
+from slackwater.spark_sink.output.watermark_log import WatermarkLog
 from slackwater.spark_sink.sink import EpochSummary
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.tables.compaction import Compaction
@@ -45,7 +45,7 @@ class Changelog:
         path: str,
         file_format: str,
         pipeline: str,
-        kept: Filter | None = None,
+        kept: RecordFilter | None = None,
         wrapping: Wrapping | None = None,
         table_format: TableFormat | None = None,
         *,
@@ -70,16 +70,16 @@ class Changelog:
         elif wrapping is not None:
             shape = partial(messages, wrapping=wrapping)
         of_files = partition_by if table_format is None else ()
-        has_date = DATE in partition_by
+        has_date = DATE_COLUMN in partition_by
         self._staging = Staging(path, staged_format, kept, shape, of_files, has_date=has_date)
         self._scanned = self._staging.for_scan()
-        self._watermarks = Watermarks(path)
+        self._watermarks = WatermarkLog(path)
 
     def last_low_watermark(self, spark: SparkSession) -> datetime | None:
         """See Sink."""
         if self._table is not None:
             return self._table.last_low_watermark(spark, self._path)
-        return self._staging.directory(spark).last_low_watermark()
+        return self._staging.epoch_directory(spark).last_low_watermark()
 
     def stage(self, epoch: DataFrame, epoch_id: int) -> EpochSummary:
         """See Sink."""
@@ -89,12 +89,12 @@ class Changelog:
         self, spark: SparkSession, epoch_id: int, summary: EpochSummary, low_watermark: datetime
     ) -> None:
         """See Sink."""
-        directory = self._staging.directory(spark)
+        directory = self._staging.epoch_directory(spark)
         if not summary.written:
             directory.discard(epoch_id)
         elif self._table is not None:
             staged = StagedFiles(directory.staging(epoch_id), summary.written)
-            rows = self._staging.staged(spark, epoch_id)
+            rows = self._staging.read_staged(spark, epoch_id)
             version = datetime_to_us(low_watermark)
             self._table.append(rows, self._path, self._application, version, staged)
             directory.discard(epoch_id)
@@ -111,13 +111,13 @@ class Changelog:
         """See Sink; a chunk is visible as soon as it is whole."""
         spark = rows.sparkSession
         found = self._scanned.stage(rows, chunk).records
-        directory = self._scanned.directory(spark)
+        directory = self._scanned.epoch_directory(spark)
         if self._table is None:
             directory.publish(chunk, low_watermark, chunk=chunk)
             return found
         scan = f"{self._application} scan {datetime_to_rfc3339(low_watermark)}"
         staged = StagedFiles(directory.staging(chunk), found)
-        self._table.append(self._scanned.staged(spark, chunk), self._path, scan, chunk, staged)
+        self._table.append(self._scanned.read_staged(spark, chunk), self._path, scan, chunk, staged)
         directory.discard(chunk)
         return found
 
@@ -128,6 +128,6 @@ class Changelog:
 
 def _lines(changes: DataFrame, wrapping: Wrapping, partition_by: Sequence[str]) -> DataFrame:
     """A line a message: its value, or its key where that is all; and what names its folder."""
-    kept = [name for name in partition_by if name != DATE]
-    dated = ["commit_timestamp"] if DATE in partition_by else []
+    kept = [name for name in partition_by if name != DATE_COLUMN]
+    dated = ["commit_timestamp"] if DATE_COLUMN in partition_by else []
     return messages(changes, wrapping).selectExpr("coalesce(value, key) AS value", *kept, *dated)

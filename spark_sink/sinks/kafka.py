@@ -21,7 +21,7 @@ from slackwater.spark_sink.avro.messages import TOPIC, AvroMessages
 from slackwater.spark_sink.envelopes.envelope import Wrapping
 from slackwater.spark_sink.envelopes.message import dumps
 from slackwater.spark_sink.envelopes.message_rows import ORDER, messages
-from slackwater.spark_sink.filters.record_filter import Filter
+from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.output.staging import Staging
 from slackwater.spark_sink.sink import EpochSummary
 from slackwater.spark_sink.sql.columns import Column
@@ -72,7 +72,7 @@ class Kafka:
         pipeline: str,
         topics: Topics,
         wrapping: Wrapping,
-        kept: Filter | None = None,
+        kept: RecordFilter | None = None,
         avro: AvroMessages | None = None,
     ) -> None:
         self._pipeline = pipeline
@@ -96,8 +96,8 @@ class Kafka:
     ) -> None:
         """See Sink; a replay sends an epoch again."""
         if summary.written:
-            self._send(self._staging.staged(spark, epoch_id))
-        self._staging.directory(spark).discard(epoch_id)
+            self._send(self._staging.read_staged(spark, epoch_id))
+        self._staging.epoch_directory(spark).discard(epoch_id)
         self._state(
             spark, epoch_id, summary.written, summary.transactions, low_watermark, is_last=False
         )
@@ -109,8 +109,8 @@ class Kafka:
         """See Sink; a chunk that is tried again is sent again."""
         spark = rows.sparkSession
         found = self._scanned.stage(rows, chunk).records
-        self._send(self._scanned.staged(spark, chunk))
-        self._scanned.directory(spark).discard(chunk)
+        self._send(self._scanned.read_staged(spark, chunk))
+        self._scanned.epoch_directory(spark).discard(chunk)
         return found
 
     def end_scan(self, spark: SparkSession, records: int, low_watermark: datetime) -> None:

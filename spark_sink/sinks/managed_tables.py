@@ -9,24 +9,24 @@ from typing import Final, Generic, TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
 
-from slackwater.spark_sink.filters.record_filter import Filter
+from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.output.dead_letters import DeadLetters
 from slackwater.spark_sink.output.staging import Staging
-from slackwater.spark_sink.output.watermark_log import Watermarks
+from slackwater.spark_sink.output.watermark_log import WatermarkLog
 from slackwater.spark_sink.sink import EpochSummary
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.tables.compaction import Compaction
-from slackwater.spark_sink.tables.managed_table import TABLE, Addition, OwnTable
+from slackwater.spark_sink.tables.managed_table import SOURCE_TABLE_PROPERTY, AppendId, ManagedTable
 from slackwater.spark_sink.tables.table_format import TableFormat
 from slackwater.timestamp import datetime_to_rfc3339
 
 # That are committed to at the same time.
 TABLES_AT_ONCE: Final = 4
 
-T = TypeVar("T", bound=OwnTable)
+T = TypeVar("T", bound=ManagedTable)
 
 
-class OwnTables(ABC, Generic[T]):
+class ManagedTables(ABC, Generic[T]):
     """What the sinks share that keep one table for each of Spanner's: see Sink.
 
     Args:
@@ -43,7 +43,7 @@ class OwnTables(ABC, Generic[T]):
         path: str,
         pipeline: str,
         table_format: TableFormat,
-        kept: Filter | None,
+        kept: RecordFilter | None,
         *,
         dead_letters: DeadLetters,
         compact_every_s: float | None,
@@ -55,7 +55,7 @@ class OwnTables(ABC, Generic[T]):
         self._application = f"slackwater {pipeline}"
         self._staging = Staging(path, "parquet", kept)
         self._scanned = self._staging.for_scan()
-        self._watermarks = Watermarks(path)
+        self._watermarks = WatermarkLog(path)
         self._scanned_tables: dict[str, Sequence[Column]] = {}
         self._tables: dict[str, T] = {}
 
@@ -71,19 +71,19 @@ class OwnTables(ABC, Generic[T]):
         """See Sink; tables without rows are made, too."""
         self._scanned_tables = dict(tables)
         for table, columns in tables.items():
-            self._table(spark, table).require(columns)
+            self._table(spark, table).ensure_columns(columns)
 
     def add_scanned(self, rows: DataFrame, chunk: int, low_watermark: datetime) -> int:
         """See Sink; a chunk is visible in a table as soon as it is whole there."""
         spark = rows.sparkSession
         found = self._scanned.stage(rows, chunk).records
-        staged = self._scanned.staged(spark, chunk)
+        staged = self._scanned.read_staged(spark, chunk)
         scan = f"{self._application} scan {datetime_to_rfc3339(low_watermark)}"
-        addition = Addition(scan, version=chunk, low_watermark=low_watermark, chunk=chunk)
+        append_id = AppendId(scan, version=chunk, low_watermark=low_watermark, chunk=chunk)
         for row in staged.select("table_name").distinct().collect():
             table = row["table_name"]
-            self._add(staged, table, self._scanned_tables[table], addition)
-        self._scanned.directory(spark).discard(chunk)
+            self._add(staged, table, self._scanned_tables[table], append_id)
+        self._scanned.epoch_directory(spark).discard(chunk)
         return found
 
     def end_scan(self, spark: SparkSession, records: int, low_watermark: datetime) -> None:
@@ -96,7 +96,7 @@ class OwnTables(ABC, Generic[T]):
 
     @abstractmethod
     def _add(
-        self, changes: DataFrame, table: str, columns: Sequence[Column], addition: Addition
+        self, changes: DataFrame, table: str, columns: Sequence[Column], append_id: AppendId
     ) -> None:
         """Add what one table has of a scan's staged chunk, once however often it is tried.
 
@@ -110,17 +110,19 @@ class OwnTables(ABC, Generic[T]):
 
     def _known(self, spark: SparkSession) -> list[str]:
         """The full names of those that are there."""
-        listed = self._format.listed(spark)
+        listed = self._format.list_tables(spark)
         if listed is not None:
             # What others keep in the catalog is not ours to change.
             return [name for name in listed if self._is_own(spark, name)]
-        names = self._staging.directory(spark).names()
+        names = self._staging.epoch_directory(spark).list_names()
         return [name for name in names if self._format.exists(spark, f"{self._path}/{name}")]
 
     def _is_own(self, spark: SparkSession, name: str) -> bool:
         in_catalog = self._format.name(spark, f"{self._path}/{name}")
         properties = spark.sql(f"SHOW TBLPROPERTIES {in_catalog}").collect()
-        return any((row["key"], row["value"]) == (TABLE, name) for row in properties)
+        return any(
+            (row["key"], row["value"]) == (SOURCE_TABLE_PROPERTY, name) for row in properties
+        )
 
     def _compact(self, spark: SparkSession) -> None:
         if self._compaction.is_due:

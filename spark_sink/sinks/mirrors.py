@@ -10,24 +10,24 @@ from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 
-from slackwater.spark_sink.filters.record_filter import Filter
+from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.output.dead_letters import DeadLetters
 from slackwater.spark_sink.sink import EpochSummary
-from slackwater.spark_sink.sinks.managed_tables import TABLES_AT_ONCE, OwnTables
+from slackwater.spark_sink.sinks.managed_tables import TABLES_AT_ONCE, ManagedTables
 from slackwater.spark_sink.sql.columns import Column
-from slackwater.spark_sink.sql.latest_changes import newest_changes, shapes, whole_rows
-from slackwater.spark_sink.tables.managed_table import Addition
+from slackwater.spark_sink.sql.latest_changes import columns_by_table, latest_changes, whole_rows
+from slackwater.spark_sink.tables.managed_table import AppendId
 from slackwater.spark_sink.tables.mirror_table import MirrorTable
 from slackwater.spark_sink.tables.table_format import TableFormat
 
 _STATE_ALL_S: Final = 60.0
 
 
-class Mirrors(OwnTables[MirrorTable]):
+class Mirrors(ManagedTables[MirrorTable]):
     """Merges epochs into one table for each of Spanner's: see Sink.
 
     Args:
-        path, pipeline, table_format, compact_every_s: see OwnTables.
+        path, pipeline, table_format, compact_every_s: see ManagedTables.
         kept: which records are applied.
         keeps_deleted: deleted rows stay, marked.
         properties: of the tables that have to be made.
@@ -39,7 +39,7 @@ class Mirrors(OwnTables[MirrorTable]):
         path: str,
         pipeline: str,
         table_format: TableFormat,
-        kept: Filter | None = None,
+        kept: RecordFilter | None = None,
         *,
         keeps_deleted: bool = False,
         properties: Mapping[str, str] | None = None,
@@ -51,7 +51,7 @@ class Mirrors(OwnTables[MirrorTable]):
             pipeline,
             table_format,
             kept,
-            dead_letters=DeadLetters(path, are_kept=keeps_bad_records),
+            dead_letters=DeadLetters(path, is_enabled=keeps_bad_records),
             compact_every_s=compact_every_s,
         )
         self._keeps_deleted = keeps_deleted
@@ -68,9 +68,9 @@ class Mirrors(OwnTables[MirrorTable]):
         """
         changed: set[str] = set()
         if summary.written:
-            changes = self._staging.staged(spark, epoch_id)
+            changes = self._staging.read_staged(spark, epoch_id)
             changed = self._merge(spark, changes, low_watermark)
-        self._staging.directory(spark).discard(epoch_id)
+        self._staging.epoch_directory(spark).discard(epoch_id)
         self._watermarks.add(spark, epoch_id, summary, low_watermark)
         self._state(spark, changed, low_watermark)
         self._compact(spark)
@@ -81,34 +81,34 @@ class Mirrors(OwnTables[MirrorTable]):
         self._state(spark, self._scanned_tables, low_watermark)
 
     def _add(
-        self, changes: DataFrame, table: str, columns: Sequence[Column], addition: Addition
+        self, changes: DataFrame, table: str, columns: Sequence[Column], append_id: AppendId
     ) -> None:
         mirror = self._table(changes.sparkSession, table)
         self._dead_letters.write(
             lambda is_checked: whole_rows(changes, table, columns, is_checked=is_checked),
-            lambda rows: mirror.add(rows.select("row.*"), addition),
+            lambda rows: mirror.add(rows.select("row.*"), append_id),
             changes,
             table,
-            addition.low_watermark,
-            chunk=addition.chunk,
+            append_id.low_watermark,
+            chunk=append_id.chunk,
         )
 
     def _merge(self, spark: SparkSession, changes: DataFrame, low_watermark: datetime) -> set[str]:
         """Bring the tables that an epoch changes to its low watermark; which those are."""
-        found = shapes(changes)
+        found = columns_by_table(changes)
 
         def merge(table: str, columns: Sequence[Column]) -> None:
             mirror = self._table(spark, table)
-            mirror.require(columns)
+            mirror.ensure_columns(columns)
             self._dead_letters.write(
-                lambda is_checked: newest_changes(changes, table, columns, is_checked=is_checked),
+                lambda is_checked: latest_changes(changes, table, columns, is_checked=is_checked),
                 lambda newest: mirror.merge(newest, columns),
                 changes,
                 table,
                 low_watermark,
             )
 
-        once = self._format.once(spark, self._application, low_watermark)
+        once = self._format.idempotent_merge(spark, self._application, low_watermark)
         with once, ThreadPool(TABLES_AT_ONCE) as pool:
             pool.starmap(merge, found.items())
         return set(found)
@@ -124,7 +124,7 @@ class Mirrors(OwnTables[MirrorTable]):
             self._stated_all_at = now
             changed = self._known(spark)
         with ThreadPool(TABLES_AT_ONCE) as pool:
-            pool.map(lambda table: self._table(spark, table).state(watermark), changed)
+            pool.map(lambda table: self._table(spark, table).publish_watermark(watermark), changed)
 
     def _make(self, spark: SparkSession, path: str, table: str) -> MirrorTable:
         return MirrorTable(

@@ -14,10 +14,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from slackwater.spark_sink.envelopes.envelope import Wrapping
 from slackwater.spark_sink.envelopes.message_rows import messages
-from slackwater.spark_sink.filters.record_filter import Filter
+from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.formats import write_options
 from slackwater.spark_sink.output.staging import Staging
-from slackwater.spark_sink.output.watermark_log import Watermarks
+from slackwater.spark_sink.output.watermark_log import WatermarkLog
 from slackwater.spark_sink.sink import EpochSummary
 from slackwater.spark_sink.sql.columns import Column
 
@@ -38,7 +38,7 @@ class PassThrough:
         path: str,
         file_format: str,
         options: Mapping[str, str],
-        kept: Filter | None = None,
+        kept: RecordFilter | None = None,
         wrapping: Wrapping | None = None,
     ) -> None:
         self._format = file_format
@@ -46,7 +46,7 @@ class PassThrough:
         self._wrapping = wrapping
         self._staging = Staging(path, "parquet", kept)
         self._scanned = self._staging.for_scan()
-        self._watermarks = Watermarks(path)
+        self._watermarks = WatermarkLog(path)
 
     def last_low_watermark(self, spark: SparkSession) -> datetime | None:
         """See Sink."""
@@ -62,8 +62,8 @@ class PassThrough:
         """See Sink; an epoch whose low watermark is noted is not written again."""
         noted = self._watermarks.last(spark)
         if summary.written and (noted is None or noted < low_watermark):
-            self._write(self._staging.staged(spark, epoch_id))
-        self._staging.directory(spark).discard(epoch_id)
+            self._write(self._staging.read_staged(spark, epoch_id))
+        self._staging.epoch_directory(spark).discard(epoch_id)
         self._watermarks.add(spark, epoch_id, summary, low_watermark)
 
     def begin_scan(self, spark: SparkSession, tables: Mapping[str, Sequence[Column]]) -> None:
@@ -73,8 +73,8 @@ class PassThrough:
         """See Sink; a chunk that is tried again is written again."""
         spark = rows.sparkSession
         found = self._scanned.stage(rows, chunk).records
-        self._write(self._scanned.staged(spark, chunk))
-        self._scanned.directory(spark).discard(chunk)
+        self._write(self._scanned.read_staged(spark, chunk))
+        self._scanned.epoch_directory(spark).discard(chunk)
         return found
 
     def end_scan(self, spark: SparkSession, records: int, low_watermark: datetime) -> None:

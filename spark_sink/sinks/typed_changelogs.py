@@ -8,24 +8,24 @@ from multiprocessing.pool import ThreadPool
 
 from pyspark.sql import DataFrame, SparkSession
 
-from slackwater.spark_sink.filters.record_filter import Filter
+from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.output.dead_letters import DeadLetters
 from slackwater.spark_sink.sink import EpochSummary
-from slackwater.spark_sink.sinks.managed_tables import TABLES_AT_ONCE, OwnTables
+from slackwater.spark_sink.sinks.managed_tables import TABLES_AT_ONCE, ManagedTables
 from slackwater.spark_sink.sql.columns import Column
-from slackwater.spark_sink.sql.latest_changes import shapes
-from slackwater.spark_sink.sql.typed_changes import MOD, typed_changes
+from slackwater.spark_sink.sql.latest_changes import columns_by_table
+from slackwater.spark_sink.sql.typed_changes import MOD_ID, typed_changes
 from slackwater.spark_sink.tables.changelog_table import ChangelogTable
-from slackwater.spark_sink.tables.managed_table import Addition
+from slackwater.spark_sink.tables.managed_table import AppendId
 from slackwater.spark_sink.tables.table_format import TableFormat
 from slackwater.timestamp import datetime_to_us
 
 
-class TypedChangelogs(OwnTables[ChangelogTable]):
+class TypedChangelogs(ManagedTables[ChangelogTable]):
     """Appends epochs to one table for each of Spanner's: see Sink.
 
     Args:
-        path, pipeline, table_format, kept, compact_every_s: see OwnTables.
+        path, pipeline, table_format, kept, compact_every_s: see ManagedTables.
         properties: of the tables that have to be made.
         keeps_bad_records: what can't be converted is set aside, in the place of a failure.
     """
@@ -35,7 +35,7 @@ class TypedChangelogs(OwnTables[ChangelogTable]):
         path: str,
         pipeline: str,
         table_format: TableFormat,
-        kept: Filter | None = None,
+        kept: RecordFilter | None = None,
         *,
         properties: Mapping[str, str] | None = None,
         keeps_bad_records: bool = False,
@@ -46,7 +46,7 @@ class TypedChangelogs(OwnTables[ChangelogTable]):
             pipeline,
             table_format,
             kept,
-            dead_letters=DeadLetters(path, are_kept=keeps_bad_records, by=MOD),
+            dead_letters=DeadLetters(path, is_enabled=keeps_bad_records, mod_columns=MOD_ID),
             compact_every_s=compact_every_s,
         )
         self._properties = properties
@@ -60,33 +60,33 @@ class TypedChangelogs(OwnTables[ChangelogTable]):
         is true of all of them the watermarks say.
         """
         if summary.written:
-            changes = self._staging.staged(spark, epoch_id)
+            changes = self._staging.read_staged(spark, epoch_id)
             version = datetime_to_us(low_watermark)
-            addition = Addition(self._application, version, low_watermark)
+            append_id = AppendId(self._application, version, low_watermark)
 
             def add(table: str, columns: Sequence[Column]) -> None:
-                self._add(changes, table, columns, addition)
+                self._add(changes, table, columns, append_id)
 
             with ThreadPool(TABLES_AT_ONCE) as pool:
-                pool.starmap(add, shapes(changes).items())
-        self._staging.directory(spark).discard(epoch_id)
+                pool.starmap(add, columns_by_table(changes).items())
+        self._staging.epoch_directory(spark).discard(epoch_id)
         self._watermarks.add(spark, epoch_id, summary, low_watermark)
         self._compact(spark)
 
     def _add(
-        self, changes: DataFrame, table: str, columns: Sequence[Column], addition: Addition
+        self, changes: DataFrame, table: str, columns: Sequence[Column], append_id: AppendId
     ) -> None:
         kept_in = self._table(changes.sparkSession, table)
-        kept_in.require(columns)
+        kept_in.ensure_columns(columns)
         self._dead_letters.write(
             lambda is_checked: typed_changes(
-                changes, table, columns, kept_in.shape, is_checked=is_checked
+                changes, table, columns, kept_in.structs, is_checked=is_checked
             ),
-            lambda rows: kept_in.add(rows.select("row.*"), addition),
+            lambda rows: kept_in.add(rows.select("row.*"), append_id),
             changes,
             table,
-            addition.low_watermark,
-            chunk=addition.chunk,
+            append_id.low_watermark,
+            chunk=append_id.chunk,
         )
 
     def _make(self, spark: SparkSession, path: str, table: str) -> ChangelogTable:

@@ -29,7 +29,7 @@ class Column:
         return spark_type(self.spanner_type)
 
 
-def columns_of(lists: Iterable[Iterable[Mapping[str, Any]]]) -> tuple[Column, ...]:
+def columns_from_records(lists: Iterable[Iterable[Mapping[str, Any]]]) -> tuple[Column, ...]:
     """The columns that some lists of column types name, in the table's order.
 
     Args:
@@ -42,7 +42,7 @@ def columns_of(lists: Iterable[Iterable[Mapping[str, Any]]]) -> tuple[Column, ..
     )
 
 
-def columns_of_table(types: Mapping[str, str], key: Collection[str]) -> tuple[Column, ...]:
+def columns_from_schema(types: Mapping[str, str], key: Collection[str]) -> tuple[Column, ...]:
     """The columns of a table as the information schema tells of it.
 
     Args:

@@ -13,32 +13,35 @@ from typing import Any, Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-from slackwater.spark_sink.sql.columns import Column, columns_of
-from slackwater.spark_sink.sql.rebuild_view import WHOLE_ROW
-from slackwater.spark_sink.sql.text import identifier, literal
-from slackwater.spark_sink.sql.types import is_bad_value, spark_value
+from slackwater.spark_sink.sql.columns import Column, columns_from_records
+from slackwater.spark_sink.sql.quoting import identifier, literal
+from slackwater.spark_sink.sql.rebuild_view import WHOLE_ROW_CAPTURE_TYPES
+from slackwater.spark_sink.sql.types import bad_value_condition, value_expression
 
 _MAP: Final = "map<string, string>"
 _EMPTY: Final = f"CAST(map() AS {_MAP})"
 
 
-def shapes(changes: DataFrame) -> dict[str, tuple[Column, ...]]:
+def columns_by_table(changes: DataFrame) -> dict[str, tuple[Column, ...]]:
     """The tables that an epoch changes, and the columns that their records name."""
-    found = changes.groupBy("table_name", "column_types").agg(F.max("commit_timestamp").alias("at"))
+    versions = changes.groupBy("table_name", "column_types").agg(
+        F.max("commit_timestamp").alias("at")
+    )
     by_table: dict[str, list[Any]] = {}
-    for row in sorted(found.collect(), key=lambda row: row["at"]):
+    for row in sorted(versions.collect(), key=lambda row: row["at"]):
         by_table.setdefault(row["table_name"], []).append(row["column_types"])
-    return {table: columns_of(lists) for table, lists in sorted(by_table.items())}
+    return {table: columns_from_records(lists) for table, lists in sorted(by_table.items())}
 
 
-def newest_changes(
+def latest_changes(
     changes: DataFrame, table: str, columns: Sequence[Column], *, is_checked: bool = False
 ) -> DataFrame:
     """One row a key that the epoch changes.
 
     Returns:
-        deleted: the row is gone. whole: row has all its columns, those that `given` does not
-        name are NULL. given: map of the names that the changes say something about. row: struct
+        deleted: the row is gone. whole: row has all its columns, those that `changed_columns`
+        does not name are NULL. changed_columns: map from the names of the columns that the
+        changes have a value for to its text. row: struct
         of the table's columns. commit_timestamp: of the newest change. key: JSON of the key.
         bad_columns: names of the columns whose values are none of their types, if is_checked.
 
@@ -56,7 +59,7 @@ def newest_changes(
         "posexplode(mods) AS (mod_number, mod)",
     )
     state = mods.groupBy("mod.keys").agg(
-        F.max("commit_timestamp").alias("commit_timestamp"), F.expr(_LAID_OVER).alias("state")
+        F.max("commit_timestamp").alias("commit_timestamp"), F.expr(_FOLD_UPDATES).alias("state")
     )
     mapped = state.selectExpr(
         "commit_timestamp",
@@ -64,15 +67,15 @@ def newest_changes(
         "state.deleted AS deleted",
         "state.whole AS whole",
         f"from_json(keys, '{_MAP}') AS keys",
-        "state.given AS given",
+        "state.changed_columns AS changed_columns",
     )
     return mapped.selectExpr(
         "commit_timestamp",
         "key",
         "deleted",
         "whole",
-        "given",
-        *_row(columns, is_checked=is_checked),
+        "changed_columns",
+        *_row_expressions(columns, is_checked=is_checked),
     )
 
 
@@ -82,32 +85,33 @@ def whole_rows(
     """The rows of a table that were inserted once each.
 
     Returns:
-        key, row and bad_columns as newest_changes() has them.
+        key, row and bad_columns as latest_changes() has them.
 
     Args:
         inserts: rows of the output's contract, one of them for each of the table's rows.
         table: the table's full name.
         columns: of the table.
-        is_checked: as for newest_changes().
+        is_checked: as for latest_changes().
     """
     mods = inserts.where(F.col("table_name") == table).selectExpr("explode(mods) AS mod")
     maps = mods.selectExpr(
         "mod.keys AS key",
         f"from_json(mod.keys, '{_MAP}') AS keys",
-        f"from_json(mod.new_values, '{_MAP}') AS given",
+        f"from_json(mod.new_values, '{_MAP}') AS changed_columns",
     )
-    return maps.selectExpr("key", *_row(columns, is_checked=is_checked))
+    return maps.selectExpr("key", *_row_expressions(columns, is_checked=is_checked))
 
 
-def _row(columns: Sequence[Column], *, is_checked: bool) -> list[str]:
+def _row_expressions(columns: Sequence[Column], *, is_checked: bool) -> list[str]:
     """Expressions of the row, and of the names of its bad columns."""
     cast = "TRY_CAST" if is_checked else "CAST"
     fields = ", ".join(
-        f"{spark_value(_text(column), column.spanner_type, cast=cast)} AS {identifier(column.name)}"
+        f"{value_expression(_value_text(column), column.spanner_type, cast=cast)}"
+        f" AS {identifier(column.name)}"
         for column in columns
     )
     names = ", ".join(
-        f"CASE WHEN {is_bad_value(_text(column), column.spanner_type)}"
+        f"CASE WHEN {bad_value_condition(_value_text(column), column.spanner_type)}"
         f" THEN {literal(column.name)} END"
         for column in columns
     )
@@ -115,39 +119,42 @@ def _row(columns: Sequence[Column], *, is_checked: bool) -> list[str]:
     return [f"struct({fields}) AS row", *bad]
 
 
-def _text(column: Column) -> str:
-    source = "keys" if column.is_key else "given"
+def _value_text(column: Column) -> str:
+    source = "keys" if column.is_key else "changed_columns"
     return f"{source}[{literal(column.name)}]"
 
 
-_WHOLE: Final = ", ".join(f"'{name}'" for name in sorted(WHOLE_ROW))
-_LAID_OVER: Final = f"""
+_WHOLE_ROW_TYPES: Final = ", ".join(f"'{name}'" for name in sorted(WHOLE_ROW_CAPTURE_TYPES))
+_FOLD_UPDATES: Final = f"""
 aggregate(
   transform(
     array_sort(collect_list(struct(
       struct(commit_timestamp, record_sequence, mod_number) AS place,
       mod_type,
-      value_capture_type IN ({_WHOLE}) AS is_whole,
+      value_capture_type IN ({_WHOLE_ROW_TYPES}) AS is_whole,
       mod.new_values AS new_values
     ))),
     change -> named_struct(
       'mod_type', change.mod_type,
       'is_whole', change.is_whole,
-      'given', coalesce(from_json(change.new_values, '{_MAP}'), {_EMPTY})
+      'changed_columns', coalesce(from_json(change.new_values, '{_MAP}'), {_EMPTY})
     )
   ),
-  named_struct('deleted', false, 'whole', false, 'given', {_EMPTY}),
+  named_struct('deleted', false, 'whole', false, 'changed_columns', {_EMPTY}),
   (state, change) -> CASE
     WHEN change.mod_type = 'DELETE'
-      THEN named_struct('deleted', true, 'whole', true, 'given', {_EMPTY})
+      THEN named_struct('deleted', true, 'whole', true, 'changed_columns', {_EMPTY})
     WHEN change.mod_type = 'INSERT' OR change.is_whole
-      THEN named_struct('deleted', false, 'whole', true, 'given', change.given)
+      THEN named_struct('deleted', false, 'whole', true, 'changed_columns', change.changed_columns)
     ELSE named_struct(
       'deleted', false,
       'whole', state.whole,
-      'given', map_concat(
-        map_filter(state.given, (name, value) -> NOT map_contains_key(change.given, name)),
-        change.given
+      'changed_columns', map_concat(
+        map_filter(
+          state.changed_columns,
+          (name, value) -> NOT map_contains_key(change.changed_columns, name)
+        ),
+        change.changed_columns
       )
     )
   END

@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from slackwater.spark_sink.sql.columns import Column
-from slackwater.spark_sink.sql.text import identifier, literal
+from slackwater.spark_sink.sql.quoting import identifier, literal
 
 IS_DELETED: Final = "_is_deleted"
 CHANGED_AT: Final = "_commit_timestamp"
 # What a mirror that keeps deleted rows has beside the table's columns.
-SOFT_DELETE: Final[Mapping[str, str]] = {IS_DELETED: "BOOLEAN", CHANGED_AT: "TIMESTAMP"}
+SOFT_DELETE_COLUMNS: Final[Mapping[str, str]] = {IS_DELETED: "BOOLEAN", CHANGED_AT: "TIMESTAMP"}
 _SOFT_DELETE_VALUES: Final[Mapping[str, str]] = {
-    IS_DELETED: "newest.deleted",
-    CHANGED_AT: "newest.commit_timestamp",
+    IS_DELETED: "latest.deleted",
+    CHANGED_AT: "latest.commit_timestamp",
 }
 
 
@@ -26,39 +26,39 @@ def merge_statement(
 
     Args:
         target: the mirror as Spark SQL names it.
-        source: a view with the columns of newest_changes().
+        source: a view with the columns of latest_changes().
         columns: those of its row.
         keeps_deleted: a deleted row stays with the values that it had last, and is marked.
     """
     return "\n".join(
         [
-            f"MERGE INTO {target} AS mirror USING {source} AS newest ON {_same_key(columns)}",
-            *(_soft(columns) if keeps_deleted else _hard(columns)),
+            f"MERGE INTO {target} AS mirror USING {source} AS latest ON {_same_key(columns)}",
+            *(_mark_deleted_clauses(columns) if keeps_deleted else _delete_clauses(columns)),
         ]
     )
 
 
-def _hard(columns: Sequence[Column]) -> list[str]:
-    whole, given = _whole_row(columns), _given_columns(columns)
+def _delete_clauses(columns: Sequence[Column]) -> list[str]:
+    whole, changed = _whole_row(columns), _changed_columns(columns)
     # A table may be nothing but its key.
     updates = [
-        f"WHEN MATCHED AND newest.whole THEN UPDATE SET {_assigned(whole)}",
-        f"WHEN MATCHED THEN UPDATE SET {_assigned(given)}",
+        f"WHEN MATCHED AND latest.whole THEN UPDATE SET {_assignments(whole)}",
+        f"WHEN MATCHED THEN UPDATE SET {_assignments(changed)}",
     ]
     return [
-        "WHEN MATCHED AND newest.deleted THEN DELETE",
+        "WHEN MATCHED AND latest.deleted THEN DELETE",
         *(updates if whole else ()),
-        f"WHEN NOT MATCHED AND NOT newest.deleted THEN {_inserted(_row(columns))}",
+        f"WHEN NOT MATCHED AND NOT latest.deleted THEN {_insert_action(_row(columns))}",
     ]
 
 
-def _soft(columns: Sequence[Column]) -> list[str]:
+def _mark_deleted_clauses(columns: Sequence[Column]) -> list[str]:
     mark = dict(_SOFT_DELETE_VALUES)
     return [
-        f"WHEN MATCHED AND newest.deleted THEN UPDATE SET {_assigned(mark)}",
-        f"WHEN MATCHED AND newest.whole THEN UPDATE SET {_assigned(_whole_row(columns) | mark)}",
-        f"WHEN MATCHED THEN UPDATE SET {_assigned(_given_columns(columns) | mark)}",
-        f"WHEN NOT MATCHED THEN {_inserted(_row(columns) | mark)}",
+        f"WHEN MATCHED AND latest.deleted THEN UPDATE SET {_assignments(mark)}",
+        f"WHEN MATCHED AND latest.whole THEN UPDATE SET {_assignments(_whole_row(columns) | mark)}",
+        f"WHEN MATCHED THEN UPDATE SET {_assignments(_changed_columns(columns) | mark)}",
+        f"WHEN NOT MATCHED THEN {_insert_action(_row(columns) | mark)}",
     ]
 
 
@@ -66,7 +66,7 @@ def _same_key(columns: Sequence[Column]) -> str:
     """Keys may be NULL; a table without a key has one row at most."""
     return (
         " AND ".join(
-            f"mirror.{identifier(column.name)} <=> {_new(column)}"
+            f"mirror.{identifier(column.name)} <=> {_new_value(column)}"
             for column in columns
             if column.is_key
         )
@@ -75,30 +75,30 @@ def _same_key(columns: Sequence[Column]) -> str:
 
 
 def _row(columns: Sequence[Column]) -> dict[str, str]:
-    return {column.name: _new(column) for column in columns}
+    return {column.name: _new_value(column) for column in columns}
 
 
 def _whole_row(columns: Sequence[Column]) -> dict[str, str]:
-    return {column.name: _new(column) for column in columns if not column.is_key}
+    return {column.name: _new_value(column) for column in columns if not column.is_key}
 
 
-def _given_columns(columns: Sequence[Column]) -> dict[str, str]:
+def _changed_columns(columns: Sequence[Column]) -> dict[str, str]:
     return {
-        column.name: f"CASE WHEN map_contains_key(newest.given, {literal(column.name)})"
-        f" THEN {_new(column)} ELSE mirror.{identifier(column.name)} END"
+        column.name: f"CASE WHEN map_contains_key(latest.changed_columns, {literal(column.name)})"
+        f" THEN {_new_value(column)} ELSE mirror.{identifier(column.name)} END"
         for column in columns
         if not column.is_key
     }
 
 
-def _new(column: Column) -> str:
-    return f"newest.row.{identifier(column.name)}"
+def _new_value(column: Column) -> str:
+    return f"latest.row.{identifier(column.name)}"
 
 
-def _assigned(values: Mapping[str, str]) -> str:
+def _assignments(values: Mapping[str, str]) -> str:
     return ", ".join(f"mirror.{identifier(name)} = {value}" for name, value in values.items())
 
 
-def _inserted(values: Mapping[str, str]) -> str:
+def _insert_action(values: Mapping[str, str]) -> str:
     names = ", ".join(map(identifier, values))
     return f"INSERT ({names}) VALUES ({', '.join(values.values())})"

@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from slackwater.spark_sink.sql.text import identifier, literal
-from slackwater.spark_sink.sql.types import spark_value
+from slackwater.spark_sink.sql.quoting import identifier, literal
+from slackwater.spark_sink.sql.types import value_expression
 
 # What a change stream captures that says nothing of it.
-CAPTURE_DEFAULT: Final = "OLD_AND_NEW_VALUES"
+DEFAULT_VALUE_CAPTURE_TYPE: Final = "OLD_AND_NEW_VALUES"
 # Value capture types whose new_values hold the whole row.
-WHOLE_ROW: Final = frozenset({"NEW_ROW", "NEW_ROW_AND_OLD_VALUES"})
+WHOLE_ROW_CAPTURE_TYPES: Final = frozenset({"NEW_ROW", "NEW_ROW_AND_OLD_VALUES"})
 _MAP: Final = "map<string, string>"
 
 
@@ -43,7 +43,7 @@ def create_view(
         is_whole_row: every change has captured the whole row.
     """
     listed = ",\n  ".join(_column(name, kind, is_key=name in key) for name, kind in columns.items())
-    newest = _NEWEST if is_whole_row else _LAID_OVER
+    newest = _LATEST_ROW if is_whole_row else _FOLD_UPDATES
     return (
         f"CREATE OR REPLACE VIEW {identifier(table.replace('.', '_'))} AS\n"
         f"WITH changes AS (\n{_changes(table, changes)}\n),\n"
@@ -61,7 +61,7 @@ def _changes(table: str, changes: str) -> str:
     )
 
 
-_NEWEST: Final = f"""\
+_LATEST_ROW: Final = f"""\
   SELECT from_json(keys, '{_MAP}') AS keys,
     CASE WHEN mod_type != 'DELETE' THEN from_json(new_values, '{_MAP}') END AS new_values
   FROM (
@@ -69,7 +69,7 @@ _NEWEST: Final = f"""\
   )
   WHERE number = 1"""
 
-_LAID_OVER: Final = f"""\
+_FOLD_UPDATES: Final = f"""\
   SELECT from_json(keys, '{_MAP}') AS keys,
     aggregate(
       transform(
@@ -95,5 +95,5 @@ _LAID_OVER: Final = f"""\
 
 def _column(name: str, spanner_type: str, *, is_key: bool) -> str:
     source = "keys" if is_key else "new_values"
-    value = spark_value(f"{source}[{literal(name)}]", spanner_type)
+    value = value_expression(f"{source}[{literal(name)}]", spanner_type)
     return f"{value} AS {identifier(name)}"

@@ -43,17 +43,17 @@ def spanner_type(type_json: str) -> str:
         type_json: the JSON of a column's type.
     """
     try:
-        found = json.loads(type_json)
+        type_object = json.loads(type_json)
     except ValueError:
         return type_json
-    return _spelled(found)
+    return _type_name(type_object)
 
 
-def _spelled(kind: Any) -> str:
+def _type_name(kind: Any) -> str:
     if not isinstance(kind, dict):
         return str(kind)
     if kind.get("code") == "ARRAY":
-        return f"ARRAY<{_spelled(kind.get('array_element_type'))}>"
+        return f"ARRAY<{_type_name(kind.get('array_element_type'))}>"
     return str(kind.get("type_annotation") or kind.get("code"))
 
 
@@ -69,7 +69,7 @@ def spark_type(spanner_type: str) -> str:
     return "BINARY" if name in _BYTES else _TYPES.get(name, "STRING")
 
 
-def spark_value(text: str, spanner_type: str, *, cast: str = "CAST") -> str:
+def value_expression(text: str, spanner_type: str, *, cast: str = "CAST") -> str:
     """An SQL expression of the column's type.
 
     Args:
@@ -80,7 +80,7 @@ def spark_value(text: str, spanner_type: str, *, cast: str = "CAST") -> str:
     if match := _ARRAY.fullmatch(spanner_type):
         items = f"from_json({text}, 'array<string>')"
         inner = match.group(1) or match.group(2)
-        item = spark_value("item", inner, cast=cast)
+        item = value_expression("item", inner, cast=cast)
         return items if item == "item" else f"transform({items}, item -> {item})"
     name = _LENGTH.sub("", spanner_type)
     if name in _BYTES:
@@ -88,7 +88,7 @@ def spark_value(text: str, spanner_type: str, *, cast: str = "CAST") -> str:
     return f"{cast}({text} AS {_TYPES[name]})" if name in _TYPES else text
 
 
-def is_bad_value(text: str, spanner_type: str) -> str:
+def bad_value_condition(text: str, spanner_type: str) -> str:
     """An SQL expression that is true where a text is no value of the column's type.
 
     Args:
@@ -97,6 +97,8 @@ def is_bad_value(text: str, spanner_type: str) -> str:
     """
     if match := _ARRAY.fullmatch(spanner_type):
         items = f"from_json({text}, 'array<string>')"
-        inner = is_bad_value("item", match.group(1) or match.group(2))
+        inner = bad_value_condition("item", match.group(1) or match.group(2))
         return f"coalesce(exists({items}, item -> {inner}), false)"
-    return f"({text} IS NOT NULL AND {spark_value(text, spanner_type, cast='TRY_CAST')} IS NULL)"
+    return (
+        f"({text} IS NOT NULL AND {value_expression(text, spanner_type, cast='TRY_CAST')} IS NULL)"
+    )

@@ -8,62 +8,69 @@ from pyspark.sql.types import StructType
 
 from slackwater.spark_sink.errors import ChangelogColumnError
 from slackwater.spark_sink.sql.columns import Column
-from slackwater.spark_sink.sql.text import identifier
-from slackwater.spark_sink.sql.typed_changes import GIVEN, METADATA, PARTS, PLACE, Shape, shape_of
-from slackwater.spark_sink.tables.managed_table import OwnTable
+from slackwater.spark_sink.sql.quoting import identifier
+from slackwater.spark_sink.sql.typed_changes import (
+    CHANGED_COLUMNS,
+    METADATA,
+    POSITION,
+    STRUCTS,
+    StructFields,
+    struct_fields,
+)
+from slackwater.spark_sink.tables.managed_table import ManagedTable
 
 
-class ChangelogTable(OwnTable):
-    """A typed changelog of one table: see OwnTable."""
+class ChangelogTable(ManagedTable):
+    """A typed changelog of one table: see ManagedTable."""
 
     @property
-    def shape(self) -> Shape:
-        """Its structs and their fields; empty before require()."""
+    def structs(self) -> StructFields:
+        """Its structs and their fields; empty before ensure_columns()."""
         return {
             field.name: {f.name: f.dataType.simpleString().upper() for f in field.dataType.fields}
             for field in (self._schema or StructType())
-            if field.name in PARTS and isinstance(field.dataType, StructType)
+            if field.name in STRUCTS and isinstance(field.dataType, StructType)
         }
 
-    def _declared(self, columns: Sequence[Column]) -> str:
-        shape = shape_of(columns)
+    def _column_definitions(self, columns: Sequence[Column]) -> str:
+        structs = struct_fields(columns)
         return ", ".join(
             [
-                *(f"{name} {kind}" for name, kind in PLACE.items()),
-                *(f"{part} {_struct(shape[part])}" for part in PARTS if part in shape),
-                GIVEN,
+                *(f"{name} {kind}" for name, kind in POSITION.items()),
+                *(f"{part} {_struct_type(structs[part])}" for part in STRUCTS if part in structs),
+                CHANGED_COLUMNS,
                 *(f"{name} {kind}" for name, kind in METADATA.items()),
             ]
         )
 
-    def _missing(self, columns: Sequence[Column]) -> str:
-        shape, needed = self.shape, shape_of(columns)
-        parts = (self._missing_of(part, shape.get(part), needed[part]) for part in needed)
+    def _missing_columns(self, columns: Sequence[Column]) -> str:
+        structs, needed = self.structs, struct_fields(columns)
+        parts = (self._missing_fields(part, structs.get(part), needed[part]) for part in needed)
         return ", ".join(text for texts in parts for text in texts)
 
-    def _missing_of(
-        self, part: str, known_fields: Mapping[str, str] | None, needed: Mapping[str, str]
+    def _missing_fields(
+        self, part: str, present: Mapping[str, str] | None, needed: Mapping[str, str]
     ) -> list[str]:
         """What has to be declared of a struct that it has not."""
-        if known_fields is None:
-            return [f"{part} {_struct(needed)}"]
+        if present is None:
+            return [f"{part} {_struct_type(needed)}"]
         # Neither Spark nor Spanner tells upper from lower case in names.
-        found = {name.lower(): kind for name, kind in known_fields.items()}
+        present_types = {name.lower(): kind for name, kind in present.items()}
         for name, kind in needed.items():
-            known = found.get(name.lower(), kind)
-            if known != kind:
+            present_type = present_types.get(name.lower(), kind)
+            if present_type != kind:
                 raise ChangelogColumnError(
-                    f"column {part}.{name} of the changelog {self._path} is {known}, and what"
-                    f" {self._table} has become needs {kind}.",
+                    f"column {part}.{name} of the changelog {self._path} is {present_type},"
+                    f" and what {self._table} has become needs {kind}.",
                     "Move the changelog away, so that another one is made, and run the pipeline"
                     " again",
                 )
         return [
             f"{part}.{identifier(name)} {kind}"
             for name, kind in needed.items()
-            if name.lower() not in found
+            if name.lower() not in present_types
         ]
 
 
-def _struct(fields: Mapping[str, str]) -> str:
+def _struct_type(fields: Mapping[str, str]) -> str:
     return f"STRUCT<{', '.join(f'{identifier(name)}: {kind}' for name, kind in fields.items())}>"

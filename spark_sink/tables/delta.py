@@ -21,9 +21,9 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 from slackwater.spark_sink.errors import conflict
 from slackwater.spark_sink.formats import DELTA
 from slackwater.spark_sink.output.staging import StagedFiles
-from slackwater.spark_sink.sql.text import identifier, literal
-from slackwater.spark_sink.tables.delta_kernel import Kernel
-from slackwater.spark_sink.tables.table_format import LOW_WATERMARK
+from slackwater.spark_sink.sql.quoting import identifier, literal
+from slackwater.spark_sink.tables.delta_kernel import KernelWriter
+from slackwater.spark_sink.tables.table_format import LOW_WATERMARK_PROPERTY
 from slackwater.timestamp import datetime_to_us
 
 _APPLICATION: Final = "spark.databricks.delta.write.txnAppId"
@@ -42,7 +42,7 @@ class Delta:
 
     def __init__(self, partition_by: Sequence[str] = ()) -> None:
         self._partition_by = tuple(partition_by)
-        self._kernel = Kernel()
+        self._kernel = KernelWriter()
 
     def name(self, spark: SparkSession, path: str) -> str:
         """See TableFormat."""
@@ -57,7 +57,7 @@ class Delta:
         jvm: Any = spark._jvm
         return bool(jvm.io.delta.tables.DeltaTable.isDeltaTable(spark._jsparkSession, path))
 
-    def listed(self, spark: SparkSession) -> None:
+    def list_tables(self, spark: SparkSession) -> None:
         """See TableFormat."""
 
     def append(
@@ -69,7 +69,7 @@ class Delta:
         staged: StagedFiles | None = None,
     ) -> None:
         """See TableFormat."""
-        with self.naming_conflicts(path):
+        with self.translating_conflicts(path):
             if staged and self._kernel.append(rows, staged, path, application, version):
                 return
             writer = rows.write.format(DELTA).mode("append").partitionBy(*self._partition_by)
@@ -78,7 +78,7 @@ class Delta:
 
     def compact(self, spark: SparkSession, path: str) -> None:
         """See TableFormat."""
-        with self.naming_conflicts(path):
+        with self.translating_conflicts(path):
             spark.sql(f"OPTIMIZE {self.name(spark, path)}")
 
     def last_low_watermark(self, spark: SparkSession, path: str) -> datetime | None:
@@ -87,11 +87,11 @@ class Delta:
             return None
         table = spark.read.format(DELTA).load(path)
         row = table.agg(F.max("low_watermark")).first()
-        found: datetime | None = row[0] if row else None
-        return found
+        low_watermark: datetime | None = row[0] if row else None
+        return low_watermark
 
     @contextmanager
-    def naming_conflicts(self, path: str) -> Iterator[None]:
+    def translating_conflicts(self, path: str) -> Iterator[None]:
         """See TableFormat."""
         try:
             yield
@@ -101,7 +101,7 @@ class Delta:
             raise conflict(path) from error
 
     @contextmanager
-    def once(
+    def idempotent_merge(
         self, spark: SparkSession, application: str, low_watermark: datetime
     ) -> Iterator[None]:
         """See TableFormat.
@@ -117,29 +117,29 @@ class Delta:
             for name in settings:
                 spark.conf.unset(name)
 
-    def state(self, spark: SparkSession, path: str, low_watermark: str) -> None:
+    def publish_watermark(self, spark: SparkSession, path: str, low_watermark: str) -> None:
         """See TableFormat."""
-        stated = f"{literal(LOW_WATERMARK)} = {literal(low_watermark)}"
-        with self.naming_conflicts(path):
-            spark.sql(f"ALTER TABLE {self.name(spark, path)} SET TBLPROPERTIES ({stated})")
+        property_value = f"{literal(LOW_WATERMARK_PROPERTY)} = {literal(low_watermark)}"
+        with self.translating_conflicts(path):
+            spark.sql(f"ALTER TABLE {self.name(spark, path)} SET TBLPROPERTIES ({property_value})")
 
-    def stated(self, spark: SparkSession, path: str) -> tuple[DataFrame, str] | None:
+    def read_at_watermark(self, spark: SparkSession, path: str) -> tuple[DataFrame, str] | None:
         """See TableFormat; the table's history says when it stated it."""
         if not self.exists(spark, path):
             return None
         history = spark.sql(f"DESCRIBE HISTORY {self.name(spark, path)}").select(
             "version", "operation", F.col("operationParameters")["properties"].alias("properties")
         )
-        is_statement = F.col("properties").contains(LOW_WATERMARK)
-        found = history.where(is_statement).orderBy(F.desc("version")).first()
-        if found is None:
+        is_statement = F.col("properties").contains(LOW_WATERMARK_PROPERTY)
+        published = history.where(is_statement).orderBy(F.desc("version")).first()
+        if published is None:
             return None
         # An epoch that is merged and not stated yet is past the statement; what others did counts.
-        later = history.where(F.col("version") > found["version"]).orderBy("version").collect()
+        later = history.where(F.col("version") > published["version"]).orderBy("version").collect()
         unmerged = takewhile(lambda commit: commit["operation"] != "MERGE", later)
-        version = max([found["version"], *(commit["version"] for commit in unmerged)])
+        version = max([published["version"], *(commit["version"] for commit in unmerged)])
         rows = spark.read.format(DELTA).option("versionAsOf", version).load(path)
-        return rows, json.loads(found["properties"])[LOW_WATERMARK]
+        return rows, json.loads(published["properties"])[LOW_WATERMARK_PROPERTY]
 
 
 def spark_conf(spark_version: str) -> dict[str, str]:

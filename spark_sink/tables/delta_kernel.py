@@ -52,7 +52,7 @@ _FAILED: Final = (Py4JError, PySparkException, TypeError, ValueError, KeyError)
 
 
 @dataclass(frozen=True, slots=True)
-class _Prepared:
+class _PreparedAppend:
     """A transaction that has begun, and the staged files that it shall add.
 
     Attributes:
@@ -66,7 +66,7 @@ class _Prepared:
     records: int
 
 
-class Kernel:
+class KernelWriter:
     """Commits staged files to the Delta tables of one sink."""
 
     def __init__(self) -> None:
@@ -113,7 +113,7 @@ class Kernel:
 
     def _prepare(
         self, rows: DataFrame, staged: StagedFiles, path: str, application: str, version: int
-    ) -> _Prepared | None:
+    ) -> _PreparedAppend | None:
         """Begin a transaction and look at the files, or None where the table asks for more."""
         spark = rows.sparkSession
         self._start(spark)
@@ -122,7 +122,7 @@ class Kernel:
         jvm: Any = spark._jvm
         kernel = jvm.io.delta.kernel
         snapshot = kernel.TableManager.loadSnapshot(path).build(self._engine)
-        if not self._is_plain(snapshot, rows.schema):
+        if not self._accepts_append(snapshot, rows.schema):
             return None
         builder = snapshot.buildUpdateTableTransaction("slackwater", kernel.Operation.WRITE)
         transaction = builder.withTransactionId(application, version).build(self._engine)
@@ -139,7 +139,7 @@ class Kernel:
                 file = self._input.newInputFile(status.getPath().toString(), status.getLen())
                 files.append((status, reader.readDataFileStatistics(file, schema, columns)))
         records = sum(statistics.getNumRecords() for _, statistics in files)
-        return _Prepared(transaction, files, records)
+        return _PreparedAppend(transaction, files, records)
 
     def _start(self, spark: SparkSession) -> None:
         if self._is_started:
@@ -156,7 +156,7 @@ class Kernel:
         self._input = engines.hadoopio.HadoopFileIO(self._conf)
         self._engine = engines.DefaultEngine.create(self._input)
 
-    def _is_plain(self, snapshot: Any, rows: StructType) -> bool:
+    def _accepts_append(self, snapshot: Any, rows: StructType) -> bool:
         """Whether a table takes such rows, whatever is in them, and Spark need not write now."""
         if snapshot.getProtocol().getMinWriterVersion() > _WRITER_VERSION:
             return False
@@ -170,12 +170,12 @@ class Kernel:
             return False
         compared = (snapshot.getMetadata().getSchemaString(), rows)
         if compared != self._compared:
-            if not suits(*compared):
+            if not rows_fit_table(*compared):
                 return False
             self._compared = compared
         return True
 
-    def _commit(self, spark: SparkSession, prepared: _Prepared, path: str) -> None:
+    def _commit(self, spark: SparkSession, prepared: _PreparedAppend, path: str) -> None:
         """Move the files into the table's directory and commit them.
 
         A file that is moved and not committed is nobody's, and VACUUM removes it.
@@ -186,10 +186,13 @@ class Kernel:
         for status, statistics in prepared.files:
             if not statistics.getNumRecords():
                 continue
-            name = self._moved(spark, status, path)
-            modified, found = status.getModificationTime(), jvm.java.util.Optional.of(statistics)
+            name = self._move_into_table(spark, status, path)
+            modified = status.getModificationTime()
+            optional_statistics = jvm.java.util.Optional.of(statistics)
             # By its name alone, as the log has it: Kernel escapes twice what is absolute.
-            added.add(kernel.utils.DataFileStatus(name, status.getLen(), modified, found))
+            added.add(
+                kernel.utils.DataFileStatus(name, status.getLen(), modified, optional_statistics)
+            )
         state = prepared.transaction.getTransactionState(engine)
         context = kernel.Transaction.getWriteContext(engine, state, jvm.java.util.HashMap())
         iterator = kernel.internal.util.Utils.toCloseableIterator(added.iterator())
@@ -199,7 +202,7 @@ class Kernel:
             engine, kernel.utils.CloseableIterable.inMemoryIterable(actions)
         )
 
-    def _moved(self, spark: SparkSession, status: Any, path: str) -> str:
+    def _move_into_table(self, spark: SparkSession, status: Any, path: str) -> str:
         """Move a staged file into a table's directory; its name."""
         jvm: Any = spark._jvm
         name = str(status.getPath().getName())
@@ -212,7 +215,7 @@ class Kernel:
         return name
 
 
-def suits(table_schema: str, rows: StructType) -> bool:
+def rows_fit_table(table_schema: str, rows: StructType) -> bool:
     """Whether rows can be a table's, whatever is in them.
 
     Args:

@@ -19,8 +19,8 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 from slackwater.spark_sink.errors import UnknownFormatError, conflict
 from slackwater.spark_sink.formats import ICEBERG
 from slackwater.spark_sink.output.staging import StagedFiles
-from slackwater.spark_sink.sql.text import identifier, literal
-from slackwater.spark_sink.tables.table_format import LOW_WATERMARK
+from slackwater.spark_sink.sql.quoting import identifier, literal
+from slackwater.spark_sink.tables.table_format import LOW_WATERMARK_PROPERTY
 
 _APPLICATION: Final = "slackwater.application"
 _VERSION: Final = "slackwater.version"
@@ -63,7 +63,7 @@ class Iceberg:
         """See TableFormat."""
         return bool(spark.catalog.tableExists(self.name(spark, path)))
 
-    def listed(self, spark: SparkSession) -> Sequence[str] | None:
+    def list_tables(self, spark: SparkSession) -> Sequence[str] | None:
         """See TableFormat."""
         if self._namespace is None:
             return None
@@ -85,13 +85,13 @@ class Iceberg:
             self._versions[key] = self._last_version(spark, path, application)
         if version <= self._versions[key]:
             return
-        stated = {_APPLICATION: application, _VERSION: str(version)}
+        snapshot_properties = {_APPLICATION: application, _VERSION: str(version)}
         writer = rows.writeTo(self.name(spark, path))
-        for name, value in stated.items():
+        for name, value in snapshot_properties.items():
             writer = writer.option(f"snapshot-property.{name}", value)
         # If this fails, only the table knows whether the snapshot is there.
         del self._versions[key]
-        with self.naming_conflicts(path):
+        with self.translating_conflicts(path):
             if self.exists(spark, path):
                 writer.append()
             else:
@@ -104,7 +104,7 @@ class Iceberg:
     def compact(self, spark: SparkSession, path: str) -> None:
         """See TableFormat."""
         catalog, _, table = self.name(spark, path).partition(".")
-        with self.naming_conflicts(path):
+        with self.translating_conflicts(path):
             spark.sql(f"CALL {catalog}.system.rewrite_data_files(table => {literal(table)})")
 
     def last_low_watermark(self, spark: SparkSession, path: str) -> datetime | None:
@@ -112,11 +112,11 @@ class Iceberg:
         if not self.exists(spark, path):
             return None
         row = spark.table(self.name(spark, path)).agg(F.max("low_watermark")).first()
-        found: datetime | None = row[0] if row else None
-        return found
+        low_watermark: datetime | None = row[0] if row else None
+        return low_watermark
 
     @contextmanager
-    def naming_conflicts(self, path: str) -> Iterator[None]:
+    def translating_conflicts(self, path: str) -> Iterator[None]:
         """See TableFormat."""
         try:
             yield
@@ -125,48 +125,50 @@ class Iceberg:
                 raise
             raise conflict(path) from error
 
-    def once(
+    def idempotent_merge(
         self, spark: SparkSession, application: str, low_watermark: datetime
     ) -> AbstractContextManager[None]:
         """See TableFormat; nothing has to be done for it."""
         del spark, application, low_watermark
         return nullcontext()
 
-    def state(self, spark: SparkSession, path: str, low_watermark: str) -> None:
+    def publish_watermark(self, spark: SparkSession, path: str, low_watermark: str) -> None:
         """See TableFormat; the snapshot is stated with it, since properties have no history."""
         name = self.name(spark, path)
         newest = spark.table(f"{name}.history").orderBy(F.desc("made_current_at")).first()
-        stated = {LOW_WATERMARK: low_watermark}
+        properties = {LOW_WATERMARK_PROPERTY: low_watermark}
         if newest is not None:
-            stated[_SNAPSHOT] = str(newest["snapshot_id"])
-        listed = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in stated.items())
-        with self.naming_conflicts(path):
+            properties[_SNAPSHOT] = str(newest["snapshot_id"])
+        listed = ", ".join(
+            f"{literal(key)} = {literal(value)}" for key, value in properties.items()
+        )
+        with self.translating_conflicts(path):
             spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ({listed})")
 
-    def stated(self, spark: SparkSession, path: str) -> tuple[DataFrame, str] | None:
+    def read_at_watermark(self, spark: SparkSession, path: str) -> tuple[DataFrame, str] | None:
         """See TableFormat."""
         if not self.exists(spark, path):
             return None
         name = self.name(spark, path)
-        properties = spark.sql(f"SHOW TBLPROPERTIES {name}").collect()
-        found = {row["key"]: row["value"] for row in properties}
-        if LOW_WATERMARK not in found:
+        rows = spark.sql(f"SHOW TBLPROPERTIES {name}").collect()
+        properties = {row["key"]: row["value"] for row in rows}
+        if LOW_WATERMARK_PROPERTY not in properties:
             return None
-        if _SNAPSHOT not in found:
+        if _SNAPSHOT not in properties:
             # It had no rows yet.
-            return spark.table(name).where(F.lit(False)), found[LOW_WATERMARK]
-        reader = spark.read.option("snapshot-id", found[_SNAPSHOT])
-        return reader.table(name), found[LOW_WATERMARK]
+            return spark.table(name).where(F.lit(False)), properties[LOW_WATERMARK_PROPERTY]
+        reader = spark.read.option("snapshot-id", properties[_SNAPSHOT])
+        return reader.table(name), properties[LOW_WATERMARK_PROPERTY]
 
     def _last_version(self, spark: SparkSession, path: str, application: str) -> int:
         """The newest version of an application that a snapshot has, -1 for none."""
         if not self.exists(spark, path):
             return -1
         summary = F.col("summary")
-        mine = spark.table(f"{self.name(spark, path)}.snapshots").where(
+        own_snapshots = spark.table(f"{self.name(spark, path)}.snapshots").where(
             summary[_APPLICATION] == application
         )
-        row = mine.agg(F.max(summary[_VERSION].cast("bigint"))).first()
+        row = own_snapshots.agg(F.max(summary[_VERSION].cast("bigint"))).first()
         return -1 if row is None or row[0] is None else int(row[0])
 
 

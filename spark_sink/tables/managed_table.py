@@ -12,15 +12,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from slackwater.spark_sink.sql.columns import Column
-from slackwater.spark_sink.sql.text import literal
+from slackwater.spark_sink.sql.quoting import literal
 from slackwater.spark_sink.tables.table_format import TableFormat
 
 # The property that says which of Spanner's tables it was made for.
-TABLE: Final = "slackwater.table"
+SOURCE_TABLE_PROPERTY: Final = "slackwater.table"
 
 
 @dataclass(frozen=True, slots=True)
-class Addition:
+class AppendId:
     """What rows that are added to a table are known by: they are there once.
 
     Attributes:
@@ -36,7 +36,7 @@ class Addition:
     chunk: int | None = None
 
 
-class OwnTable(ABC):
+class ManagedTable(ABC):
     """What mirrors and typed changelogs of one table share.
 
     Args:
@@ -64,7 +64,7 @@ class OwnTable(ABC):
         self._properties = dict(properties or {})
         self._schema: StructType | None = None
 
-    def require(self, columns: Sequence[Column]) -> None:
+    def ensure_columns(self, columns: Sequence[Column]) -> None:
         """Make the table, or add the columns that it has not.
 
         A column that Spanner's table has no more stays, without values in new rows.
@@ -74,43 +74,43 @@ class OwnTable(ABC):
             PublishError: two processes committed at once; the epoch is read again.
         """
         if self._schema is None and self._format.exists(self._spark, self._path):
-            self._look()
+            self._load_schema()
         if self._schema is None:
-            self._create(self._declared(columns))
-            self._look()
-        if missing := self._missing(columns):
+            self._create(self._column_definitions(columns))
+            self._load_schema()
+        if missing := self._missing_columns(columns):
             self._sql(f"ALTER TABLE {self._name} ADD COLUMNS ({missing})")
-            self._look()
+            self._load_schema()
 
-    def add(self, rows: DataFrame, addition: Addition) -> None:
+    def add(self, rows: DataFrame, append_id: AppendId) -> None:
         """Add rows in one commit; nothing happens if this version, or a later one, is there.
 
         Args:
             rows: in the table's columns.
-            addition: what they are known by.
+            append_id: what they are known by.
 
         Raises:
             PublishError: two processes committed at once; the epoch is read again.
         """
-        self._format.append(rows, self._path, addition.application, addition.version)
+        self._format.append(rows, self._path, append_id.application, append_id.version)
 
     @abstractmethod
-    def _declared(self, columns: Sequence[Column]) -> str:
+    def _column_definitions(self, columns: Sequence[Column]) -> str:
         """The table's columns, as CREATE TABLE lists them."""
 
     @abstractmethod
-    def _missing(self, columns: Sequence[Column]) -> str:
+    def _missing_columns(self, columns: Sequence[Column]) -> str:
         """Those that it has not, as ADD COLUMNS lists them; empty where it has all.
 
         Raises:
             MirrorColumnError, ChangelogColumnError: a column has got another type.
         """
 
-    def _look(self) -> None:
+    def _load_schema(self) -> None:
         self._schema = self._spark.table(self._name).schema
 
     def _create(self, declared: str) -> None:
-        properties = {**self._properties, TABLE: self._table}
+        properties = {**self._properties, SOURCE_TABLE_PROPERTY: self._table}
         listed = ", ".join(f"{literal(k)} = {literal(v)}" for k, v in properties.items())
         self._sql(
             f"CREATE TABLE IF NOT EXISTS {self._name} ({declared}) USING {self._format.using}"
@@ -118,5 +118,5 @@ class OwnTable(ABC):
         )
 
     def _sql(self, statement: str) -> None:
-        with self._format.naming_conflicts(self._path):
+        with self._format.translating_conflicts(self._path):
             self._spark.sql(statement)

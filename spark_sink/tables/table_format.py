@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from slackwater.spark_sink.output.staging import StagedFiles
 
-LOW_WATERMARK: Final = "slackwater.low_watermark"
+LOW_WATERMARK_PROPERTY: Final = "slackwater.low_watermark"
 
 
 class TableFormat(Protocol):
@@ -31,7 +31,7 @@ class TableFormat(Protocol):
     def exists(self, spark: SparkSession, path: str) -> bool:
         """Whether a table is there, with its first commit."""
 
-    def listed(self, spark: SparkSession) -> Sequence[str] | None:
+    def list_tables(self, spark: SparkSession) -> Sequence[str] | None:
         """The names of the tables in a catalog; None where tables are directories."""
 
     def append(
@@ -65,24 +65,24 @@ class TableFormat(Protocol):
     def last_low_watermark(self, spark: SparkSession, path: str) -> datetime | None:
         """That of the newest epoch with records in a changelog; None where there is no table."""
 
-    def naming_conflicts(self, path: str) -> AbstractContextManager[None]:
+    def translating_conflicts(self, path: str) -> AbstractContextManager[None]:
         """Two processes that commit at once are an error of their own.
 
         Raises:
             PublishError: what was committed inside was refused, for a commit beside it.
         """
 
-    def once(
+    def idempotent_merge(
         self, spark: SparkSession, application: str, low_watermark: datetime
     ) -> AbstractContextManager[None]:
         """Inside, a MERGE may be repeated for the same low watermark and changes nothing then."""
 
-    def state(self, spark: SparkSession, path: str, low_watermark: str) -> None:
+    def publish_watermark(self, spark: SparkSession, path: str, low_watermark: str) -> None:
         """Let a table's properties say up to when it has all changes, in RFC 3339.
 
         Raises:
             PublishError: two processes committed at once.
         """
 
-    def stated(self, spark: SparkSession, path: str) -> tuple[DataFrame, str] | None:
+    def read_at_watermark(self, spark: SparkSession, path: str) -> tuple[DataFrame, str] | None:
         """A table as it stood at the low watermark that it states, and this; None without one."""

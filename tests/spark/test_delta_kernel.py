@@ -19,7 +19,7 @@ from slackwater.pipeline.spark.session import start_spark, stop_spark
 from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.output.staging import StagedFiles
 from slackwater.spark_sink.tables.delta import Delta
-from slackwater.spark_sink.tables.delta_kernel import Kernel
+from slackwater.spark_sink.tables.delta_kernel import KernelWriter
 
 APPLICATION = "slackwater orders"
 # Delta's statistics end at milliseconds.
@@ -201,14 +201,14 @@ def test_of_two_that_commit_an_epoch_at_once_one_is_refused(
     epochs, other = Epochs(session, tmp_path), Epochs(session, tmp_path)
     other.folder = tmp_path / "staged by the other"
     epochs.append(0)
-    commit = Kernel._commit
+    commit = KernelWriter._commit
 
-    def late(kernel: Kernel, *given: Any) -> None:
+    def late(kernel: KernelWriter, *args: Any) -> None:
         monkeypatch.undo()
         other.append(1)
-        commit(kernel, *given)
+        commit(kernel, *args)
 
-    monkeypatch.setattr(Kernel, "_commit", late)
+    monkeypatch.setattr(KernelWriter, "_commit", late)
     with pytest.raises(PublishError, match="another process committed"):
         epochs.append(1)
     assert epochs.ids() == list(range(20))
@@ -224,13 +224,13 @@ def test_another_writers_commit_in_between_does_not_lose_an_epoch(
     epochs = Epochs(session, tmp_path)
     for epoch in range(3):
         epochs.append(epoch)
-    commit = Kernel._commit
+    commit = KernelWriter._commit
 
-    def late(kernel: Kernel, *given: Any) -> None:
+    def late(kernel: KernelWriter, *args: Any) -> None:
         Delta().compact(session, str(epochs.table))
-        commit(kernel, *given)
+        commit(kernel, *args)
 
-    monkeypatch.setattr(Kernel, "_commit", late)
+    monkeypatch.setattr(KernelWriter, "_commit", late)
     epochs.append(3)
     assert epochs.ids() == list(range(40))
     assert epochs.by_kernel() == [False, True, True, False, True]
@@ -241,13 +241,13 @@ def test_who_dies_before_the_commit_leaves_nothing_that_is_read(
 ) -> None:
     epochs = Epochs(session, tmp_path)
     epochs.append(0)
-    moved = Kernel._moved
+    moved = KernelWriter._move_into_table
 
-    def dying(kernel: Kernel, *given: Any) -> str:
-        moved(kernel, *given)
+    def dying(kernel: KernelWriter, *args: Any) -> str:
+        moved(kernel, *args)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Kernel, "_moved", dying)
+    monkeypatch.setattr(KernelWriter, "_move_into_table", dying)
     with pytest.raises(KeyboardInterrupt):
         epochs.append(1)
     monkeypatch.undo()
@@ -285,14 +285,14 @@ def test_a_relative_path_is_the_same_table(session: SparkSession, tmp_path: Path
 def test_with_a_kernel_that_offers_something_else_spark_appends(
     session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str
 ) -> None:
-    epochs, start = Epochs(session, tmp_path), Kernel._start
+    epochs, start = Epochs(session, tmp_path), KernelWriter._start
 
-    def other(kernel: Kernel, spark: SparkSession) -> None:
+    def other(kernel: KernelWriter, spark: SparkSession) -> None:
         start(kernel, spark)
         jvm: Any = spark._jvm
         setattr(kernel, f"_{missing}", jvm.java.util.ArrayList())
 
-    monkeypatch.setattr(Kernel, "_start", other)
+    monkeypatch.setattr(KernelWriter, "_start", other)
     for epoch in range(2):
         epochs.append(epoch)
     assert epochs.ids() == list(range(20))

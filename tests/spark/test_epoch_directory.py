@@ -14,10 +14,10 @@ from pyspark.sql import SparkSession
 
 from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.output.epoch_directory import (
-    STAGING,
+    STAGING_FOLDER,
     EpochDirectory,
     epoch_name,
-    low_watermark_of,
+    parse_epoch_name,
 )
 
 AT = datetime(2026, 1, 31, 9, 0, 0, 123456, tzinfo=UTC)
@@ -54,7 +54,7 @@ def test_of_two_that_publish_an_epoch_at_once_one_does_and_nothing_is_mixed(
             assert sorted(pool.map(publish, owners)) == [False, True]
         found = sorted(path.name for path in (tmp_path / epoch_name(at)).rglob("*"))
         assert found == ["part-0.parquet", "part-1.parquet"]
-    assert not list((tmp_path / STAGING).rglob("*.parquet"))
+    assert not list((tmp_path / STAGING_FOLDER).rglob("*.parquet"))
 
 
 def test_an_epoch_that_is_visible_is_not_touched_by_a_replay(
@@ -78,7 +78,7 @@ def test_what_former_owners_left_unfinished_is_removed_and_nothing_else(
     former.publish(3, AT)
     stage(former, 5)
     owner.remove_other_staging()
-    assert [path.name for path in (tmp_path / STAGING).iterdir()] == ["owner"]
+    assert [path.name for path in (tmp_path / STAGING_FOLDER).iterdir()] == ["owner"]
     assert (tmp_path / epoch_name(AT)).exists()
 
 
@@ -100,7 +100,7 @@ def test_a_former_owner_publishes_nothing_of_what_is_just_being_removed(
             removal.result()
         epoch = tmp_path / epoch_name(at)
         assert len(list(epoch.glob("*.parquet"))) == (files if epoch.exists() else 0)
-        assert not list((tmp_path / STAGING).rglob("*.parquet"))
+        assert not list((tmp_path / STAGING_FOLDER).rglob("*.parquet"))
 
 
 def test_the_newest_epoch_is_known_by_its_name(spark: SparkSession, tmp_path: Path) -> None:
@@ -111,8 +111,8 @@ def test_the_newest_epoch_is_known_by_its_name(spark: SparkSession, tmp_path: Pa
         stage(directory, number)
         directory.publish(number, AT + timedelta(hours=hours))
     assert directory.last_low_watermark() == AT + timedelta(hours=5)
-    assert low_watermark_of(epoch_name(AT)) == AT
-    assert low_watermark_of(STAGING) is None
+    assert parse_epoch_name(epoch_name(AT)) == AT
+    assert parse_epoch_name(STAGING_FOLDER) is None
 
 
 def test_a_folder_that_cannot_be_written_is_named(spark: SparkSession, tmp_path: Path) -> None:

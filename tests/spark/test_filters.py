@@ -18,7 +18,7 @@ from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.schema import ddl
 from slackwater.reader.transport.connection import Connection
 from slackwater.spark_sink.filters.column_filter import ColumnFilter
-from slackwater.spark_sink.filters.record_filter import Filter, ModType
+from slackwater.spark_sink.filters.record_filter import ModType, RecordFilter
 from slackwater.testing.compare import read_changelog
 from slackwater.timestamp import format_rfc3339
 from tests.emulators import NewDatabase
@@ -40,18 +40,18 @@ TABLES = (
 )
 TAGS = ("", "batch", "app=a,job=b", "batch\nnight", "(x|y)", "a.b")
 FILTERS = [
-    Filter(),
-    Filter(tables=("Orders",)),
-    Filter(tables=("sales.*", "Or?ers*")),
-    Filter(tables=("*ß*",)),
-    Filter(tables=("sales.Orders|Orders",)),
-    Filter(exclude_tables=("*Orders", "")),
-    Filter(tables=("*s*",), exclude_tables=("sales.*",)),
-    Filter(mod_types=(ModType.INSERT, ModType.DELETE)),
-    Filter(transaction_tags=("batch*", "(x|y)")),
-    Filter(exclude_transaction_tags=("a?b", "")),
-    Filter(system_transactions=False),
-    Filter(("*",), (), (ModType.UPDATE,), ("*a*",), ("batch",), system_transactions=False),
+    RecordFilter(),
+    RecordFilter(tables=("Orders",)),
+    RecordFilter(tables=("sales.*", "Or?ers*")),
+    RecordFilter(tables=("*ß*",)),
+    RecordFilter(tables=("sales.Orders|Orders",)),
+    RecordFilter(exclude_tables=("*Orders", "")),
+    RecordFilter(tables=("*s*",), exclude_tables=("sales.*",)),
+    RecordFilter(mod_types=(ModType.INSERT, ModType.DELETE)),
+    RecordFilter(transaction_tags=("batch*", "(x|y)")),
+    RecordFilter(exclude_transaction_tags=("a?b", "")),
+    RecordFilter(system_transactions=False),
+    RecordFilter(("*",), (), (ModType.UPDATE,), ("*a*",), ("batch",), system_transactions=False),
 ]
 
 START = datetime(2026, 1, 31, 9, tzinfo=UTC)
@@ -95,15 +95,15 @@ def test_spark_cuts_columns_out_as_python_does(spark: SparkSession) -> None:
     ]
     frame = spark.createDataFrame(rows, ddl())
     given = ColumnFilter(("*.Item", "Or*.?*", "*ß*.Note"), ("*.Tags", "sales.*.Amount"))
-    cut = given.cut_all(frame)
+    cut = given.apply_to_frame(frame)
     assert cut.schema.simpleString() == frame.schema.simpleString()
     found = [row.asDict(recursive=True) for row in cut.orderBy("record_sequence").collect()]
     whole = [row.asDict(recursive=True) for row in frame.orderBy("record_sequence").collect()]
-    assert found == [given.cut(row) for row in whole]
+    assert found == [given.apply_to_row(row) for row in whole]
     kept = {row["table_name"]: row["mods"][0]["new_values"] for row in found}
     assert kept["Orders"] == '{"Item": "a, \\"b\\"","Amount":1.50,"Note":null}'
     assert kept["sales.Orders"] == '{"Item": "a, \\"b\\""}'
-    assert ColumnFilter().cut_all(frame) is frame
+    assert ColumnFilter().apply_to_frame(frame) is frame
 
 
 @pytest.mark.timeout(300)

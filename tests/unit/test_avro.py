@@ -18,15 +18,20 @@ from hypothesis import strategies as st
 from pyspark import cloudpickle
 
 from slackwater.spark_sink.avro.registry import SchemaRegistry
-from slackwater.spark_sink.avro.schemas import Shape, key_schema, resolved_schema, value_schema
+from slackwater.spark_sink.avro.schemas import (
+    TableSchema,
+    key_schema,
+    resolved_schema,
+    value_schema,
+)
 from slackwater.spark_sink.avro.types import avro_converter, avro_name, avro_schema
-from slackwater.spark_sink.avro.wire import (
+from slackwater.spark_sink.avro.wire_format import (
     Encoder,
-    Ids,
-    as_avro,
-    encoded,
+    SchemaIds,
+    encode,
     namespace,
     require_whole_rows,
+    with_datetimes,
 )
 from slackwater.spark_sink.envelopes.envelope import Envelope, Wrapping
 from slackwater.spark_sink.errors import PartialRowError, PublishError, SchemaRefusedError
@@ -55,8 +60,8 @@ def read(schema: Any, body: bytes | None) -> Any:
 def said(envelope: Envelope, row: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
     """Keys and values of a record's messages, written and read again."""
     wrap = wrapping(envelope)
-    shape = Shape.of(TOPIC, row["table_name"], row["column_types"])
-    encoder = Encoder(as_avro(wrap), {shape: Ids(7, 7)}, by_table=False)
+    shape = TableSchema.of(TOPIC, row["table_name"], row["column_types"])
+    encoder = Encoder(with_datetimes(wrap), {shape: SchemaIds(7, 7)}, by_table=False)
     schemas = key_schema(shape, TOPIC), value_schema(shape, TOPIC, wrap)
     for key, value in encoder.messages(row, TOPIC):
         yield read(schemas[0], key), read(schemas[1], value)
@@ -135,7 +140,7 @@ def test_where_old_values_come_what_they_do_not_name_is_as_it_was() -> None:
 )  # fmt: skip
 def test_each_type_has_a_schema_that_holds_its_values(kind: str, given: Any, expected: Any) -> None:
     schema = fastavro.parse_schema(["null", avro_schema(kind)])
-    found = read(schema, encoded(7, schema, avro_converter(kind)(given)))
+    found = read(schema, encode(7, schema, avro_converter(kind)(given)))
     assert found == expected
     assert avro_converter(kind)(None) is None
 
@@ -170,7 +175,9 @@ def test_any_version_reads_any_other_but_for_a_changed_type(
 
     def schema(columns: dict[str, str]) -> Any:
         of = ((name, f'{{"code":"{kind}"}}', False) for name, kind in columns.items())
-        found = value_schema(Shape(TOPIC, "Orders", (("Id", "INT64", True), *of)), TOPIC, wrap)
+        found = value_schema(
+            TableSchema(TOPIC, "Orders", (("Id", "INT64", True), *of)), TOPIC, wrap
+        )
         return found or resolved_schema(TOPIC, wrap)
 
     fastavro.parse_schema(json.loads(json.dumps(schema(new))))
@@ -226,7 +233,7 @@ def test_a_schema_is_registered_once_and_one_that_does_not_fit_is_refused() -> N
 
 def test_a_worker_knows_the_schemas_of_the_epoch_before() -> None:
     """Each epoch's envelope comes to it pickled; another one would have them parsed again."""
-    made = as_avro(wrapping(Envelope.FLAT))
+    made = with_datetimes(wrapping(Envelope.FLAT))
     one, other = (cloudpickle.loads(cloudpickle.dumps(made)) for _ in range(2))
     assert one == other
     assert hash(one) == hash(other)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from slackwater.config.filters import tables_to_read
 from slackwater.reader.database.watched_tables import Table
-from slackwater.spark_sink.filters.column_filter import ColumnFilter, kept_values
-from slackwater.spark_sink.filters.record_filter import Filter
+from slackwater.spark_sink.filters.column_filter import ColumnFilter, select_members
+from slackwater.spark_sink.filters.record_filter import RecordFilter
 
 NAMES = st.text(min_size=1, max_size=6)
 VALUES = st.recursive(
@@ -57,7 +57,7 @@ def test_what_is_left_out_is_gone_and_the_rest_keeps_its_spelling(
         for name, value in values.items()
     }
     text = f"{space}{{{space}{f'{space},{space}'.join(members.values())}{space}}}{space}"
-    found = kept_values(text, lambda name: name not in left_out)
+    found = select_members(text, lambda name: name not in left_out)
     kept = [member for name, member in members.items() if name not in left_out]
     assert found == (text if len(kept) == len(members) else f"{{{','.join(kept)}}}")
     assert list(json.loads(found)) == [name for name in values if name not in left_out]
@@ -66,7 +66,7 @@ def test_what_is_left_out_is_gone_and_the_rest_keeps_its_spelling(
 def test_numbers_are_not_written_again() -> None:
     huge = "9" * 5_000
     text = f'{{"A":1.50,"B":1e+300,"C":-0.0,"D":{huge},"E":0.1000000000000000055511151231,"F":1}}'
-    assert kept_values(text, lambda name: name != "F") == text.replace(',"F":1', "")
+    assert select_members(text, lambda name: name != "F") == text.replace(',"F":1', "")
 
 
 @pytest.mark.parametrize(
@@ -74,13 +74,13 @@ def test_numbers_are_not_written_again() -> None:
 )
 def test_what_is_no_object_is_refused_without_its_values(text: str) -> None:
     with pytest.raises(ValueError, match=r"no JSON object|Expecting") as caught:
-        kept_values(text, lambda name: False)
+        select_members(text, lambda name: False)
     assert "x!" not in str(caught.value)
 
 
 @pytest.mark.parametrize("text", [None, "", "{}", " { } "])
 def test_where_there_are_no_values_nothing_changes(text: str | None) -> None:
-    assert kept_values(text, lambda name: False) == text
+    assert select_members(text, lambda name: False) == text
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_a_record_keeps_its_key_and_the_columns_that_are_kept(
 ) -> None:
     values = '{"Item":"a","Note":null,"Email":"x@y"}'
     given = row("sales.Orders", new=values, old=values)
-    found = kept.cut(given)
+    found = kept.apply_to_row(given)
     assert [c["name"] for c in found["column_types"]] == names.split()
     (mod,) = found["mods"]
     assert mod["keys"] == '{"Id":"1"}'
@@ -110,30 +110,30 @@ def test_a_record_keeps_its_key_and_the_columns_that_are_kept(
 
 
 def test_a_change_of_nothing_but_what_is_left_out_stays() -> None:
-    kept = Filter(exclude_columns=("Orders.Email",))
+    kept = RecordFilter(exclude_columns=("Orders.Email",))
     given = row("Orders", new='{"Email":"new"}', old='{"Email":"old"}')
     assert kept.keeps_all
-    found = kept.of_columns.cut(given)
+    found = kept.column_filter.apply_to_row(given)
     assert found["mods"] == [{"keys": '{"Id":"1"}', "new_values": "{}", "old_values": "{}"}]
 
 
 def test_a_value_that_no_column_type_describes_is_left_out_by_its_name() -> None:
     given = row("T", new='{"A":1}') | {"column_types": [column("Id", is_key=True)]}
-    assert ColumnFilter(columns=("T.B",)).cut(given)["mods"][0]["new_values"] == "{}"
+    assert ColumnFilter(columns=("T.B",)).apply_to_row(given)["mods"][0]["new_values"] == "{}"
 
 
 def test_a_glob_without_a_dot_is_refused() -> None:
     wrong = ("Orders.Item", "Email")
     with pytest.raises(ValueError, match="'Email' names no column"):
-        Filter(columns=wrong)
+        RecordFilter(columns=wrong)
     with pytest.raises(ValueError, match="'Email' names no column"):
-        Filter(exclude_columns=wrong)
+        RecordFilter(exclude_columns=wrong)
 
 
 def test_tables_are_read_without_the_columns_that_are_left_out() -> None:
     types = {"A": "INT64", "Id": "INT64", "B": "INT64"}
     tables = [Table("T", types, ("Id",)), Table("U", types, ()), Table("V", types, ("A",))]
-    given = Filter(exclude_tables=("V",), columns=("T.*",), exclude_columns=("*.B", "*.Id"))
+    given = RecordFilter(exclude_tables=("V",), columns=("T.*",), exclude_columns=("*.B", "*.Id"))
     (found,) = tables_to_read(tables, given)
     # Nothing is left of U, which has no key.
     assert (found.name, list(found.columns), found.key) == ("T", ["A", "Id"], ("Id",))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
 
-from slackwater.spark_sink.tables.delta_kernel import suits
+from slackwater.spark_sink.tables.delta_kernel import rows_fit_table
 
 ROWS = StructType(
     [
@@ -32,8 +32,8 @@ def table(**changed: Any) -> str:
 
 
 def test_a_table_that_was_made_for_the_rows_takes_them() -> None:
-    assert suits(table(), ROWS)
-    assert suits(table(metadata={"comment": "of the order"}), ROWS)
+    assert rows_fit_table(table(), ROWS)
+    assert rows_fit_table(table(metadata={"comment": "of the order"}), ROWS)
 
 
 @pytest.mark.parametrize(
@@ -48,15 +48,15 @@ def test_a_table_that_was_made_for_the_rows_takes_them() -> None:
     ],
 )
 def test_a_table_that_asks_for_more_does_not(changed: dict[str, Any]) -> None:
-    assert not suits(table(**changed), ROWS)
+    assert not rows_fit_table(table(**changed), ROWS)
 
 
 @pytest.mark.parametrize("part", ["nullable", "containsNull"])
 def test_what_must_not_be_null_within_a_column_counts(part: str) -> None:
     strict = table().replace(f'"{part}": true', f'"{part}": false')
     assert strict != table()
-    assert not suits(strict, ROWS)
+    assert not rows_fit_table(strict, ROWS)
 
 
 def test_columns_that_the_rows_have_not_count() -> None:
-    assert not suits(table(), StructType(ROWS.fields[:1]))
+    assert not rows_fit_table(table(), StructType(ROWS.fields[:1]))

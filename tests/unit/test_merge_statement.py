@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from slackwater.spark_sink.sql.columns import Column, columns_of
+from slackwater.spark_sink.sql.columns import Column, columns_from_records
 from slackwater.spark_sink.sql.merge_statement import merge_statement
 
 ID = Column("Id", "INT64", is_key=True)
@@ -12,9 +12,9 @@ NAME = Column("Name`s", "STRING", is_key=False)
 def test_a_table_of_its_key_alone_is_never_updated() -> None:
     statement = merge_statement("m", "v", (ID,), keeps_deleted=False)
     assert statement.splitlines() == [
-        "MERGE INTO m AS mirror USING v AS newest ON mirror.`Id` <=> newest.row.`Id`",
-        "WHEN MATCHED AND newest.deleted THEN DELETE",
-        "WHEN NOT MATCHED AND NOT newest.deleted THEN INSERT (`Id`) VALUES (newest.row.`Id`)",
+        "MERGE INTO m AS mirror USING v AS latest ON mirror.`Id` <=> latest.row.`Id`",
+        "WHEN MATCHED AND latest.deleted THEN DELETE",
+        "WHEN NOT MATCHED AND NOT latest.deleted THEN INSERT (`Id`) VALUES (latest.row.`Id`)",
     ]
 
 
@@ -24,21 +24,21 @@ def test_a_table_without_a_key_has_one_row() -> None:
 
 
 def test_what_no_change_says_stays_unless_the_row_is_whole() -> None:
-    deleted, whole, given, new = merge_statement(
+    deleted, whole, changed, new = merge_statement(
         "m", "v", (ID, NAME), keeps_deleted=False
     ).splitlines()[1:]
     assert deleted.endswith("DELETE")
-    assert whole.endswith("UPDATE SET mirror.`Name``s` = newest.row.`Name``s`")
-    assert "map_contains_key(newest.given, 'Name`s')" in given
-    assert given.endswith("ELSE mirror.`Name``s` END")
-    assert new.endswith("VALUES (newest.row.`Id`, newest.row.`Name``s`)")
+    assert whole.endswith("UPDATE SET mirror.`Name``s` = latest.row.`Name``s`")
+    assert "map_contains_key(latest.changed_columns, 'Name`s')" in changed
+    assert changed.endswith("ELSE mirror.`Name``s` END")
+    assert new.endswith("VALUES (latest.row.`Id`, latest.row.`Name``s`)")
 
 
 def test_a_deleted_row_that_is_kept_has_its_values_and_a_mark() -> None:
     deleted, *_ = merge_statement("m", "v", (ID, NAME), keeps_deleted=True).splitlines()[1:]
     assert "Name" not in deleted
-    assert "mirror.`_is_deleted` = newest.deleted" in deleted
-    assert "mirror.`_commit_timestamp` = newest.commit_timestamp" in deleted
+    assert "mirror.`_is_deleted` = latest.deleted" in deleted
+    assert "mirror.`_commit_timestamp` = latest.commit_timestamp" in deleted
 
 
 def column(name: str, position: int, code: str = "INT64") -> dict[str, object]:
@@ -55,7 +55,7 @@ def test_columns_are_in_the_tables_order_and_the_newest_type_holds() -> None:
         [column("Id", 1), column("B", 3)],
         [column("Id", 1), column("A", 2), column("B", 3, "STRING")],
     ]
-    assert columns_of(lists) == (
+    assert columns_from_records(lists) == (
         ID,
         Column("A", "INT64", is_key=False),
         Column("B", "STRING", is_key=False),
@@ -73,6 +73,6 @@ def test_types_are_spelled_as_the_information_schema_does() -> None:
             column("D", 4) | {"type": "no JSON"},
         ]
     ]
-    found = columns_of(lists)
-    assert [c.spanner_type for c in found] == ["ARRAY<INT64>", "PG_NUMERIC", "PROTO", "no JSON"]
-    assert [c.spark_type for c in found] == ["ARRAY<BIGINT>", "STRING", "STRING", "STRING"]
+    columns = columns_from_records(lists)
+    assert [c.spanner_type for c in columns] == ["ARRAY<INT64>", "PG_NUMERIC", "PROTO", "no JSON"]
+    assert [c.spark_type for c in columns] == ["ARRAY<BIGINT>", "STRING", "STRING", "STRING"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from slackwater.spark_sink.sql.rebuild_view import create_view
-from slackwater.spark_sink.sql.types import spark_value
+from slackwater.spark_sink.sql.types import value_expression
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ from slackwater.spark_sink.sql.types import spark_value
     ],
 )
 def test_a_type_decides_how_a_value_is_read(spanner_type: str, expression: str) -> None:
-    assert spark_value("v", spanner_type) == expression
+    assert value_expression("v", spanner_type) == expression
 
 
 @pytest.mark.parametrize("is_whole_row", [False, True])

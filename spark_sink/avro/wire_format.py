@@ -15,19 +15,19 @@ from typing import Any, Final
 
 import fastavro
 
-from slackwater.spark_sink.avro.schemas import Shape, key_schema, value_schema
+from slackwater.spark_sink.avro.schemas import TableSchema, key_schema, value_schema
 from slackwater.spark_sink.avro.types import avro_converter, avro_name
 from slackwater.spark_sink.envelopes.envelope import Envelope, Wrapping
 from slackwater.spark_sink.envelopes.event import Event, Row, events
 from slackwater.spark_sink.envelopes.values import Values
 from slackwater.spark_sink.errors import PartialRowError
-from slackwater.spark_sink.sql.rebuild_view import WHOLE_ROW
+from slackwater.spark_sink.sql.rebuild_view import WHOLE_ROW_CAPTURE_TYPES
 
-_PARTLY_OLD: Final = "NEW_ROW_AND_OLD_VALUES"
+_CHANGED_OLD_VALUES: Final = "NEW_ROW_AND_OLD_VALUES"
 
 
 @dataclass(frozen=True, slots=True)
-class Ids:
+class SchemaIds:
     """The schemas' numbers in the registry; None where messages have no key or no value."""
 
     key: int | None
@@ -39,13 +39,13 @@ class Encoder:
     """Writes messages.
 
     Attributes:
-        wrapping: the envelope, as_avro().
-        ids: of the schemas of every shape that there is.
+        wrapping: the envelope, with_datetimes().
+        ids: of the schemas of every table_schema that there is.
         by_table: one topic has the messages of several tables.
     """
 
     wrapping: Wrapping
-    ids: Mapping[Shape, Ids]
+    ids: Mapping[TableSchema, SchemaIds]
     by_table: bool
 
     def messages(self, record: Row, topic: str) -> Iterator[tuple[bytes | None, bytes | None]]:
@@ -58,22 +58,22 @@ class Encoder:
         Raises:
             ValueError: a mod's JSON can't be read, or a value is none of its type.
         """
-        shape = Shape.of(topic, record["table_name"], record["column_types"])
-        ids = self.ids[shape]
-        key, value = parsed(shape, self.by_table, self.wrapping)
+        table_schema = TableSchema.of(topic, record["table_name"], record["column_types"])
+        ids = self.ids[table_schema]
+        key, value = parsed_schemas(table_schema, self.by_table, self.wrapping)
         if self.wrapping.envelope is Envelope.RECORD:
-            yield None, encoded(ids.value, value, self.wrapping.whole(record).value)
+            yield None, encode(ids.value, value, self.wrapping.whole(record).value)
             return
         for event in events(record, avro_converter):
-            whole = _whole(event)
+            whole = _whole_rows(event)
             content = self.wrapping.content(whole)
-            said = encoded(ids.value, value, content.value) if content.has_value else None
-            yield encoded(ids.key, key, whole.keys), said
+            message_value = encode(ids.value, value, content.value) if content.has_value else None
+            yield encode(ids.key, key, whole.keys), message_value
 
 
-def as_avro(wrapping: Wrapping) -> Wrapping:
+def with_datetimes(wrapping: Wrapping) -> Wrapping:
     """The same envelope, which leaves moments as they are: fastavro writes datetimes."""
-    return replace(wrapping, moment=_as_it_is)
+    return replace(wrapping, moment=_unchanged)
 
 
 def require_whole_rows(envelope: Envelope, capture_type: str) -> None:
@@ -86,7 +86,7 @@ def require_whole_rows(envelope: Envelope, capture_type: str) -> None:
     Raises:
         PartialRowError: an update has not the whole row, and the envelope has rows.
     """
-    if envelope in (Envelope.RECORD, Envelope.KEY_ONLY) or capture_type in WHOLE_ROW:
+    if envelope in (Envelope.RECORD, Envelope.KEY_ONLY) or capture_type in WHOLE_ROW_CAPTURE_TYPES:
         return
     raise PartialRowError(
         f"changes of value capture type {capture_type} have not the whole row, and in Avro a"
@@ -109,17 +109,19 @@ def namespace(topic: str, table: str, *, by_table: bool) -> str:
 
 
 @lru_cache(maxsize=1_000)
-def parsed(shape: Shape, by_table: bool, wrapping: Wrapping) -> tuple[Any, Any]:
+def parsed_schemas(
+    table_schema: TableSchema, by_table: bool, wrapping: Wrapping
+) -> tuple[Any, Any]:
     """The parsed schemas of keys and of values, None for values that are not there."""
-    name = namespace(shape.topic, shape.table, by_table=by_table)
-    value = value_schema(shape, name, wrapping)
+    name = namespace(table_schema.topic, table_schema.table, by_table=by_table)
+    value = value_schema(table_schema, name, wrapping)
     return (
-        fastavro.parse_schema(key_schema(shape, name)),
+        fastavro.parse_schema(key_schema(table_schema, name)),
         None if value is None else fastavro.parse_schema(value),
     )
 
 
-def encoded(number: int | None, schema: Any, value: Any) -> bytes | None:
+def encode(number: int | None, schema: Any, value: Any) -> bytes | None:
     """A value in the wire format; None is a message's missing value.
 
     Args:
@@ -135,7 +137,7 @@ def encoded(number: int | None, schema: Any, value: Any) -> bytes | None:
     return out.getvalue()
 
 
-def _whole(event: Event) -> Event:
+def _whole_rows(event: Event) -> Event:
     """The event with whole rows and names that Avro takes.
 
     Where old values come beside a whole new row, what they do not name is as it was. Where none
@@ -143,15 +145,17 @@ def _whole(event: Event) -> Event:
     """
     before, after = event.before, event.after
     if before is not None and after is not None:
-        has_old = event.record["value_capture_type"] == _PARTLY_OLD
+        has_old = event.record["value_capture_type"] == _CHANGED_OLD_VALUES
         before = {**after, **before} if has_old else None
-    return replace(event, keys=_named(event.keys), before=_named(before), after=_named(after))
+    return replace(
+        event, keys=_avro_names(event.keys), before=_avro_names(before), after=_avro_names(after)
+    )
 
 
-def _as_it_is(moment: datetime) -> datetime:
-    # Not a lambda: each epoch's would be another one, and parsed() would know no schema again.
+def _unchanged(moment: datetime) -> datetime:
+    # Not a lambda: each epoch would have another one, and parsed_schemas() no hit in its cache.
     return moment
 
 
-def _named(values: Values | None) -> Any:
+def _avro_names(values: Values | None) -> Any:
     return None if values is None else {avro_name(name): v for name, v in values.items()}

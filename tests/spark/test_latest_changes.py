@@ -1,4 +1,4 @@
-"""An epoch's changes of a row, laid over each other, are what a plain model says."""
+"""Folding an epoch's changes of a row gives what a plain model gives."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from slackwater.reader.schema import ddl
 from slackwater.spark_sink.sql.columns import Column
-from slackwater.spark_sink.sql.latest_changes import newest_changes, shapes
+from slackwater.spark_sink.sql.latest_changes import columns_by_table, latest_changes
 from tests.spark.sessions import spark as spark
 
 START = datetime(2026, 1, 31, 9, tzinfo=UTC)
@@ -63,47 +63,51 @@ def record(place: int, key: int, mod_type: str, capture: str, values: dict[str, 
 
 
 def history(rng: random.Random, key: int, capture: str) -> tuple[list[Any], dict[str, Any]]:
-    """Records of one row in a random but possible order, and what they come to."""
+    """Make records of one row in a random but possible order, and the state they lead to."""
     is_there = rng.random() < 0.5
-    state: dict[str, Any] = {"deleted": False, "whole": False, "given": {}}
+    state: dict[str, Any] = {"deleted": False, "whole": False, "changed_columns": {}}
     records = []
     for place in sorted(rng.sample(range(60), rng.randint(1, 6))):
         everything = {name: rng.choice(VALUES) for name in NAMES}
         kind = ("UPDATE" if rng.random() < 0.7 else "DELETE") if is_there else "INSERT"
         if kind == "DELETE":
-            given = {}
-            state = {"deleted": True, "whole": True, "given": {}}
+            values = {}
+            state = {"deleted": True, "whole": True, "changed_columns": {}}
         elif kind == "INSERT" or capture.startswith("NEW_ROW"):
-            given = everything
-            state = {"deleted": False, "whole": True, "given": given}
+            values = everything
+            state = {"deleted": False, "whole": True, "changed_columns": values}
         else:
             names = rng.sample(NAMES, rng.randint(1, 3))
-            given = {name: everything[name] for name in names}
-            state = {**state, "deleted": False, "given": state["given"] | given}
+            values = {name: everything[name] for name in names}
+            state = {
+                **state,
+                "deleted": False,
+                "changed_columns": state["changed_columns"] | values,
+            }
         is_there = kind != "DELETE"
-        records.append(record(place, key, kind, capture, given))
+        records.append(record(place, key, kind, capture, values))
     return records, state
 
 
-def test_the_newest_changes_are_what_a_plain_model_says(spark: SparkSession) -> None:
+def test_the_latest_changes_are_what_a_plain_model_says(spark: SparkSession) -> None:
     rng = random.Random(11)
     made = [history(rng, key, CAPTURES[key % 4]) for key in range(KEYS)]
     records = [record for records, _ in made for record in records]
     rng.shuffle(records)
     changes = spark.createDataFrame(records, ddl())
-    found_shapes = shapes(changes)
+    columns_found = columns_by_table(changes)
     columns = tuple(Column(name, "INT64", name == "Id") for name in ("Id", *NAMES))
-    assert found_shapes == {"T": columns}
-    rows = newest_changes(changes, "T", columns).collect()
+    assert columns_found == {"T": columns}
+    rows = latest_changes(changes, "T", columns).collect()
     assert len(rows) == KEYS
     for row in rows:
         key = row["row"]["Id"]
         last = max(made[key][0], key=lambda r: (r[0], r[2]))
         expected = made[key][1]
-        assert {name: row[name] for name in ("deleted", "whole", "given")} == expected
+        assert {name: row[name] for name in ("deleted", "whole", "changed_columns")} == expected
         assert row["commit_timestamp"].astimezone(UTC) == last[0]
         values = {name: row["row"][name] for name in NAMES}
-        texts = expected["given"]
+        texts = expected["changed_columns"]
         assert values == {
             name: None if texts.get(name) is None else int(texts[name]) for name in NAMES
         }
@@ -139,11 +143,11 @@ def test_values_of_all_types_come_through(spark: SparkSession) -> None:
         {"name": name, "type": kind, "is_primary_key": name == "Id", "ordinal_position": i}
         for i, (name, (kind, _, _)) in enumerate(types.items())
     ]
-    given = {name: value for name, (_, value, _) in types.items() if name != "Id"}
+    values = {name: value for name, (_, value, _) in types.items() if name != "Id"}
     one = list(record(0, 1, "INSERT", "NEW_ROW", {}))
     one[5] = columns
-    one[6] = [{"keys": '{"Id":"1"}', "new_values": json.dumps(given), "old_values": "{}"}]
+    one[6] = [{"keys": '{"Id":"1"}', "new_values": json.dumps(values), "old_values": "{}"}]
     changes = spark.createDataFrame([tuple(one)], ddl())
-    (row,) = newest_changes(changes, "T", shapes(changes)["T"]).collect()
+    (row,) = latest_changes(changes, "T", columns_by_table(changes)["T"]).collect()
     expected = {name: value for name, (_, _, value) in types.items()}
     assert row["row"].asDict() == expected
