@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 from pydantic import model_validator as check_model
 
 from slackwater.config.setting_types import DurationMs, Section, from_json, listed
-from slackwater.spark_sink.envelopes.envelope import STAMPED, Envelope
+from slackwater.spark_sink.envelopes.envelope import WITH_TIMESTAMP_OPTIONS, Envelope
 from slackwater.spark_sink.formats import (
     AVRO,
     DELTA,
@@ -110,10 +110,11 @@ class Sink(Section):
             raise ValueError(
                 "format avro needs confluent_schema_registry, and no other does: the registry's URL"
             )
-        if self.envelope not in STAMPED and (self.updated or self.mvcc_timestamp):
+        if self.envelope not in WITH_TIMESTAMP_OPTIONS and (self.updated or self.mvcc_timestamp):
+            takers = " and ".join(WITH_TIMESTAMP_OPTIONS)
             raise ValueError(
-                f"updated and mvcc_timestamp go with envelope {' and '.join(STAMPED)}; the others"
-                " have the commit timestamp, or none"
+                f"updated and mvcc_timestamp go with envelope {takers}; the others have the commit"
+                " timestamp, or none"
             )
         return self
 

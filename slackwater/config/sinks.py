@@ -7,13 +7,13 @@ from slackwater.config.settings import Settings
 from slackwater.spark_sink import formats
 from slackwater.spark_sink.avro.messages import AvroMessages
 from slackwater.spark_sink.avro.registry import SchemaRegistry
-from slackwater.spark_sink.envelopes.envelope import Envelope, Wrapping
+from slackwater.spark_sink.envelopes.envelope import Envelope, EnvelopeOptions
 from slackwater.spark_sink.envelopes.message import Origin
 from slackwater.spark_sink.sink import Sink
 from slackwater.spark_sink.sinks.changelog import Changelog
 from slackwater.spark_sink.sinks.kafka import Kafka, Topics
 from slackwater.spark_sink.sinks.mirrors import Mirrors
-from slackwater.spark_sink.sinks.spark_format import PassThrough
+from slackwater.spark_sink.sinks.spark_format import SparkFormat
 from slackwater.spark_sink.sinks.typed_changelogs import TypedChangelogs
 from slackwater.spark_sink.tables.delta import Delta
 from slackwater.spark_sink.tables.iceberg import Iceberg
@@ -24,14 +24,14 @@ from slackwater.timestamp import ms_to_seconds
 def make_sink(settings: Settings) -> Sink:
     """The sink; nothing is written yet."""
     given = settings.sink
-    kept = filter_of(settings)
+    record_filter = filter_of(settings)
     match given.kind:
         case "mirror":
             return Mirrors(
                 given.path,
                 settings.pipeline,
                 table_format(settings) or Delta(),
-                kept,
+                record_filter,
                 keeps_deleted=given.deletes == "mark",
                 properties=given.table_properties,
                 keeps_bad_records=given.bad_records == "dead_letter",
@@ -42,28 +42,30 @@ def make_sink(settings: Settings) -> Sink:
                 given.path,
                 settings.pipeline,
                 table_format(settings) or Delta(),
-                kept,
+                record_filter,
                 properties=given.table_properties,
                 keeps_bad_records=given.bad_records == "dead_letter",
                 compact_every_s=_compact_every_s(settings),
             )
         case "kafka":
             topics = Topics(given.topic, given.watermarks_topic, given.resolved, given.options)
-            wrapping, avro = _wrapping(settings), None
+            envelope_options, avro = _envelope_options(settings), None
             if given.confluent_schema_registry is not None:
                 registry = SchemaRegistry(given.confluent_schema_registry)
-                avro = AvroMessages(wrapping, registry, by_table=not topics.are_of_tables)
-            return Kafka(given.path, settings.pipeline, topics, wrapping, kept, avro)
+                avro = AvroMessages(envelope_options, registry, by_table=not topics.are_of_tables)
+            return Kafka(
+                given.path, settings.pipeline, topics, envelope_options, record_filter, avro
+            )
         case "spark":
-            return PassThrough(
-                given.path, given.format, given.options, kept, _unless_plain(settings)
+            return SparkFormat(
+                given.path, given.format, given.options, record_filter, _unless_plain(settings)
             )
         case _:
             return Changelog(
                 given.path,
                 given.format,
                 settings.pipeline,
-                kept,
+                record_filter,
                 _unless_plain(settings),
                 table_format(settings),
                 partition_by=given.partition_by,
@@ -76,8 +78,8 @@ def _compact_every_s(settings: Settings) -> float | None:
     return None if every_ms is None else ms_to_seconds(every_ms)
 
 
-def _unless_plain(settings: Settings) -> Wrapping | None:
-    return None if settings.sink.envelope is Envelope.RECORD else _wrapping(settings)
+def _unless_plain(settings: Settings) -> EnvelopeOptions | None:
+    return None if settings.sink.envelope is Envelope.RECORD else _envelope_options(settings)
 
 
 def table_format(settings: Settings) -> TableFormat | None:
@@ -90,9 +92,9 @@ def table_format(settings: Settings) -> TableFormat | None:
     return None
 
 
-def _wrapping(settings: Settings) -> Wrapping:
+def _envelope_options(settings: Settings) -> EnvelopeOptions:
     source, sink = settings.source, settings.sink
     origin = Origin(
         settings.pipeline, source.project, source.instance, source.database, source.change_stream
     )
-    return Wrapping(sink.envelope, origin, sink.updated, sink.mvcc_timestamp)
+    return EnvelopeOptions(sink.envelope, origin, sink.updated, sink.mvcc_timestamp)

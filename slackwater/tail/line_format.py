@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
-from slackwater.spark_sink.envelopes.envelope import Wrapping
+from slackwater.spark_sink.envelopes.envelope import EnvelopeOptions
 from slackwater.spark_sink.envelopes.message import Message, dumps
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.timestamp import datetime_to_rfc3339
@@ -35,13 +35,13 @@ class LineWriter:
 
     Attributes:
         form: text, JSON lines or CSV.
-        wrapping: the envelope.
+        envelope_options: the envelope.
         record_filter: which records, and which of their columns.
         resolved_ms: the least time between two resolved lines; None for none.
     """
 
     form: LineFormat
-    wrapping: Wrapping
+    envelope_options: EnvelopeOptions
     record_filter: RecordFilter
     resolved_ms: int | None
 
@@ -57,14 +57,14 @@ class LineWriter:
                 self._line(message, row)
                 for row in rows
                 if self.record_filter.keeps(row)
-                for message in self.wrapping.messages(
+                for message in self.envelope_options.messages(
                     self.record_filter.column_filter.apply_to_row(row)
                 )
             )
 
     def resolved(self, watermark_ns: int) -> str:
         """The line that says that nothing up to a low watermark is missing."""
-        return self._line(self.wrapping.resolved(watermark_ns).as_json(), None)
+        return self._line(self.envelope_options.resolved(watermark_ns).as_json(), None)
 
     def _line(self, message: Message, row: dict[str, Any] | None) -> str:
         if self.form is LineFormat.CSV:

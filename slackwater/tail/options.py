@@ -27,7 +27,11 @@ from slackwater.reader.transport.connection import Connection
 from slackwater.scheduler.options import parse_options
 from slackwater.scheduler.planner import Planner
 from slackwater.scheduler.tasks.partition_reader import SpannerPartitions
-from slackwater.spark_sink.envelopes.envelope import STAMPED, Envelope, Wrapping
+from slackwater.spark_sink.envelopes.envelope import (
+    WITH_TIMESTAMP_OPTIONS,
+    Envelope,
+    EnvelopeOptions,
+)
 from slackwater.spark_sink.envelopes.message import Origin
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.state.store import Store
@@ -89,10 +93,11 @@ def tail(given: ChangefeedOptions) -> None:
         TailOptionError, SettingsError, OptionError: an option is wrong; the message names it.
         ReaderError, SchedulerError, StateError: what Spanner or the store failed with.
     """
-    if given.envelope not in STAMPED and (given.updated or given.mvcc_timestamp):
+    if given.envelope not in WITH_TIMESTAMP_OPTIONS and (given.updated or given.mvcc_timestamp):
         raise TailOptionError(
             f"--updated and --mvcc-timestamp do not go with --envelope {given.envelope}.",
-            f"They go with {' and '.join(STAMPED)}; the others have the commit timestamp, or none",
+            f"They go with {' and '.join(WITH_TIMESTAMP_OPTIONS)}; the others have the commit"
+            " timestamp, or none",
         )
     if given.initial_scan_only and given.end_time is not None:
         raise TailOptionError("--initial-scan-only ends by itself: leave --end-time out.")
@@ -126,8 +131,10 @@ def tail(given: ChangefeedOptions) -> None:
         origin = Origin(
             _PIPELINE, stream.project, stream.instance, stream.database, stream.change_stream
         )
-        wrapping = Wrapping(given.envelope, origin, given.updated, given.mvcc_timestamp)
-        lines = LineWriter(given.form, wrapping, kept, resolved_ms)
+        envelope_options = EnvelopeOptions(
+            given.envelope, origin, given.updated, given.mvcc_timestamp
+        )
+        lines = LineWriter(given.form, envelope_options, kept, resolved_ms)
         scan = partial(_scan, connection, planner.description().dialect, kept)
         try:
             Tail(

@@ -23,7 +23,7 @@ from slackwater.spark_sink.avro.wire_format import (
     require_whole_rows,
     with_datetimes,
 )
-from slackwater.spark_sink.envelopes.envelope import Envelope, Wrapping
+from slackwater.spark_sink.envelopes.envelope import Envelope, EnvelopeOptions
 from slackwater.spark_sink.envelopes.message_rows import rows_of_messages
 
 TOPIC: Final = "topic"
@@ -33,14 +33,16 @@ class AvroMessages:
     """Registers the schemas of what an epoch has, on the driver, and writes its messages.
 
     Args:
-        wrapping: the envelope.
+        envelope_options: the envelope.
         registry: takes the schemas.
         by_table: tables share a topic. Subjects are named after topics then and what the schema
             is of (TopicRecordNameStrategy), else after topics alone (TopicNameStrategy).
     """
 
-    def __init__(self, wrapping: Wrapping, registry: SchemaRegistry, *, by_table: bool) -> None:
-        self._wrapping = with_datetimes(wrapping)
+    def __init__(
+        self, envelope_options: EnvelopeOptions, registry: SchemaRegistry, *, by_table: bool
+    ) -> None:
+        self._envelope_options = with_datetimes(envelope_options)
         self._registry = registry
         self._by_table = by_table
 
@@ -58,10 +60,10 @@ class AvroMessages:
         schema_columns = changes.select(TOPIC, "table_name", "column_types", "value_capture_type")
         schema_ids: dict[TableSchema, SchemaIds] = {}
         for row in schema_columns.distinct().collect():
-            require_whole_rows(self._wrapping.envelope, row["value_capture_type"])
+            require_whole_rows(self._envelope_options.envelope, row["value_capture_type"])
             table_schema = TableSchema.of(row[TOPIC], row["table_name"], row["column_types"])
             schema_ids[table_schema] = self._register(table_schema)
-        encoder = Encoder(self._wrapping, schema_ids, self._by_table)
+        encoder = Encoder(self._envelope_options, schema_ids, self._by_table)
         return rows_of_messages(changes, _wrap(encoder), "binary")
 
     def resolved(self, topic: str, value: Mapping[str, Any]) -> bytes:
@@ -72,17 +74,17 @@ class AvroMessages:
             PublishError: the registry can't be reached.
         """
         name = namespace(topic, "", by_table=self._by_table)
-        schema = resolved_schema(name, self._wrapping)
+        schema = resolved_schema(name, self._envelope_options)
         number = self._registry.register(self._subject(topic, name, "value"), schema)
         return encode(number, fastavro.parse_schema(schema), value) or b""
 
     def _register(self, table_schema: TableSchema) -> SchemaIds:
         name = namespace(table_schema.topic, table_schema.table, by_table=self._by_table)
         key = value = None
-        if self._wrapping.envelope is not Envelope.RECORD:
+        if self._envelope_options.envelope is not Envelope.RECORD:
             subject = self._subject(table_schema.topic, name, "key")
             key = self._registry.register(subject, key_schema(table_schema, name))
-        schema = value_schema(table_schema, name, self._wrapping)
+        schema = value_schema(table_schema, name, self._envelope_options)
         if schema is not None:
             value = self._registry.register(
                 self._subject(table_schema.topic, name, "value"), schema

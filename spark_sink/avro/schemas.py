@@ -18,8 +18,12 @@ from slackwater.spark_sink.avro.types import (
     avro_schema,
     nullable,
 )
-from slackwater.spark_sink.envelopes.changefeed import APART
-from slackwater.spark_sink.envelopes.envelope import RESOLVED_APART, Envelope, Wrapping
+from slackwater.spark_sink.envelopes.changefeed import METADATA_KEY
+from slackwater.spark_sink.envelopes.envelope import (
+    RESOLVED_UNDER_METADATA_KEY,
+    Envelope,
+    EnvelopeOptions,
+)
 from slackwater.spark_sink.envelopes.plain import OF_THE_RECORD
 
 _OTHER_TYPES: Final[Mapping[str, Schema]] = {
@@ -70,19 +74,21 @@ def key_schema(table_schema: TableSchema, namespace: str) -> Schema:
     )
 
 
-def value_schema(table_schema: TableSchema, namespace: str, wrapping: Wrapping) -> Schema | None:
+def value_schema(
+    table_schema: TableSchema, namespace: str, envelope_options: EnvelopeOptions
+) -> Schema | None:
     """That of an envelope; None for key_only, whose messages have no value."""
     row = _record("Value", _column_fields(table_schema.columns))
-    match wrapping.envelope:
+    match envelope_options.envelope:
         case Envelope.KEY_ONLY:
             return None
         case Envelope.ROW:
-            apart = _record("Apart", _string_fields(*wrapping.stamps, "resolved"))
+            apart = _record("Apart", _string_fields(*envelope_options.timestamp_names, "resolved"))
             return _record(
-                "Envelope", {**_column_fields(table_schema.columns), APART: apart}, namespace
+                "Envelope", {**_column_fields(table_schema.columns), METADATA_KEY: apart}, namespace
             )
         case Envelope.WRAPPED:
-            fields = {"after": row, **_string_fields(*wrapping.stamps)}
+            fields = {"after": row, **_string_fields(*envelope_options.timestamp_names)}
         case Envelope.FLAT:
             fields = {
                 **_string_fields("table_name", "mod_type"),
@@ -108,11 +114,11 @@ def value_schema(table_schema: TableSchema, namespace: str, wrapping: Wrapping) 
     return _record("Envelope", {**fields, "resolved": "string"}, namespace)
 
 
-def resolved_schema(namespace: str, wrapping: Wrapping) -> Schema:
+def resolved_schema(namespace: str, envelope_options: EnvelopeOptions) -> Schema:
     """That of a resolved message: of the same name, so that any envelope of the topic reads it."""
-    if wrapping.envelope in RESOLVED_APART:
+    if envelope_options.envelope in RESOLVED_UNDER_METADATA_KEY:
         apart = _record("Apart", _string_fields("resolved"))
-        return _record("Envelope", {APART: apart}, namespace)
+        return _record("Envelope", {METADATA_KEY: apart}, namespace)
     return _record("Envelope", _string_fields("resolved"), namespace)
 
 

@@ -17,7 +17,7 @@ import fastavro
 
 from slackwater.spark_sink.avro.schemas import TableSchema, key_schema, value_schema
 from slackwater.spark_sink.avro.types import avro_converter, avro_name
-from slackwater.spark_sink.envelopes.envelope import Envelope, Wrapping
+from slackwater.spark_sink.envelopes.envelope import Envelope, EnvelopeOptions
 from slackwater.spark_sink.envelopes.event import Event, Row, events
 from slackwater.spark_sink.envelopes.values import Values
 from slackwater.spark_sink.errors import PartialRowError
@@ -39,12 +39,12 @@ class Encoder:
     """Writes messages.
 
     Attributes:
-        wrapping: the envelope, with_datetimes().
+        envelope_options: the envelope, with_datetimes().
         ids: of the schemas of every table_schema that there is.
         by_table: one topic has the messages of several tables.
     """
 
-    wrapping: Wrapping
+    envelope_options: EnvelopeOptions
     ids: Mapping[TableSchema, SchemaIds]
     by_table: bool
 
@@ -60,20 +60,20 @@ class Encoder:
         """
         table_schema = TableSchema.of(topic, record["table_name"], record["column_types"])
         ids = self.ids[table_schema]
-        key, value = parsed_schemas(table_schema, self.by_table, self.wrapping)
-        if self.wrapping.envelope is Envelope.RECORD:
-            yield None, encode(ids.value, value, self.wrapping.whole(record).value)
+        key, value = parsed_schemas(table_schema, self.by_table, self.envelope_options)
+        if self.envelope_options.envelope is Envelope.RECORD:
+            yield None, encode(ids.value, value, self.envelope_options.whole(record).value)
             return
         for event in events(record, avro_converter):
             whole = _whole_rows(event)
-            content = self.wrapping.content(whole)
-            message_value = encode(ids.value, value, content.value) if content.has_value else None
+            body = self.envelope_options.content(whole)
+            message_value = encode(ids.value, value, body.value) if body.has_value else None
             yield encode(ids.key, key, whole.keys), message_value
 
 
-def with_datetimes(wrapping: Wrapping) -> Wrapping:
+def with_datetimes(envelope_options: EnvelopeOptions) -> EnvelopeOptions:
     """The same envelope, which leaves moments as they are: fastavro writes datetimes."""
-    return replace(wrapping, moment=_unchanged)
+    return replace(envelope_options, timestamp_format=_unchanged)
 
 
 def require_whole_rows(envelope: Envelope, capture_type: str) -> None:
@@ -110,11 +110,11 @@ def namespace(topic: str, table: str, *, by_table: bool) -> str:
 
 @lru_cache(maxsize=1_000)
 def parsed_schemas(
-    table_schema: TableSchema, by_table: bool, wrapping: Wrapping
+    table_schema: TableSchema, by_table: bool, envelope_options: EnvelopeOptions
 ) -> tuple[Any, Any]:
     """The parsed schemas of keys and of values, None for values that are not there."""
     name = namespace(table_schema.topic, table_schema.table, by_table=by_table)
-    value = value_schema(table_schema, name, wrapping)
+    value = value_schema(table_schema, name, envelope_options)
     return (
         fastavro.parse_schema(key_schema(table_schema, name)),
         None if value is None else fastavro.parse_schema(value),
@@ -152,9 +152,9 @@ def _whole_rows(event: Event) -> Event:
     )
 
 
-def _unchanged(moment: datetime) -> datetime:
+def _unchanged(timestamp: datetime) -> datetime:
     # Not a lambda: each epoch would have another one, and parsed_schemas() no hit in its cache.
-    return moment
+    return timestamp
 
 
 def _avro_names(values: Values | None) -> Any:

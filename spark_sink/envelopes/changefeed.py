@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from slackwater.spark_sink.envelopes.event import Event
-from slackwater.spark_sink.envelopes.message import Content
+from slackwater.spark_sink.envelopes.message import MessageBody
 from slackwater.timestamp import us_to_ns
 
-APART: Final = "__crdb__"
+METADATA_KEY: Final = "__crdb__"
 
 
 def decimal_timestamp(time_ns: int) -> str:
@@ -22,41 +22,41 @@ def decimal_timestamp(time_ns: int) -> str:
     return f"{time_ns}.0000000000"
 
 
-def wrapped(event: Event, *, stamps: Sequence[str]) -> Content:
+def wrapped(event: Event, *, timestamp_names: Sequence[str]) -> MessageBody:
     """The row after the change in "after", null where it was deleted."""
-    return _message(event, {"after": event.after, **_stamped(event, stamps)})
+    return _message(event, {"after": event.after, **_timestamps(event, timestamp_names)})
 
 
-def row(event: Event, *, stamps: Sequence[str]) -> Content:
+def row(event: Event, *, timestamp_names: Sequence[str]) -> MessageBody:
     """The row after the change alone; null where it was deleted."""
     if event.after is None:
         return _message(event, None)
-    apart = {APART: _stamped(event, stamps)} if stamps else {}
+    apart = {METADATA_KEY: _timestamps(event, timestamp_names)} if timestamp_names else {}
     return _message(event, {**event.after, **apart})
 
 
-def key_only(event: Event) -> Content:
+def key_only(event: Event) -> MessageBody:
     """The key, and no value."""
-    return Content(event.record["table_name"], _key(event), None, has_value=False)
+    return MessageBody(event.record["table_name"], _key(event), None, has_value=False)
 
 
-def resolved(watermark_ns: int) -> Content:
+def resolved(watermark_ns: int) -> MessageBody:
     """Nothing at or before this time will come any more."""
-    return Content(None, None, {"resolved": decimal_timestamp(watermark_ns)})
+    return MessageBody(None, None, {"resolved": decimal_timestamp(watermark_ns)})
 
 
-def resolved_apart(watermark_ns: int) -> Content:
+def resolved_under_metadata_key(watermark_ns: int) -> MessageBody:
     """The same where a value is the row itself."""
-    return Content(None, None, {APART: {"resolved": decimal_timestamp(watermark_ns)}})
+    return MessageBody(None, None, {METADATA_KEY: {"resolved": decimal_timestamp(watermark_ns)}})
 
 
-def _message(event: Event, value: object) -> Content:
-    return Content(event.record["table_name"], _key(event), value)
+def _message(event: Event, value: object) -> MessageBody:
+    return MessageBody(event.record["table_name"], _key(event), value)
 
 
 def _key(event: Event) -> list[Any]:
     return list(event.keys.values())
 
 
-def _stamped(event: Event, stamps: Sequence[str]) -> dict[str, str]:
-    return dict.fromkeys(stamps, decimal_timestamp(us_to_ns(event.commit_us)))
+def _timestamps(event: Event, timestamp_names: Sequence[str]) -> dict[str, str]:
+    return dict.fromkeys(timestamp_names, decimal_timestamp(us_to_ns(event.commit_us)))

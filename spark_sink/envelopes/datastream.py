@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from slackwater.spark_sink.envelopes.event import Event
-from slackwater.spark_sink.envelopes.message import Content, Origin, dumps
+from slackwater.spark_sink.envelopes.message import MessageBody, Origin, dumps
 from slackwater.spark_sink.envelopes.values import TimestampFormat
 from slackwater.timestamp import datetime_to_rfc3339
 
@@ -19,8 +19,8 @@ _PRIMARY_KEY: Final = "is_primary_key"
 
 
 def datastream(
-    event: Event, *, origin: Origin, moment: TimestampFormat = datetime_to_rfc3339
-) -> Content:
+    event: Event, *, origin: Origin, timestamp_format: TimestampFormat = datetime_to_rfc3339
+) -> MessageBody:
     """The event; its payload is the row, as it was where it was deleted."""
     record = event.record
     table, columns = record["table_name"], record["column_types"]
@@ -40,8 +40,8 @@ def datastream(
         "schema_key": hashlib.sha256(f"{table} {shape}".encode()).hexdigest()[:32],
         # The same on replay: whoever gets an event twice knows it by this.
         "uuid": str(uuid.uuid5(_NAMESPACE, dumps([origin.stream_name, *identity]))),
-        "read_timestamp": moment(datetime.now(UTC)),
-        "source_timestamp": moment(record["commit_timestamp"]),
+        "read_timestamp": timestamp_format(datetime.now(UTC)),
+        "source_timestamp": timestamp_format(record["commit_timestamp"]),
         "sort_keys": [event.commit_us, *place],
         "source_metadata": {
             "database": origin.database,
@@ -54,4 +54,4 @@ def datastream(
         },
         "payload": event.before if event.after is None else event.after,
     }
-    return Content(table, event.keys, value)
+    return MessageBody(table, event.keys, value)

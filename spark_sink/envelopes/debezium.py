@@ -6,13 +6,13 @@ import time
 from typing import Final
 
 from slackwater.spark_sink.envelopes.event import Event
-from slackwater.spark_sink.envelopes.message import Content, Origin
+from slackwater.spark_sink.envelopes.message import MessageBody, Origin
 from slackwater.timestamp import datetime_to_us, ns_to_ms, us_to_ms
 
 _OPS: Final = {"INSERT": "c", "UPDATE": "u", "DELETE": "d"}
 
 
-def debezium(event: Event, *, origin: Origin) -> Content:
+def debezium(event: Event, *, origin: Origin) -> MessageBody:
     """before, after, source, op and ts_ms; times are milliseconds since the Unix epoch."""
     record = event.record
     now_ms = ns_to_ms(time.time_ns())
@@ -48,4 +48,4 @@ def debezium(event: Event, *, origin: Origin) -> Content:
         "op": "r" if event.is_backfill else _OPS[record["mod_type"]],
         "ts_ms": now_ms,
     }
-    return Content(record["table_name"], event.keys, value)
+    return MessageBody(record["table_name"], event.keys, value)

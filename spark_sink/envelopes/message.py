@@ -9,7 +9,7 @@ import orjson
 
 
 @dataclass(frozen=True, slots=True)
-class Content:
+class MessageBody:
     """What a message says, before it is written as JSON or Avro.
 
     Attributes:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-from slackwater.spark_sink.envelopes.envelope import Wrapping
+from slackwater.spark_sink.envelopes.envelope import EnvelopeOptions
 from slackwater.timestamp import us_to_datetime
 
 # What orders messages as the database changed.
@@ -18,16 +18,16 @@ _TIMESTAMPS: Final = ("commit_timestamp", "low_watermark")
 Wrap = Callable[[Mapping[str, Any]], list[tuple[Any, ...]]]
 
 
-def messages(changes: DataFrame, wrapping: Wrapping) -> DataFrame:
+def messages(changes: DataFrame, envelope_options: EnvelopeOptions) -> DataFrame:
     """One row a message: table_name, key, value, low_watermark, and the columns of ORDER.
 
     Args:
         changes: rows of the output's contract.
-        wrapping: the envelope.
+        envelope_options: the envelope.
     """
 
     def wrap(record: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-        return [(m.table, m.key, m.value) for m in wrapping.messages(record)]
+        return [(m.table, m.key, m.value) for m in envelope_options.messages(record)]
 
     return rows_of_messages(changes, wrap, "string")
 

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from slackwater.spark_sink.envelopes.event import Event, Row
-from slackwater.spark_sink.envelopes.message import Content
+from slackwater.spark_sink.envelopes.message import MessageBody
 from slackwater.spark_sink.envelopes.values import TimestampFormat
 from slackwater.timestamp import datetime_to_rfc3339
 
@@ -26,13 +26,13 @@ OF_THE_RECORD: Final = (
 )
 
 
-def record(row: Row, *, moment: TimestampFormat = datetime_to_rfc3339) -> Content:
+def record(row: Row, *, timestamp_format: TimestampFormat = datetime_to_rfc3339) -> MessageBody:
     """The data change record as it is, under the names of the output's contract."""
-    value = {name: _plain(row[name], moment) for name in row}
-    return Content(row["table_name"], None, value)
+    value = {name: _plain(row[name], timestamp_format) for name in row}
+    return MessageBody(row["table_name"], None, value)
 
 
-def flat(event: Event, *, moment: TimestampFormat = datetime_to_rfc3339) -> Content:
+def flat(event: Event, *, timestamp_format: TimestampFormat = datetime_to_rfc3339) -> MessageBody:
     """One message a mod: key, before, after and the record's metadata."""
     row = event.record
     value = {
@@ -42,10 +42,10 @@ def flat(event: Event, *, moment: TimestampFormat = datetime_to_rfc3339) -> Cont
         "before": event.before,
         "after": event.after,
         "mod_number": event.mod_number,
-        **{name: _plain(row[name], moment) for name in OF_THE_RECORD},
+        **{name: _plain(row[name], timestamp_format) for name in OF_THE_RECORD},
     }
-    return Content(row["table_name"], event.keys, value)
+    return MessageBody(row["table_name"], event.keys, value)
 
 
-def _plain(value: Any, moment: TimestampFormat) -> Any:
-    return moment(value) if isinstance(value, datetime) else value
+def _plain(value: Any, timestamp_format: TimestampFormat) -> Any:
+    return timestamp_format(value) if isinstance(value, datetime) else value

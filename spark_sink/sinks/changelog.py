@@ -8,7 +8,7 @@ from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
 
-from slackwater.spark_sink.envelopes.envelope import Wrapping
+from slackwater.spark_sink.envelopes.envelope import EnvelopeOptions
 from slackwater.spark_sink.envelopes.message_rows import messages
 from slackwater.spark_sink.errors import UnknownFormatError
 from slackwater.spark_sink.filters.record_filter import RecordFilter
@@ -29,8 +29,8 @@ class Changelog:
         path: a directory, as Spark takes it; made if missing.
         file_format: one of FORMATS. In a table an epoch is a commit, otherwise a directory.
         pipeline: the pipeline's name.
-        kept: which records are written.
-        wrapping: the envelope of the messages that are written in the place of records; of JSON
+        record_filter: which records are written.
+        envelope_options: the envelope of messages written in place of records; of JSON
             then only the messages' values, a line each.
         table_format: where file_format is a table's.
         partition_by: columns that name the folders of files; a table's are its format's.
@@ -45,8 +45,8 @@ class Changelog:
         path: str,
         file_format: str,
         pipeline: str,
-        kept: RecordFilter | None = None,
-        wrapping: Wrapping | None = None,
+        record_filter: RecordFilter | None = None,
+        envelope_options: EnvelopeOptions | None = None,
         table_format: TableFormat | None = None,
         *,
         partition_by: Sequence[str] = (),
@@ -64,14 +64,16 @@ class Changelog:
         staged_format = file_format if table_format is None else "parquet"
         self._compaction = Compaction(table_format, compact_every_s) if table_format else None
         shape: Callable[[DataFrame], DataFrame] | None = None
-        if wrapping is not None and file_format == "json":
+        if envelope_options is not None and file_format == "json":
             staged_format = "text"
-            shape = partial(_lines, wrapping=wrapping, partition_by=partition_by)
-        elif wrapping is not None:
-            shape = partial(messages, wrapping=wrapping)
+            shape = partial(_lines, envelope_options=envelope_options, partition_by=partition_by)
+        elif envelope_options is not None:
+            shape = partial(messages, envelope_options=envelope_options)
         of_files = partition_by if table_format is None else ()
         has_date = DATE_COLUMN in partition_by
-        self._staging = Staging(path, staged_format, kept, shape, of_files, has_date=has_date)
+        self._staging = Staging(
+            path, staged_format, record_filter, shape, of_files, has_date=has_date
+        )
         self._scanned = self._staging.for_scan()
         self._watermarks = WatermarkLog(path)
 
@@ -126,8 +128,12 @@ class Changelog:
         self._watermarks.add_scan(spark, records, low_watermark)
 
 
-def _lines(changes: DataFrame, wrapping: Wrapping, partition_by: Sequence[str]) -> DataFrame:
+def _lines(
+    changes: DataFrame, envelope_options: EnvelopeOptions, partition_by: Sequence[str]
+) -> DataFrame:
     """A line a message: its value, or its key where that is all; and what names its folder."""
-    kept = [name for name in partition_by if name != DATE_COLUMN]
+    folders = [name for name in partition_by if name != DATE_COLUMN]
     dated = ["commit_timestamp"] if DATE_COLUMN in partition_by else []
-    return messages(changes, wrapping).selectExpr("coalesce(value, key) AS value", *kept, *dated)
+    return messages(changes, envelope_options).selectExpr(
+        "coalesce(value, key) AS value", *folders, *dated
+    )

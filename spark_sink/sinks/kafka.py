@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from slackwater.spark_sink.avro.messages import TOPIC, AvroMessages
-from slackwater.spark_sink.envelopes.envelope import Wrapping
+from slackwater.spark_sink.envelopes.envelope import EnvelopeOptions
 from slackwater.spark_sink.envelopes.message import dumps
 from slackwater.spark_sink.envelopes.message_rows import ORDER, messages
 from slackwater.spark_sink.filters.record_filter import RecordFilter
@@ -61,8 +61,8 @@ class Kafka:
         staging: a directory in which epochs wait for their audit.
         pipeline: the pipeline's name.
         topics: where messages go.
-        wrapping: the envelope.
-        kept: which records are sent.
+        envelope_options: the envelope.
+        record_filter: which records are sent.
         avro: writes the messages in Avro; None for JSON.
     """
 
@@ -71,15 +71,15 @@ class Kafka:
         staging: str,
         pipeline: str,
         topics: Topics,
-        wrapping: Wrapping,
-        kept: RecordFilter | None = None,
+        envelope_options: EnvelopeOptions,
+        record_filter: RecordFilter | None = None,
         avro: AvroMessages | None = None,
     ) -> None:
         self._pipeline = pipeline
         self._avro = avro
         self._topics = topics
-        self._wrapping = wrapping
-        self._staging = Staging(staging, "parquet", kept)
+        self._envelope_options = envelope_options
+        self._staging = Staging(staging, "parquet", record_filter)
         self._scanned = self._staging.for_scan()
         self._resolved_at = float("-inf")
 
@@ -98,7 +98,7 @@ class Kafka:
         if summary.written:
             self._send(self._staging.read_staged(spark, epoch_id))
         self._staging.epoch_directory(spark).discard(epoch_id)
-        self._state(
+        self._publish_watermark(
             spark, epoch_id, summary.written, summary.transactions, low_watermark, is_last=False
         )
 
@@ -115,7 +115,7 @@ class Kafka:
 
     def end_scan(self, spark: SparkSession, records: int, low_watermark: datetime) -> None:
         """See Sink."""
-        self._state(spark, None, records, 0, low_watermark, is_last=True)
+        self._publish_watermark(spark, None, records, 0, low_watermark, is_last=True)
 
     def _send(self, changes: DataFrame) -> None:
         topic = F.lit(self._topics.changes)
@@ -123,14 +123,14 @@ class Kafka:
             name = F.regexp_replace("table_name", _ILLEGAL, "_")
             topic = F.replace(topic, F.lit(TABLE), name)
         if self._avro is None:
-            made = messages(changes, self._wrapping)
+            made = messages(changes, self._envelope_options)
         else:
             made = self._avro.messages(changes.withColumn(TOPIC, topic))
         # What has one key goes through one task, and through it in order.
         in_order = made.repartition("table_name", "key").sortWithinPartitions(*ORDER)
         self._write(in_order.select(topic.alias("topic"), "key", "value"))
 
-    def _state(
+    def _publish_watermark(
         self,
         spark: SparkSession,
         epoch_id: int | None,
@@ -147,9 +147,9 @@ class Kafka:
             is_last or now - self._resolved_at >= ms_to_seconds(topics.resolved_ms)
         ):
             self._resolved_at = now
-            content = self._wrapping.resolved(datetime_to_ns(low_watermark))
+            body = self._envelope_options.resolved(datetime_to_ns(low_watermark))
             for topic, partitions in self._partitions(spark).items():
-                value = self._resolved(topic, content.value)
+                value = self._resolved(topic, body.value)
                 rows += [(topic, partition, None, value) for partition in range(partitions)]
         if topics.watermarks is not None and (records or rows):
             line = {

@@ -33,7 +33,7 @@ class ManagedTables(ABC, Generic[T]):
         path: the directory that the tables' directories lie in, each under its full name.
         pipeline: the pipeline's name.
         table_format: of the tables.
-        kept: which records are written, and which of their columns.
+        record_filter: which records are written, and which of their columns.
         dead_letters: takes what can't be converted.
         compact_every_s: seconds after which the tables' files are compacted; None for never.
     """
@@ -43,7 +43,7 @@ class ManagedTables(ABC, Generic[T]):
         path: str,
         pipeline: str,
         table_format: TableFormat,
-        kept: RecordFilter | None,
+        record_filter: RecordFilter | None,
         *,
         dead_letters: DeadLetters,
         compact_every_s: float | None,
@@ -53,7 +53,7 @@ class ManagedTables(ABC, Generic[T]):
         self._compaction = Compaction(table_format, compact_every_s)
         self._dead_letters = dead_letters
         self._application = f"slackwater {pipeline}"
-        self._staging = Staging(path, "parquet", kept)
+        self._staging = Staging(path, "parquet", record_filter)
         self._scanned = self._staging.for_scan()
         self._watermarks = WatermarkLog(path)
         self._scanned_tables: dict[str, Sequence[Column]] = {}

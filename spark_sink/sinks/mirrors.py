@@ -20,7 +20,7 @@ from slackwater.spark_sink.tables.managed_table import AppendId
 from slackwater.spark_sink.tables.mirror_table import MirrorTable
 from slackwater.spark_sink.tables.table_format import TableFormat
 
-_STATE_ALL_S: Final = 60.0
+_PUBLISH_ALL_EVERY_S: Final = 60.0
 
 
 class Mirrors(ManagedTables[MirrorTable]):
@@ -28,7 +28,7 @@ class Mirrors(ManagedTables[MirrorTable]):
 
     Args:
         path, pipeline, table_format, compact_every_s: see ManagedTables.
-        kept: which records are applied.
+        record_filter: which records are applied.
         keeps_deleted: deleted rows stay, marked.
         properties: of the tables that have to be made.
         keeps_bad_records: what can't be converted is set aside, in the place of a failure.
@@ -39,7 +39,7 @@ class Mirrors(ManagedTables[MirrorTable]):
         path: str,
         pipeline: str,
         table_format: TableFormat,
-        kept: RecordFilter | None = None,
+        record_filter: RecordFilter | None = None,
         *,
         keeps_deleted: bool = False,
         properties: Mapping[str, str] | None = None,
@@ -50,13 +50,13 @@ class Mirrors(ManagedTables[MirrorTable]):
             path,
             pipeline,
             table_format,
-            kept,
+            record_filter,
             dead_letters=DeadLetters(path, is_enabled=keeps_bad_records),
             compact_every_s=compact_every_s,
         )
         self._keeps_deleted = keeps_deleted
         self._properties = properties
-        self._stated_all_at = float("-inf")
+        self._all_published_at = float("-inf")
 
     def publish(
         self, spark: SparkSession, epoch_id: int, summary: EpochSummary, low_watermark: datetime
@@ -72,13 +72,13 @@ class Mirrors(ManagedTables[MirrorTable]):
             changed = self._merge(spark, changes, low_watermark)
         self._staging.epoch_directory(spark).discard(epoch_id)
         self._watermarks.add(spark, epoch_id, summary, low_watermark)
-        self._state(spark, changed, low_watermark)
+        self._publish_watermark(spark, changed, low_watermark)
         self._compact(spark)
 
     def end_scan(self, spark: SparkSession, records: int, low_watermark: datetime) -> None:
         """See Sink; a mirror is whole when the scan is, and states no low watermark before."""
         super().end_scan(spark, records, low_watermark)
-        self._state(spark, self._scanned_tables, low_watermark)
+        self._publish_watermark(spark, self._scanned_tables, low_watermark)
 
     def _add(
         self, changes: DataFrame, table: str, columns: Sequence[Column], append_id: AppendId
@@ -113,15 +113,17 @@ class Mirrors(ManagedTables[MirrorTable]):
             pool.starmap(merge, found.items())
         return set(found)
 
-    def _state(self, spark: SparkSession, changed: Collection[str], watermark: datetime) -> None:
+    def _publish_watermark(
+        self, spark: SparkSession, changed: Collection[str], watermark: datetime
+    ) -> None:
         """Let the tables say their low watermark.
 
         A commit is much for a table that the epoch did not change: that one says it now and then,
         and until then an earlier one, at which it was the same.
         """
         now = time.monotonic()
-        if now - self._stated_all_at >= _STATE_ALL_S:
-            self._stated_all_at = now
+        if now - self._all_published_at >= _PUBLISH_ALL_EVERY_S:
+            self._all_published_at = now
             changed = self._known(spark)
         with ThreadPool(TABLES_AT_ONCE) as pool:
             pool.map(lambda table: self._table(spark, table).publish_watermark(watermark), changed)

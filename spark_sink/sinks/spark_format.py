@@ -12,7 +12,7 @@ from datetime import datetime
 
 from pyspark.sql import DataFrame, SparkSession
 
-from slackwater.spark_sink.envelopes.envelope import Wrapping
+from slackwater.spark_sink.envelopes.envelope import EnvelopeOptions
 from slackwater.spark_sink.envelopes.message_rows import messages
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.formats import write_options
@@ -22,15 +22,15 @@ from slackwater.spark_sink.sink import EpochSummary
 from slackwater.spark_sink.sql.columns import Column
 
 
-class PassThrough:
+class SparkFormat:
     """Appends epochs by a format of Spark's, at least once: see Sink.
 
     Args:
         path: a directory in which epochs wait for their audit, and low watermarks are noted.
         file_format: Spark's name of it.
         options: of the format.
-        kept: which records are written.
-        wrapping: the envelope of what is written; None for records.
+        record_filter: which records are written.
+        envelope_options: the envelope of what is written; None for records.
     """
 
     def __init__(
@@ -38,13 +38,13 @@ class PassThrough:
         path: str,
         file_format: str,
         options: Mapping[str, str],
-        kept: RecordFilter | None = None,
-        wrapping: Wrapping | None = None,
+        record_filter: RecordFilter | None = None,
+        envelope_options: EnvelopeOptions | None = None,
     ) -> None:
         self._format = file_format
         self._options = {**write_options(file_format), **options}
-        self._wrapping = wrapping
-        self._staging = Staging(path, "parquet", kept)
+        self._envelope_options = envelope_options
+        self._staging = Staging(path, "parquet", record_filter)
         self._scanned = self._staging.for_scan()
         self._watermarks = WatermarkLog(path)
 
@@ -82,5 +82,7 @@ class PassThrough:
         self._watermarks.add_scan(spark, records, low_watermark)
 
     def _write(self, changes: DataFrame) -> None:
-        rows = changes if self._wrapping is None else messages(changes, self._wrapping)
+        rows = (
+            changes if self._envelope_options is None else messages(changes, self._envelope_options)
+        )
         rows.write.format(self._format).options(**self._options).mode("append").save()

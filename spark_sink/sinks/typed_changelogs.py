@@ -25,7 +25,7 @@ class TypedChangelogs(ManagedTables[ChangelogTable]):
     """Appends epochs to one table for each of Spanner's: see Sink.
 
     Args:
-        path, pipeline, table_format, kept, compact_every_s: see ManagedTables.
+        path, pipeline, table_format, record_filter, compact_every_s: see ManagedTables.
         properties: of the tables that have to be made.
         keeps_bad_records: what can't be converted is set aside, in the place of a failure.
     """
@@ -35,7 +35,7 @@ class TypedChangelogs(ManagedTables[ChangelogTable]):
         path: str,
         pipeline: str,
         table_format: TableFormat,
-        kept: RecordFilter | None = None,
+        record_filter: RecordFilter | None = None,
         *,
         properties: Mapping[str, str] | None = None,
         keeps_bad_records: bool = False,
@@ -45,7 +45,7 @@ class TypedChangelogs(ManagedTables[ChangelogTable]):
             path,
             pipeline,
             table_format,
-            kept,
+            record_filter,
             dead_letters=DeadLetters(path, is_enabled=keeps_bad_records, mod_columns=MOD_ID),
             compact_every_s=compact_every_s,
         )

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from slackwater.spark_sink.sink import Sink
 from slackwater.spark_sink.sinks.changelog import Changelog
-from slackwater.spark_sink.sinks.spark_format import PassThrough
+from slackwater.spark_sink.sinks.spark_format import SparkFormat
 
 AT = datetime(2026, 1, 31, 9, 0, 0, 123456, tzinfo=UTC)
 SCHEMA = "commit_timestamp TIMESTAMP, number_of_records_in_transaction BIGINT"
@@ -36,12 +36,12 @@ def test_a_text_format_of_sparks_gets_microseconds(
 ) -> None:
     folder = tmp_path / "output"
     options = {"path": str(folder), "rowTag": "row"}
-    land(PassThrough(str(tmp_path / "staging"), file_format, options), spark)
+    land(SparkFormat(str(tmp_path / "staging"), file_format, options), spark)
     assert "2026-01-31T09:00:00.123456Z" in texts(folder)
 
 
 def test_a_users_own_format_of_timestamps_wins(spark: SparkSession, tmp_path: Path) -> None:
     folder = tmp_path / "output"
     options = {"path": str(folder), "TIMESTAMPFORMAT": "yyyy"}
-    land(PassThrough(str(tmp_path / "staging"), "csv", options), spark)
+    land(SparkFormat(str(tmp_path / "staging"), "csv", options), spark)
     assert texts(folder) == "2026,1\n"

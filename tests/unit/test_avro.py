@@ -33,7 +33,7 @@ from slackwater.spark_sink.avro.wire_format import (
     require_whole_rows,
     with_datetimes,
 )
-from slackwater.spark_sink.envelopes.envelope import Envelope, Wrapping
+from slackwater.spark_sink.envelopes.envelope import Envelope, EnvelopeOptions
 from slackwater.spark_sink.errors import PartialRowError, PublishError, SchemaRefusedError
 from tests.schema_registry import reads, running_registry
 from tests.unit.test_envelopes import COLUMNS, COMMIT, ORIGIN, record
@@ -45,9 +45,9 @@ COMMITTED = datetime(2026, 1, 31, 9, 0, 0, 123456, UTC)
 NEW_ROW = {"value_capture_type": "NEW_ROW_AND_OLD_VALUES"}
 
 
-def wrapping(envelope: Envelope) -> Wrapping:
+def envelope_options(envelope: Envelope) -> EnvelopeOptions:
     stamped = envelope in (Envelope.WRAPPED, Envelope.ROW)
-    return Wrapping(envelope, ORIGIN, updated=stamped, mvcc_timestamp=stamped)
+    return EnvelopeOptions(envelope, ORIGIN, updated=stamped, mvcc_timestamp=stamped)
 
 
 def read(schema: Any, body: bytes | None) -> Any:
@@ -59,7 +59,7 @@ def read(schema: Any, body: bytes | None) -> Any:
 
 def said(envelope: Envelope, row: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
     """Keys and values of a record's messages, written and read again."""
-    wrap = wrapping(envelope)
+    wrap = envelope_options(envelope)
     shape = TableSchema.of(TOPIC, row["table_name"], row["column_types"])
     encoder = Encoder(with_datetimes(wrap), {shape: SchemaIds(7, 7)}, by_table=False)
     schemas = key_schema(shape, TOPIC), value_schema(shape, TOPIC, wrap)
@@ -93,7 +93,7 @@ def test_avro_says_what_json_says(envelope: Envelope, mod_type: str) -> None:
     row = record(mod_type, **NEW_ROW)
     expected = [
         tuple(None if text is None else json.loads(text) for text in (m.key, m.value))
-        for m in wrapping(envelope).messages(row)
+        for m in envelope_options(envelope).messages(row)
     ]
     for (key, value), (json_key, json_value) in zip(said(envelope, row), expected, strict=True):
         if isinstance(json_key, list):
@@ -171,7 +171,7 @@ KINDS = st.sampled_from(["INT64", "STRING", "JSON", "TIMESTAMP"])
 def test_any_version_reads_any_other_but_for_a_changed_type(
     old: dict[str, str], new: dict[str, str], envelope: Envelope
 ) -> None:
-    wrap = wrapping(envelope)
+    wrap = envelope_options(envelope)
 
     def schema(columns: dict[str, str]) -> Any:
         of = ((name, f'{{"code":"{kind}"}}', False) for name, kind in columns.items())
@@ -233,7 +233,7 @@ def test_a_schema_is_registered_once_and_one_that_does_not_fit_is_refused() -> N
 
 def test_a_worker_knows_the_schemas_of_the_epoch_before() -> None:
     """Each epoch's envelope comes to it pickled; another one would have them parsed again."""
-    made = with_datetimes(wrapping(Envelope.FLAT))
+    made = with_datetimes(envelope_options(Envelope.FLAT))
     one, other = (cloudpickle.loads(cloudpickle.dumps(made)) for _ in range(2))
     assert one == other
     assert hash(one) == hash(other)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater.spark_sink.envelopes.envelope import Envelope, Wrapping
+from slackwater.spark_sink.envelopes.envelope import Envelope, EnvelopeOptions
 from slackwater.spark_sink.envelopes.message import Message, Origin
 from slackwater.spark_sink.envelopes.values import json_converter, row_values
 
@@ -54,7 +54,7 @@ def record(
 
 
 def messages(envelope: Envelope, row: dict[str, Any], **options: Any) -> list[Message]:
-    return list(Wrapping(envelope, ORIGIN, **options).messages(row))
+    return list(EnvelopeOptions(envelope, ORIGIN, **options).messages(row))
 
 
 def one(envelope: Envelope, row: dict[str, Any], **options: bool) -> tuple[Any, Any]:
@@ -87,7 +87,7 @@ def test_key_only_has_no_value() -> None:
 
 @pytest.mark.parametrize("envelope", list(Envelope))
 def test_resolved_says_up_to_when_all_is_there(envelope: Envelope) -> None:
-    made = Wrapping(envelope, ORIGIN).resolved(1_769_850_000_123_456_500).as_json()
+    made = EnvelopeOptions(envelope, ORIGIN).resolved(1_769_850_000_123_456_500).as_json()
     assert (made.table, made.key) == (None, None)
     said = json.loads(made.value or "")
     resolved = {"resolved": "1769850000123456500.0000000000"}
@@ -98,8 +98,8 @@ def test_resolved_says_up_to_when_all_is_there(envelope: Envelope) -> None:
 def test_record_is_the_data_change_record_as_spanner_sent_it() -> None:
     row = record()
     (message,) = messages(Envelope.RECORD, row)
-    stamps = {"commit_timestamp": RFC, "low_watermark": RFC}
-    assert json.loads(message.value or "") == row | stamps
+    timestamp_names = {"commit_timestamp": RFC, "low_watermark": RFC}
+    assert json.loads(message.value or "") == row | timestamp_names
     assert message.key is None
 
 
