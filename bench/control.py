@@ -25,7 +25,7 @@ from slackwater.demo.service import Service
 from slackwater.reader.change_stream import Dialect
 from slackwater.reader.transport.connection import Connection
 from slackwater.state.epochs import last_epochs
-from slackwater.state.models import PipelineState, Wanted
+from slackwater.state.models import DesiredState, PipelineState
 from slackwater.state.store import Store
 from tests.emulators import own_database
 
@@ -52,18 +52,21 @@ def measure(rounds: int) -> dict[str, Any]:
         writer.start()
         seconds: dict[str, list[float]] = {}
 
-        def obeyed(verb: str, wanted: Wanted, done: Callable[[], bool]) -> None:
+        def obeyed(verb: str, wanted: DesiredState, done: Callable[[], bool]) -> None:
             begun = time.monotonic()
-            store.set_wanted("bench", wanted)
+            store.set_desired_state("bench", wanted)
             _wait(done)
             seconds.setdefault(verb, []).append(time.monotonic() - begun)
 
         try:
             for _ in range(rounds):
                 service.wait_for_watermark(connection.strong_read_timestamp_ns(), seconds_max=90)
-                obeyed("pause", Wanted.PAUSED, lambda: _is(store, PipelineState.PAUSED))
-                obeyed("resume", Wanted.RUNNING, lambda: _is(store, PipelineState.RUNNING))
-                for verb, wanted in (("drain", Wanted.DRAINING), ("stop", Wanted.STOPPED)):
+                obeyed("pause", DesiredState.PAUSED, lambda: _is(store, PipelineState.PAUSED))
+                obeyed("resume", DesiredState.RUNNING, lambda: _is(store, PipelineState.RUNNING))
+                for verb, wanted in (
+                    ("drain", DesiredState.DRAINING),
+                    ("stop", DesiredState.STOPPED),
+                ):
                     service.wait_for_watermark(
                         connection.strong_read_timestamp_ns(), seconds_max=90
                     )

@@ -32,9 +32,9 @@ from slackwater.reader.decode.arrow import to_record_batch
 from slackwater.reader.query.batch_decoder import Gathering, Owners
 from slackwater.reader.query.partition_query import PartitionQuery
 from slackwater.reader.transport.connection import Connection
-from slackwater.scheduler.audit import PartitionAudit, Shares, tally
+from slackwater.scheduler.audit import PartialTransactions, PartitionAudit, task_counts
 from slackwater.scheduler.epoch import watermark_for_end
-from slackwater.scheduler.tasks.cut_filter import PartitionReception
+from slackwater.scheduler.tasks.cut_filter import CutFilter
 from slackwater.state.models import Plan
 from slackwater.timestamp import format_rfc3339
 from tests.synthetic.rows import PatternRows
@@ -91,7 +91,7 @@ Reader = Callable[[Case, ChangeStream], int]
 def ours(case: Case, stream: ChangeStream) -> int:
     """Our reader, as a Spark task uses it; the number of rows that came out."""
     plan = Plan("plan", "bench", START_US * 1_000 - 500, case.end_ns)
-    shares = Shares()
+    partial_transactions = PartialTransactions()
     connection = Connection(stream)
     connection.reserve(case.partitions)
     rows = 0
@@ -112,13 +112,13 @@ def ours(case: Case, stream: ChangeStream) -> int:
             end_timestamp_ns=plan.end_ns,
             heartbeat_ms=10_000,
         )
-        audit = PartitionAudit(token, plan, shares)
-        query.run(gathering, PartitionReception(token, START_US * 1_000, plan.end_ns, audit))
+        audit = PartitionAudit(token, plan, partial_transactions)
+        query.run(gathering, CutFilter(token, START_US * 1_000, plan.end_ns, audit))
         audit.end()
         return audit
 
     with ThreadPoolExecutor(case.partitions) as pool:
-        counted = tally(list(pool.map(read, range(case.partitions))), shares)
+        counted = task_counts(list(pool.map(read, range(case.partitions))), partial_transactions)
     gathering.drain()
     connection.close()
     assert counted.records == rows, "the audit counted other records"

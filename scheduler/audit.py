@@ -15,14 +15,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
-from slackwater.state.models import Plan, Share, TaskTally
+from slackwater.state.models import PartialTransaction, Plan, TaskCounts
 from slackwater.timestamp import format_rfc3339
 
 # More of the same kind would say nothing new.
 _EVIDENCE_MAX: Final = 5
 
 
-class Counted(Protocol):
+class AuditedRecord(Protocol):
     """What of a data change record the audit looks at; see reader.records."""
 
     @property
@@ -39,7 +39,7 @@ class Counted(Protocol):
     def number_of_partitions_in_transaction(self) -> int: ...  # noqa: D102
 
 
-class Shares:
+class PartialTransactions:
     """Transactions that lie in several partitions, as far as they were read; for all threads.
 
     What is whole is forgotten, so that it holds as many as the partitions are apart.
@@ -47,21 +47,21 @@ class Shares:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._torn: dict[str, Share] = {}
+        self._incomplete: dict[str, PartialTransaction] = {}
 
-    def add(self, share: Share) -> None:
+    def add(self, partial: PartialTransaction) -> None:
         """Put a transaction's records in one more partition to what is known of it."""
         with self._lock:
-            total = _sum(self._torn.get(share.transaction), share)
-            if torn(total) is None:
-                self._torn.pop(share.transaction, None)
+            total = _merged(self._incomplete.get(partial.transaction), partial)
+            if describe_incomplete(total) is None:
+                self._incomplete.pop(partial.transaction, None)
             else:
-                self._torn[share.transaction] = total
+                self._incomplete[partial.transaction] = total
 
-    def torn(self) -> tuple[Share, ...]:
+    def incomplete(self) -> tuple[PartialTransaction, ...]:
         """Those that are not whole."""
         with self._lock:
-            return tuple(self._torn.values())
+            return tuple(self._incomplete.values())
 
 
 @dataclass(slots=True)
@@ -79,12 +79,12 @@ class PartitionAudit:
     Args:
         token: the partition's.
         plan: the epoch; what was committed at or before its start is late.
-        shares: where transactions of several partitions are put together.
+        partial_transactions: where transactions of several partitions are put together.
     """
 
-    def __init__(self, token: str, plan: Plan, shares: Shares) -> None:
+    def __init__(self, token: str, plan: Plan, partial_transactions: PartialTransactions) -> None:
         self.token = token
-        self._shares = shares
+        self._partial_transactions = partial_transactions
         self._start_ns = plan.start_ns
         self._commit_ns = -1
         self._open: dict[str, _InPartition] = {}
@@ -103,7 +103,12 @@ class PartitionAudit:
         return self._start_ns
 
     def feed_whole(
-        self, *, records: int, late_records: int, commit_ns: int, shares: Iterable[Share]
+        self,
+        *,
+        records: int,
+        late_records: int,
+        commit_ns: int,
+        partial_transactions: Iterable[PartialTransaction],
     ) -> None:
         """Note records that were seen to be in order, of transactions whole in the partition.
 
@@ -111,16 +116,16 @@ class PartitionAudit:
             records: how many; all were committed after what came before.
             late_records: how many of them are late.
             commit_ns: of the last one.
-            shares: the transactions that lie in other partitions too, without late ones.
+            partial_transactions: those that lie in other partitions too, without late ones.
         """
         self._close()
         self.records += records
         self.late_records += late_records
         self._commit_ns = commit_ns
-        for share in shares:
-            self._shares.add(share)
+        for partial in partial_transactions:
+            self._partial_transactions.add(partial)
 
-    def feed(self, records: Sequence[Counted]) -> None:
+    def feed(self, records: Sequence[AuditedRecord]) -> None:
         """Note the next records."""
         self.records += len(records)
         for record in records:
@@ -137,7 +142,7 @@ class PartitionAudit:
         """No more records of this partition come in this epoch."""
         self._close()
 
-    def _add(self, record: Counted) -> None:
+    def _add(self, record: AuditedRecord) -> None:
         transaction = record.server_transaction_id
         seen = self._open.get(transaction)
         if seen is None:
@@ -161,13 +166,13 @@ class PartitionAudit:
             records, partitions = seen.stated
             if not seen.is_closed:
                 self._violated(f"the last record of transaction {transaction} did not come")
-            share = Share(transaction, len(seen.sequences), 1, records, partitions)
+            partial = PartialTransaction(transaction, len(seen.sequences), 1, records, partitions)
             if partitions == 1:
-                if broken := torn(share):
+                if broken := describe_incomplete(partial):
                     self._violated(broken)
             elif self._commit_ns > self._start_ns:
                 # The other parts of a late transaction lie in an earlier epoch.
-                self._shares.add(share)
+                self._partial_transactions.add(partial)
         self._open.clear()
 
     def _violated(self, what: str) -> None:
@@ -178,51 +183,55 @@ class PartitionAudit:
         return _stamp(self._commit_ns)
 
 
-def torn(share: Share) -> str | None:
+def describe_incomplete(partial: PartialTransaction) -> str | None:
     """What is missing of a transaction, or too much of it; None where it is whole."""
-    found = (share.records, share.partitions)
-    stated = (share.records_stated, share.partitions_stated)
+    found = (partial.records, partial.partitions)
+    stated = (partial.records_stated, partial.partitions_stated)
     if found == stated:
         return None
     return (
-        f"transaction {share.transaction} has {found[0]} record(s) in {found[1]} partition(s)"
+        f"transaction {partial.transaction} has {found[0]} record(s) in {found[1]} partition(s)"
         f" instead of {stated[0]} in {stated[1]}"
     )
 
 
-def add_up(shares: Iterable[Share]) -> dict[str, Share]:
+def merge_by_transaction(
+    partial_transactions: Iterable[PartialTransaction],
+) -> dict[str, PartialTransaction]:
     """Shares of the same transactions put together, by transaction."""
-    total: dict[str, Share] = {}
-    for share in shares:
-        total[share.transaction] = _sum(total.get(share.transaction), share)
+    total: dict[str, PartialTransaction] = {}
+    for partial in partial_transactions:
+        total[partial.transaction] = _merged(total.get(partial.transaction), partial)
     return total
 
 
-def _sum(known: Share | None, share: Share) -> Share:
+def _merged(known: PartialTransaction | None, partial: PartialTransaction) -> PartialTransaction:
     if known is None:
-        return share
+        return partial
     return replace(
         known,
-        records=known.records + share.records,
-        partitions=known.partitions + share.partitions,
+        records=known.records + partial.records,
+        partitions=known.partitions + partial.partitions,
     )
 
 
-def tally(audits: Iterable[PartitionAudit], shares: Shares) -> TaskTally:
+def task_counts(
+    audits: Iterable[PartitionAudit], partial_transactions: PartialTransactions
+) -> TaskCounts:
     """What a task counted over its partitions; of transactions only those not whole in it."""
     found = list(audits)
     violations = [violation for audit in found for violation in audit.violations]
-    return TaskTally(
+    return TaskCounts(
         records=sum(audit.records for audit in found),
         late_records=sum(audit.late_records for audit in found),
-        shares=shares.torn(),
+        partial_transactions=partial_transactions.incomplete(),
         violations=tuple(violations[:_EVIDENCE_MAX]),
-        carried=tuple((audit.token, audit.records) for audit in found if audit.records),
+        partition_load=tuple((audit.token, audit.records) for audit in found if audit.records),
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class SinkCounts:
     """What the sink saw of an epoch while it wrote it.
 
     Attributes:
@@ -237,8 +246,8 @@ class Written:
 
 def audit_epoch(
     plan: Plan,
-    tallies: Mapping[int, TaskTally],
-    written: Written,
+    counts_by_task: Mapping[int, TaskCounts],
+    written: SinkCounts,
     *,
     low_watermark_ns: int | None,
 ) -> list[str]:
@@ -250,15 +259,17 @@ def audit_epoch(
         written: what the sink saw.
         low_watermark_ns: that of the last epoch committed, None before the first.
     """
-    counted = sum(found.records for found in tallies.values())
-    broken = [violation for found in tallies.values() for violation in found.violations]
+    counted = sum(found.records for found in counts_by_task.values())
+    broken = [violation for found in counts_by_task.values() for violation in found.violations]
     if counted != written.records:
         broken.append(
             f"the epoch's tasks read {counted} record(s) and {written.records} were written"
         )
-    shares = add_up(share for found in tallies.values() for share in found.shares)
-    broken += _first(torn(share) for share in shares.values())
-    broken += _outside_the_cut(plan, tallies.values(), written)
+    partial_transactions = merge_by_transaction(
+        partial for found in counts_by_task.values() for partial in found.partial_transactions
+    )
+    broken += _first(describe_incomplete(partial) for partial in partial_transactions.values())
+    broken += _outside_the_cut(plan, counts_by_task.values(), written)
     if low_watermark_ns is not None and plan.end_ns < low_watermark_ns:
         broken.append(
             f"the low watermark would go back from {_stamp(low_watermark_ns)} to"
@@ -267,11 +278,13 @@ def audit_epoch(
     return broken
 
 
-def _outside_the_cut(plan: Plan, tallies: Collection[TaskTally], written: Written) -> Iterable[str]:
+def _outside_the_cut(
+    plan: Plan, counts_by_task: Collection[TaskCounts], written: SinkCounts
+) -> Iterable[str]:
     cut = f"({_stamp(plan.start_ns)}, {_stamp(plan.end_ns)}]"
     if written.commit_ns_max is not None and written.commit_ns_max > plan.end_ns:
         yield f"a record of {_stamp(written.commit_ns_max)} lies after the cut {cut}"
-    is_late = any(found.late_records for found in tallies)
+    is_late = any(found.late_records for found in counts_by_task)
     if written.commit_ns_min is not None and written.commit_ns_min <= plan.start_ns and not is_late:
         yield f"a record of {_stamp(written.commit_ns_min)} lies before the cut {cut}"
 

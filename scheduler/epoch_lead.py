@@ -17,7 +17,7 @@ from slackwater.timestamp import NANOSECONDS_PER_SECOND, ns_to_seconds
 
 # Also what a task can lose if its clock is not Spanner's.
 LEAD_MAX_NS: Final = NANOSECONDS_PER_SECOND // 2
-DELAYS_KEPT: Final = 5
+EPOCHS_CONSIDERED: Final = 5
 
 
 def next_lead_ns(delays_ns: Sequence[int]) -> int:

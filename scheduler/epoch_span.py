@@ -19,7 +19,7 @@ FIRST_NS: Final = seconds_to_ns(60)
 # What comes may be denser than what came.
 _GROWTH_MAX: Final = 4
 _LEAST_NS: Final = NANOSECONDS_PER_SECOND
-EPOCHS_LOOKED_AT: Final = 5
+EPOCHS_CONSIDERED: Final = 5
 
 
 @dataclass(frozen=True, slots=True)

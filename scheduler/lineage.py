@@ -32,9 +32,9 @@ def is_finished(partition: Partition, watermark_ns: int) -> bool:
     """
     return (
         partition.end_timestamp_ns is not None
-        and partition.end_found_ns is not None
+        and partition.end_confirmed_in_epoch_ns is not None
         and partition.end_timestamp_ns <= watermark_ns
-        and partition.end_found_ns < watermark_ns
+        and partition.end_confirmed_in_epoch_ns < watermark_ns
     )
 
 
@@ -73,7 +73,7 @@ def orphans(partitions: Collection[Partition], watermark_ns: int) -> list[tuple[
     )
 
 
-def start_position_ns(partition: Partition, watermark_ns: int) -> int:
+def query_start_ns(partition: Partition, watermark_ns: int) -> int:
     """The start_timestamp of a root's query: what lies before was read in earlier epochs.
 
     Where the partition is known to have ended before, that is its end: from there Spanner shows its

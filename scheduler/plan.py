@@ -30,8 +30,8 @@ class Task:
 _QUERY_RECORDS: Final = 100
 
 
-def assign(
-    plan: Plan, roots: Sequence[Partition], carried: Mapping[str, int], *, tasks_max: int
+def balance(
+    plan: Plan, roots: Sequence[Partition], partition_load: Mapping[str, int], *, tasks_max: int
 ) -> list[Task]:
     """Tasks that hold every root once, balanced by what the roots carried lately; none is empty.
 
@@ -42,7 +42,7 @@ def assign(
     Args:
         plan: what they are tasks of.
         roots: the partitions to begin with.
-        carried: records by partition token; a partition without is taken for idle.
+        partition_load: records by partition token; a partition without is taken for idle.
         tasks_max: how many tasks there may be.
 
     Raises:
@@ -52,8 +52,8 @@ def assign(
         raise ValueError(f"a plan needs at least one task, not {tasks_max}")
     shares: list[list[Partition]] = [[] for _ in range(min(tasks_max, len(roots)))]
     loads = [(0, index) for index in range(len(shares))]
-    for root in sorted(roots, key=lambda root: -carried.get(root.token, 0)):
+    for root in sorted(roots, key=lambda root: -partition_load.get(root.token, 0)):
         load, index = loads[0]
         shares[index].append(root)
-        heapreplace(loads, (load + _QUERY_RECORDS + carried.get(root.token, 0), index))
+        heapreplace(loads, (load + _QUERY_RECORDS + partition_load.get(root.token, 0), index))
     return [Task(plan, index, tuple(share)) for index, share in enumerate(shares)]

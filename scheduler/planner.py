@@ -12,17 +12,22 @@ from slackwater.reader.database.change_stream_info import Description, describe,
 from slackwater.reader.transport.connection import Connection
 from slackwater.scheduler import epoch, lineage
 from slackwater.scheduler import epoch_lead as lead
-from slackwater.scheduler.epoch_span import EPOCHS_LOOKED_AT, next_span_ns
+from slackwater.scheduler.epoch_span import EPOCHS_CONSIDERED, next_span_ns
 from slackwater.scheduler.errors import CheckpointLostError, WatermarkRegressionError
 from slackwater.scheduler.options import NOW, SourceOptions
-from slackwater.scheduler.plan import Task, assign
+from slackwater.scheduler.plan import Task, balance
 from slackwater.scheduler.start_position import first_watermark_ns
 from slackwater.state.epochs import last_epochs
 from slackwater.state.gaps import gaps
-from slackwater.state.models import Gap, Partition, Plan, Wanted
-from slackwater.state.plans import begin_plan, carried, read_plan, settle
+from slackwater.state.models import DesiredState, Gap, Partition, Plan
+from slackwater.state.plans import (
+    begin_plan,
+    confirm_partition_ends,
+    partition_load,
+    sealed_plan_id,
+)
 from slackwater.state.store import Store
-from slackwater.state.task_metrics import measures_of
+from slackwater.state.task_metrics import read_task_metrics
 from slackwater.timestamp import format_rfc3339
 
 _log = logging.getLogger(__name__)
@@ -41,7 +46,7 @@ class Planner:
         self._pruned_at = time.monotonic()
         self._chosen_ns: int | None = None
         self._last: tuple[str, int] | None = None
-        self._delays_ns: deque[int] = deque(maxlen=lead.DELAYS_KEPT)
+        self._delays_ns: deque[int] = deque(maxlen=lead.EPOCHS_CONSIDERED)
         store.ensure_pipeline(options.pipeline, options.change_stream.path)
 
     def description(self) -> Description:
@@ -56,7 +61,7 @@ class Planner:
         return pipeline.planned_watermark_ns if pipeline else None
 
     def first_watermark_ns(self) -> int:
-        """The low watermark after which the pipeline starts: see scheduler.start."""
+        """The low watermark after which the pipeline starts: see scheduler.start_position."""
         return first_watermark_ns(self._options, self._connection, self.description())
 
     def next_watermark_ns(self, base_ns: int | None, *, clock_ns: int | None = None) -> int:
@@ -65,10 +70,10 @@ class Planner:
         Args:
             base_ns: the low watermark at which the epoch starts, None if it is not known.
             clock_ns: go no further than this reading of Spanner's clock; None reads it now, and
-                goes ahead of it as scheduler.lead says.
+                goes ahead of it as scheduler.epoch_lead says.
         """
         pipeline = self._store.pipeline(self._options.pipeline)
-        if base_ns is not None and pipeline and pipeline.wanted is not Wanted.RUNNING:
+        if base_ns is not None and pipeline and pipeline.desired_state is not DesiredState.RUNNING:
             return base_ns
         if base_ns is not None and (gap := self._gap_at(base_ns)):
             return gap.end_ns
@@ -89,7 +94,7 @@ class Planner:
         """How far ahead of Spanner's clock the next epoch may end."""
         if self._last is not None:
             plan_id, chosen_ns = self._last
-            if (begun_ns := measures_of(self._store, plan_id).begun_ns) is not None:
+            if (begun_ns := read_task_metrics(self._store, plan_id).begun_ns) is not None:
                 self._delays_ns.append(begun_ns - chosen_ns)
             self._last = None
         return lead.next_lead_ns(self._delays_ns)
@@ -99,7 +104,7 @@ class Planner:
         options = self._options
         if options.span_target is None:
             return options.span_max_ns
-        last = last_epochs(self._store, options.pipeline, limit=EPOCHS_LOOKED_AT)
+        last = last_epochs(self._store, options.pipeline, limit=EPOCHS_CONSIDERED)
         return next_span_ns(last, options.span_target, options.span_max_ns)
 
     def plan_first(self, end_ns: int) -> list[Task]:
@@ -139,7 +144,7 @@ class Planner:
         if gap := self._gap_at(start_ns):
             return self._plan_over(gap, end_ns)
         # A crash may have come between the epoch's commit and the note of it.
-        settle(self._store, self._options.pipeline, start_ns)
+        confirm_partition_ends(self._store, self._options.pipeline, start_ns)
         if not self._has_lineage_at(start_ns):
             _log.warning(
                 "pipeline %s: the metadata store does not know the partitions at low watermark %s;"
@@ -158,7 +163,7 @@ class Planner:
         """
         name = self._options.pipeline
         self._store.commit_watermark(name, watermark_ns, generation=self._options.generation)
-        settle(self._store, name, watermark_ns)
+        confirm_partition_ends(self._store, name, watermark_ns)
         if time.monotonic() - self._pruned_at >= _PRUNE_EVERY_S:
             self._pruned_at = time.monotonic()
             partitions = self._store.partitions(name)
@@ -192,15 +197,15 @@ class Planner:
             start_ns,
             end_ns,
             self._options.generation,
-            follows=read_plan(self._store, name, start_ns, end_ns),
+            must_match_plan=sealed_plan_id(self._store, name, start_ns, end_ns),
         )
         tasks: list[Task] = []
         if start_ns < end_ns:
             partitions = self._store.lineage_at(name, start_ns)
             self._warn_of_orphans(partitions, start_ns)
             roots = lineage.roots(partitions, start_ns)
-            tasks = assign(
-                plan, roots, carried(self._store, name), tasks_max=self._options.tasks_max
+            tasks = balance(
+                plan, roots, partition_load(self._store, name), tasks_max=self._options.tasks_max
             )
         begin_plan(self._store, plan, tasks=len(tasks))
         # A replayed epoch was chosen by another process, or long ago.

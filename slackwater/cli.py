@@ -25,7 +25,7 @@ from slackwater.errors import SettingsError
 from slackwater.monitoring import log
 from slackwater.spark_sink.envelopes.envelope import Envelope
 from slackwater.spark_sink.filters.record_filter import ModType
-from slackwater.state.models import Wanted
+from slackwater.state.models import DesiredState
 from slackwater.tail.line_format import LineFormat
 from slackwater.timestamp import ms_to_seconds
 
@@ -115,7 +115,7 @@ def run(
     )
 
 
-def _request_command(desired: Wanted) -> Callable[..., None]:
+def _request_command(desired: DesiredState) -> Callable[..., None]:
     def request(
         config: File = None,
         pipeline: PipelineName = None,
@@ -137,10 +137,18 @@ def _request_command(desired: Wanted) -> Callable[..., None]:
 
 
 for _verb, _desired, _help in (
-    ("pause", Wanted.PAUSED, "Finish the epoch and begin none until `resume`, whatever restarts."),
-    ("resume", Wanted.RUNNING, "Go on after a pause, or after a failure was mended."),
-    ("drain", Wanted.DRAINING, "Finish the epoch and end the process that runs the pipeline."),
-    ("stop", Wanted.STOPPED, "End at once; the running epoch is replayed at the next start."),
+    (
+        "pause",
+        DesiredState.PAUSED,
+        "Finish the epoch and begin none until `resume`, whatever restarts.",
+    ),
+    ("resume", DesiredState.RUNNING, "Go on after a pause, or after a failure was mended."),
+    (
+        "drain",
+        DesiredState.DRAINING,
+        "Finish the epoch and end the process that runs the pipeline.",
+    ),
+    ("stop", DesiredState.STOPPED, "End at once; the running epoch is replayed at the next start."),
 ):
     app.command(_verb, help=_help)(_request_command(_desired))
 

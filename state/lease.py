@@ -20,7 +20,7 @@ from slackwater.state.transaction import locking
 
 
 @dataclass(frozen=True, slots=True)
-class Sighting:
+class LeaseObservation:
     """A lease as somebody who waits for it saw it.
 
     Attributes:
@@ -32,14 +32,14 @@ class Sighting:
     since_s: float
 
 
-def observe(former: Sighting | None, lease: Lease, now_s: float) -> Sighting:
+def observe(former: LeaseObservation | None, lease: Lease, now_s: float) -> LeaseObservation:
     """What is known of a lease after one more look at it."""
     if former is not None and former.lease == lease:
         return former
-    return Sighting(lease, now_s)
+    return LeaseObservation(lease, now_s)
 
 
-def may_take(sighting: Sighting, now_s: float, *, duration_s: float) -> bool:
+def is_expired(sighting: LeaseObservation, now_s: float, *, duration_s: float) -> bool:
     """True where nobody owns the pipeline, or its owner has not renewed for the duration."""
     return sighting.lease.owner is None or now_s - sighting.since_s >= duration_s
 
@@ -56,13 +56,13 @@ def read_lease(store: Store, pipeline: str) -> Lease:
     return Lease(row.owner, row.generation or 0, row.beat or 0)
 
 
-def take_lease(store: Store, pipeline: str, owner: str, seen: Lease) -> Lease | None:
+def acquire_lease(store: Store, pipeline: str, owner: str, seen: Lease) -> Lease | None:
     """Become the owner, unless the lease is no longer as it was seen; the new lease.
 
     Raises:
         StateError: the store can't be asked.
     """
-    taken = Lease(owner, seen.generation + 1, seen.beat + 1)
+    taken = Lease(owner, seen.generation + 1, seen.heartbeat + 1)
 
     def work(connection: sa.Connection) -> bool:
         known = _locked(connection, pipeline)
@@ -86,7 +86,7 @@ def renew_lease(store: Store, pipeline: str, lease: Lease) -> Lease | None:
         known = _locked(connection, pipeline)
         if (known.owner, known.generation) != (lease.owner, lease.generation):
             return None
-        renewed = replace(known, beat=known.beat + 1)
+        renewed = replace(known, heartbeat=known.heartbeat + 1)
         _set(connection, pipeline, renewed)
         return renewed
 
@@ -119,5 +119,5 @@ def _set(connection: sa.Connection, pipeline: str, lease: Lease) -> None:
     connection.execute(
         sa.update(pipelines)
         .where(pipelines.c.name == pipeline)
-        .values(owner=lease.owner, generation=lease.generation, beat=lease.beat)
+        .values(owner=lease.owner, generation=lease.generation, beat=lease.heartbeat)
     )

@@ -34,14 +34,14 @@ class Partition:
     start_timestamp_ns: int
     parents: frozenset[str] = frozenset()
     end_timestamp_ns: int | None = None
-    end_found_ns: int | None = None
+    end_confirmed_in_epoch_ns: int | None = None
 
     def __post_init__(self) -> None:
         if not self.token:
             raise ValueError("a partition needs a token")
         if self.token in self.parents:
             raise ValueError(f"partition {self.token!r} can't be its own parent")
-        if self.end_timestamp_ns is None and self.end_found_ns is not None:
+        if self.end_timestamp_ns is None and self.end_confirmed_in_epoch_ns is not None:
             raise ValueError(f"partition {self.token!r} has an end that was found, but no end")
         if self.end_timestamp_ns is not None and self.end_timestamp_ns < self.start_timestamp_ns:
             raise ValueError(f"partition {self.token!r} ends before it starts")
@@ -51,7 +51,7 @@ class Partition:
 class Plan:
     """One attempt at an epoch: the records with start_ns < commit_timestamp <= end_ns.
 
-    A replayed epoch is a new plan of the same cut; arrivals and claims belong to a plan.
+    A replayed epoch is a new plan of the same cut; finished parents and claims belong to a plan.
 
     Attributes:
         plan_id: a name of its own for each attempt.
@@ -59,8 +59,8 @@ class Plan:
         start_ns, end_ns: the cut.
         generation: of the lease under which it was planned: see state.lease. None where the
             pipeline has no owner, as in a notebook; then nothing is fenced off.
-        follows: a former plan of the same cut that was read to its end, None where there is none.
-            Its epoch may have been written, so this plan has to show the same ends.
+        must_match_plan: an earlier plan of the same cut that was read to its end, None where there
+            is none. Its epoch may have been written, so this plan has to observe the same ends.
     """
 
     plan_id: str
@@ -68,7 +68,7 @@ class Plan:
     start_ns: int
     end_ns: int
     generation: int | None = None
-    follows: str | None = None
+    must_match_plan: str | None = None
 
     def __post_init__(self) -> None:
         if self.end_ns < self.start_ns:
@@ -116,21 +116,22 @@ class Scan:
     is_done: bool = False
 
 
-class Wanted(StrEnum):
+class DesiredState(StrEnum):
     """What an operator wants of a pipeline; while it is not to run, no further epoch is chosen.
 
     RUNNING: epoch after epoch.
     PAUSED: none until it is wanted to run again, whatever is started or dies meanwhile.
     DRAINING: the running epoch is its owner's last.
     STOPPED: its owner ends at once, and the running epoch is left to be replayed.
-    MENDED: it failed permanently, and runs again when it is resumed or its process started anew.
+    AWAITING_OPERATOR: it failed permanently, and runs again when it is resumed or its process is
+        restarted.
     """
 
     RUNNING = "running"
     PAUSED = "paused"
     DRAINING = "draining"
     STOPPED = "stopped"
-    MENDED = "mended"
+    AWAITING_OPERATOR = "mended"
 
 
 class PipelineState(StrEnum):
@@ -154,7 +155,7 @@ class Pipeline:
         source: the change stream, as projects/P/instances/I/databases/D/changeStreams/S.
         low_watermark_ns: the end of the last epoch that the sink committed; None before it.
         planned_watermark_ns: the end of the last epoch planned; None before the first.
-        wanted: what an operator wants of it.
+        desired_state: what an operator wants of it.
         state: what its owner did last; None before the first.
         state_reason: why it failed and what to do about it; empty where it did not.
         state_since_ns: since when, by the owner's clock.
@@ -165,7 +166,7 @@ class Pipeline:
     source: str
     low_watermark_ns: int | None = None
     planned_watermark_ns: int | None = None
-    wanted: Wanted = Wanted.RUNNING
+    desired_state: DesiredState = DesiredState.RUNNING
     state: PipelineState | None = None
     state_reason: str = ""
     state_since_ns: int | None = None
@@ -205,16 +206,16 @@ class Lease:
         owner: who, as text for people; None while nobody does.
         generation: rises with every change of owner; what an owner of a former generation
             writes is refused.
-        beat: rises with every renewal; an owner whose beat stands still is gone.
+        heartbeat: rises with every renewal; an owner whose heartbeat stands still is gone.
     """
 
     owner: str | None
     generation: int
-    beat: int
+    heartbeat: int
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class PartialTransaction:
     """What one task saw of a transaction whose records lie in several partitions.
 
     Attributes:
@@ -231,22 +232,22 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
-class TaskTally:
+class TaskCounts:
     """What a plan's task handed on, counted by the task itself.
 
     Attributes:
         records: data change records, late ones among them.
         late_records: those at or before the epoch's start.
-        shares: transactions of which it saw a part.
+        partial_transactions: transactions of which it saw a part.
         violations: promises of the change stream that the records broke, each one sentence.
-        carried: the partitions with records, by token, and how many each had.
+        partition_load: the partitions with records, by token, and how many each had.
     """
 
     records: int = 0
     late_records: int = 0
-    shares: tuple[Share, ...] = ()
+    partial_transactions: tuple[PartialTransaction, ...] = ()
     violations: tuple[str, ...] = ()
-    carried: tuple[tuple[str, int], ...] = ()
+    partition_load: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

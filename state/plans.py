@@ -82,7 +82,7 @@ def begin_plan(store: Store, plan: Plan, *, tasks: int) -> None:
             sa.select(plans.c.plan_id).where(
                 plans.c.pipeline == plan.pipeline,
                 plans.c.number <= number - _PLANS_KEPT,
-                plans.c.plan_id != (plan.follows or ""),
+                plans.c.plan_id != (plan.must_match_plan or ""),
             )
         ).scalars()
         for chunk in chunks(list(old)):
@@ -92,7 +92,7 @@ def begin_plan(store: Store, plan: Plan, *, tasks: int) -> None:
     store.write(work)
 
 
-def read_plan(store: Store, pipeline: str, start_ns: int, end_ns: int) -> str | None:
+def sealed_plan_id(store: Store, pipeline: str, start_ns: int, end_ns: int) -> str | None:
     """The last plan of a cut whose tasks are all sealed, None where there is none."""
     tasks = plan_tasks.c
     unsealed = sa.select(tasks.plan_id).where(
@@ -113,7 +113,7 @@ def read_plan(store: Store, pipeline: str, start_ns: int, end_ns: int) -> str | 
     return None if found is None else str(found)
 
 
-def carried(store: Store, pipeline: str) -> dict[str, int]:
+def partition_load(store: Store, pipeline: str) -> dict[str, int]:
     """The records that each partition had in the plans that are kept: the last two."""
     c = plan_carried.c
     statement = (
@@ -126,7 +126,7 @@ def carried(store: Store, pipeline: str) -> dict[str, int]:
     return {row.token: int(row.records) for row in rows}
 
 
-def void_plans(store: Store, plan: Plan) -> None:
+def unseal_plans(store: Store, plan: Plan) -> None:
     """Nothing of what the plans of this cut have read was written: no later one has to follow."""
     of_cut = sa.select(plans.c.plan_id).where(
         plans.c.pipeline == plan.pipeline,
@@ -143,7 +143,7 @@ def void_plans(store: Store, plan: Plan) -> None:
     store.write(work)
 
 
-def settle(store: Store, pipeline: str, watermark_ns: int) -> None:
+def confirm_partition_ends(store: Store, pipeline: str, watermark_ns: int) -> None:
     """Let the ends count that the committed plan up to a low watermark has shown.
 
     That is the last plan made for the watermark: after it was committed nobody plans it again.

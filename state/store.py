@@ -22,7 +22,7 @@ from slackwater.state.errors import (
     StoreRefusedError,
     StoreUnreachableError,
 )
-from slackwater.state.models import Partition, Pipeline, PipelineState, Wanted
+from slackwater.state.models import DesiredState, Partition, Pipeline, PipelineState
 from slackwater.state.tables import (
     HEAD,
     partition_parents,
@@ -125,7 +125,7 @@ class Store:
         def work(connection: sa.Connection) -> None:
             found = sa.select(pipelines.c.name).where(pipelines.c.name == name)
             if connection.execute(found).first() is None:
-                row = {"name": name, "source": source, "wanted": Wanted.RUNNING.value}
+                row = {"name": name, "source": source, "wanted": DesiredState.RUNNING.value}
                 connection.execute(sa.insert(pipelines), row)
 
         known = self.pipeline(name)
@@ -140,21 +140,25 @@ class Store:
             )
         return known
 
-    def set_wanted(
-        self, name: str, wanted: Wanted, *, in_place_of: Collection[Wanted] | None = None
+    def set_desired_state(
+        self,
+        name: str,
+        desired: DesiredState,
+        *,
+        in_place_of: Collection[DesiredState] | None = None,
     ) -> None:
-        """Tell whoever runs the pipeline what is wanted of it.
+        """Set the state that the operator wants the pipeline in; its owner polls for it.
 
         Args:
             name: the pipeline's.
-            wanted: of it.
-            in_place_of: only where one of these was wanted; None for whatever was.
+            desired: the state that is desired.
+            in_place_of: change it only from one of these states; None for any state.
         """
         column = pipelines.c.wanted
         statement = sa.update(pipelines).where(pipelines.c.name == name)
         if in_place_of is not None:
             statement = statement.where(column.in_([former.value for former in in_place_of]))
-        self.write(lambda c: c.execute(statement.values(wanted=wanted.value)))
+        self.write(lambda c: c.execute(statement.values(wanted=desired.value)))
 
     def set_state(self, name: str, state: PipelineState, reason: str, since_ns: int) -> None:
         """Note what the pipeline's owner does, for those who watch.
@@ -213,10 +217,13 @@ class Store:
         remembered = self.partitions(pipeline)
         wanted: set[str] = set()
         for p in remembered:
-            if p.end_timestamp_ns is None or p.end_found_ns is None:
+            if p.end_timestamp_ns is None or p.end_confirmed_in_epoch_ns is None:
                 is_finished = False
             else:
-                is_finished = p.end_timestamp_ns <= watermark_ns and p.end_found_ns < watermark_ns
+                is_finished = (
+                    p.end_timestamp_ns <= watermark_ns
+                    and p.end_confirmed_in_epoch_ns < watermark_ns
+                )
             if not is_finished:
                 wanted |= {p.token, *p.parents}
         return [p for p in remembered if p.token in wanted]
@@ -354,7 +361,7 @@ def _pipeline(row: Any) -> Pipeline:
         row.source,
         row.low_watermark_ns,
         row.planned_watermark_ns,
-        Wanted(row.wanted),
+        DesiredState(row.wanted),
         None if row.state is None else PipelineState(row.state),
         row.state_reason or "",
         row.state_since_ns,

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from slackwater.state.models import Share, TaskTally
+from slackwater.state.models import PartialTransaction, TaskCounts
 from slackwater.state.store import Store
 from slackwater.state.tables import plan_shares, plan_tasks
 
 
-def tallies(store: Store, plan_id: str) -> dict[int, TaskTally]:
+def read_task_counts(store: Store, plan_id: str) -> dict[int, TaskCounts]:
     """The tallies of a plan's sealed tasks, by task.
 
     Raises:
         StateError: the store can't be reached.
     """
 
-    def work(connection: sa.Connection) -> dict[int, TaskTally]:
-        shares: dict[int, list[Share]] = {}
+    def work(connection: sa.Connection) -> dict[int, TaskCounts]:
+        partial_transactions: dict[int, list[PartialTransaction]] = {}
         of_plan = sa.select(plan_shares).where(plan_shares.c.plan_id == plan_id)
         for row in connection.execute(of_plan):
-            shares.setdefault(row.task, []).append(
-                Share(
+            partial_transactions.setdefault(row.task, []).append(
+                PartialTransaction(
                     row.transaction_id,
                     row.records,
                     row.partitions,
@@ -31,10 +31,10 @@ def tallies(store: Store, plan_id: str) -> dict[int, TaskTally]:
             )
         sealed = (plan_tasks.c.plan_id == plan_id, plan_tasks.c.records.is_not(None))
         return {
-            row.task: TaskTally(
+            row.task: TaskCounts(
                 row.records,
                 row.late_records,
-                tuple(shares.get(row.task, ())),
+                tuple(partial_transactions.get(row.task, ())),
                 tuple(row.violations.splitlines()),
             )
             for row in connection.execute(sa.select(plan_tasks).where(*sealed))

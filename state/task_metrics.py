@@ -23,7 +23,7 @@ class TracedQuery:
 
 
 @dataclass(frozen=True, slots=True)
-class Measures:
+class TaskMetrics:
     """Sums of one task, or of a whole plan.
 
     Attributes:
@@ -55,10 +55,10 @@ class Measures:
 COMMITTED_STEPS = 50
 
 
-def add_up(found: Iterable[Measures]) -> Measures:
+def sum_metrics(found: Iterable[TaskMetrics]) -> TaskMetrics:
     """The sums of several tasks."""
     tasks = list(found)
-    return Measures(
+    return TaskMetrics(
         size_bytes=sum(task.size_bytes for task in tasks),
         queries=sum(task.queries for task in tasks),
         retries=sum((task.retries for task in tasks), Counter()),
@@ -71,14 +71,14 @@ def add_up(found: Iterable[Measures]) -> Measures:
     )
 
 
-def report_measures(store: Store, plan_id: str, task: int, measures: Measures) -> None:
+def record_task_metrics(store: Store, plan_id: str, task: int, metrics: TaskMetrics) -> None:
     """Keep a task's measures in the place of a former attempt's.
 
     Raises:
         StateError: the store can't be reached.
     """
     table = plan_measures
-    row = {"plan_id": plan_id, "task": task, "measures": _to_json(measures)}
+    row = {"plan_id": plan_id, "task": task, "measures": _to_json(metrics)}
 
     def work(connection: sa.Connection) -> None:
         connection.execute(sa.delete(table).where(table.c.plan_id == plan_id, table.c.task == task))
@@ -87,7 +87,7 @@ def report_measures(store: Store, plan_id: str, task: int, measures: Measures) -
     store.write(work)
 
 
-def measures_of(store: Store, plan_id: str) -> Measures:
+def read_task_metrics(store: Store, plan_id: str) -> TaskMetrics:
     """What the tasks of a plan measured, added up.
 
     Raises:
@@ -95,28 +95,28 @@ def measures_of(store: Store, plan_id: str) -> Measures:
     """
     statement = sa.select(plan_measures.c.measures).where(plan_measures.c.plan_id == plan_id)
     texts = store.read(lambda c: list(c.execute(statement).scalars()))
-    return add_up(map(_from_json, texts))
+    return sum_metrics(map(_from_json, texts))
 
 
-def _to_json(measures: Measures) -> str:
+def _to_json(metrics: TaskMetrics) -> str:
     return json.dumps(
         {
-            "size_bytes": measures.size_bytes,
-            "queries": measures.queries,
-            "retries": measures.retries,
-            "stalls": measures.stalls,
-            "mods": [[*key, count] for key, count in measures.mods.items()],
-            "committed": list(measures.committed.items()),
-            "child_delays_ms": measures.child_delays_ms,
-            "traced": [astuple(query) for query in measures.traced],
-            "begun_ns": measures.begun_ns,
+            "size_bytes": metrics.size_bytes,
+            "queries": metrics.queries,
+            "retries": metrics.retries,
+            "stalls": metrics.stalls,
+            "mods": [[*key, count] for key, count in metrics.mods.items()],
+            "committed": list(metrics.committed.items()),
+            "child_delays_ms": metrics.child_delays_ms,
+            "traced": [astuple(query) for query in metrics.traced],
+            "begun_ns": metrics.begun_ns,
         }
     )
 
 
-def _from_json(text: str) -> Measures:
+def _from_json(text: str) -> TaskMetrics:
     given = json.loads(text)
-    return Measures(
+    return TaskMetrics(
         size_bytes=given["size_bytes"],
         queries=given["queries"],
         retries=Counter(given["retries"]),

@@ -15,7 +15,7 @@ from slackwater.state.errors import (
     LineageMissingError,
     PlanMissingError,
 )
-from slackwater.state.models import Partition, TaskTally
+from slackwater.state.models import Partition, TaskCounts
 from slackwater.state.tables import (
     partition_parents,
     partitions,
@@ -143,16 +143,16 @@ class Transaction:
             )
         return row.records is not None
 
-    def seal_task(self, plan_id: str, task: int, tally: TaskTally) -> None:
+    def seal_task(self, plan_id: str, task: int, counts: TaskCounts) -> None:
         """Keep a task's tally in the place of a former attempt's; from here on it is sealed."""
         key = {"plan_id": plan_id, "task": task}
         self._connection.execute(
             sa.update(plan_tasks)
             .where(plan_tasks.c.plan_id == plan_id, plan_tasks.c.task == task)
             .values(
-                records=tally.records,
-                late_records=tally.late_records,
-                violations="\n".join(tally.violations),
+                records=counts.records,
+                late_records=counts.late_records,
+                violations="\n".join(counts.violations),
             )
         )
         for table in (plan_shares, plan_carried):
@@ -161,24 +161,27 @@ class Transaction:
             )
         self._insert(
             plan_carried,
-            ({**key, "token": token, "records": records} for token, records in tally.carried),
+            (
+                {**key, "token": token, "records": records}
+                for token, records in counts.partition_load
+            ),
         )
         self._insert(
             plan_shares,
             (
                 {
                     **key,
-                    "transaction_id": share.transaction,
-                    "records": share.records,
-                    "partitions": share.partitions,
-                    "records_stated": share.records_stated,
-                    "partitions_stated": share.partitions_stated,
+                    "transaction_id": partial.transaction,
+                    "records": partial.records,
+                    "partitions": partial.partitions,
+                    "records_stated": partial.records_stated,
+                    "partitions_stated": partial.partitions_stated,
                 }
-                for share in tally.shares
+                for partial in counts.partial_transactions
             ),
         )
 
-    def arrived_parents(self, plan_id: str) -> set[str]:
+    def observed_ends(self, plan_id: str) -> set[str]:
         """The partitions whose ends a plan has shown so far."""
         table = plan_arrivals
         found = sa.select(table.c.parent_token).where(table.c.plan_id == plan_id).distinct()
@@ -208,7 +211,7 @@ class Transaction:
                     "token": p.token,
                     "start_timestamp_ns": p.start_timestamp_ns,
                     "end_timestamp_ns": p.end_timestamp_ns,
-                    "end_found_ns": p.end_found_ns,
+                    "end_found_ns": p.end_confirmed_in_epoch_ns,
                 }
                 for p in new
             ),
@@ -244,7 +247,7 @@ class Transaction:
         ]
         return {p.token: p for p in assemble(rows, links)}
 
-    def record_arrivals(
+    def record_finished_parents(
         self, plan_id: str, children: Mapping[str, Collection[str]], task: int
     ) -> None:
         """Note that a task of a plan has read partitions to their ends.
@@ -253,7 +256,9 @@ class Transaction:
             plan_id, task: whose arrivals they are.
             children: the tokens of each partition's children, by its own.
         """
-        known = self.arrivals(plan_id, sorted({c for found in children.values() for c in found}))
+        known = self.finished_parents(
+            plan_id, sorted({c for found in children.values() for c in found})
+        )
         self._insert(
             plan_arrivals,
             (
@@ -264,7 +269,9 @@ class Transaction:
             ),
         )
 
-    def arrivals(self, plan_id: str, child_tokens: Collection[str]) -> dict[str, dict[str, int]]:
+    def finished_parents(
+        self, plan_id: str, child_tokens: Collection[str]
+    ) -> dict[str, dict[str, int]]:
         """For each child, the parents that the plan has read to their end, and the task of each."""
         table = plan_arrivals
         found: dict[str, dict[str, int]] = {}
@@ -276,7 +283,7 @@ class Transaction:
         return found
 
     def claim(
-        self, plan_id: str, tokens: Collection[str], task: int, *, may_take: bool = True
+        self, plan_id: str, tokens: Collection[str], task: int, *, allow_new: bool = True
     ) -> set[str]:
         """Claim children for a task; those that are the task's, now or from a former attempt.
 
@@ -289,7 +296,7 @@ class Transaction:
         claimed: set[str] = set()
         for chunk in chunks(sorted(tokens)):
             row = sa.and_(table.c.plan_id == plan_id, table.c.token.in_(chunk))
-            if may_take:
+            if allow_new:
                 self._connection.execute(
                     sa.update(table)
                     .where(row, table.c.claimed_by.is_(None))
@@ -299,7 +306,7 @@ class Transaction:
             claimed.update(self._connection.execute(mine).scalars())
         return claimed
 
-    def claims(self, plan_id: str, task: int) -> set[str]:
+    def claimed_children(self, plan_id: str, task: int) -> set[str]:
         """The children that a task has claimed, in any attempt."""
         table = plan_children
         where = (table.c.plan_id == plan_id, table.c.claimed_by == task)

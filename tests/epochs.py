@@ -11,7 +11,7 @@ from slackwater.pipeline.epoch_audit import audit_written
 from slackwater.reader.change_stream import ChangeStream
 from slackwater.reader.schema import SCHEMA
 from slackwater.reader.transport.connection import Connection
-from slackwater.scheduler.audit import Written
+from slackwater.scheduler.audit import SinkCounts
 from slackwater.scheduler.options import SourceOptions, parse_options
 from slackwater.scheduler.plan import Task
 from slackwater.scheduler.planner import Planner
@@ -106,7 +106,7 @@ class EpochLoop:
             AuditError: the epoch breaks a promise.
         """
         times = [time * 1_000 for time in table["commit_timestamp"].cast("int64").to_pylist()]
-        written = Written(len(times), min(times, default=None), max(times, default=None))
+        written = SinkCounts(len(times), min(times, default=None), max(times, default=None))
         self.late_records += audit_written(
             self.store, self.options.pipeline, written, AuditMode.STOP
         ).late_records

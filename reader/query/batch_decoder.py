@@ -47,7 +47,7 @@ class Rows:
     commit_us: Ints
 
 
-class Reception(Protocol):
+class RecordConsumer(Protocol):
     """Where the records of one partition query go; never called by two threads at once."""
 
     @property
@@ -73,7 +73,7 @@ Deliver = Callable[[pa.RecordBatch, Owners], None]
 class Opened:
     """A query that was opened, and what decoding needs to know of it."""
 
-    reception: Reception
+    consumer: RecordConsumer
     decoder: ChangeRecordDecoder = field(default_factory=ChangeRecordDecoder)
     layout: Layout | None = None
     is_first: bool = True
@@ -118,10 +118,10 @@ class Gathering:
             if self._heap_bytes >= _HEAP_BYTES:
                 self._decode()
 
-    def add_records(self, reception: Reception, records: Sequence[ChangeRecord]) -> None:
+    def add_records(self, consumer: RecordConsumer, records: Sequence[ChangeRecord]) -> None:
         """The next records of a query that decodes its messages itself."""
         with self._lock:
-            self._take_records(reception, records)
+            self._take_records(consumer, records)
 
     def settle(self) -> None:
         """Decode all that was added: then the receptions know it."""
@@ -155,7 +155,7 @@ class Gathering:
     def _decode_one_by_one(self, queries: Sequence[tuple[Opened, list[bytes]]]) -> None:
         for opened, messages in queries:
             for message in messages:
-                self._take_records(opened.reception, opened.decoder.feed(message))
+                self._take_records(opened.consumer, opened.decoder.feed(message))
 
     def _decode_alike(self, layout: Layout, queries: Sequence[tuple[Opened, list[bytes]]]) -> None:
         """Decode messages of queries with the same layout."""
@@ -175,7 +175,7 @@ class Gathering:
         self, out: _Out, opened: Opened, messages: Sequence[bytes], position: int
     ) -> None:
         """One query's messages: rows by column, and one by one what they left, in order."""
-        reception, decoder = opened.reception, opened.decoder
+        consumer, decoder = opened.consumer, opened.decoder
         end = position + len(messages)
         begin_row, end_row = out.rows_of(position, end)
         for number in range(position, end):
@@ -184,15 +184,15 @@ class Gathering:
                 continue
             first, behind = out.rows_of(number, number + 1)
             records = decoder.feed(messages[number - position])
-            out.take_rows(reception, begin_row, first)
+            out.take_rows(consumer, begin_row, first)
             begin_row = behind
-            if data := reception.take_records(records):
-                out.add_records(reception.token, data)
-        out.take_rows(reception, begin_row, end_row)
+            if data := consumer.take_records(records):
+                out.add_records(consumer.token, data)
+        out.take_rows(consumer, begin_row, end_row)
 
-    def _take_records(self, reception: Reception, records: Sequence[ChangeRecord]) -> None:
-        if data := reception.take_records(records):
-            self._few.append((reception.token, data))
+    def _take_records(self, consumer: RecordConsumer, records: Sequence[ChangeRecord]) -> None:
+        if data := consumer.take_records(records):
+            self._few.append((consumer.token, data))
             self._few_rows += len(data)
             if self._few_rows >= _FEW_ROWS:
                 self._deliver_few()
@@ -222,16 +222,16 @@ class _Out:
         found = np.searchsorted(self._columns.message_of, (begin, end))
         return int(found[0]), int(found[1])
 
-    def take_rows(self, reception: Reception, begin: int, end: int) -> None:
+    def take_rows(self, consumer: RecordConsumer, begin: int, end: int) -> None:
         """Hand the rows [begin, end) to their reception, and note what is to be delivered."""
         if begin == end:
             return
         part = self._columns.batch.slice(begin, end - begin)
-        kept = reception.take_rows(Rows(part, self._commit_us[begin:end]))
+        kept = consumer.take_rows(Rows(part, self._commit_us[begin:end]))
         if kept is not None and not kept.all():
             part = part.filter(pa.array(kept))
             self._is_whole = False
-        self._add(reception.token, part)
+        self._add(consumer.token, part)
 
     def add_records(self, token: str, records: Sequence[DataChangeRecord]) -> None:
         """Records that were decoded one by one."""

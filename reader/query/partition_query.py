@@ -25,7 +25,13 @@ from slackwater.reader.decode.protobuf_cursor import Flags
 from slackwater.reader.decode.records import ChangeRecordDecoder
 from slackwater.reader.errors import DecodeError, ReaderError, UnavailableError
 from slackwater.reader.partition_progress import PartitionProgress
-from slackwater.reader.query.batch_decoder import PORTION_BYTES, Gathering, Opened, Reception, Rows
+from slackwater.reader.query.batch_decoder import (
+    PORTION_BYTES,
+    Gathering,
+    Opened,
+    RecordConsumer,
+    Rows,
+)
 from slackwater.reader.query.receive_turns import RECEIVING, WAS_THERE_S, Turn
 from slackwater.reader.query.stall_watchdog import WATCH, patience_s
 from slackwater.reader.query_outcome import Premature, conclude
@@ -106,7 +112,7 @@ class PartitionQuery:
                     self._note(records)
                     yield Message(records)
 
-    def run(self, gathering: Gathering, reception: Reception) -> None:
+    def run(self, gathering: Gathering, consumer: RecordConsumer) -> None:
         """Read to the end, together with other queries: see reader.gathering.
 
         A query without an end_timestamp decodes its messages itself, since whoever wants it may
@@ -117,12 +123,12 @@ class PartitionQuery:
         """
         if self._end_ns is None:
             for message in self:
-                gathering.add_records(reception, message.records)
-                if reception.is_done:
+                gathering.add_records(consumer, message.records)
+                if consumer.is_done:
                     self.cancel()
                     return
             return
-        opened = Opened(_Noting(self, reception))
+        opened = Opened(_Noting(self, consumer))
         for portion in self._messages(opened.begin, gathering.settle, opened.decoder.finish):
             gathering.add(opened, portion)
 
@@ -339,14 +345,14 @@ def _keys(rows: Rows, begin: int, end: int) -> list[tuple[str, str]]:
 class _Noting:
     """A reception that notes how far the query has come before it hands on."""
 
-    def __init__(self, query: PartitionQuery, reception: Reception) -> None:
+    def __init__(self, query: PartitionQuery, consumer: RecordConsumer) -> None:
         self._query = query
-        self._reception = reception
-        self.token = reception.token
+        self._consumer = consumer
+        self.token = consumer.token
 
     @property
     def is_done(self) -> bool:
-        return self._reception.is_done
+        return self._consumer.is_done
 
     def take_rows(self, rows: Rows) -> Flags | None:
         fresh = self._query._fresh_rows(rows)
@@ -355,7 +361,7 @@ class _Noting:
             if not len(rows.commit_us):
                 return fresh
         self._query._note_rows(rows)
-        kept = self._reception.take_rows(rows)
+        kept = self._consumer.take_rows(rows)
         if fresh is None or kept is None:
             return kept if fresh is None else fresh
         fresh[fresh] = kept
@@ -364,7 +370,7 @@ class _Noting:
     def take_records(self, records: Sequence[ChangeRecord]) -> Sequence[DataChangeRecord]:
         records = self._query._fresh(records)
         self._query._note(records)
-        return self._reception.take_records(records)
+        return self._consumer.take_records(records)
 
 
 class QueryCancelledError(ReaderError):

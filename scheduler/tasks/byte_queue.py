@@ -14,7 +14,7 @@ class ClosedError(Exception):
     """The receiver is gone: whoever puts shall stop."""
 
 
-class Handoff(Generic[T]):
+class ByteQueue(Generic[T]):
     """A queue bounded by bytes, that ends when all senders are done or one has failed.
 
     queue.Queue bounds the number of items, and one item may be a heartbeat or ten megabytes.

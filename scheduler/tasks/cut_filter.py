@@ -14,11 +14,11 @@ from slackwater.reader.partition_progress import record_time_ns
 from slackwater.reader.query.batch_decoder import Rows
 from slackwater.reader.records import ChangeRecord, ChildPartitionsRecord, DataChangeRecord
 from slackwater.scheduler.audit import PartitionAudit
-from slackwater.state.models import Share
+from slackwater.state.models import PartialTransaction
 from slackwater.timestamp import ns_to_us, us_to_ns
 
 
-class PartitionReception:
+class CutFilter:
     """See reader.gathering.Reception.
 
     Args:
@@ -140,16 +140,20 @@ def _feed_whole(audit: PartitionAudit, rows: Rows, begin: int, end: int) -> bool
         records=len(times),
         late_records=int(late.sum()),
         commit_ns=us_to_ns(int(times[-1])),
-        shares=_shares(transaction, first, shared, found, stated, partitions),
+        partial_transactions=_partial_transactions(
+            transaction, first, shared, found, stated, partitions
+        ),
     )
     return True
 
 
-def _shares(transaction: pa.Array, first: Ints, shared: Ints, *numbers: Ints) -> Iterable[Share]:
+def _partial_transactions(
+    transaction: pa.Array, first: Ints, shared: Ints, *numbers: Ints
+) -> Iterable[PartialTransaction]:
     chosen = np.searchsorted(first, shared)
     found, stated, partitions = (column[chosen].tolist() for column in numbers)
     names = transaction.take(pa.array(shared)).to_pylist()
     for name, records, records_stated, partitions_stated in zip(
         names, found, stated, partitions, strict=True
     ):
-        yield Share(name, records, 1, records_stated, partitions_stated)
+        yield PartialTransaction(name, records, 1, records_stated, partitions_stated)

@@ -19,7 +19,7 @@ _EVERY_S: Final = 2.0
 _REPORTED_MAX: Final = 20
 
 
-class QueryReporter:
+class OpenQueryReporter:
     """Writes the open queries of a task to the metadata store every two seconds.
 
     An epoch that is shorter costs nothing. A store that fails here fails nobody: what matters

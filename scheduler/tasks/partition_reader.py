@@ -14,14 +14,14 @@ from typing import Final, Protocol
 
 from slackwater.reader.change_stream import Dialect
 from slackwater.reader.errors import StartOutsidePartitionError, UnavailableError
-from slackwater.reader.query.batch_decoder import Gathering, Reception
+from slackwater.reader.query.batch_decoder import Gathering, RecordConsumer
 from slackwater.reader.query.partition_query import PartitionQuery
 from slackwater.reader.query_outcome import Ending, conclude
 from slackwater.reader.records import ChildPartitionsRecord
 from slackwater.reader.transport.connection import Connection
 from slackwater.scheduler.audit import PartitionAudit
 from slackwater.scheduler.read_options import Proof
-from slackwater.scheduler.tasks.cut_filter import PartitionReception
+from slackwater.scheduler.tasks.cut_filter import CutFilter
 from slackwater.state.models import Partition, Plan
 from slackwater.timestamp import NANOSECONDS_PER_SECOND, format_rfc3339
 
@@ -53,7 +53,7 @@ class Query(Protocol):
 
     stalls: int
 
-    def run(self, gathering: Gathering, reception: Reception) -> None:
+    def run(self, gathering: Gathering, consumer: RecordConsumer) -> None:
         """Read until Spanner ended it with OK, or the reception has enough."""
 
     def cancel(self) -> None:
@@ -186,7 +186,7 @@ class PartitionReading:
         query = self._reader.query(
             partition.token, start_ns, end_ns if self._proof is Proof.OK else None
         )
-        reception = PartitionReception(partition.token, start_ns, end_ns, audit)
+        consumer = CutFilter(partition.token, start_ns, end_ns, audit)
         with self._running(partition, query):
-            query.run(gathering, reception)
-        return reception.announced
+            query.run(gathering, consumer)
+        return consumer.announced

@@ -20,23 +20,23 @@ import pyarrow as pa
 from slackwater.reader.decode.arrow import to_record_batch
 from slackwater.reader.query.batch_decoder import Gathering, Owners
 from slackwater.reader.query_outcome import Ending, Finished
-from slackwater.scheduler.audit import PartitionAudit, Shares, tally
+from slackwater.scheduler.audit import PartialTransactions, PartitionAudit, task_counts
 from slackwater.scheduler.epoch_lead import wait_until_past
 from slackwater.scheduler.errors import AuditError
-from slackwater.scheduler.lineage import start_position_ns
+from slackwater.scheduler.lineage import query_start_ns
 from slackwater.scheduler.plan import Task
 from slackwater.scheduler.read_options import AuditMode, ReadOptions
-from slackwater.scheduler.tasks.byte_queue import ClosedError, Handoff
-from slackwater.scheduler.tasks.claims import Attempt
-from slackwater.scheduler.tasks.open_query_reporter import QueryReporter
+from slackwater.scheduler.tasks.byte_queue import ByteQueue, ClosedError
+from slackwater.scheduler.tasks.metrics_collector import MetricsCollector
+from slackwater.scheduler.tasks.open_query_reporter import OpenQueryReporter
 from slackwater.scheduler.tasks.partition_reader import PartitionReader, PartitionReading, Query
-from slackwater.scheduler.tasks.task_metrics import Measuring
+from slackwater.scheduler.tasks.task_attempt import TaskAttempt
 from slackwater.state.errors import StateError
 from slackwater.state.models import OpenQuery, Partition
 from slackwater.state.open_queries import count_stalls
 from slackwater.state.plans import plan_by_id
 from slackwater.state.store import Store
-from slackwater.state.task_metrics import report_measures
+from slackwater.state.task_metrics import record_task_metrics
 
 HANDOFF_BYTES_MAX: Final = 8 * 1024 * 1024
 BATCH_ROWS_MAX: Final = 8_192
@@ -53,7 +53,7 @@ def read_task(
 
     Each partition's records come in commit order, and a child partition's after those of all its
     parents; records of different partitions are mixed. When all were taken, the task is sealed:
-    see scheduler.claim.
+    see scheduler.tasks.task_attempt.
 
     Args:
         task: a share of a plan, which the store must hold.
@@ -72,15 +72,15 @@ def read_task(
     with ThreadPoolExecutor(options.concurrent_queries, thread_name_prefix="partition") as pool:
         run.start(pool)
         try:
-            for batch in _batches(run.handoff, low_watermark_ns=task.plan.end_ns):
-                run.measuring.add_batch(batch)
+            for batch in _batches(run.queue, low_watermark_ns=task.plan.end_ns):
+                run.collector.add_batch(batch)
                 yield batch
         finally:
             run.stop()
-    if (measures := run.measuring.measures()) is not None:
+    if (metrics := run.collector.metrics()) is not None:
         # Nobody is failed by what nobody but a watcher misses.
         with suppress(StateError):
-            report_measures(store, task.plan.plan_id, task.index, measures)
+            record_task_metrics(store, task.plan.plan_id, task.index, metrics)
 
 
 Group = tuple[pa.RecordBatch, Owners]
@@ -130,18 +130,18 @@ class _TaskRun:
     def __init__(
         self, task: Task, store: Store, reader: PartitionReader, options: ReadOptions
     ) -> None:
-        self.handoff: Handoff[Group] = Handoff(HANDOFF_BYTES_MAX)
-        self.measuring = Measuring(task.plan, traces=options.traces)
+        self.queue: ByteQueue[Group] = ByteQueue(HANDOFF_BYTES_MAX)
+        self.collector = MetricsCollector(task.plan, traces=options.traces)
         self._task = task
         self._store = store
         self._options = options
-        self._attempt = Attempt(task, store)
+        self._attempt = TaskAttempt(task, store)
         self._reading = PartitionReading(task.plan, reader, options.proof, self._running)
-        self._reporter = QueryReporter(store, task.plan.plan_id, task.index, self._open_queries)
+        self._reporter = OpenQueryReporter(store, task.plan.plan_id, task.index, self._open_queries)
         self._lock = threading.Lock()
         self._queries: dict[Query, Partition] = {}
         self._audits: list[PartitionAudit] = []
-        self._shares = Shares()
+        self._partial_transactions = PartialTransactions()
         self._gathering = Gathering(self._deliver)
         self._ended: dict[Partition, tuple[Finished, float]] = {}
         self._is_recording = False
@@ -153,14 +153,14 @@ class _TaskRun:
         self._reporter.start()
         plan = self._task.plan
         self._submit(
-            [_Start(root, start_position_ns(root, plan.start_ns)) for root in self._task.roots]
+            [_Start(root, query_start_ns(root, plan.start_ns)) for root in self._task.roots]
         )
         if not self._task.roots:
             self._seal()
 
     def stop(self) -> None:
         """Nobody wants the records any more: end all queries."""
-        self.handoff.close()
+        self.queue.close()
         with self._lock:
             self._stopped = True
             running = list(self._queries)
@@ -180,7 +180,7 @@ class _TaskRun:
         partition = start.partition
         try:
             if start.since_s is not None:
-                self.measuring.add_child_delay(time.monotonic() - start.since_s)
+                self.collector.add_child_delay(time.monotonic() - start.since_s)
             ending = self._read(partition, start.start_ns)
             if isinstance(ending, Finished):
                 self._finish(partition, ending)
@@ -190,7 +190,7 @@ class _TaskRun:
         except ClosedError:
             return
         except BaseException as error:  # noqa: BLE001 - raised again by the receiver
-            self.handoff.fail(error)
+            self.queue.fail(error)
 
     def _done(self, count: int) -> None:
         """So many partitions need nothing more, and their children were submitted."""
@@ -204,10 +204,10 @@ class _TaskRun:
         """All partitions are read; end, unless another attempt has shown more ends."""
         try:
             with self._lock:
-                counted = tally(self._audits, self._shares)
+                counted = task_counts(self._audits, self._partial_transactions)
             children = self._attempt.seal(counted)
         except BaseException as error:  # noqa: BLE001 - raised again by the receiver
-            self.handoff.fail(error)
+            self.queue.fail(error)
             return
         if children:
             self._submit([_Start(child, child.start_timestamp_ns) for child in children])
@@ -216,10 +216,10 @@ class _TaskRun:
             self._gathering.drain()
         except ClosedError:
             return
-        self.handoff.end()
+        self.queue.end()
 
     def _deliver(self, batch: pa.RecordBatch, owners: Owners) -> None:
-        self.handoff.put((batch, owners), batch.nbytes)
+        self.queue.put((batch, owners), batch.nbytes)
 
     def _finish(self, partition: Partition, ending: Finished) -> None:
         """Record an end; one thread does it for all, and the others go on reading meanwhile."""
@@ -254,7 +254,7 @@ class _TaskRun:
 
     def _read(self, partition: Partition, start_ns: int) -> Ending:
         """Read one partition; how it ended."""
-        audit = PartitionAudit(partition.token, self._task.plan, self._shares)
+        audit = PartitionAudit(partition.token, self._task.plan, self._partial_transactions)
         ending = self._reading.read(partition, start_ns, self._gathering, audit)
         if audit.violations and self._options.audit is AuditMode.STOP:
             raise AuditError(audit.violations)
@@ -273,7 +273,7 @@ class _TaskRun:
         finally:
             with self._lock:
                 del self._queries[query]
-            self.measuring.add_query(
+            self.collector.add_query(
                 partition.token, query.retried, query.stalls, open_ms=query.open_ms
             )
             if query.stalls:

@@ -29,17 +29,17 @@ from slackwater.pipeline.signals import TerminationSignals, termination_signals
 from slackwater.pipeline.spark.java import find_java
 from slackwater.pipeline.spark.session import start_spark, stop_spark
 from slackwater.pipeline.supervisor import PipelineSupervisor, RunOptions
-from slackwater.state.models import Pipeline, PipelineState, Wanted
+from slackwater.state.models import DesiredState, Pipeline, PipelineState
 from slackwater.state.store import Store
 
 _log = structlog.get_logger("slackwater.commands.run")
 
 _POLL_S: Final = 0.1
 _OBEYED: Final = {
-    Wanted.PAUSED: (PipelineState.PAUSED,),
-    Wanted.RUNNING: (PipelineState.STARTING, PipelineState.RUNNING),
-    Wanted.DRAINING: (PipelineState.NOT_RUNNING,),
-    Wanted.STOPPED: (PipelineState.NOT_RUNNING,),
+    DesiredState.PAUSED: (PipelineState.PAUSED,),
+    DesiredState.RUNNING: (PipelineState.STARTING, PipelineState.RUNNING),
+    DesiredState.DRAINING: (PipelineState.NOT_RUNNING,),
+    DesiredState.STOPPED: (PipelineState.NOT_RUNNING,),
 }
 
 
@@ -145,7 +145,7 @@ def _run_together(
         raise errors[0]
 
 
-def request(settings: Settings, desired: Wanted, *, seconds_max: float) -> Iterator[str]:
+def request(settings: Settings, desired: DesiredState, *, seconds_max: float) -> Iterator[str]:
     """Have a pipeline pause, resume, drain or stop, and say what has become of it.
 
     Args:
@@ -164,10 +164,10 @@ def request(settings: Settings, desired: Wanted, *, seconds_max: float) -> Itera
     store, known = open_pipeline(settings)
     try:
         name = settings.pipeline
-        if known.owner is None and desired in (Wanted.DRAINING, Wanted.STOPPED):
+        if known.owner is None and desired in (DesiredState.DRAINING, DesiredState.STOPPED):
             yield f"{name}: nobody runs it"
             return
-        store.set_wanted(name, desired)
+        store.set_desired_state(name, desired)
         if known.owner is None or owner_is_dead(known.owner):
             yield f"{name}: nobody runs it; wanted: {desired.value}"
             return
@@ -178,7 +178,7 @@ def request(settings: Settings, desired: Wanted, *, seconds_max: float) -> Itera
         store.close()
 
 
-def _wait(store: Store, known: Pipeline, desired: Wanted, seconds_max: float) -> None:
+def _wait(store: Store, known: Pipeline, desired: DesiredState, seconds_max: float) -> None:
     """Until the owner that was known has obeyed.
 
     Raises:

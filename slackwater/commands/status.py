@@ -87,7 +87,7 @@ def _state(known: Pipeline) -> dict[str, Any]:
         "since": rfc3339_or_none(known.state_since_ns),
         "reason": reason,
         "owner": known.owner,
-        "wanted": known.wanted.value,
+        "wanted": known.desired_state.value,
     }
 
 

@@ -104,7 +104,7 @@ class PipelineStatus:
             "state": "not started" if known.state is None else known.state.value,
             "since": rfc3339_or_none(known.state_since_ns),
             "reason": known.state_reason or None,
-            "wanted": known.wanted.value,
+            "wanted": known.desired_state.value,
             "owner": known.owner,
             "is_owner": self.is_owner,
             "low_watermark": rfc3339_or_none(known.low_watermark_ns),

@@ -10,16 +10,16 @@ from typing import Final
 import structlog
 
 from slackwater.state.errors import StateError
-from slackwater.state.models import Wanted
+from slackwater.state.models import DesiredState
 from slackwater.state.store import Store
 
 _log = structlog.get_logger("slackwater.pipeline.desired_state")
 
 _LOOK_S: Final = 0.5
 _POLL_S: Final = 0.05
-_ENDS: Final = frozenset({Wanted.DRAINING, Wanted.STOPPED})
+_ENDS: Final = frozenset({DesiredState.DRAINING, DesiredState.STOPPED})
 # Meant for whoever ran the pipeline then; a pause is meant for the pipeline.
-_OF_FORMER: Final = _ENDS | {Wanted.MENDED}
+_OF_FORMER: Final = _ENDS | {DesiredState.AWAITING_OPERATOR}
 
 
 class DesiredStatePoller:
@@ -35,7 +35,7 @@ class DesiredStatePoller:
         self._store = store
         self._pipeline = pipeline
         self._signalled = signalled
-        self._wanted = Wanted.RUNNING
+        self._wanted = DesiredState.RUNNING
         self._stopped = threading.Event()
 
     def start(self) -> None:
@@ -44,7 +44,7 @@ class DesiredStatePoller:
         Raises:
             StateError: the store can't be reached.
         """
-        self._store.set_wanted(self._pipeline, Wanted.RUNNING, in_place_of=_OF_FORMER)
+        self._store.set_desired_state(self._pipeline, DesiredState.RUNNING, in_place_of=_OF_FORMER)
         self._look()
         self._stopped = threading.Event()
         threading.Thread(
@@ -54,18 +54,18 @@ class DesiredStatePoller:
     def stop(self) -> None:
         """End; what was wanted of this owner was done."""
         self._stopped.set()
-        self._wanted = Wanted.RUNNING
+        self._wanted = DesiredState.RUNNING
         try:
-            self._store.set_wanted(self._pipeline, Wanted.RUNNING, in_place_of=_ENDS)
+            self._store.set_desired_state(self._pipeline, DesiredState.RUNNING, in_place_of=_ENDS)
         except StateError as error:
             # The next owner does the same when it starts.
             _log.warning("not noted", pipeline=self._pipeline, error=error.message)
 
     @property
-    def wanted(self) -> Wanted:
+    def wanted(self) -> DesiredState:
         """As it was seen last; a signal is a drain."""
-        if self._signalled.is_set() and self._wanted is not Wanted.STOPPED:
-            return Wanted.DRAINING
+        if self._signalled.is_set() and self._wanted is not DesiredState.STOPPED:
+            return DesiredState.DRAINING
         return self._wanted
 
     def must_end(self) -> bool:
@@ -74,7 +74,7 @@ class DesiredStatePoller:
 
     def is_held(self) -> bool:
         """True where nothing further shall be begun."""
-        return self.wanted is not Wanted.RUNNING
+        return self.wanted is not DesiredState.RUNNING
 
     def drain(self) -> None:
         """Have no further epoch chosen; a pause does so already, and is to outlast this process.
@@ -84,9 +84,11 @@ class DesiredStatePoller:
         Raises:
             StateError: the store can't be reached.
         """
-        if self._wanted is Wanted.RUNNING:
-            self._store.set_wanted(self._pipeline, Wanted.DRAINING, in_place_of={Wanted.RUNNING})
-            self._wanted = Wanted.DRAINING
+        if self._wanted is DesiredState.RUNNING:
+            self._store.set_desired_state(
+                self._pipeline, DesiredState.DRAINING, in_place_of={DesiredState.RUNNING}
+            )
+            self._wanted = DesiredState.DRAINING
 
     def give_up(self) -> None:
         """Nobody wants it to run until it is resumed, or the process started again.
@@ -94,7 +96,9 @@ class DesiredStatePoller:
         Raises:
             StateError: the store can't be reached.
         """
-        self._store.set_wanted(self._pipeline, Wanted.MENDED, in_place_of={Wanted.RUNNING})
+        self._store.set_desired_state(
+            self._pipeline, DesiredState.AWAITING_OPERATOR, in_place_of={DesiredState.RUNNING}
+        )
         self._look()
 
     def wait(self, seconds: float) -> bool:
@@ -123,4 +127,4 @@ class DesiredStatePoller:
     def _look(self) -> None:
         known = self._store.pipeline(self._pipeline)
         if known is not None:
-            self._wanted = known.wanted
+            self._wanted = known.desired_state

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import structlog
 
-from slackwater.scheduler.audit import Written, audit_epoch
+from slackwater.scheduler.audit import SinkCounts, audit_epoch
 from slackwater.scheduler.errors import AuditError
 from slackwater.scheduler.read_options import AuditMode
-from slackwater.state.plans import latest_plan, void_plans
+from slackwater.state.plans import latest_plan, unseal_plans
 from slackwater.state.store import Store
-from slackwater.state.task_counts import tallies
-from slackwater.state.task_metrics import Measures, measures_of
+from slackwater.state.task_counts import read_task_counts
+from slackwater.state.task_metrics import TaskMetrics, read_task_metrics
 
 _log = structlog.get_logger("slackwater.pipeline.epoch_audit")
 
@@ -29,10 +29,12 @@ class AuditedEpoch:
 
     low_watermark_ns: int
     late_records: int
-    measures: Measures
+    measures: TaskMetrics
 
 
-def audit_written(store: Store, pipeline: str, written: Written, mode: AuditMode) -> AuditedEpoch:
+def audit_written(
+    store: Store, pipeline: str, written: SinkCounts, mode: AuditMode
+) -> AuditedEpoch:
     """Hold what the sink wrote against what the plan's tasks counted.
 
     Raises:
@@ -43,7 +45,7 @@ def audit_written(store: Store, pipeline: str, written: Written, mode: AuditMode
     known = store.pipeline(pipeline)
     assert plan is not None  # noqa: S101 - the epoch was planned before it was read
     assert known is not None  # noqa: S101 - or nobody could own it
-    counted = tallies(store, plan.plan_id)
+    counted = read_task_counts(store, plan.plan_id)
     broken = audit_epoch(
         plan,
         counted,
@@ -52,11 +54,11 @@ def audit_written(store: Store, pipeline: str, written: Written, mode: AuditMode
     )
     if broken and mode is AuditMode.STOP:
         # Or every replay would have to repeat what is wrong.
-        void_plans(store, plan)
+        unseal_plans(store, plan)
         raise AuditError(broken)
     for violation in broken:
         _log.error("audit failed", pipeline=pipeline, violation=violation)
     late = sum(found.late_records for found in counted.values())
     if late:
         _log.warning("late records", pipeline=pipeline, records=late)
-    return AuditedEpoch(plan.end_ns, late, measures_of(store, plan.plan_id))
+    return AuditedEpoch(plan.end_ns, late, read_task_metrics(store, plan.plan_id))

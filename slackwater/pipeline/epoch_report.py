@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from slackwater.state.task_metrics import COMMITTED_STEPS, Measures
+from slackwater.state.task_metrics import COMMITTED_STEPS, TaskMetrics
 from slackwater.timestamp import (
     floor_to_us,
     format_rfc3339,
@@ -62,7 +62,7 @@ class EpochReport:
     sink_ms: int
     begun_ns: int
     durable_ns: int
-    measures: Measures
+    measures: TaskMetrics
 
     def freshness_seconds(self) -> list[tuple[float, int]]:
         """From commit to durable: seconds and how many records; within a fiftieth of the span."""

@@ -19,13 +19,13 @@ import structlog
 from slackwater.errors import PipelineOwnedError
 from slackwater.state.errors import LeaseLostError, StateError, StoreUnreachableError
 from slackwater.state.lease import (
-    Sighting,
-    may_take,
+    LeaseObservation,
+    acquire_lease,
+    is_expired,
     observe,
     read_lease,
     release_lease,
     renew_lease,
-    take_lease,
 )
 from slackwater.state.models import Lease
 from slackwater.state.store import Store
@@ -83,7 +83,7 @@ class LeaseHolder:
         self._pipeline = pipeline
         self._duration_s = duration_s
         self._name = owner_name()
-        self._sighting: Sighting | None = None
+        self._sighting: LeaseObservation | None = None
         self._lease: Lease | None = None
         self._thread: threading.Thread | None = None
         self._stopped = threading.Event()
@@ -154,21 +154,21 @@ class LeaseHolder:
             time.sleep(pause_s)
         return False
 
-    def _is_free(self, sighting: Sighting) -> bool:
+    def _is_free(self, sighting: LeaseObservation) -> bool:
         now_s = time.monotonic()
-        return may_take(sighting, now_s, duration_s=self._duration_s) or owner_is_dead(
+        return is_expired(sighting, now_s, duration_s=self._duration_s) or owner_is_dead(
             str(sighting.lease.owner)
         )
 
     def _take(self, seen: Lease) -> bool:
         """Take a lease that was free when it was looked at, if it still is."""
-        taken = take_lease(self._store, self._pipeline, self._name, seen)
+        taken = acquire_lease(self._store, self._pipeline, self._name, seen)
         if taken is None:
             return False
         self._hold(taken, former_owner=seen.owner)
         return True
 
-    def look(self) -> Sighting:
+    def look(self) -> LeaseObservation:
         """Look at the lease; what an earlier look saw counts when it is waited for.
 
         Raises:

@@ -26,7 +26,7 @@ from slackwater.pipeline.lease_holder import LeaseHolder
 from slackwater.pipeline.observer import Observer
 from slackwater.reader.errors import ReaderError
 from slackwater.reader.transport.connection import Connection
-from slackwater.scheduler.audit import Written
+from slackwater.scheduler.audit import SinkCounts
 from slackwater.scheduler.lineage import is_finished
 from slackwater.scheduler.read_options import AuditMode
 from slackwater.scheduler.spark.data_source import FORMAT
@@ -34,8 +34,8 @@ from slackwater.scheduler.worker_errors import encoded_errors
 from slackwater.spark_sink.sink import EpochSummary, Sink
 from slackwater.state.epochs import forget_epochs, record_epoch
 from slackwater.state.errors import LeaseLostError, StateError
-from slackwater.state.models import Epoch, PipelineState, Wanted
-from slackwater.state.plans import settle
+from slackwater.state.models import DesiredState, Epoch, PipelineState
+from slackwater.state.plans import confirm_partition_ends
 from slackwater.state.store import Store
 from slackwater.timestamp import datetime_to_ns, ns_to_datetime, seconds_to_ms
 
@@ -219,7 +219,7 @@ class QueryRunner:
     def _watch(self, query: StreamingQuery) -> Failure | None:
         """Wait for the query's end, or bring it about; why it failed, None where it did not."""
         while query.isActive and not (self._reached.is_set() or self._lease.lost.is_set()):
-            if self._desired_state.wanted is Wanted.STOPPED:
+            if self._desired_state.wanted is DesiredState.STOPPED:
                 self._stop(query)
                 return None
             self._look(query)
@@ -247,7 +247,7 @@ class QueryRunner:
             return False
         # Before its first epoch a query does not wait: the source answers with the start, and Spark
         # replays what a former query left.
-        is_paused = self._desired_state.wanted is Wanted.PAUSED
+        is_paused = self._desired_state.wanted is DesiredState.PAUSED
         if not (is_paused and self._policy.keeps_query_when_paused and self._has_epoch()):
             return True
         if self._state is not PipelineState.PAUSED:
@@ -298,7 +298,7 @@ class QueryRunner:
                 self._store.commit_watermark(
                     self._pipeline, progress.end_ns, generation=self._lease.generation
                 )
-                settle(self._store, self._pipeline, progress.end_ns)
+                confirm_partition_ends(self._store, self._pipeline, progress.end_ns)
                 self._record(progress, progress.start_ns, progress.end_ns)
         except LeaseLostError:
             self._lease.lost.set()
@@ -374,9 +374,9 @@ class QueryRunner:
             _log.warning("state not recorded", pipeline=self._pipeline, error=error.message)
 
 
-def _seen(summary: EpochSummary) -> Written:
+def _seen(summary: EpochSummary) -> SinkCounts:
     first, last = summary.commit_timestamp_min, summary.commit_timestamp_max
-    return Written(summary.records, _ns(first), _ns(last))
+    return SinkCounts(summary.records, _ns(first), _ns(last))
 
 
 def _ns(stamp: datetime | None) -> int | None:

@@ -45,7 +45,7 @@ from slackwater.scheduler.read_options import AuditMode
 from slackwater.spark_sink.errors import SinkError
 from slackwater.spark_sink.output.dead_letters import SPARK_ERRORS
 from slackwater.state.errors import LeaseLostError, StateError
-from slackwater.state.models import PipelineState, Wanted
+from slackwater.state.models import DesiredState, PipelineState
 from slackwater.state.scans import read_scan
 from slackwater.state.store import Store
 from slackwater.timestamp import format_rfc3339, ms_to_ns, ms_to_seconds
@@ -198,7 +198,7 @@ class PipelineSupervisor:
             raise PipelinePausedError(
                 f"pipeline {self.name!r} is paused.", "Resume it: slackwater resume"
             )
-        if self.desired_state.wanted is not Wanted.MENDED:
+        if self.desired_state.wanted is not DesiredState.AWAITING_OPERATOR:
             self._note(PipelineState.PAUSED)
             _log.info("paused", pipeline=self.name)
         is_resumed = self.desired_state.wait_for_resume(self.lease.lost.is_set)

@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 
 from slackwater.pipeline.epoch_audit import audit_written
 from slackwater.reader.schema import SCHEMA
-from slackwater.scheduler.audit import Written
-from slackwater.scheduler.epoch_span import EPOCHS_LOOKED_AT
+from slackwater.scheduler.audit import SinkCounts
+from slackwater.scheduler.epoch_span import EPOCHS_CONSIDERED
 from slackwater.scheduler.options import SourceOptions
 from slackwater.scheduler.planner import Planner
 from slackwater.scheduler.tasks.partition_reader import SpannerPartitions
@@ -127,12 +127,12 @@ class Tail:
     def _audit(self, records: pa.Table) -> None:
         times = pc.min_max(records["commit_timestamp"].cast(pa.int64())).as_py()
         first, last = (None if t is None else us_to_ns(t) for t in (times["min"], times["max"]))
-        written = Written(records.num_rows, first, last)
+        written = SinkCounts(records.num_rows, first, last)
         audit_written(self._store, self._options.pipeline, written, self._options.read.audit)
 
     def _note(self, start_ns: int, end_ns: int, records: int, seconds: float) -> None:
         """For the span of the next epoch."""
-        prune_epochs(self._store, self._options.pipeline, keep=EPOCHS_LOOKED_AT)
+        prune_epochs(self._store, self._options.pipeline, keep=EPOCHS_CONSIDERED)
         if end_ns > start_ns:
             record_epoch(
                 self._store,

@@ -23,13 +23,13 @@ from slackwater.pipeline.lease_holder import LeaseHolder, owner_is_dead, owner_n
 from slackwater.state import engine
 from slackwater.state.errors import LeaseLostError
 from slackwater.state.lease import (
-    Sighting,
-    may_take,
+    LeaseObservation,
+    acquire_lease,
+    is_expired,
     observe,
     read_lease,
     release_lease,
     renew_lease,
-    take_lease,
 )
 from slackwater.state.models import Lease
 from slackwater.state.store import Store
@@ -62,19 +62,19 @@ def store(request: pytest.FixtureRequest, new_store_url: Callable[[str], str]) -
 def test_of_many_that_want_the_lease_at_once_one_gets_it(store: Store) -> None:
     seen = read_lease(store, "orders")
     with ThreadPoolExecutor(4) as pool:
-        took = list(pool.map(lambda name: take_lease(store, "orders", name, seen), "abcd"))
+        took = list(pool.map(lambda name: acquire_lease(store, "orders", name, seen), "abcd"))
     (taken,) = [lease for lease in took if lease is not None]
     assert read_lease(store, "orders") == taken
     assert taken.generation == 1
 
 
 def test_a_renewal_shows_and_a_former_owner_can_not_renew(store: Store) -> None:
-    first = take_lease(store, "orders", "first", read_lease(store, "orders"))
+    first = acquire_lease(store, "orders", "first", read_lease(store, "orders"))
     assert first is not None
     renewed = renew_lease(store, "orders", first)
     assert renewed is not None
-    assert renewed.beat == first.beat + 1
-    second = take_lease(store, "orders", "second", renewed)
+    assert renewed.heartbeat == first.heartbeat + 1
+    second = acquire_lease(store, "orders", "second", renewed)
     assert second is not None
     assert renew_lease(store, "orders", first) is None
     release_lease(store, "orders", first)
@@ -86,17 +86,17 @@ def test_a_renewal_shows_and_a_former_owner_can_not_renew(store: Store) -> None:
 def test_a_lease_is_free_once_its_beat_has_stood_still_for_its_duration() -> None:
     lease = Lease("owner", 1, 7)
     sighting = observe(None, lease, 100.0)
-    assert not may_take(sighting, 109.9, duration_s=10)
-    assert observe(sighting, lease, 105.0) == Sighting(lease, 100.0)
-    assert may_take(sighting, 110.0, duration_s=10)
+    assert not is_expired(sighting, 109.9, duration_s=10)
+    assert observe(sighting, lease, 105.0) == LeaseObservation(lease, 100.0)
+    assert is_expired(sighting, 110.0, duration_s=10)
     renewed = observe(sighting, Lease("owner", 1, 8), 109.0)
-    assert not may_take(renewed, 110.0, duration_s=10)
-    assert may_take(observe(None, Lease(None, 1, 8), 0.0), 0.0, duration_s=10)
+    assert not is_expired(renewed, 110.0, duration_s=10)
+    assert is_expired(observe(None, Lease(None, 1, 8), 0.0), 0.0, duration_s=10)
 
 
 def test_a_standby_takes_over_from_one_that_no_longer_renews(store: Store) -> None:
     # Another machine's owner, whose process can't be looked up here.
-    dead = take_lease(store, "orders", "elsewhere pid 1 (x y)", read_lease(store, "orders"))
+    dead = acquire_lease(store, "orders", "elsewhere pid 1 (x y)", read_lease(store, "orders"))
     assert dead is not None
     standby = LeaseHolder(store, "orders", duration_s=SHORT_S)
     began = time.monotonic()
@@ -123,7 +123,7 @@ def test_whoever_renews_keeps_it_and_whoever_shall_not_wait_is_told(store: Store
 def test_an_owner_that_was_replaced_learns_of_it(store: Store) -> None:
     owner = LeaseHolder(store, "orders", duration_s=SHORT_S)
     assert owner.acquire(wait=True, until=never)
-    while take_lease(store, "orders", "other", read_lease(store, "orders")) is None:
+    while acquire_lease(store, "orders", "other", read_lease(store, "orders")) is None:
         pass
     assert owner.lost.wait(10)
     with pytest.raises(LeaseLostError, match="other"):
@@ -136,7 +136,9 @@ def test_whoever_stands_by_outlasts_a_store_that_does_not_answer(tmp_path: Path)
     path = tmp_path / "state.db"
     impatient = Impatient.open(f"sqlite:///{path}?timeout=0.1", migrate=True)
     impatient.ensure_pipeline("orders", "stream")
-    dead = take_lease(impatient, "orders", "elsewhere pid 1 (x y)", read_lease(impatient, "orders"))
+    dead = acquire_lease(
+        impatient, "orders", "elsewhere pid 1 (x y)", read_lease(impatient, "orders")
+    )
     assert dead is not None
     standby = LeaseHolder(impatient, "orders", duration_s=SHORT_S)
     with sqlite3.connect(path) as frozen, ThreadPoolExecutor(1) as pool:
@@ -161,7 +163,7 @@ def test_a_slow_look_tells_nothing_of_an_owner(
     """Neither that it has renewed the lease, nor that it has not for so long."""
     store = Store.open(f"sqlite:///{tmp_path / 'state.db'}", migrate=True)
     store.ensure_pipeline("orders", "stream")
-    assert take_lease(store, "orders", "elsewhere pid 1 (x y)", read_lease(store, "orders"))
+    assert acquire_lease(store, "orders", "elsewhere pid 1 (x y)", read_lease(store, "orders"))
 
     def slow_look(store: Store, pipeline: str) -> Lease:
         time.sleep(2 * SHORT_S)
@@ -172,7 +174,7 @@ def test_a_slow_look_tells_nothing_of_an_owner(
     with monkeypatch.context() as slow:
         slow.setattr(lease_holder, "read_lease", slow_look)
         sighting = former.look()
-        assert not may_take(sighting, time.monotonic(), duration_s=SHORT_S)
+        assert not is_expired(sighting, time.monotonic(), duration_s=SHORT_S)
         owner.look()
         assert owner.acquire(wait=False, until=never)
     owner.release()
@@ -196,7 +198,7 @@ def test_a_process_that_is_frozen_in_a_transaction_does_not_keep_the_lease(
     with ThreadPoolExecutor(1) as pool:
         done = pool.submit(frozen.write, freeze)
         assert held.wait(10)
-        assert take_lease(store, "orders", "standby", read_lease(store, "orders"))
+        assert acquire_lease(store, "orders", "standby", read_lease(store, "orders"))
         awake.set()
         done.result(30)
     frozen.close()

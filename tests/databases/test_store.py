@@ -29,8 +29,8 @@ from slackwater.state.errors import (
     StoreUnreachableError,
     StoreUrlError,
 )
-from slackwater.state.models import Epoch, Partition, Plan, Wanted
-from slackwater.state.plans import begin_plan, plan_by_id, settle
+from slackwater.state.models import DesiredState, Epoch, Partition, Plan
+from slackwater.state.plans import begin_plan, confirm_partition_ends, plan_by_id
 from slackwater.state.store import Store
 from slackwater.state.transaction import Transaction
 from slackwater.testing.emulator import Emulator
@@ -151,31 +151,33 @@ def test_a_low_watermark_never_goes_back(store: Store) -> None:
 
 
 def test_what_is_wanted_of_a_pipeline_is_kept(store: Store) -> None:
-    store.set_wanted("orders", Wanted.DRAINING)
+    store.set_desired_state("orders", DesiredState.DRAINING)
     known = store.pipeline("orders")
     assert known is not None
-    assert known.wanted is Wanted.DRAINING
-    store.set_wanted("orders", Wanted.PAUSED, in_place_of={Wanted.RUNNING})
+    assert known.desired_state is DesiredState.DRAINING
+    store.set_desired_state("orders", DesiredState.PAUSED, in_place_of={DesiredState.RUNNING})
     assert store.pipeline("orders") == known
-    store.set_wanted("orders", Wanted.PAUSED, in_place_of={Wanted.RUNNING, Wanted.DRAINING})
-    assert store.pipeline("orders") == replace(known, wanted=Wanted.PAUSED)
+    store.set_desired_state(
+        "orders", DesiredState.PAUSED, in_place_of={DesiredState.RUNNING, DesiredState.DRAINING}
+    )
+    assert store.pipeline("orders") == replace(known, desired_state=DesiredState.PAUSED)
 
 
 def test_a_store_opened_again_in_its_process_sees_what_other_processes_write(
     store: Store, url: str
 ) -> None:
-    for wanted in (Wanted.PAUSED, Wanted.RUNNING, Wanted.DRAINING):
+    for wanted in (DesiredState.PAUSED, DesiredState.RUNNING, DesiredState.DRAINING):
         Store.open(url, migrate=True).close()
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as other:
             other.submit(_want, url, wanted).result()
         known = store.pipeline("orders")
         assert known is not None
-        assert known.wanted is wanted
+        assert known.desired_state is wanted
 
 
-def _want(url: str, wanted: Wanted) -> None:
+def _want(url: str, wanted: DesiredState) -> None:
     store = Store.open(url, migrate=False)
-    store.set_wanted("orders", wanted)
+    store.set_desired_state("orders", wanted)
     store.close()
 
 
@@ -250,12 +252,12 @@ def test_the_lineage_at_a_watermark_is_what_is_unfinished_and_its_parents(store:
     store.replace_partitions("orders", [old, a, B, C])
     begin_plan(store, Plan("p1", "orders", 8, 20), tasks=1)
     store.run(lambda t: t.record_ends("orders", {"a": 10}))
-    store.run(lambda t: t.record_arrivals("p1", {"a": ["c"]}, 0))
+    store.run(lambda t: t.record_finished_parents("p1", {"a": ["c"]}, 0))
     # Not committed: what showed the end may never be.
     shown = replace(a, end_timestamp_ns=10)
     assert store.lineage_at("orders", 20) == [B, old, shown, C]
-    settle(store, "orders", 20)
-    ended = replace(shown, end_found_ns=8)
+    confirm_partition_ends(store, "orders", 20)
+    ended = replace(shown, end_confirmed_in_epoch_ns=8)
     assert store.lineage_at("orders", 20) == [B, ended, C]
     # At the watermark whose epoch found the end, the partition is not finished yet.
     assert store.lineage_at("orders", 8) == [B, old, ended, C]
@@ -278,9 +280,9 @@ def test_a_child_is_claimed_once_and_stays_its_claimers(store: Store) -> None:
 def test_a_new_plan_starts_with_no_arrivals_and_claims(store: Store) -> None:
     for plan in ("p1", "p2"):
         begin_plan(store, Plan(plan, "orders", 0, 7), tasks=1)
-        assert store.run(lambda t, p=plan: t.arrivals(p, ["c"])) == {}  # type: ignore[misc]
+        assert store.run(lambda t, p=plan: t.finished_parents(p, ["c"])) == {}  # type: ignore[misc]
         store.run(lambda t, p=plan: t.lock_children(p, ["c"]))  # type: ignore[misc]
-        store.run(lambda t, p=plan: t.record_arrivals(p, {"a": ["c"]}, 0))  # type: ignore[misc]
+        store.run(lambda t, p=plan: t.record_finished_parents(p, {"a": ["c"]}, 0))  # type: ignore[misc]
         assert store.run(lambda t, p=plan: t.claim(p, ["c"], 3))  # type: ignore[misc]
 
 

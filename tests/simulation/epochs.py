@@ -12,18 +12,18 @@ from unittest.mock import patch
 from slackwater.reader.change_stream import Dialect
 from slackwater.reader.database.change_stream_info import Description
 from slackwater.reader.errors import UnavailableError
-from slackwater.scheduler.audit import Written, audit_epoch
+from slackwater.scheduler.audit import SinkCounts, audit_epoch
 from slackwater.scheduler.errors import AuditError
 from slackwater.scheduler.options import parse_options
 from slackwater.scheduler.plan import Task
 from slackwater.scheduler.planner import Planner
 from slackwater.scheduler.read_options import Proof
 from slackwater.state.errors import LeaseLostError
-from slackwater.state.lease import read_lease, take_lease
+from slackwater.state.lease import acquire_lease, read_lease
 from slackwater.state.models import Plan
-from slackwater.state.plans import latest_plan, void_plans
+from slackwater.state.plans import latest_plan, unseal_plans
 from slackwater.state.store import Store
-from slackwater.state.task_counts import tallies
+from slackwater.state.task_counts import read_task_counts
 from tests.simulation.history import STEP_NS, History, random_history
 from tests.simulation.world import Row, SimulatedStream, SimulatedTask, Zombies
 
@@ -156,12 +156,12 @@ class Pipeline:
         assert known is not None
         broken = audit_epoch(
             plan,
-            tallies(self.store, plan.plan_id),
-            Written(len(rows), min(times, default=None), max(times, default=None)),
+            read_task_counts(self.store, plan.plan_id),
+            SinkCounts(len(rows), min(times, default=None), max(times, default=None)),
             low_watermark_ns=known.low_watermark_ns,
         )
         if broken:
-            void_plans(self.store, plan)
+            unseal_plans(self.store, plan)
             self.audits_failed += 1
             raise CrashError
 
@@ -204,7 +204,7 @@ class Pipeline:
         self._own()
 
     def _own(self) -> None:
-        lease = take_lease(self.store, "p", "somebody", read_lease(self.store, "p"))
+        lease = acquire_lease(self.store, "p", "somebody", read_lease(self.store, "p"))
         assert lease is not None
         options = parse_options({**_OPTIONS, "generation": str(lease.generation)}, {})
         connection: Any = None

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slackwater.scheduler.lineage import is_ready, prunable, roots, start_position_ns, states
+from slackwater.scheduler.lineage import is_ready, prunable, query_start_ns, roots, states
 from slackwater.state.models import Partition
 from tests.simulation.history import STEP_NS, History, histories
 
@@ -50,8 +50,10 @@ class Ledger:
 
     def settle(self, tokens: set[str], found_ns: int) -> None:
         for token in tokens:
-            if self.partitions[token].end_found_ns is None:
-                self.partitions[token] = replace(self.partitions[token], end_found_ns=found_ns)
+            if self.partitions[token].end_confirmed_in_epoch_ns is None:
+                self.partitions[token] = replace(
+                    self.partitions[token], end_confirmed_in_epoch_ns=found_ns
+                )
 
 
 def attempt(
@@ -65,8 +67,8 @@ def attempt(
 ) -> Reading | None:
     """Run one plan; None where it died after steps_max partitions."""
     start_ns, end_ns = cut
-    ready = [(p.token, start_position_ns(p, start_ns)) for p in roots(ledger.known(), start_ns)]
-    arrivals: dict[str, set[str]] = {}
+    ready = [(p.token, query_start_ns(p, start_ns)) for p in roots(ledger.known(), start_ns)]
+    finished_parents: dict[str, set[str]] = {}
     claimed: set[str] = set()
     reading = Reading([], [], set())
     while ready:
@@ -82,12 +84,12 @@ def attempt(
         children = [Partition(c, life.end_ns, history.lives[c].parents) for c in life.children]
         for child in children:
             ledger.partitions.setdefault(child.token, child)
-            arrivals.setdefault(child.token, set()).add(token)
+            finished_parents.setdefault(child.token, set()).add(token)
         ledger.finish(token, life.end_ns)
         reading.ended.add(token)
         for child in children:
             if child.token not in claimed and is_ready(
-                child, arrivals[child.token], ledger.partitions, start_ns
+                child, finished_parents[child.token], ledger.partitions, start_ns
             ):
                 claimed.add(child.token)
                 ready.append((child.token, child.start_timestamp_ns))

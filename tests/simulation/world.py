@@ -16,7 +16,7 @@ from types import MappingProxyType
 import pyarrow as pa
 
 from slackwater.reader.errors import ReaderError, StartOutsidePartitionError
-from slackwater.reader.query.batch_decoder import Gathering, Owners, Reception
+from slackwater.reader.query.batch_decoder import Gathering, Owners, RecordConsumer
 from slackwater.reader.query_outcome import Finished
 from slackwater.reader.records import (
     ChangeRecord,
@@ -25,13 +25,13 @@ from slackwater.reader.records import (
     DataChangeRecord,
     HeartbeatRecord,
 )
-from slackwater.scheduler.audit import PartitionAudit, Shares, tally
+from slackwater.scheduler.audit import PartialTransactions, PartitionAudit, task_counts
 from slackwater.scheduler.errors import AuditError
-from slackwater.scheduler.lineage import start_position_ns
+from slackwater.scheduler.lineage import query_start_ns
 from slackwater.scheduler.plan import Task
 from slackwater.scheduler.read_options import Proof
-from slackwater.scheduler.tasks.claims import Attempt
 from slackwater.scheduler.tasks.partition_reader import PartitionReading, Query
+from slackwater.scheduler.tasks.task_attempt import TaskAttempt
 from slackwater.state.errors import StateError
 from slackwater.state.models import Partition
 from slackwater.state.store import Store
@@ -50,12 +50,12 @@ class SimulatedQuery:
         self._records = records
         self._error = error
 
-    def run(self, gathering: Gathering, reception: Reception) -> None:
+    def run(self, gathering: Gathering, consumer: RecordConsumer) -> None:
         if self._error is not None:
             raise self._error
         for record in self._records:
-            gathering.add_records(reception, [record])
-            if reception.is_done:
+            gathering.add_records(consumer, [record])
+            if consumer.is_done:
                 return
 
     def cancel(self) -> None:
@@ -145,18 +145,18 @@ class SimulatedTask:
             AuditError, StateError: as the real task does.
         """
         plan = self.task.plan
-        waiting = [(root, start_position_ns(root, plan.start_ns)) for root in self.task.roots]
+        waiting = [(root, query_start_ns(root, plan.start_ns)) for root in self.task.roots]
         audits = []
-        shares = Shares()
+        partial_transactions = PartialTransactions()
         gathering = Gathering(self._deliver)
-        attempt = Attempt(self.task, self.store)
+        attempt = TaskAttempt(self.task, self.store)
         while waiting:
             ended: dict[Partition, Finished] = {}
             # Threads that end at the same time record it together.
             for _ in range(min(len(waiting), self.stream.choose.choice((1, 1, 2, 3)))):
                 partition, start_ns = waiting.pop(self.stream.choose.randrange(len(waiting)))
                 self._require_parents_first(partition)
-                audit = PartitionAudit(partition.token, plan, shares)
+                audit = PartitionAudit(partition.token, plan, partial_transactions)
                 audits.append(audit)
                 reading = PartitionReading(plan, self.stream, self.proof, _running)
                 ending = reading.read(partition, start_ns, gathering, audit)
@@ -174,7 +174,7 @@ class SimulatedTask:
                 waiting += [(child, child.start_timestamp_ns) for child in children]
             yield
             if not waiting:
-                children = attempt.seal(tally(audits, shares))
+                children = attempt.seal(task_counts(audits, partial_transactions))
                 waiting += [(child, child.start_timestamp_ns) for child in children]
                 yield
 

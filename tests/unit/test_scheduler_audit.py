@@ -9,8 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater.reader.records import DataChangeRecord
-from slackwater.scheduler.audit import PartitionAudit, Shares, Written, audit_epoch, tally
-from slackwater.state.models import Plan, TaskTally
+from slackwater.scheduler.audit import (
+    PartialTransactions,
+    PartitionAudit,
+    SinkCounts,
+    audit_epoch,
+    task_counts,
+)
+from slackwater.state.models import Plan, TaskCounts
 
 PLAN = Plan("plan", "orders", 500, 100_500)
 # Of each partition the records in commit order; the partitions of a task.
@@ -61,20 +67,20 @@ def make_epoch(shapes: list[list[int]]) -> Epoch:
 
 def audit(epoch: Epoch, *, tasks: int = 2, written: int | None = None) -> list[str]:
     """As a plan's tasks and then the daemon do."""
-    tallies = {}
+    counts_by_task = {}
     for task in range(tasks):
         audits = []
-        shares = Shares()
+        partial_transactions = PartialTransactions()
         for token, records in enumerate(epoch):
             if token % tasks == task:
-                audits.append(PartitionAudit(f"p{token}", PLAN, shares))
+                audits.append(PartitionAudit(f"p{token}", PLAN, partial_transactions))
                 audits[-1].feed(records)
                 audits[-1].end()
-        tallies[task] = tally(audits, shares)
+        counts_by_task[task] = task_counts(audits, partial_transactions)
     times = [r.commit_timestamp_ns for records in epoch for r in records]
     count = len(times) if written is None else written
-    seen = Written(count, min(times, default=None), max(times, default=None))
-    return audit_epoch(PLAN, tallies, seen, low_watermark_ns=500)
+    seen = SinkCounts(count, min(times, default=None), max(times, default=None))
+    return audit_epoch(PLAN, counts_by_task, seen, low_watermark_ns=500)
 
 
 shapes = st.lists(
@@ -129,32 +135,32 @@ def test_rows_that_the_sink_lost_or_doubled_are_found() -> None:
 @pytest.mark.parametrize(("time_us", "side"), [(0, "before"), (101, "after")])
 def test_a_record_outside_the_cut_is_found(time_us: int, side: str) -> None:
     ns = time_us * 1_000
-    tallies = {0: TaskTally(records=1)}
-    broken = audit_epoch(PLAN, tallies, Written(1, ns, ns), low_watermark_ns=None)
+    counts_by_task = {0: TaskCounts(records=1)}
+    broken = audit_epoch(PLAN, counts_by_task, SinkCounts(1, ns, ns), low_watermark_ns=None)
     assert [side in text for text in broken] == [True]
 
 
 def test_late_records_are_counted_and_pass() -> None:
-    shares = Shares()
-    audited = PartitionAudit("p", PLAN, shares)
+    partial_transactions = PartialTransactions()
+    audited = PartitionAudit("p", PLAN, partial_transactions)
     audited.feed([record(0, 0, records=2, partitions=2, is_last=True)])
     audited.end()
-    counted = tally([audited], shares)
-    assert counted == TaskTally(records=1, late_records=1, carried=(("p", 1),))
-    assert audit_epoch(PLAN, {0: counted}, Written(1, 0, 0), low_watermark_ns=500) == []
+    counted = task_counts([audited], partial_transactions)
+    assert counted == TaskCounts(records=1, late_records=1, partition_load=(("p", 1),))
+    assert audit_epoch(PLAN, {0: counted}, SinkCounts(1, 0, 0), low_watermark_ns=500) == []
 
 
 def test_a_low_watermark_that_would_go_back_is_found() -> None:
-    broken = audit_epoch(PLAN, {}, Written(0, None, None), low_watermark_ns=200_500)
+    broken = audit_epoch(PLAN, {}, SinkCounts(0, None, None), low_watermark_ns=200_500)
     assert "would go back" in broken[0]
 
 
 def test_what_is_found_names_partition_and_transaction_and_no_values() -> None:
-    shares = Shares()
-    audited = PartitionAudit("p7", PLAN, shares)
+    partial_transactions = PartialTransactions()
+    audited = PartitionAudit("p7", PLAN, partial_transactions)
     audited.feed([record(3, 0, records=2, partitions=1, is_last=True)])
     audited.end()
-    assert tally([audited], shares).violations == (
+    assert task_counts([audited], partial_transactions).violations == (
         "partition p7, 1970-01-01T00:00:00.000003Z: transaction t3 has 1 record(s) in 1"
         " partition(s) instead of 2 in 1",
     )

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater.reader.errors import StartOutsidePartitionError, UnavailableError
-from slackwater.reader.query.batch_decoder import Gathering, Reception
+from slackwater.reader.query.batch_decoder import Gathering, RecordConsumer
 from slackwater.reader.records import (
     ChangeRecord,
     ChildPartition,
@@ -21,16 +21,16 @@ from slackwater.reader.records import (
     DataChangeRecord,
 )
 from slackwater.scheduler.epoch import watermark_for_end
-from slackwater.scheduler.plan import Task, assign
+from slackwater.scheduler.plan import Task, balance
 from slackwater.scheduler.read_options import ReadOptions
-from slackwater.scheduler.tasks.byte_queue import ClosedError, Handoff
+from slackwater.scheduler.tasks.byte_queue import ByteQueue, ClosedError
 from slackwater.scheduler.tasks.partition_reader import Query
 from slackwater.scheduler.tasks.task import read_task
 from slackwater.state.errors import PlanMissingError
-from slackwater.state.models import Partition, Plan, TaskTally
+from slackwater.state.models import Partition, Plan, TaskCounts
 from slackwater.state.plans import begin_plan
 from slackwater.state.store import Store
-from slackwater.state.task_counts import tallies
+from slackwater.state.task_counts import read_task_counts
 
 PLAN = Plan("plan", "orders", watermark_for_end(0), watermark_for_end(100_000))
 
@@ -56,14 +56,14 @@ class ScriptedQuery:
         self._stream = stream
         self.cancelled = threading.Event()
 
-    def run(self, gathering: Gathering, reception: Reception) -> None:
+    def run(self, gathering: Gathering, consumer: RecordConsumer) -> None:
         with self._stream.lock:
             self._stream.running += 1
             self._stream.most = max(self._stream.most, self._stream.running)
         try:
             self._stream.gate(self)
             for record in self._records:
-                gathering.add_records(reception, [record])
+                gathering.add_records(consumer, [record])
         finally:
             with self._stream.lock:
                 self._stream.running -= 1
@@ -178,7 +178,7 @@ def test_a_partition_that_ended_unseen_is_read_again_from_before_its_end(store: 
     assert sum(batch.num_rows for batch in batches) == 2
     known = {p.token: p for p in store.partitions("orders")}
     assert known["a"].end_timestamp_ns == ended
-    assert tallies(store, "later") == {0: TaskTally(records=2, late_records=1)}
+    assert read_task_counts(store, "later") == {0: TaskCounts(records=2, late_records=1)}
 
 
 def test_a_failed_query_fails_the_task_and_ends_the_others(store: Store) -> None:
@@ -227,39 +227,39 @@ def test_a_plan_gives_every_root_to_one_task_and_balances_what_they_carried(
     records: list[int], tasks_max: int
 ) -> None:
     roots = [Partition(f"p{i}", 0) for i in range(len(records))]
-    carried = {root.token: n for root, n in zip(roots, records, strict=True) if n}
-    tasks = assign(PLAN, roots, carried, tasks_max=tasks_max)
+    partition_load = {root.token: n for root, n in zip(roots, records, strict=True) if n}
+    tasks = balance(PLAN, roots, partition_load, tasks_max=tasks_max)
     assert sorted(p.token for task in tasks for p in task.roots) == sorted(p.token for p in roots)
     assert [task.index for task in tasks] == list(range(min(tasks_max, len(roots))))
     assert all(task.roots for task in tasks)
     if tasks:
         # A query counts as 100 records.
-        loads = [sum(carried.get(p.token, 0) + 100 for p in task.roots) for task in tasks]
+        loads = [sum(partition_load.get(p.token, 0) + 100 for p in task.roots) for task in tasks]
         assert max(loads) <= sum(loads) / len(loads) + max(records) + 100
 
 
 def test_a_plan_without_records_before_it_gives_every_task_as_many_roots() -> None:
     roots = [Partition(f"p{i}", 0) for i in range(10)]
-    tasks = assign(PLAN, roots, {}, tasks_max=4)
+    tasks = balance(PLAN, roots, {}, tasks_max=4)
     assert {len(task.roots) for task in tasks} == {2, 3}
 
 
 def test_a_handoff_holds_no_more_bytes_than_its_bound() -> None:
-    handoff: Handoff[int] = Handoff(10)
-    handoff.put(1, 6)
-    blocked = threading.Thread(target=handoff.put, args=(2, 6))
+    queue: ByteQueue[int] = ByteQueue(10)
+    queue.put(1, 6)
+    blocked = threading.Thread(target=queue.put, args=(2, 6))
     blocked.start()
     time.sleep(0.05)
     assert blocked.is_alive()
-    items = iter(handoff)
+    items = iter(queue)
     assert next(items) == 1
     blocked.join(timeout=10)
-    handoff.end()
+    queue.end()
     assert list(items) == [2]
 
 
 def test_a_handoff_without_a_receiver_stops_its_senders() -> None:
-    handoff: Handoff[int] = Handoff(1)
-    handoff.close()
+    queue: ByteQueue[int] = ByteQueue(1)
+    queue.close()
     with pytest.raises(ClosedError):
-        handoff.put(1, 1)
+        queue.put(1, 1)

@@ -12,7 +12,7 @@ import yaml
 from slackwater.commands.status import status
 from slackwater.config.load import load_settings
 from slackwater.pipeline.lease_holder import owner_name
-from slackwater.state.lease import take_lease
+from slackwater.state.lease import acquire_lease
 from slackwater.state.models import Lease, PipelineState
 from slackwater.state.store import Store
 from tests.unit.test_settings import MINIMAL
@@ -32,7 +32,7 @@ def test_an_owner_that_died_is_not_shown_as_running(is_dead: bool, tmp_path: Pat
         owner = done.stdout.strip()
     store = Store.open(url, migrate=True)
     store.ensure_pipeline("orders", "stream")
-    take_lease(store, "orders", owner, Lease(None, 0, 0))
+    acquire_lease(store, "orders", owner, Lease(None, 0, 0))
     store.set_state("orders", PipelineState.RUNNING, "", 0)
     store.close()
     reason = status(load_settings(config, {}))["reason"]

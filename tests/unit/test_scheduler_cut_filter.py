@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from slackwater.reader.decode.arrow import data_columns
 from slackwater.reader.query.batch_decoder import Rows
 from slackwater.reader.records import DataChangeRecord, HeartbeatRecord
-from slackwater.scheduler.audit import PartitionAudit, Shares, tally
+from slackwater.scheduler.audit import PartialTransactions, PartitionAudit, task_counts
 from slackwater.scheduler.tasks import cut_filter as module
-from slackwater.scheduler.tasks.cut_filter import PartitionReception, audit_rows
-from slackwater.state.models import Plan, TaskTally
+from slackwater.scheduler.tasks.cut_filter import CutFilter, audit_rows
+from slackwater.state.models import Plan, TaskCounts
 from tests.unit.test_scheduler_audit import PLAN, make_epoch, record, shapes
 
 LATE_PLAN = Plan("plan", "orders", 2_500, 100_500)
@@ -26,16 +26,16 @@ def rows(records: list[DataChangeRecord]) -> Rows:
     return Rows(data_columns(records), times)
 
 
-def audited(plan: Plan, batches: list[list[DataChangeRecord]], *, by_column: bool) -> TaskTally:
-    shares = Shares()
-    audit = PartitionAudit("p", plan, shares)
+def audited(plan: Plan, batches: list[list[DataChangeRecord]], *, by_column: bool) -> TaskCounts:
+    partial_transactions = PartialTransactions()
+    audit = PartitionAudit("p", plan, partial_transactions)
     for batch in batches:
         if by_column:
             audit_rows(audit, rows(batch))
         else:
             audit.feed(batch)
     audit.end()
-    return tally([audit], shares)
+    return task_counts([audit], partial_transactions)
 
 
 def split(records: list[DataChangeRecord], choose: random.Random) -> list[list[DataChangeRecord]]:
@@ -80,9 +80,9 @@ def test_whole_and_broken_partitions_get_the_same_verdict(
     one_by_one = audited(plan, batches, by_column=False)
     assert by_column.violations == one_by_one.violations
     if not one_by_one.violations:
-        key = TaskTally(by_column.records, by_column.late_records)
-        assert key == TaskTally(one_by_one.records, one_by_one.late_records)
-        assert set(by_column.shares) == set(one_by_one.shares)
+        key = TaskCounts(by_column.records, by_column.late_records)
+        assert key == TaskCounts(one_by_one.records, one_by_one.late_records)
+        assert set(by_column.partial_transactions) == set(one_by_one.partial_transactions)
 
 
 def test_what_is_usual_is_audited_by_column(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,28 +98,28 @@ def test_what_is_usual_is_audited_by_column(monkeypatch: pytest.MonkeyPatch) -> 
     records = make_epoch([[3, 2, 0, 0]] * 50 + [[4, 0, 0, 0]] * 50)[0]
     found = audited(PLAN, [records], by_column=True)
     assert found.records == len(records)
-    assert len(found.shares) == 50
+    assert len(found.partial_transactions) == 50
     assert sum(one_by_one) == 4, "only the last transaction may go on in another batch"
 
 
 def test_rows_outside_the_cut_are_neither_delivered_nor_audited() -> None:
-    shares = Shares()
-    audit = PartitionAudit("p", PLAN, shares)
-    reception = PartitionReception("p", 2_000, 3_000, audit)
+    partial_transactions = PartialTransactions()
+    audit = PartitionAudit("p", PLAN, partial_transactions)
+    consumer = CutFilter("p", 2_000, 3_000, audit)
     records = [record(t, 0, records=1, partitions=1, is_last=True) for t in (1, 2, 3, 4)]
-    kept = reception.take_rows(rows(records))
+    kept = consumer.take_rows(rows(records))
     assert kept is not None
     assert kept.tolist() == [False, True, True, False]
-    assert reception.take_rows(rows(records[1:3])) is None
-    assert reception.take_records([*records, HeartbeatRecord(3_000)]) == records[1:3]
-    assert reception.is_done, "the last record lies after the cut"
+    assert consumer.take_rows(rows(records[1:3])) is None
+    assert consumer.take_records([*records, HeartbeatRecord(3_000)]) == records[1:3]
+    assert consumer.is_done, "the last record lies after the cut"
     assert audit.records == 6
 
 
 def test_without_an_audit_nothing_is_delivered() -> None:
-    reception = PartitionReception("p", 1_000, 9_000, None)
+    consumer = CutFilter("p", 1_000, 9_000, None)
     records = [record(1, 0, records=1, partitions=1, is_last=True)]
-    kept = reception.take_rows(rows(records))
+    kept = consumer.take_rows(rows(records))
     assert kept is not None
     assert not kept.any()
-    assert reception.take_records(records) == ()
+    assert consumer.take_records(records) == ()

@@ -13,13 +13,13 @@ import numpy as np
 import pyarrow as pa
 
 from slackwater.state.models import Plan
-from slackwater.state.task_metrics import COMMITTED_STEPS, Measures, TracedQuery
+from slackwater.state.task_metrics import COMMITTED_STEPS, TaskMetrics, TracedQuery
 from slackwater.timestamp import ms_to_ns, ns_to_us, seconds_to_ms
 
 _TRACED_MAX: Final = 100
 
 
-class Measuring:
+class MetricsCollector:
     """Adds up what the threads of one task see, from when the task begins.
 
     Args:
@@ -68,13 +68,13 @@ class Measuring:
         with self._lock:
             self._delays_ms.append(seconds_to_ms(seconds))
 
-    def measures(self) -> Measures | None:
+    def metrics(self) -> TaskMetrics | None:
         """The sums; None where there is nothing that others would want to know."""
         with self._lock:
             found = (self._size_bytes, self._retries, self._stalls, self._delays_ms, self._traced)
             if not any(found):
                 return None
-            return Measures(
+            return TaskMetrics(
                 self._size_bytes,
                 self._queries,
                 self._retries,

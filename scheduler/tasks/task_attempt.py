@@ -22,12 +22,12 @@ from dataclasses import dataclass
 from slackwater.reader.query_outcome import Finished
 from slackwater.scheduler.lineage import is_ready
 from slackwater.scheduler.plan import Task
-from slackwater.state.models import Partition, TaskTally
+from slackwater.state.models import Partition, TaskCounts
 from slackwater.state.store import Store
 from slackwater.state.transaction import Transaction
 
 
-class Attempt:
+class TaskAttempt:
     """One attempt at a task of a plan; for its threads.
 
     Spark may try a task again, and the store then holds what the first attempt had recorded. So
@@ -66,11 +66,11 @@ class Attempt:
         with self._lock:
             self._alive[partition.token] = partition
 
-    def seal(self, tally: TaskTally) -> list[Partition]:
+    def seal(self, counts: TaskCounts) -> list[Partition]:
         """Fix which ends the task has shown; or what has to be read first, and then sealed again.
 
         Args:
-            tally: what this attempt has counted.
+            counts: what this attempt has counted.
 
         Raises:
             LeaseLostError: the pipeline has got another owner.
@@ -79,12 +79,12 @@ class Attempt:
 
         def work(transaction: Transaction) -> tuple[set[str], list[Partition]]:
             is_sealed = self._begin(transaction)
-            adopted = self._shown(transaction) & self._alive.keys()
+            adopted = self._observed_ends(transaction) & self._alive.keys()
             ends = {token: _known_end(transaction, plan.pipeline, token) for token in adopted}
             self._record(transaction, ends, is_sealed=is_sealed)
-            mine = transaction.claims(plan.plan_id, self._task.index) - self._started
+            mine = transaction.claimed_children(plan.plan_id, self._task.index) - self._started
             if not (adopted or mine):
-                transaction.seal_task(plan.plan_id, self._task.index, tally)
+                transaction.seal_task(plan.plan_id, self._task.index, counts)
             known = transaction.partitions(plan.pipeline, sorted(mine))
             return adopted, list(known.values())
 
@@ -112,13 +112,13 @@ class Attempt:
         transaction.require_generation(plan.pipeline, plan.generation, is_shared=True)
         return transaction.lock_task(plan.plan_id, self._task.index)
 
-    def _shown(self, transaction: Transaction) -> set[str]:
+    def _observed_ends(self, transaction: Transaction) -> set[str]:
         """The partitions whose ends the epoch has shown so far."""
         plan = self._task.plan
-        shown = transaction.arrived_parents(plan.plan_id)
-        if plan.follows is not None:
-            shown |= transaction.arrived_parents(plan.follows)
-        return shown
+        observed = transaction.observed_ends(plan.plan_id)
+        if plan.must_match_plan is not None:
+            observed |= transaction.observed_ends(plan.must_match_plan)
+        return observed
 
     def _finish(
         self, transaction: Transaction, ended: Mapping[Partition, Finished]
@@ -135,9 +135,9 @@ class Attempt:
             )
             for partition, ending in ended.items()
         }
-        if is_sealed or plan.follows is not None:
-            shown = self._shown(transaction)
-            ends = {token: end for token, end in ends.items() if token in shown}
+        if is_sealed or plan.must_match_plan is not None:
+            observed = self._observed_ends(transaction)
+            ends = {token: end for token, end in ends.items() if token in observed}
         return self._record(transaction, ends, is_sealed=is_sealed)
 
     def _record(
@@ -154,8 +154,8 @@ class Attempt:
         transaction.record_ends(plan.pipeline, {t: end.end_ns for t, end in ends.items()})
         transaction.record_partitions(plan.pipeline, list(children.values()))
         by_parent = {token: [c.token for c in end.children] for token, end in ends.items()}
-        transaction.record_arrivals(plan.plan_id, by_parent, index)
-        arrivals = transaction.arrivals(plan.plan_id, children)
+        transaction.record_finished_parents(plan.plan_id, by_parent, index)
+        finished_parents = transaction.finished_parents(plan.plan_id, children)
         parents = {parent for child in children.values() for parent in child.parents}
         known = transaction.partitions(plan.pipeline, sorted({*parents, *children}))
         ready = [
@@ -163,12 +163,12 @@ class Attempt:
             for token, child in children.items()
             if is_ready(
                 child,
-                _arrived(arrivals.get(token, {}), index, read_here),
+                _finished_for_attempt(finished_parents.get(token, {}), index, read_here),
                 known,
                 plan.start_ns,
             )
         ]
-        claimed = transaction.claim(plan.plan_id, ready, index, may_take=not is_sealed)
+        claimed = transaction.claim(plan.plan_id, ready, index, allow_new=not is_sealed)
         # As they are known: an attempt that was not committed may have shown their ends.
         return [known[token] for token in ready if token in claimed]
 
@@ -188,6 +188,8 @@ def _known_end(transaction: Transaction, pipeline: str, token: str) -> _End:
     return _End(end_ns, tuple(transaction.children(pipeline, token)))
 
 
-def _arrived(arrivals: Mapping[str, int], task: int, read_here: Collection[str]) -> set[str]:
+def _finished_for_attempt(
+    finished_parents: Mapping[str, int], task: int, read_here: Collection[str]
+) -> set[str]:
     """The parents that count as read: of this task's own, those that this attempt has read."""
-    return {parent for parent, by in arrivals.items() if by != task or parent in read_here}
+    return {parent for parent, by in finished_parents.items() if by != task or parent in read_here}

@@ -19,13 +19,13 @@ from slackwater.reader.query_outcome import Finished
 from slackwater.reader.records import ChildPartition
 from slackwater.scheduler.lineage import is_finished
 from slackwater.scheduler.plan import Task
-from slackwater.scheduler.tasks.claims import Attempt
+from slackwater.scheduler.tasks.task_attempt import TaskAttempt
 from slackwater.state.errors import LeaseLostError
-from slackwater.state.lease import read_lease, take_lease
-from slackwater.state.models import Partition, Plan, TaskTally
-from slackwater.state.plans import begin_plan, settle
+from slackwater.state.lease import acquire_lease, read_lease
+from slackwater.state.models import Partition, Plan, TaskCounts
+from slackwater.state.plans import begin_plan, confirm_partition_ends
 from slackwater.state.store import Store
-from slackwater.state.task_counts import tallies
+from slackwater.state.task_counts import read_task_counts
 from slackwater.state.transaction import Transaction
 from tests.stores import STORES
 
@@ -70,7 +70,7 @@ def finish_some(url: str, task: int, in_step: Any, results: Any) -> None:
     """
     store = Store.open(url, migrate=False)
     order = random.Random(task)
-    attempt = Attempt(Task(PLAN, task, ()), store)
+    attempt = TaskAttempt(Task(PLAN, task, ()), store)
     claimed = []
     of_all = merges(merges_in(url))
     for first in range(0, merges_in(url), MERGES_AT_ONCE):
@@ -87,7 +87,7 @@ def finish_some(url: str, task: int, in_step: Any, results: Any) -> None:
                 ChildPartition(child, frozenset(of)) for child, of in of_all.items() if parent in of
             )
             for child in attempt.finish({Partition(parent, 0): Finished(50_000, children)}):
-                arrived = store.run(lambda t, c=child.token: t.arrivals("plan", [c]))  # type: ignore[misc]
+                arrived = store.run(lambda t, c=child.token: t.finished_parents("plan", [c]))  # type: ignore[misc]
                 assert arrived[child.token].keys() == child.parents, "claimed before its parents"
                 claimed.append(child.token)
     store.close()
@@ -119,8 +119,8 @@ def test_each_child_is_claimed_once_after_all_parents_by_many_processes(url: str
         assert worker.exitcode == 0
     claimed = sorted(child for _ in workers for child in results.get(timeout=10))
     assert claimed == sorted(of_all)
-    arrivals = store.run(lambda t: t.arrivals("plan", list(of_all)))
-    assert {child: sorted(by) for child, by in arrivals.items()} == of_all
+    finished_parents = store.run(lambda t: t.finished_parents("plan", list(of_all)))
+    assert {child: sorted(by) for child, by in finished_parents.items()} == of_all
     store.close()
 
 
@@ -132,11 +132,11 @@ def test_of_two_parents_at_the_same_moment_one_sees_both(url: str) -> None:
     def arrive(parent: str) -> int:
         def work(transaction: Transaction) -> int:
             transaction.lock_children("plan", ["c"])
-            transaction.record_arrivals("plan", {parent: ["c"]}, 0)
+            transaction.record_finished_parents("plan", {parent: ["c"]}, 0)
             # Met only if neither waits for the other, and then neither sees the other.
             with contextlib.suppress(BrokenBarrierError):
                 both_recorded.wait(0.5)
-            return len(transaction.arrivals("plan", ["c"])["c"])
+            return len(transaction.finished_parents("plan", ["c"])["c"])
 
         return store.run(work)
 
@@ -159,37 +159,37 @@ MERGE = Finished(50_000, (ChildPartition("c", frozenset({"a", "b"})),))
 SPLIT = Finished(50_000, (ChildPartition("c", frozenset({"a"})),))
 
 
-def finish(attempt: Attempt, parent: str, ending: Finished = MERGE) -> list[str]:
+def finish(attempt: TaskAttempt, parent: str, ending: Finished = MERGE) -> list[str]:
     return [child.token for child in attempt.finish({Partition(parent, 0): ending})]
 
 
 def test_a_retried_task_finds_its_claims_and_no_other_ones(store: Store) -> None:
     first, second = Task(PLAN, 0, ()), Task(PLAN, 1, ())
-    assert finish(Attempt(first, store), "a") == []
-    assert finish(Attempt(second, store), "b") == ["c"]
+    assert finish(TaskAttempt(first, store), "a") == []
+    assert finish(TaskAttempt(second, store), "b") == ["c"]
     # Both tasks fail and run again: the child stays with the task that claimed it.
-    assert finish(Attempt(first, store), "a") == []
-    assert finish(Attempt(second, store), "b") == ["c"]
+    assert finish(TaskAttempt(first, store), "a") == []
+    assert finish(TaskAttempt(second, store), "b") == ["c"]
 
 
 def test_a_retried_task_reads_a_child_once_after_both_of_its_parents(store: Store) -> None:
     """The first attempt's arrivals are in the store, and say nothing of what this one has read."""
     task = Task(PLAN, 0, ())
-    dead = Attempt(task, store)
+    dead = TaskAttempt(task, store)
     assert [finish(dead, "a"), finish(dead, "b")] == [[], ["c"]]
-    retried = Attempt(task, store)
+    retried = TaskAttempt(task, store)
     assert [finish(retried, "b"), finish(retried, "a")] == [[], ["c"]]
 
 
 def test_an_end_that_one_attempt_saw_is_adopted_by_the_one_that_is_committed(store: Store) -> None:
     """The other saw the query end with OK and no child partitions record (apache/beam 40232)."""
     task = Task(PLAN, 0, ())
-    assert finish(Attempt(task, store), "a", SPLIT) == ["c"]
-    other = Attempt(task, store)
+    assert finish(TaskAttempt(task, store), "a", SPLIT) == ["c"]
+    other = TaskAttempt(task, store)
     other.note_alive(Partition("a", 0))
-    assert [child.token for child in other.seal(TaskTally())] == ["c"]
+    assert [child.token for child in other.seal(TaskCounts())] == ["c"]
     other.note_alive(Partition("c", 50_000))
-    assert other.seal(TaskTally()) == []
+    assert other.seal(TaskCounts()) == []
 
 
 def test_a_child_that_one_attempt_claimed_is_read_by_the_one_that_is_committed(
@@ -197,58 +197,58 @@ def test_a_child_that_one_attempt_claimed_is_read_by_the_one_that_is_committed(
 ) -> None:
     """Two attempts run at once; when the committed one finished a, b had not arrived yet."""
     task, other = Task(PLAN, 0, ()), Task(PLAN, 1, ())
-    committed, lingering = Attempt(task, store), Attempt(task, store)
+    committed, lingering = TaskAttempt(task, store), TaskAttempt(task, store)
     assert finish(committed, "a") == []
     # The other task's attempt has not read b itself, so it does not claim.
-    store.run(lambda t: t.record_arrivals("plan", {"b": ["c"]}, other.index))
+    store.run(lambda t: t.record_finished_parents("plan", {"b": ["c"]}, other.index))
     assert finish(lingering, "a") == ["c"]
-    assert [child.token for child in committed.seal(TaskTally())] == ["c"]
-    assert committed.seal(TaskTally()) == []
+    assert [child.token for child in committed.seal(TaskCounts())] == ["c"]
+    assert committed.seal(TaskCounts()) == []
 
 
 def test_a_sealed_task_claims_nothing_more(store: Store) -> None:
     task, other = Task(PLAN, 0, ()), Task(PLAN, 1, ())
-    committed = Attempt(task, store)
+    committed = TaskAttempt(task, store)
     assert finish(committed, "a") == []
-    assert committed.seal(TaskTally()) == []
-    store.run(lambda t: t.record_arrivals("plan", {"b": ["c"]}, other.index))
-    assert finish(Attempt(task, store), "a") == []
-    assert finish(Attempt(other, store), "b") == ["c"]
+    assert committed.seal(TaskCounts()) == []
+    store.run(lambda t: t.record_finished_parents("plan", {"b": ["c"]}, other.index))
+    assert finish(TaskAttempt(task, store), "a") == []
+    assert finish(TaskAttempt(other, store), "b") == ["c"]
 
 
 def test_an_end_seen_after_the_task_was_sealed_is_left_to_the_next_epoch(store: Store) -> None:
     task = Task(PLAN, 0, ())
-    sealed = Attempt(task, store)
+    sealed = TaskAttempt(task, store)
     sealed.note_alive(Partition("a", 0))
-    assert sealed.seal(TaskTally(records=7)) == []
-    assert finish(Attempt(task, store), "a", SPLIT) == []
-    assert tallies(store, "plan") == {0: TaskTally(records=7)}
-    settle(store, "orders", PLAN.end_ns)
+    assert sealed.seal(TaskCounts(records=7)) == []
+    assert finish(TaskAttempt(task, store), "a", SPLIT) == []
+    assert read_task_counts(store, "plan") == {0: TaskCounts(records=7)}
+    confirm_partition_ends(store, "orders", PLAN.end_ns)
     assert not any(is_finished(p, PLAN.end_ns) for p in store.partitions("orders"))
 
 
 def test_an_end_counts_only_once_the_plan_that_showed_it_is_committed(store: Store) -> None:
-    finish(Attempt(Task(PLAN, 0, ()), store), "a", SPLIT)
+    finish(TaskAttempt(Task(PLAN, 0, ()), store), "a", SPLIT)
     again = replace(PLAN, plan_id="again")
     begin_plan(store, again, tasks=1)
-    settle(store, "orders", PLAN.end_ns)
+    confirm_partition_ends(store, "orders", PLAN.end_ns)
     assert not any(is_finished(p, PLAN.end_ns) for p in store.partitions("orders"))
-    finish(Attempt(Task(again, 0, ()), store), "a", SPLIT)
-    settle(store, "orders", PLAN.end_ns)
+    finish(TaskAttempt(Task(again, 0, ()), store), "a", SPLIT)
+    confirm_partition_ends(store, "orders", PLAN.end_ns)
     finished = [p.token for p in store.partitions("orders") if is_finished(p, PLAN.end_ns)]
     assert finished == ["a"]
 
 
 def test_what_a_former_owner_finishes_is_refused(store: Store) -> None:
-    first = take_lease(store, "orders", "first", read_lease(store, "orders"))
+    first = acquire_lease(store, "orders", "first", read_lease(store, "orders"))
     assert first is not None
     owned = replace(PLAN, plan_id="owned", generation=first.generation)
     begin_plan(store, owned, tasks=1)
-    assert take_lease(store, "orders", "second", first) is not None
-    attempt = Attempt(Task(owned, 0, ()), store)
+    assert acquire_lease(store, "orders", "second", first) is not None
+    attempt = TaskAttempt(Task(owned, 0, ()), store)
     for write in (
         lambda: finish(attempt, "a"),
-        lambda: attempt.seal(TaskTally()),
+        lambda: attempt.seal(TaskCounts()),
         lambda: begin_plan(store, replace(owned, plan_id="next"), tasks=1),
         lambda: store.commit_watermark("orders", 9, generation=first.generation),
         lambda: store.replace_partitions("orders", [], generation=first.generation),
