@@ -136,19 +136,11 @@ def _request_command(desired: DesiredState) -> Callable[..., None]:
     return request
 
 
-for _verb, _desired, _help in (
-    (
-        "pause",
-        DesiredState.PAUSED,
-        "Finish the epoch and begin none until `resume`, whatever restarts.",
-    ),
-    ("resume", DesiredState.RUNNING, "Go on after a pause, or after a failure was mended."),
-    (
-        "drain",
-        DesiredState.DRAINING,
-        "Finish the epoch and end the process that runs the pipeline.",
-    ),
-    ("stop", DesiredState.STOPPED, "End at once; the running epoch is replayed at the next start."),
+for _desired, _verb, _help in (
+    (DesiredState.PAUSED, "pause", "Finish the epoch and begin none until `resume`."),
+    (DesiredState.RUNNING, "resume", "Go on after a pause, or after a failure was fixed."),
+    (DesiredState.DRAINING, "drain", "Finish the epoch and end the process."),
+    (DesiredState.STOPPED, "stop", "End at once; the next start replays the running epoch."),
 ):
     app.command(_verb, help=_help)(_request_command(_desired))
 
