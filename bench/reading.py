@@ -29,7 +29,7 @@ from google.cloud.spanner_v1 import param_types
 
 from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.decode.arrow import to_record_batch
-from slackwater.reader.query.batch_decoder import Gathering, Owners
+from slackwater.reader.query.batch_decoder import BatchDecoder, Owners
 from slackwater.reader.query.partition_query import PartitionQuery
 from slackwater.reader.transport.connection import Connection
 from slackwater.scheduler.audit import PartialTransactions, PartitionAudit, task_counts
@@ -100,7 +100,7 @@ def ours(case: Case, stream: ChangeStream) -> int:
         nonlocal rows
         rows += to_record_batch(batch, owners, low_watermark_ns=plan.end_ns).num_rows
 
-    gathering = Gathering(deliver)
+    decoder = BatchDecoder(deliver)
 
     def read(number: int) -> PartitionAudit:
         token = f"p{number}"
@@ -113,13 +113,13 @@ def ours(case: Case, stream: ChangeStream) -> int:
             heartbeat_ms=10_000,
         )
         audit = PartitionAudit(token, plan, partial_transactions)
-        query.run(gathering, CutFilter(token, START_US * 1_000, plan.end_ns, audit))
+        query.run(decoder, CutFilter(token, START_US * 1_000, plan.end_ns, audit))
         audit.end()
         return audit
 
     with ThreadPoolExecutor(case.partitions) as pool:
         counted = task_counts(list(pool.map(read, range(case.partitions))), partial_transactions)
-    gathering.drain()
+    decoder.deliver_remaining()
     connection.close()
     assert counted.records == rows, "the audit counted other records"
     assert not counted.violations, counted.violations

@@ -38,7 +38,7 @@ class PartitionProgress:
         """The partition is complete through this time, inclusive."""
         return self.reopen_ns - 1
 
-    def fresh(self, records: Sequence[ChangeRecord]) -> Sequence[ChangeRecord]:
+    def drop_duplicates(self, records: Sequence[ChangeRecord]) -> Sequence[ChangeRecord]:
         """Of the first records of a reopened query, those that were not handed on before."""
         return [record for record in records if not self._was_handed_on(record)]
 

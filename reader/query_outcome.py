@@ -1,7 +1,7 @@
 """How a partition query ended, and what OUT_OF_RANGE means: decided here and nowhere else.
 
 A query ends in one of three ways: its child partitions records were seen (finished), its
-end_timestamp was reached (alive), or neither can be shown (premature: query again). Taking one
+end_timestamp was reached (alive), or neither can be shown (inconclusive: query again). Taking one
 for another is how readers lost partitions or looped (debezium/debezium-connector-spanner pull
 requests 172 and 175, apache/beam issue 40232).
 
@@ -74,16 +74,16 @@ class Alive:
 
 
 @dataclass(frozen=True, slots=True)
-class Premature:
+class Inconclusive:
     """The query ended with nothing to show for it: query again."""
 
 
-Ending = Finished | Alive | Premature
+QueryOutcome = Finished | Alive | Inconclusive
 
 
-def conclude(
+def outcome_of(
     child_partitions_records: Sequence[ChildPartitionsRecord], end_timestamp_ns: int | None
-) -> Ending:
+) -> QueryOutcome:
     """What a query that ended with status OK has shown.
 
     Args:
@@ -105,4 +105,4 @@ def conclude(
         return Finished(starts.pop(), tuple(children[token] for token in sorted(children)))
     if end_timestamp_ns is not None:
         return Alive(end_timestamp_ns)
-    return Premature()
+    return Inconclusive()

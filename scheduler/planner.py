@@ -8,7 +8,11 @@ import uuid
 from collections import deque
 from typing import Final
 
-from slackwater.reader.database.change_stream_info import Description, describe, partitions_alive
+from slackwater.reader.database.change_stream_info import (
+    ChangeStreamInfo,
+    partitions_alive,
+    read_change_stream_info,
+)
 from slackwater.reader.transport.connection import Connection
 from slackwater.scheduler import epoch, lineage
 from slackwater.scheduler import epoch_lead as lead
@@ -42,17 +46,17 @@ class Planner:
         self._options = options
         self._connection = connection
         self._store = store
-        self._description: Description | None = None
+        self._description: ChangeStreamInfo | None = None
         self._pruned_at = time.monotonic()
         self._chosen_ns: int | None = None
         self._last: tuple[str, int] | None = None
         self._delays_ns: deque[int] = deque(maxlen=lead.EPOCHS_CONSIDERED)
         store.ensure_pipeline(options.pipeline, options.change_stream.path)
 
-    def description(self) -> Description:
+    def description(self) -> ChangeStreamInfo:
         """The change stream's, looked up once."""
         if self._description is None:
-            self._description = describe(self._connection)
+            self._description = read_change_stream_info(self._connection)
         return self._description
 
     def planned_watermark_ns(self) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from slackwater.reader.database.change_stream_info import Description, partitions_alive
+from slackwater.reader.database.change_stream_info import ChangeStreamInfo, partitions_alive
 from slackwater.reader.errors import StartInFutureError, StartTooOldError
 from slackwater.reader.query_outcome import earliest_start_ns
 from slackwater.reader.transport.connection import Connection
@@ -17,7 +17,7 @@ _GRACE_NS: Final = seconds_to_ns(60)
 
 
 def first_watermark_ns(
-    options: SourceOptions, connection: Connection, description: Description
+    options: SourceOptions, connection: Connection, description: ChangeStreamInfo
 ) -> int:
     """The low watermark after which the pipeline's first records come.
 
@@ -40,7 +40,9 @@ def first_watermark_ns(
     return start_ns
 
 
-def check_start(options: SourceOptions, connection: Connection, description: Description) -> None:
+def check_start(
+    options: SourceOptions, connection: Connection, description: ChangeStreamInfo
+) -> None:
     """Ask Spanner whether the change stream can be read from the start.
 
     Raises:
@@ -53,7 +55,7 @@ def check_start(options: SourceOptions, connection: Connection, description: Des
 
 
 def require_readable(
-    options: SourceOptions, connection: Connection, description: Description, watermark_ns: int
+    options: SourceOptions, connection: Connection, description: ChangeStreamInfo, watermark_ns: int
 ) -> None:
     """Ask Spanner whether the change stream can be read from a low watermark.
 
@@ -65,7 +67,7 @@ def require_readable(
 
 
 def earliest_watermark_ns(
-    options: SourceOptions, connection: Connection, description: Description
+    options: SourceOptions, connection: Connection, description: ChangeStreamInfo
 ) -> int:
     """The earliest low watermark to read from: Spanner names it when it refuses an earlier one.
 

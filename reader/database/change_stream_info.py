@@ -12,7 +12,7 @@ from slackwater.reader.errors import NotFoundError, UnsupportedStreamError
 from slackwater.reader.query.partition_query import PartitionQuery
 from slackwater.reader.records import ChildPartitionsRecord
 from slackwater.reader.transport.connection import Connection
-from slackwater.reader.transport.statement import DATABASE_DIALECT, STREAM_EXISTS
+from slackwater.reader.transport.statement import CHANGE_STREAM_OPTIONS, DATABASE_DIALECT
 from slackwater.timestamp import seconds_to_ns
 
 RETENTION_DEFAULT_NS: Final = seconds_to_ns(86_400)
@@ -20,7 +20,7 @@ _UNITS_S: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
 @dataclass(frozen=True, slots=True)
-class Description:
+class ChangeStreamInfo:
     """What is known of a change stream before it is read.
 
     Attributes:
@@ -34,7 +34,7 @@ class Description:
     options: Mapping[str, str]
 
 
-def describe(connection: Connection) -> Description:
+def read_change_stream_info(connection: Connection) -> ChangeStreamInfo:
     """Look the change stream up in the information schema.
 
     Raises:
@@ -47,22 +47,22 @@ def describe(connection: Connection) -> Description:
     name = connection.change_stream.change_stream
     options: dict[str, str] = {}
     names = set()
-    for stream, option, value in connection.query(STREAM_EXISTS[dialect]):
+    for stream, option, value in connection.query(CHANGE_STREAM_OPTIONS[dialect]):
         names.add(stream)
         if stream == name and option is not None:
             options[option] = value
     if name not in names:
-        known = ", ".join(sorted(names)) or "none"
+        existing = ", ".join(sorted(names)) or "none"
         raise NotFoundError(
             f"database {connection.change_stream.database_path} has no change stream {name!r}.",
-            f"It has: {known}",
+            f"It has: {existing}",
         )
     if options.get("partition_mode", "IMMUTABLE_KEY_RANGE") != "IMMUTABLE_KEY_RANGE":
         raise UnsupportedStreamError(
             f"change stream {name!r} has partition_mode {options['partition_mode']}.",
             "Only IMMUTABLE_KEY_RANGE is read yet; create a stream with that mode",
         )
-    return Description(dialect, parse_retention_ns(options.get("retention_period")), options)
+    return ChangeStreamInfo(dialect, parse_retention_ns(options.get("retention_period")), options)
 
 
 def parse_retention_ns(text: str | None) -> int:

@@ -125,10 +125,10 @@ def _records(call: Iterable[bytes], table: Table, at_ns: int) -> Iterator[DataCh
     columns: tuple[ColumnType, ...] = ()
     number = 0
     for message in call:
-        found = rows.feed(message)
+        complete = rows.feed(message)
         if not columns:
             columns = _column_types(rows.metadata, table)
-        for values in found:
+        for values in complete:
             row = dict(zip(table.columns, map(_plain, values), strict=True))
             keys = {name: row.pop(name) for name in table.key}
             mod = Mod(_json(keys), _json(row), "{}")
@@ -157,17 +157,17 @@ def _column_types(metadata: Any, table: Table) -> tuple[ColumnType, ...]:
     )
 
 
-def _type(of: Any) -> Any:
+def _type(spanner_type: Any) -> Any:
     """A type as a data change record writes it."""
     names = {"typeAnnotation": "type_annotation", "arrayElementType": "array_element_type"}
-    found = json_format.MessageToDict(of)
+    as_json = json_format.MessageToDict(spanner_type)
 
     def renamed(kind: Any) -> Any:
         if not isinstance(kind, dict):
             return kind
         return {names.get(name, name): renamed(value) for name, value in sorted(kind.items())}
 
-    return renamed(found)
+    return renamed(as_json)
 
 
 def _plain(value: Any) -> Any:

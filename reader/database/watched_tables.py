@@ -62,10 +62,10 @@ def tables(connection: Connection, dialect: Dialect) -> list[Table]:
     Raises:
         ReaderError: as Connection.query().
     """
-    found: dict[str, list[Sequence[str]]] = {}
+    columns_by_table: dict[str, list[Sequence[str]]] = {}
     for schema, table, *column in connection.query(_COLUMNS):
-        found.setdefault(_full_name(dialect, schema, table), []).append(column)
-    return [_table(name, columns) for name, columns in found.items()]
+        columns_by_table.setdefault(_full_name(dialect, schema, table), []).append(column)
+    return [_table(name, columns) for name, columns in columns_by_table.items()]
 
 
 def watched_tables(connection: Connection, dialect: Dialect) -> list[Table]:

@@ -24,7 +24,7 @@ from slackwater.reader.decode.protobuf_cursor import (
     Cursors,
     Flags,
     Ints,
-    stand_at,
+    matches_at,
     tag,
 )
 from slackwater.reader.decode.records import DATA_CHANGE_FIELDS, column_types_of
@@ -38,9 +38,9 @@ _NULL: Final = tag(1, VARINT)
 _LIST: Final = tag(6, LEN)
 _ITEM: Final = tag(1, LEN)
 # The two other kinds of record in a data change record's row: two empty lists.
-_NO_OTHERS: Final = bytes((_ITEM, 2, _LIST, 0)) * 2
+_NO_OTHER_RECORDS: Final = bytes((_ITEM, 2, _LIST, 0)) * 2
 # With fewer rows in step than this, walking them one by one costs less.
-_IN_STEP_MIN: Final = 16
+_ROWS_IN_STEP_MIN: Final = 16
 _TEXT: Final = pa.string()
 _TIMESTAMP: Final = DATA_SCHEMA.field("commit_timestamp").type
 _STRINGS: Final = (
@@ -64,12 +64,13 @@ class Columns:
     Attributes:
         batch: the first 13 columns of the output.
         message_of: the message of each row, its index among those given.
-        left: indexes of the messages that hold anything else; none of their rows is in the batch.
+        fallback_messages: indexes of the messages that hold anything else; none of their rows is
+            in the batch.
     """
 
     batch: pa.RecordBatch
     message_of: Ints
-    left: Sequence[int]
+    fallback_messages: Sequence[int]
 
 
 def decode_columns(messages: Sequence[bytes], layout: Layout) -> Columns:
@@ -82,17 +83,17 @@ def decode_columns(messages: Sequence[bytes], layout: Layout) -> Columns:
         messages: of any number of queries whose result sets have the layout.
         layout: where the fields stand.
     """
-    everything = Columns(NOTHING, np.zeros(0, np.int64), range(len(messages)))
+    all_fall_back = Columns(NO_RECORDS, np.zeros(0, np.int64), range(len(messages)))
     try:
         rows = RowSpans.of(messages)
-        found = _walk(rows, layout)
-        return _assemble(rows, found) if len(rows.begin) else everything
+        field_spans = _find_fields(rows, layout)
+        return _assemble(rows, field_spans) if len(rows.begin) else all_fall_back
     except (IndexError, ValueError, DecodeError):
         # Lengths that lead out of the buffer, or a text that is no time: for the plain way to name.
-        return everything
+        return all_fall_back
 
 
-class _Walked:
+class _FieldSpans:
     """What a walk over the rows has found: where the texts of each column lie."""
 
     def __init__(self) -> None:
@@ -102,34 +103,34 @@ class _Walked:
         self.mods: Span
 
 
-def _walk(rows: RowSpans, layout: Layout) -> _Walked:
+def _find_fields(rows: RowSpans, layout: Layout) -> _FieldSpans:
     """Walk all rows in step, to the end of the only record of each."""
-    walked = _Walked()
+    field_spans = _FieldSpans()
     at = Cursors(rows.buffer, rows.begin)
     inner_end = _only_item(at, rows.end)
     # The list of data change records stands first; a list that is empty ends here.
     _, data_end = at.span(_ITEM)
     record_end = _only_item(at, data_end)
-    at.require(inner_end - data_end == len(_NO_OTHERS))
+    at.require(inner_end - data_end == len(_NO_OTHER_RECORDS))
     others = np.where(at.is_good, data_end, rows.begin)
-    at.require(stand_at(rows.buffer, others, _NO_OTHERS))
-    for name in layout.cells:
+    at.require(matches_at(rows.buffer, others, _NO_OTHER_RECORDS))
+    for name in layout.field_names:
         _, cell_end = at.span(_ITEM)
         if name in FLAGS:
             at.expect(_BOOL)
-            walked.flags[name] = at.byte() != 0
+            field_spans.flags[name] = at.byte() != 0
         elif name == "column_types":
-            walked.column_types = (at.at, cell_end)
+            field_spans.column_types = (at.at, cell_end)
         elif name == "mods":
-            walked.mods = at.span(_LIST)
-            at.require(walked.mods[1] == cell_end)
+            field_spans.mods = at.span(_LIST)
+            at.require(field_spans.mods[1] == cell_end)
         elif name in DATA_CHANGE_FIELDS:
-            walked.texts[name] = text = at.span(_STRING)
+            field_spans.texts[name] = text = at.span(_STRING)
             at.require(text[1] == cell_end)
         at.skip_to(cell_end)
     at.require(at.at == record_end)
-    rows.leave(at.is_good)
-    return walked
+    rows.exclude(at.is_good)
+    return field_spans
 
 
 def _only_item(at: Cursors, end: Ints) -> Ints:
@@ -143,29 +144,31 @@ def _only_item(at: Cursors, end: Ints) -> Ints:
     return inner_end
 
 
-def _assemble(rows: RowSpans, walked: _Walked) -> Columns:
+def _assemble(rows: RowSpans, field_spans: _FieldSpans) -> Columns:
     if not rows.is_good.any():
-        return Columns(NOTHING, np.zeros(0, np.int64), range(len(rows.is_good)))
-    mods = _Mods(rows, walked.mods)
-    kept = np.asarray(rows.is_good[rows.message])
+        return Columns(NO_RECORDS, np.zeros(0, np.int64), range(len(rows.is_good)))
+    mods = _Mods(rows, field_spans.mods)
+    is_chosen = np.asarray(rows.is_good[rows.message])
     buffer = pa.py_buffer(rows.joined)
 
     def text(name: str) -> pa.Array:
-        begin, end = walked.texts[name]
-        return strings(buffer, begin[kept], end[kept])
+        begin, end = field_spans.texts[name]
+        return strings(buffer, begin[is_chosen], end[is_chosen])
 
     arrays: dict[str, pa.Array] = {name: text(name) for name in _STRINGS}
     arrays |= {name: text(name).cast(pa.int64()) for name in NUMBERS}
-    arrays |= {name: pa.array(walked.flags[name][kept]) for name in FLAGS}
+    arrays |= {name: pa.array(field_spans.flags[name][is_chosen]) for name in FLAGS}
     arrays["commit_timestamp"] = text("commit_timestamp").cast(_TIMESTAMP)
-    begin, end = walked.column_types
-    arrays["column_types"] = _column_types(strings(buffer, begin[kept], end[kept], pa.binary()))
-    arrays["mods"] = mods.array(buffer, kept)
+    begin, end = field_spans.column_types
+    arrays["column_types"] = _column_types(
+        strings(buffer, begin[is_chosen], end[is_chosen], pa.binary())
+    )
+    arrays["mods"] = mods.array(buffer, is_chosen)
     batch = pa.RecordBatch.from_arrays(
         [arrays[name] for name in DATA_SCHEMA.names], schema=DATA_SCHEMA
     )
-    left = np.flatnonzero(~rows.is_good)
-    return Columns(batch, rows.message[kept], left.tolist())
+    fallback_messages = np.flatnonzero(~rows.is_good)
+    return Columns(batch, rows.message[is_chosen], fallback_messages.tolist())
 
 
 class _Mods:
@@ -179,7 +182,7 @@ class _Mods:
         active = np.flatnonzero(rows.is_good[rows.message])
         while len(active):
             active = active[at[active] < end[active]]
-            if len(active) < _IN_STEP_MIN and len(self._owners) >= _IN_STEP_MIN:
+            if len(active) < _ROWS_IN_STEP_MIN and len(self._owners) >= _ROWS_IN_STEP_MIN:
                 rows.is_good[rows.message[active]] = False
                 break
             if len(active):
@@ -203,14 +206,14 @@ class _Mods:
             texts.append((cell[0][good], cell[1][good], cell[2][good]))
         return active
 
-    def array(self, buffer: pa.Buffer, kept: Flags) -> pa.Array:
+    def array(self, buffer: pa.Buffer, is_chosen: Flags) -> pa.Array:
         """The column, of the rows that are kept."""
         owner = np.concatenate(self._owners) if self._owners else np.zeros(0, np.int64)
         order = np.argsort(owner, kind="stable")
-        order = order[kept[owner[order]]]
+        order = order[is_chosen[owner[order]]]
         fields = [_texts(buffer, texts, order) for texts in self._texts]
-        offsets = np.zeros(int(kept.sum()) + 1, np.int32)
-        np.cumsum(self._counts[kept], out=offsets[1:])
+        offsets = np.zeros(int(is_chosen.sum()) + 1, np.int32)
+        np.cumsum(self._counts[is_chosen], out=offsets[1:])
         return mods_array(pa.array(offsets), fields)
 
 
@@ -276,4 +279,4 @@ def _column_types(texts: pa.Array) -> pa.Array:
 
 
 # No records.
-NOTHING: Final = pa.RecordBatch.from_pylist([], schema=DATA_SCHEMA)
+NO_RECORDS: Final = pa.RecordBatch.from_pylist([], schema=DATA_SCHEMA)

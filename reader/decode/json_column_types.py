@@ -12,16 +12,16 @@ from typing import Final
 import numpy as np
 import orjson
 
-from slackwater.reader.decode.protobuf_cursor import Ints, stand_at
+from slackwater.reader.decode.protobuf_cursor import Ints, matches_at
 from slackwater.reader.decode.records import json_column_types
 from slackwater.reader.decode.row_spans import RowSpans
 from slackwater.reader.records import ColumnType
 
-_BEGIN: Final = b'{"data_change_record":{"column_types":['
-_LIST: Final = len(_BEGIN) - 1
+_PREFIX: Final = b'{"data_change_record":{"column_types":['
+_LIST: Final = len(_PREFIX) - 1
 
 
-class Heads:
+class JsonColumnTypes:
     """What JSON records begin with.
 
     Args:
@@ -29,8 +29,8 @@ class Heads:
         begin, end: where each record lies.
 
     Attributes:
-        number: of each record, which of the column types it has; -1 where it begins otherwise.
-        column_types: each list of column types once.
+        index: of each record, which of the column types it has; -1 where it begins otherwise.
+        distinct: each list of column types once.
         end: where the comma behind the column types stands.
 
     Raises:
@@ -38,24 +38,24 @@ class Heads:
     """
 
     def __init__(self, rows: RowSpans, begin: Ints, end: Ints) -> None:
-        self.number = np.full(len(begin), -1, np.int64)
-        self.column_types: list[tuple[ColumnType, ...]] = []
+        self.index = np.full(len(begin), -1, np.int64)
+        self.distinct: list[tuple[ColumnType, ...]] = []
         self.end = begin.copy()
         sizes = end - begin
-        left = np.flatnonzero(sizes > len(_BEGIN))
-        left = left[stand_at(rows.buffer, begin[left], _BEGIN)]
-        while len(left):
-            first = left[0]
+        unmatched = np.flatnonzero(sizes > len(_PREFIX))
+        unmatched = unmatched[matches_at(rows.buffer, begin[unmatched], _PREFIX)]
+        while len(unmatched):
+            first = unmatched[0]
             text = rows.joined[begin[first] : end[first]]
             size = _list_end(text)
-            self.column_types.append(json_column_types(orjson.loads(text[_LIST:size])))
-            candidates = left[sizes[left] > size]
+            self.distinct.append(json_column_types(orjson.loads(text[_LIST:size])))
+            candidates = unmatched[sizes[unmatched] > size]
             same = candidates[
-                stand_at(rows.buffer, begin[candidates] + len(_BEGIN), text[len(_BEGIN) : size])
+                matches_at(rows.buffer, begin[candidates] + len(_PREFIX), text[len(_PREFIX) : size])
             ]
-            self.number[same] = len(self.column_types) - 1
+            self.index[same] = len(self.distinct) - 1
             self.end[same] = begin[same] + size
-            left = left[self.number[left] < 0]
+            unmatched = unmatched[self.index[unmatched] < 0]
 
 
 def _list_end(text: bytes) -> int:

@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from slackwater.reader.decode.protobuf_cursor import Bytes, Flags, Ints, stand_at
+from slackwater.reader.decode.protobuf_cursor import Bytes, Flags, Ints, matches_at
 
 _QUOTE: Final = ord('"')
 _BACKSLASH: Final = ord("\\")
@@ -27,7 +27,7 @@ _PLAIN_ESCAPES: Final = np.isin(np.arange(256), np.frombuffer(rb"\"bfnrt", np.ui
 PADDING: Final = bytes(64)
 
 
-class JsonOutline:
+class JsonStructure:
     """The brackets, strings and keys of JSON objects that lie one behind the other.
 
     Args:
@@ -56,8 +56,8 @@ class JsonOutline:
         if len(quotes) % 2:
             raise ValueError("a string has no end")
         if (quotes[1::2] - quotes[::2] != 1).any():
-            kept = ~_is_inside(byte) | (byte == _QUOTE)
-            at, byte = at[kept], byte[kept]
+            is_outside = ~_is_inside(byte) | (byte == _QUOTE)
+            at, byte = at[is_outside], byte[is_outside]
             quotes = np.flatnonzero(byte == _QUOTE)
         # In ASCII, brackets lie behind the quotation mark and tell open from close by these bits.
         step = (3 - (byte & 6).view(np.int8)) * (byte != _QUOTE)
@@ -116,21 +116,21 @@ class JsonOutline:
         self.ends = self.ends - np.searchsorted(blanks, self.ends)
         self.buffer = self.buffer[stays]
 
-    def texts_at(self, places: Ints) -> Ints:
+    def text_index(self, places: Ints) -> Ints:
         """The number of the text that each place lies in."""
         return np.searchsorted(self.ends, places, side="right").astype(np.int64)
 
-    def text_of(self, key: int) -> bytes:
+    def key_name(self, key: int) -> bytes:
         """A key's name."""
         return self.buffer[self.key_begin[key] + 1 : self.value_begin[key] - 2].tobytes()
 
-    def are(self, keys: Ints, name: bytes) -> Flags:
+    def have_name(self, keys: Ints, name: bytes) -> Flags:
         """Which of these keys have this name, of at most 32 bytes."""
-        return self.stand_at(self.key_begin[keys], b'"' + name + b'":')
+        return self.matches_at(self.key_begin[keys], b'"' + name + b'":')
 
-    def stand_at(self, places: Ints, text: bytes) -> Flags:
+    def matches_at(self, places: Ints, text: bytes) -> Flags:
         """At which places this text stands, of at most 40 bytes."""
-        return stand_at(self.buffer, places, text)
+        return matches_at(self.buffer, places, text)
 
 
 def _is_inside(byte: Bytes) -> Flags:

@@ -18,14 +18,14 @@ from google.protobuf.message import DecodeError
 from slackwater.reader.decode.arrow import column_types_array, mods_array
 from slackwater.reader.decode.googlesql_columns import (
     FLAGS,
-    NOTHING,
+    NO_RECORDS,
     NUMBERS,
     Columns,
     Span,
     strings,
 )
-from slackwater.reader.decode.json_column_types import Heads
-from slackwater.reader.decode.json_structure import PADDING, JsonOutline
+from slackwater.reader.decode.json_column_types import JsonColumnTypes
+from slackwater.reader.decode.json_structure import PADDING, JsonStructure
 from slackwater.reader.decode.protobuf_cursor import LEN, Bytes, Cursors, Flags, Ints, tag
 from slackwater.reader.decode.records import json_column_types
 from slackwater.reader.decode.row_spans import RowSpans
@@ -33,9 +33,9 @@ from slackwater.reader.records import ColumnType
 from slackwater.reader.schema import DATA_SCHEMA, MODS
 
 _STRING: Final = tag(3, LEN)
-_HEAD: Final = b'{"data_change_record":{'
+_PREFIX: Final = b'{"data_change_record":{'
 # The same without the names and the first value.
-_CUT_HEAD: Final = b"{{,"
+_SHORT_PREFIX: Final = b"{{,"
 _DATA_DEPTH: Final = 2
 _MOD_DEPTH: Final = 4
 _BYTES: Final = pa.binary()
@@ -51,40 +51,40 @@ class _AnotherShapeError(ValueError):
 
 def decode_json_columns(messages: Sequence[bytes]) -> Columns:
     """The data change records of serialized PartialResultSets of the PostgreSQL dialect."""
-    everything = Columns(NOTHING, np.zeros(0, np.int64), range(len(messages)))
+    all_fall_back = Columns(NO_RECORDS, np.zeros(0, np.int64), range(len(messages)))
     try:
         rows = RowSpans.of(messages)
         at = Cursors(rows.buffer, rows.begin)
         begin, end = at.span(_STRING)
         at.require(end == rows.end)
-        kept = np.flatnonzero(rows.leave(at.is_good))
-        heads = Heads(rows, begin[kept], end[kept])
-        if heads.column_types:
-            begins = heads.number >= 0
-            rows.is_good[rows.message[kept[~begins]]] = False
-            kept = kept[begins]
-            records = _Records.behind(heads, rows, end[kept])
-        elif len(kept):
-            records = _Records.whole(rows, begin[kept], end[kept])
+        candidates = np.flatnonzero(rows.exclude(at.is_good))
+        prefixes = JsonColumnTypes(rows, begin[candidates], end[candidates])
+        if prefixes.distinct:
+            has_prefix = prefixes.index >= 0
+            rows.is_good[rows.message[candidates[~has_prefix]]] = False
+            candidates = candidates[has_prefix]
+            records = _Records.after_column_types(prefixes, rows, end[candidates])
+        elif len(candidates):
+            records = _Records.whole(rows, begin[candidates], end[candidates])
         else:
-            return everything
+            return all_fall_back
         mods = _Mods(records)
-        rows.is_good[rows.message[kept[~records.is_good]]] = False
+        rows.is_good[rows.message[candidates[~records.is_good]]] = False
         # One row that is left leaves all of its message.
-        chosen = rows.is_good[rows.message[kept]]
+        chosen = rows.is_good[rows.message[candidates]]
         batch = _batch(records, mods, chosen)
-        left = np.flatnonzero(~rows.is_good).tolist()
-        return Columns(batch, rows.message[kept[chosen]], left)
+        fallback_messages = np.flatnonzero(~rows.is_good).tolist()
+        return Columns(batch, rows.message[candidates[chosen]], fallback_messages)
     except (IndexError, KeyError, TypeError, ValueError, DecodeError):
         # What is wrong is for the plain way to name.
-        return everything
+        return all_fall_back
 
 
 class _Records:
     """The rows with a data change record: where the values of its fields lie.
 
     Attributes:
-        outline: of all rows.
+        structure: of all rows.
         is_good: of each row, whether it looks as expected so far.
         values: of each field, where its values lie, texts without their quotation marks; of rows
             that are not good, anywhere.
@@ -94,77 +94,77 @@ class _Records:
 
     column_types: tuple[Sequence[tuple[ColumnType, ...]], Ints]
 
-    def __init__(self, outline: JsonOutline, head: bytes) -> None:
-        self.outline = outline
-        self.is_good = outline.stand_at(outline.begins, head)
-        self._leave_rows_at(outline.odd_escapes)
+    def __init__(self, structure: JsonStructure, prefix: bytes) -> None:
+        self.structure = structure
+        self.is_good = structure.matches_at(structure.begins, prefix)
+        self._exclude_rows_at(structure.odd_escapes)
         if not self.is_good.any():
             raise _AnotherShapeError
-        keys = np.flatnonzero(outline.key_depth == _DATA_DEPTH)
-        first = np.searchsorted(keys, outline.first_key)
+        keys = np.flatnonzero(structure.key_depth == _DATA_DEPTH)
+        first = np.searchsorted(keys, structure.first_key)
         row = int(np.argmax(self.is_good))
-        names = [outline.text_of(key) for key in keys[first[row] : first[row + 1]]]
+        names = [structure.key_name(key) for key in keys[first[row] : first[row + 1]]]
         self.is_good &= np.diff(first) == len(names)
         # Rows that are not good take part with the keys of the first that is.
         own = np.where(self.is_good, first[:-1], first[row])
-        last_end = np.where(self.is_good, outline.ends, outline.ends[row]) - 2
+        last_end = np.where(self.is_good, structure.ends, structure.ends[row]) - 2
         self.values: dict[str, Span] = {}
         for number, name in enumerate(names):
             key = keys[own + number]
-            self.is_good &= outline.are(key, name)
+            self.is_good &= structure.have_name(key, name)
             is_last = number + 1 == len(names)
-            end = last_end if is_last else outline.key_begin[keys[own + number + 1]] - 1
-            self.values[name.decode()] = (outline.value_begin[key], end)
+            end = last_end if is_last else structure.key_begin[keys[own + number + 1]] - 1
+            self.values[name.decode()] = (structure.value_begin[key], end)
             if name == b"mods":
-                following = outline.first_key[1:] if is_last else keys[own + number + 1]
+                following = structure.first_key[1:] if is_last else keys[own + number + 1]
                 self.mods_keys = (key + 1, following)
         self.flags: dict[str, Flags] = {}
-        self._find_plain()
-        self._leave_escapes_outside_mods()
+        self._find_scalars()
+        self._exclude_escapes_outside_mods()
 
     @classmethod
     def whole(cls, rows: RowSpans, begin: Ints, end: Ints) -> _Records:
         """The rows between these places."""
         buffer, ends = _copied(rows, begin, end)
         # Who writes white space writes it everywhere.
-        is_spaced = buffer[: len(_HEAD)].tobytes() != _HEAD
-        made = cls(JsonOutline(buffer, ends, is_spaced=is_spaced), _HEAD)
+        is_spaced = buffer[: len(_PREFIX)].tobytes() != _PREFIX
+        made = cls(JsonStructure(buffer, ends, is_spaced=is_spaced), _PREFIX)
         made.column_types = _column_types(made)
         return made
 
     @classmethod
-    def behind(cls, heads: Heads, rows: RowSpans, end: Ints) -> _Records:
-        """The rows without their heads: these bytes would only be found to be the same again."""
-        number = heads.number[heads.number >= 0]
-        begin = heads.end[heads.number >= 0] - len(_CUT_HEAD) + 1
+    def after_column_types(cls, prefixes: JsonColumnTypes, rows: RowSpans, end: Ints) -> _Records:
+        """The rows without their prefixes: these bytes would only be found to be the same again."""
+        number = prefixes.index[prefixes.index >= 0]
+        begin = prefixes.end[prefixes.index >= 0] - len(_SHORT_PREFIX) + 1
         buffer, ends = _copied(rows, begin, end)
         # The last bytes of a head make place for the two brackets that it opened.
-        for offset, byte in enumerate(_CUT_HEAD[:-1]):
+        for offset, byte in enumerate(_SHORT_PREFIX[:-1]):
             buffer[ends - (end - begin) + offset] = byte
-        made = cls(JsonOutline(buffer, ends, is_spaced=False), _CUT_HEAD)
-        made.column_types = (heads.column_types, number)
+        made = cls(JsonStructure(buffer, ends, is_spaced=False), _SHORT_PREFIX)
+        made.column_types = (prefixes.distinct, number)
         return made
 
-    def _leave_rows_at(self, places: Ints) -> None:
-        self.is_good[self.outline.texts_at(places)] = False
+    def _exclude_rows_at(self, places: Ints) -> None:
+        self.is_good[self.structure.text_index(places)] = False
 
-    def _leave_escapes_outside_mods(self) -> None:
+    def _exclude_escapes_outside_mods(self) -> None:
         """Only the mods stay JSON: elsewhere an escape would have to be resolved."""
-        places = self.outline.escapes
+        places = self.structure.escapes
         begin, end = self.values["mods"]
-        row = self.outline.texts_at(places)
-        self._leave_rows_at(places[(places < begin[row]) | (places > end[row])])
+        row = self.structure.text_index(places)
+        self._exclude_rows_at(places[(places < begin[row]) | (places > end[row])])
 
-    def _find_plain(self) -> None:
+    def _find_scalars(self) -> None:
         """Texts, numbers and flags, by what the output's columns are."""
-        buffer = self.outline.buffer
+        buffer = self.structure.buffer
         for field in DATA_SCHEMA:
             if field.name not in self.values or pa.types.is_nested(field.type):
                 continue
             begin, end = self.values[field.name]
             if field.name in FLAGS:
-                self.flags[field.name] = found = self.outline.stand_at(begin, b"true")
-                self.is_good &= found | self.outline.stand_at(begin, b"false")
+                self.flags[field.name] = is_true = self.structure.matches_at(begin, b"true")
+                self.is_good &= is_true | self.structure.matches_at(begin, b"false")
                 continue
             is_quoted = (buffer[begin] == _QUOTE) & (buffer[end - 1] == _QUOTE)
             if field.name not in NUMBERS:
@@ -176,34 +176,34 @@ class _Mods:
     """Where the three texts of each mod lie."""
 
     def __init__(self, records: _Records) -> None:
-        outline = records.outline
+        structure = records.structure
         begin, end = records.values["mods"]
-        keys, keys_of = _between(outline.key_depth == _MOD_DEPTH, *records.mods_keys)
+        keys, keys_of = _between(structure.key_depth == _MOD_DEPTH, *records.mods_keys)
         records.is_good &= keys_of % len(_MOD) == 0
         keys = keys[np.repeat(records.is_good, keys_of)].reshape(-1, len(_MOD))
         self.counts = np.where(records.is_good, keys_of // len(_MOD), 0)
         self.owner = np.repeat(np.arange(len(keys_of)), self.counts)
         # Every byte of the list is accounted for: [{mod},{mod}], and a mod has its keys alone.
-        opened = outline.key_begin[keys[:, 0]] - 1
+        opened = structure.key_begin[keys[:, 0]] - 1
         behind = np.cumsum(self.counts)
         closed = np.append(opened, 0)[1:] - 2
         has_mods = self.counts > 0
         closed[behind[has_mods] - 1] = end[has_mods] - 2
         first = (behind - self.counts)[has_mods]
-        is_good = outline.stand_at(closed, b"},{")
-        is_good[behind[has_mods] - 1] = outline.stand_at(end[has_mods] - 2, b"}]")
+        is_good = structure.matches_at(closed, b"},{")
+        is_good[behind[has_mods] - 1] = structure.matches_at(end[has_mods] - 2, b"}]")
         is_good[first] &= opened[first] == begin[has_mods] + 1
-        records.is_good[~has_mods] &= outline.stand_at(begin[~has_mods], b"[]")
-        is_good &= outline.stand_at(opened, b"{")
+        records.is_good[~has_mods] &= structure.matches_at(begin[~has_mods], b"[]")
+        is_good &= structure.matches_at(opened, b"{")
         self.texts: dict[str, tuple[Ints, Ints, Flags]] = {}
         for number in range(len(_MOD)):
-            name = outline.text_of(keys[0, number]) if len(keys) else _MOD[number].encode()
-            is_good &= outline.are(keys[:, number], name)
+            name = structure.key_name(keys[0, number]) if len(keys) else _MOD[number].encode()
+            is_good &= structure.have_name(keys[:, number], name)
             is_last = number + 1 == len(_MOD)
-            value = outline.value_begin[keys[:, number]]
-            value_end = closed if is_last else outline.key_begin[keys[:, number + 1]] - 1
-            is_null = outline.stand_at(value, b"null")
-            is_good &= is_null | outline.stand_at(value, b"{")
+            value = structure.value_begin[keys[:, number]]
+            value_end = closed if is_last else structure.key_begin[keys[:, number + 1]] - 1
+            is_null = structure.matches_at(value, b"null")
+            is_good &= is_null | structure.matches_at(value, b"{")
             self.texts[name.decode()] = (value, value_end, is_null)
         records.is_good[self.owner[~is_good]] = False
 
@@ -219,7 +219,7 @@ def _between(chosen: Flags, begin: Ints, end: Ints) -> tuple[Ints, Ints]:
 
 def _batch(records: _Records, mods: _Mods, chosen: Flags) -> pa.RecordBatch:
     """The columns of the chosen rows."""
-    buffer = pa.py_buffer(records.outline.buffer)
+    buffer = pa.py_buffer(records.structure.buffer)
     arrays = []
     for field in DATA_SCHEMA:
         name = field.name
@@ -252,7 +252,7 @@ def _column_types(records: _Records) -> tuple[Sequence[tuple[ColumnType, ...]], 
     """Column types that stand anywhere: each distinct text is parsed once."""
     begin, end = records.values["column_types"]
     good = records.is_good
-    texts = strings(pa.py_buffer(records.outline.buffer), begin[good], end[good], _BYTES)
+    texts = strings(pa.py_buffer(records.structure.buffer), begin[good], end[good], _BYTES)
     encoded = texts.dictionary_encode()
     distinct = [json_column_types(orjson.loads(text)) for text in encoded.dictionary.to_pylist()]
     number = np.zeros(len(good), np.int64)
@@ -261,11 +261,11 @@ def _column_types(records: _Records) -> tuple[Sequence[tuple[ColumnType, ...]], 
 
 
 def _mods(buffer: pa.Buffer, mods: _Mods, chosen: Flags) -> pa.Array:
-    kept = chosen[mods.owner]
+    is_owned = chosen[mods.owner]
     texts = []
     for name in _MOD:
         begin, end, is_null = mods.texts[name]
-        texts.append(strings(buffer, begin[kept], end[kept], is_null=is_null[kept]))
+        texts.append(strings(buffer, begin[is_owned], end[is_owned], is_null=is_null[is_owned]))
     offsets = np.zeros(int(chosen.sum()) + 1, np.int32)
     np.cumsum(mods.counts[chosen], out=offsets[1:])
     return mods_array(pa.array(offsets), texts)

@@ -56,9 +56,9 @@ class Cursors:
 
     def byte(self) -> Bytes:
         """Take a step over one byte."""
-        found = self.buffer[self.at]
+        value = self.buffer[self.at]
         self.at = self.at + 1
-        return found
+        return value
 
     def length(self) -> Ints:
         """Take a step over a length, a varint of at most 28 bits."""
@@ -96,14 +96,14 @@ class Cursors:
         self.at = place if self.is_good.all() else np.where(self.is_good, place, self._nowhere)
 
 
-def stand_at(buffer: Bytes, places: Ints, text: bytes) -> Flags:
+def matches_at(buffer: Bytes, places: Ints, text: bytes) -> Flags:
     """At which places of a buffer this text stands, compared in words of eight bytes.
 
     Behind each place the buffer must have bytes for the whole text and one word more.
     """
     words = np.ndarray((len(buffer) - _WORD + 1,), "<u8", buffer, strides=(1,))
-    found: Flags = np.ones(len(places), np.bool_)
-    left: Ints | slice = slice(None)
+    is_match: Flags = np.ones(len(places), np.bool_)
+    remaining: Ints | slice = slice(None)
     for begin in range(0, len(text), _WORD):
         part = text[begin : begin + _WORD]
         word = words[places + begin]
@@ -111,7 +111,7 @@ def stand_at(buffer: Bytes, places: Ints, text: bytes) -> Flags:
             word = word & np.uint64((1 << 8 * len(part)) - 1)
         is_equal = word == np.uint64(int.from_bytes(part, "little"))
         if not is_equal.all():
-            found[left] = is_equal
-            left = np.flatnonzero(found)
+            is_match[remaining] = is_equal
+            remaining = np.flatnonzero(is_match)
             places = places[is_equal]
-    return found
+    return is_match

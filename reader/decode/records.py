@@ -49,18 +49,18 @@ class ChangeRecordDecoder:
     """Decodes the messages of one query, in the order they came.
 
     A value may be cut over several messages ("chunked"); its pieces are kept until it is whole.
-    After a query broke, half a value is of no use: begin() forgets it.
+    After a query broke, half a value is of no use: reset() forgets it.
     """
 
     def __init__(self) -> None:
-        self.begin()
+        self.reset()
 
-    def begin(self) -> None:
+    def reset(self) -> None:
         """Call before the first message of a query that is opened again."""
         self._row: Callable[[Any], list[ChangeRecord]] | None = None
         self._rows = ResultRows(1)
 
-    def learn(self, metadata: Any) -> None:
+    def set_metadata(self, metadata: Any) -> None:
         """Take the metadata of a first message that is decoded elsewhere."""
         self._row = _row_decoder(metadata)
 
@@ -78,9 +78,9 @@ class ChangeRecordDecoder:
         return [record for (value,) in rows for record in row(value)]
 
     @property
-    def is_in_value(self) -> bool:
+    def has_partial_value(self) -> bool:
         """The next message goes on with a value that was cut."""
-        return self._rows.is_in_value
+        return self._rows.has_partial_value
 
     def finish(self) -> None:
         """Call at the end of the query.
@@ -88,7 +88,7 @@ class ChangeRecordDecoder:
         Raises:
             DecodeError: the query ended in the middle of a value.
         """
-        if self._rows.is_in_value:
+        if self._rows.has_partial_value:
             raise DecodeError("a query ended in the middle of a value.")
 
 
@@ -100,14 +100,14 @@ class ResultRows:
 
     Attributes:
         metadata: of the result set, once the first message has come.
-        is_in_value: the next message goes on with a value that was cut.
+        has_partial_value: the next message goes on with a value that was cut.
     """
 
     def __init__(self, columns: int) -> None:
         self.metadata: Any = None
         self._columns = columns
         self._values: list[Any] = []
-        self.is_in_value = False
+        self.has_partial_value = False
 
     def feed(self, message: bytes) -> list[list[Any]]:
         """The rows that one serialized PartialResultSet completes, as google.protobuf.Values.
@@ -122,11 +122,11 @@ class ResultRows:
         if self.metadata is None:
             self.metadata = part.metadata
         values = list(part.values)
-        if self.is_in_value and values:
+        if self.has_partial_value and values:
             values[0] = merge_chunk(self._values.pop(), values[0])
-        self.is_in_value = part.chunked_value if values else self.is_in_value
+        self.has_partial_value = part.chunked_value if values else self.has_partial_value
         self._values += values
-        whole = len(self._values) - self.is_in_value
+        whole = len(self._values) - self.has_partial_value
         count = whole // self._columns
         rows = [self._values[i * self._columns : (i + 1) * self._columns] for i in range(count)]
         del self._values[: count * self._columns]
@@ -227,10 +227,10 @@ class _StructRows:
     def _columns(self, value: Any) -> tuple[ColumnType, ...]:
         """Column types repeat from record to record: each distinct text is decoded once."""
         key = value.SerializeToString()
-        known = self._column_types.get(key)
-        if known is None:
-            known = self._column_types[key] = _column_types(value)
-        return known
+        column_types = self._column_types.get(key)
+        if column_types is None:
+            column_types = self._column_types[key] = _column_types(value)
+        return column_types
 
 
 def column_types_of(serialized: bytes) -> tuple[ColumnType, ...]:
@@ -328,10 +328,10 @@ class _JsonRows:
 
     def _columns(self, columns: Sequence[Mapping[str, Any]]) -> tuple[ColumnType, ...]:
         key = _dumps(columns) or ""
-        known = self._column_types.get(key)
-        if known is None:
-            known = self._column_types[key] = json_column_types(columns)
-        return known
+        column_types = self._column_types.get(key)
+        if column_types is None:
+            column_types = self._column_types[key] = json_column_types(columns)
+        return column_types
 
 
 def json_column_types(columns: Sequence[Mapping[str, Any]]) -> tuple[ColumnType, ...]:

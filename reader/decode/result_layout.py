@@ -21,11 +21,11 @@ class Layout:
 
     Attributes:
         is_json: they are PostgreSQL's JSON texts.
-        cells: the names of the fields of a GoogleSQL data change record, in the order of the wire.
+        field_names: of a GoogleSQL data change record, in the order of the wire.
     """
 
     is_json: bool
-    cells: tuple[str, ...] = ()
+    field_names: tuple[str, ...] = ()
 
 
 def metadata_of(message: bytes) -> Any | None:
@@ -60,5 +60,5 @@ def layout_of(metadata: Any) -> Layout | None:
     if tuple(kind.name for kind in kinds) != _KINDS:
         return None
     fields = kinds[0].type_.array_element_type.struct_type.fields
-    cells = tuple(field.name for field in fields)
-    return Layout(False, cells) if set(DATA_CHANGE_FIELDS) <= set(cells) else None
+    field_names = tuple(field.name for field in fields)
+    return Layout(False, field_names) if set(DATA_CHANGE_FIELDS) <= set(field_names) else None

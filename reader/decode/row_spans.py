@@ -92,7 +92,7 @@ class RowSpans:
         owner = np.repeat(np.arange(len(messages)), counts)
         return cls(joined, ends - sizes, ends, owner, is_good)
 
-    def leave(self, is_good: Flags) -> Flags:
+    def exclude(self, is_good: Flags) -> Flags:
         """Leave out the messages of the rows that are not good; the rows that stay."""
         self.is_good[self.message[~is_good]] = False
         return np.asarray(self.is_good[self.message])

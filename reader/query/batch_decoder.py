@@ -27,11 +27,11 @@ from slackwater.reader.records import ChangeRecord, DataChangeRecord
 # A query brings its messages in portions of about this size, so that it seldom asks for the lock.
 PORTION_BYTES: Final = 64 * 1024
 # What is decoded at once: some ten thousand records.
-_HEAP_BYTES: Final = 8 * 1024 * 1024
+_PENDING_BYTES_MAX: Final = 8 * 1024 * 1024
 # Below this, decoding by column costs more than decoding one by one.
-_FEW_BYTES: Final = 48 * 1024
+_BY_COLUMN_BYTES_MIN: Final = 48 * 1024
 # Records decoded one by one are kept until so many can make one batch.
-_FEW_ROWS: Final = 512
+_UNDELIVERED_ROWS_MAX: Final = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ Deliver = Callable[[pa.RecordBatch, Owners], None]
 
 
 @dataclass(slots=True)
-class Opened:
+class QueryStream:
     """A query that was opened, and what decoding needs to know of it."""
 
     consumer: RecordConsumer
@@ -78,21 +78,21 @@ class Opened:
     layout: Layout | None = None
     is_first: bool = True
 
-    def learn(self, message: bytes) -> None:
+    def read_layout(self, message: bytes) -> None:
         """Take the result set's metadata from the first message."""
         self.is_first = False
         metadata = metadata_of(message)
         self.layout = None if metadata is None else layout_of(metadata)
         if self.layout is not None:
-            self.decoder.learn(metadata)
+            self.decoder.set_metadata(metadata)
 
-    def begin(self) -> None:
+    def reset(self) -> None:
         """The query is opened again; what came before was settled."""
-        self.decoder.begin()
+        self.decoder.reset()
         self.is_first = True
 
 
-class Gathering:
+class BatchDecoder:
     """The messages of all queries of a task.
 
     Args:
@@ -103,19 +103,19 @@ class Gathering:
     def __init__(self, deliver: Deliver) -> None:
         self._deliver = deliver
         self._lock = threading.Lock()
-        self._heap: list[tuple[Opened, list[bytes]]] = []
-        self._heap_bytes = 0
-        self._few: list[tuple[str, Sequence[DataChangeRecord]]] = []
-        self._few_rows = 0
+        self._pending: list[tuple[QueryStream, list[bytes]]] = []
+        self._pending_bytes = 0
+        self._undelivered: list[tuple[str, Sequence[DataChangeRecord]]] = []
+        self._undelivered_rows = 0
 
-    def add(self, opened: Opened, messages: list[bytes]) -> None:
+    def add(self, stream: QueryStream, messages: list[bytes]) -> None:
         """The next messages of a query; they may be decoded at once, or later."""
-        if opened.is_first:
-            opened.learn(messages[0])
+        if stream.is_first:
+            stream.read_layout(messages[0])
         with self._lock:
-            self._heap.append((opened, messages))
-            self._heap_bytes += sum(map(len, messages))
-            if self._heap_bytes >= _HEAP_BYTES:
+            self._pending.append((stream, messages))
+            self._pending_bytes += sum(map(len, messages))
+            if self._pending_bytes >= _PENDING_BYTES_MAX:
                 self._decode()
 
     def add_records(self, consumer: RecordConsumer, records: Sequence[ChangeRecord]) -> None:
@@ -123,119 +123,123 @@ class Gathering:
         with self._lock:
             self._take_records(consumer, records)
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Decode all that was added: then the receptions know it."""
         with self._lock:
             self._decode()
 
-    def drain(self) -> None:
+    def deliver_remaining(self) -> None:
         """Deliver what was kept for a larger batch."""
         with self._lock:
-            self._deliver_few()
+            self._deliver_undelivered()
 
     def _decode(self) -> None:
         """Decode the heap, each query's messages in their order."""
-        size, heap = self._heap_bytes, self._heap
-        self._heap, self._heap_bytes = [], 0
-        if size < _FEW_BYTES:
-            self._decode_one_by_one(heap)
+        size, pending = self._pending_bytes, self._pending
+        self._pending, self._pending_bytes = [], 0
+        if size < _BY_COLUMN_BYTES_MIN:
+            self._decode_one_by_one(pending)
             return
-        by_query: dict[int, tuple[Opened, list[bytes]]] = {}
-        for opened, messages in heap:
-            by_query.setdefault(id(opened), (opened, []))[1].extend(messages)
-        alike: dict[Layout | None, list[tuple[Opened, list[bytes]]]] = {}
+        by_query: dict[int, tuple[QueryStream, list[bytes]]] = {}
+        for stream, messages in pending:
+            by_query.setdefault(id(stream), (stream, []))[1].extend(messages)
+        by_layout: dict[Layout | None, list[tuple[QueryStream, list[bytes]]]] = {}
         for query in by_query.values():
-            alike.setdefault(query[0].layout, []).append(query)
-        for layout, queries in alike.items():
+            by_layout.setdefault(query[0].layout, []).append(query)
+        for layout, queries in by_layout.items():
             if layout is None:
                 self._decode_one_by_one(queries)
             else:
-                self._decode_alike(layout, queries)
+                self._decode_by_column(layout, queries)
 
-    def _decode_one_by_one(self, queries: Sequence[tuple[Opened, list[bytes]]]) -> None:
-        for opened, messages in queries:
+    def _decode_one_by_one(self, queries: Sequence[tuple[QueryStream, list[bytes]]]) -> None:
+        for stream, messages in queries:
             for message in messages:
-                self._take_records(opened.consumer, opened.decoder.feed(message))
+                self._take_records(stream.consumer, stream.decoder.feed(message))
 
-    def _decode_alike(self, layout: Layout, queries: Sequence[tuple[Opened, list[bytes]]]) -> None:
+    def _decode_by_column(
+        self, layout: Layout, queries: Sequence[tuple[QueryStream, list[bytes]]]
+    ) -> None:
         """Decode messages of queries with the same layout."""
         together = [message for _, messages in queries for message in messages]
         columns = (
             decode_json_columns(together) if layout.is_json else decode_columns(together, layout)
         )
-        self._deliver_few()
-        out = _Out(columns)
+        self._deliver_undelivered()
+        delivery = _Delivery(columns)
         position = 0
-        for opened, messages in queries:
-            self._take_apart(out, opened, messages, position)
+        for stream, messages in queries:
+            self._consume_in_order(delivery, stream, messages, position)
             position += len(messages)
-        out.deliver(self._deliver)
+        delivery.deliver(self._deliver)
 
-    def _take_apart(
-        self, out: _Out, opened: Opened, messages: Sequence[bytes], position: int
+    def _consume_in_order(
+        self, delivery: _Delivery, stream: QueryStream, messages: Sequence[bytes], position: int
     ) -> None:
         """One query's messages: rows by column, and one by one what they left, in order."""
-        consumer, decoder = opened.consumer, opened.decoder
+        consumer, decoder = stream.consumer, stream.decoder
         end = position + len(messages)
-        begin_row, end_row = out.rows_of(position, end)
+        begin_row, end_row = delivery.rows_of(position, end)
         for number in range(position, end):
             # A message that goes on with a value that the one before has begun may look whole.
-            if not (decoder.is_in_value or number in out.left):
+            if not (decoder.has_partial_value or number in delivery.fallback_messages):
                 continue
-            first, behind = out.rows_of(number, number + 1)
+            first, behind = delivery.rows_of(number, number + 1)
             records = decoder.feed(messages[number - position])
-            out.take_rows(consumer, begin_row, first)
+            delivery.take_rows(consumer, begin_row, first)
             begin_row = behind
             if data := consumer.take_records(records):
-                out.add_records(consumer.token, data)
-        out.take_rows(consumer, begin_row, end_row)
+                delivery.add_records(consumer.token, data)
+        delivery.take_rows(consumer, begin_row, end_row)
 
     def _take_records(self, consumer: RecordConsumer, records: Sequence[ChangeRecord]) -> None:
         if data := consumer.take_records(records):
-            self._few.append((consumer.token, data))
-            self._few_rows += len(data)
-            if self._few_rows >= _FEW_ROWS:
-                self._deliver_few()
+            self._undelivered.append((consumer.token, data))
+            self._undelivered_rows += len(data)
+            if self._undelivered_rows >= _UNDELIVERED_ROWS_MAX:
+                self._deliver_undelivered()
 
-    def _deliver_few(self) -> None:
-        few, self._few, self._few_rows = self._few, [], 0
-        if few:
-            records = [record for _, group in few for record in group]
-            self._deliver(data_columns(records), [(token, len(group)) for token, group in few])
+    def _deliver_undelivered(self) -> None:
+        undelivered, self._undelivered, self._undelivered_rows = self._undelivered, [], 0
+        if undelivered:
+            records = [record for _, group in undelivered for record in group]
+            self._deliver(
+                data_columns(records), [(token, len(group)) for token, group in undelivered]
+            )
 
 
-class _Out:
+class _Delivery:
     """What is delivered of some decoded messages: parts of their rows, and records between."""
 
     def __init__(self, columns: Columns) -> None:
         self._columns = columns
         stamps = columns.batch.column("commit_timestamp")
         self._commit_us: Ints = np.asarray(stamps.cast(pa.int64()))
-        self.left = frozenset(columns.left)
+        self.fallback_messages = frozenset(columns.fallback_messages)
         self._parts: list[pa.RecordBatch] = []
         self._owners: list[tuple[str, int]] = []
         # As long as nothing was left out, the parts are the whole batch.
-        self._is_whole = True
+        self._is_whole_batch = True
 
     def rows_of(self, begin: int, end: int) -> tuple[int, int]:
         """The first row of message begin, and the first of message end."""
-        found = np.searchsorted(self._columns.message_of, (begin, end))
-        return int(found[0]), int(found[1])
+        rows = np.searchsorted(self._columns.message_of, (begin, end))
+        return int(rows[0]), int(rows[1])
 
     def take_rows(self, consumer: RecordConsumer, begin: int, end: int) -> None:
-        """Hand the rows [begin, end) to their reception, and note what is to be delivered."""
+        """Hand the rows [begin, end) to their consumer, and note what is to be delivered."""
         if begin == end:
             return
         part = self._columns.batch.slice(begin, end - begin)
-        kept = consumer.take_rows(Rows(part, self._commit_us[begin:end]))
-        if kept is not None and not kept.all():
-            part = part.filter(pa.array(kept))
-            self._is_whole = False
+        wanted = consumer.take_rows(Rows(part, self._commit_us[begin:end]))
+        if wanted is not None and not wanted.all():
+            part = part.filter(pa.array(wanted))
+            self._is_whole_batch = False
         self._add(consumer.token, part)
 
     def add_records(self, token: str, records: Sequence[DataChangeRecord]) -> None:
         """Records that were decoded one by one."""
-        self._is_whole = False
+        self._is_whole_batch = False
         self._add(token, data_columns(records))
 
     def _add(self, token: str, part: pa.RecordBatch) -> None:
@@ -248,7 +252,7 @@ class _Out:
         rows = sum(count for _, count in self._owners)
         if not rows:
             return
-        if self._is_whole and rows == self._columns.batch.num_rows:
+        if self._is_whole_batch and rows == self._columns.batch.num_rows:
             deliver(self._columns.batch, self._owners)
         else:
             deliver(pa.concat_batches(self._parts), self._owners)

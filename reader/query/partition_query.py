@@ -27,17 +27,17 @@ from slackwater.reader.errors import DecodeError, ReaderError, UnavailableError
 from slackwater.reader.partition_progress import PartitionProgress
 from slackwater.reader.query.batch_decoder import (
     PORTION_BYTES,
-    Gathering,
-    Opened,
+    BatchDecoder,
+    QueryStream,
     RecordConsumer,
     Rows,
 )
-from slackwater.reader.query.receive_turns import RECEIVING, WAS_THERE_S, Turn
-from slackwater.reader.query.stall_watchdog import WATCH, patience_s
-from slackwater.reader.query_outcome import Premature, conclude
+from slackwater.reader.query.receive_turns import ALREADY_THERE_S, RECEIVE_LOCK, ReceiveTurn
+from slackwater.reader.query.stall_watchdog import WATCHDOG, silence_max_s
+from slackwater.reader.query_outcome import Inconclusive, outcome_of
 from slackwater.reader.records import ChangeRecord, ChildPartitionsRecord, DataChangeRecord
 from slackwater.reader.transport.connection import Call, Connection
-from slackwater.reader.transport.fast_stream import messages_of
+from slackwater.reader.transport.fast_stream import fast_messages
 from slackwater.reader.transport.grpc_errors import (
     CALL_ERRORS,
     code_of,
@@ -55,7 +55,7 @@ _WAIT = wait_random_exponential(multiplier=0.05, max=8)
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class DecodedMessage:
     """The records that one message completed."""
 
     records: Sequence[ChangeRecord]
@@ -96,24 +96,24 @@ class PartitionQuery:
         # Since when Spanner, and not whoever takes the messages, is waited for.
         self._waiting_since_s: float | None = None
         self._stalls_in_a_row = 0
-        self._announced: list[ChildPartitionsRecord] = []
+        self._child_records: list[ChildPartitionsRecord] = []
         self._is_stalled = False
         self.retries = 0
         self.retried: Counter[str] = Counter()
         self.stalls = 0
 
-    def __iter__(self) -> Iterator[Message]:
+    def __iter__(self) -> Iterator[DecodedMessage]:
         """The query's messages; see the class."""
         decoder = ChangeRecordDecoder()
-        for portion in self._messages(decoder.begin, lambda: None, decoder.finish):
+        for portion in self._all_portions(decoder.reset, lambda: None, decoder.finish):
             for serialized in portion:
-                records = self._fresh(decoder.feed(serialized))
+                records = self._new_records(decoder.feed(serialized))
                 if records:
-                    self._note(records)
-                    yield Message(records)
+                    self._track_records(records)
+                    yield DecodedMessage(records)
 
-    def run(self, gathering: Gathering, consumer: RecordConsumer) -> None:
-        """Read to the end, together with other queries: see reader.gathering.
+    def run(self, decoder: BatchDecoder, consumer: RecordConsumer) -> None:
+        """Read to the end, together with other queries: see reader.query.batch_decoder.
 
         A query without an end_timestamp decodes its messages itself, since whoever wants it may
         have enough at any record.
@@ -123,44 +123,44 @@ class PartitionQuery:
         """
         if self._end_ns is None:
             for message in self:
-                gathering.add_records(consumer, message.records)
+                decoder.add_records(consumer, message.records)
                 if consumer.is_done:
                     self.cancel()
                     return
             return
-        opened = Opened(_Noting(self, consumer))
-        for portion in self._messages(opened.begin, gathering.settle, opened.decoder.finish):
-            gathering.add(opened, portion)
+        stream = QueryStream(_TrackedConsumer(self, consumer))
+        for portion in self._all_portions(stream.reset, decoder.flush, stream.decoder.finish):
+            decoder.add(stream, portion)
 
-    def _messages(
-        self, begin: Callable[[], None], settle: Callable[[], None], finish: Callable[[], None]
+    def _all_portions(
+        self, reset: Callable[[], None], flush: Callable[[], None], finish: Callable[[], None]
     ) -> Iterator[list[bytes]]:
         """The messages of the query in portions, however often it is opened.
 
         Args:
-            begin: called before the first message of each time that it is opened.
-            settle: called to have all messages noted that came so far.
+            reset: called before the first message of each time that it is opened.
+            flush: called to have all messages noted that came so far.
             finish: called when the query has ended with OK, and all was noted.
         """
         failures = 0
         while True:
             before = self._progress.reopen_ns
             try:
-                begin()
-                yield from self._once()
-                settle()
+                reset()
+                yield from self._portions_once()
+                flush()
                 finish()
             except CALL_ERRORS as error:
-                settle()
+                flush()
                 has_moved = self._progress.reopen_ns > before
                 failures = 1 if has_moved else failures + 1
-                is_stall = self._note_stall(has_moved=has_moved)
+                is_stall = self._count_stall(has_moved=has_moved)
                 self._give_up_or_wait(error, failures, is_worth_retrying=is_stall)
             else:
-                if not isinstance(conclude(self._announced, self._end_ns), Premature):
+                if not isinstance(outcome_of(self._child_records, self._end_ns), Inconclusive):
                     return
                 failures = 1 if self._progress.reopen_ns > before else failures + 1
-                self._again_or_give_up(failures)
+                self._give_up_or_reopen(failures)
 
     def cancel(self) -> None:
         """End the query from another thread; its iterator stops with an error."""
@@ -185,16 +185,16 @@ class PartitionQuery:
         since_s = self._waiting_since_s
         return 0 if since_s is None else seconds_to_ms(time.monotonic() - since_s)
 
-    def end_if_stalled(self, now_s: float) -> None:
+    def cancel_if_stalled(self, now_s: float) -> None:
         """See reader.stall.Watched; the query is then opened again."""
         since_s, call = self._waiting_since_s, self._call
         if since_s is None or call is None or self._is_stalled:
             return
-        if now_s - since_s >= patience_s(self._heartbeat_ms, self._stalls_in_a_row):
+        if now_s - since_s >= silence_max_s(self._heartbeat_ms, self._stalls_in_a_row):
             self._is_stalled = True
             call.cancel()
 
-    def _once(self) -> Iterator[list[bytes]]:
+    def _portions_once(self) -> Iterator[list[bytes]]:
         self._call = call = self._connection.stream(
             partition_query(
                 self._dialect,
@@ -205,25 +205,25 @@ class PartitionQuery:
                 heartbeat_ms=self._heartbeat_ms,
             )
         )
-        WATCH.add(self)
+        WATCHDOG.add(self)
         try:
             if self._cancelled.is_set():
                 # cancel() came before there was a call to cancel.
                 call.cancel()
-            yield from self._portions(call)
+            yield from self._call_portions(call)
         finally:
-            WATCH.remove(self)
+            WATCHDOG.remove(self)
             call.cancel()
 
-    def _portions(self, call: Call) -> Iterator[list[bytes]]:
+    def _call_portions(self, call: Call) -> Iterator[list[bytes]]:
         """The messages of a running query, as many together as were there already.
 
         With an end_timestamp that has passed the next one is never far. Without, each comes alone.
         """
         portion: list[bytes] = []
         room = enough = 0 if self._end_ns is None else PORTION_BYTES
-        turn = Turn()
-        messages = messages_of(call)
+        turn = ReceiveTurn()
+        messages = fast_messages(call)
         try:
             now_s = time.monotonic()
             while True:
@@ -234,33 +234,33 @@ class PartitionQuery:
                 portion.append(message)
                 room -= len(message)
                 now_s = time.monotonic()
-                if now_s - since_s > WAS_THERE_S:
-                    turn.leave()
-                elif turn.is_mine:
-                    RECEIVING.last_s = now_s
+                if now_s - since_s > ALREADY_THERE_S:
+                    turn.release()
+                elif turn.is_held:
+                    RECEIVE_LOCK.last_received_s = now_s
                 else:
                     self._waiting_since_s = None
-                    if turn.take(now_s):
+                    if turn.acquire(now_s):
                         now_s = time.monotonic()
                 if room <= 0:
                     self._waiting_since_s = None
                     yield portion
-                    turn.used(enough - room)
+                    turn.charge(enough - room)
                     portion, room = [], enough
                     now_s = time.monotonic()
         except CALL_ERRORS:
             self._waiting_since_s = None
-            turn.leave()
+            turn.release()
             if portion:
                 yield portion
             raise
         finally:
             self._waiting_since_s = None
-            turn.leave()
+            turn.release()
         if portion:
             yield portion
 
-    def _note_stall(self, *, has_moved: bool) -> bool:
+    def _count_stall(self, *, has_moved: bool) -> bool:
         if not self._is_stalled:
             return False
         self._is_stalled = False
@@ -274,29 +274,29 @@ class PartitionQuery:
         )
         return True
 
-    def _fresh(self, records: Sequence[ChangeRecord]) -> Sequence[ChangeRecord]:
+    def _new_records(self, records: Sequence[ChangeRecord]) -> Sequence[ChangeRecord]:
         """Those that were not handed on before the query was opened again."""
-        return self._progress.fresh(records) if self.retries else records
+        return self._progress.drop_duplicates(records) if self.retries else records
 
-    def _fresh_rows(self, rows: Rows) -> Flags | None:
+    def _new_rows(self, rows: Rows) -> Flags | None:
         """As _fresh, by column; None for all."""
         at_reopening = rows.commit_us == ns_to_us(self._progress.reopen_ns)
         if not self.retries or not at_reopening.any():
             return None
-        kept = np.ones(len(rows.commit_us), np.bool_)
+        is_new = np.ones(len(rows.commit_us), np.bool_)
         for index in np.flatnonzero(at_reopening):
             (key,) = _keys(rows, int(index), int(index) + 1)
-            kept[index] = not self._progress.was_handed_on(key)
-        return kept
+            is_new[index] = not self._progress.was_handed_on(key)
+        return is_new
 
-    def _note(self, records: Sequence[ChangeRecord]) -> None:
+    def _track_records(self, records: Sequence[ChangeRecord]) -> None:
         try:
             self._progress.advance(records)
         except ValueError as error:
             raise DecodeError(f"partition {self._token}: {error}") from error
-        self._announced += [r for r in records if isinstance(r, ChildPartitionsRecord)]
+        self._child_records += [r for r in records if isinstance(r, ChildPartitionsRecord)]
 
-    def _note_rows(self, rows: Rows) -> None:
+    def _track_rows(self, rows: Rows) -> None:
         times = rows.commit_us
         first_ns, last_ns = us_to_ns(int(times[0])), us_to_ns(int(times[-1]))
         if first_ns < self._progress.reopen_ns or (times[1:] < times[:-1]).any():
@@ -316,7 +316,7 @@ class PartitionQuery:
         self.retried[code_of(error).name] += 1
         self._wait(failures)
 
-    def _again_or_give_up(self, failures: int) -> None:
+    def _give_up_or_reopen(self, failures: int) -> None:
         if self._cancelled.is_set():
             raise QueryCancelledError(f"the query of partition {self._token} was cancelled.")
         if failures >= _ATTEMPTS_MAX:
@@ -342,8 +342,8 @@ def _keys(rows: Rows, begin: int, end: int) -> list[tuple[str, str]]:
     return list(zip(*(c.slice(begin, end - begin).to_pylist() for c in columns), strict=True))
 
 
-class _Noting:
-    """A reception that notes how far the query has come before it hands on."""
+class _TrackedConsumer:
+    """A consumer that notes how far the query has come before it hands on."""
 
     def __init__(self, query: PartitionQuery, consumer: RecordConsumer) -> None:
         self._query = query
@@ -355,21 +355,21 @@ class _Noting:
         return self._consumer.is_done
 
     def take_rows(self, rows: Rows) -> Flags | None:
-        fresh = self._query._fresh_rows(rows)
-        if fresh is not None:
-            rows = Rows(rows.batch.filter(pa.array(fresh)), rows.commit_us[fresh])
+        is_new = self._query._new_rows(rows)
+        if is_new is not None:
+            rows = Rows(rows.batch.filter(pa.array(is_new)), rows.commit_us[is_new])
             if not len(rows.commit_us):
-                return fresh
-        self._query._note_rows(rows)
-        kept = self._consumer.take_rows(rows)
-        if fresh is None or kept is None:
-            return kept if fresh is None else fresh
-        fresh[fresh] = kept
-        return fresh
+                return is_new
+        self._query._track_rows(rows)
+        wanted = self._consumer.take_rows(rows)
+        if is_new is None or wanted is None:
+            return wanted if is_new is None else is_new
+        is_new[is_new] = wanted
+        return is_new
 
     def take_records(self, records: Sequence[ChangeRecord]) -> Sequence[DataChangeRecord]:
-        records = self._query._fresh(records)
-        self._query._note(records)
+        records = self._query._new_records(records)
+        self._query._track_records(records)
         return self._consumer.take_records(records)
 
 

@@ -1,11 +1,11 @@
-"""Threads that have much to receive take turns.
+"""Turns that threads take to receive, so that many busy streams cost no more than one.
 
 Receiving a message that has already arrived takes a few microseconds, and each time the thread
-lets go of the interpreter. With many threads at it, another one takes it every time, and the
-hand-over costs more than the message: sixteen busy streams cost four times what one costs. So a
-thread that finds its messages waiting goes on alone for a while, as long as they are; those of the
-others wait meanwhile where they arrive, within the flow control's windows. Nobody waits long: it is
-about cost, and nothing goes wrong without it.
+releases Python's global interpreter lock. With many threads, another one takes it every time, and
+the switch costs more than the message: sixteen busy streams cost four times as much as one. So a
+thread whose messages are already there receives alone for a while, as long as they are. The
+messages of the other streams wait in gRPC meanwhile, within the windows of its flow control. A
+thread never waits long: this saves cost, and nothing depends on it.
 """
 
 from __future__ import annotations
@@ -14,73 +14,76 @@ import threading
 import time
 from typing import Final
 
-# A message that was there takes less, one that had to be waited for more.
-WAS_THERE_S: Final = 200e-6
+# Receiving a message that was already there takes less time, waiting for one takes more.
+ALREADY_THERE_S: Final = 200e-6
 
-# Whoever has the turn may come upon a stream that has gone silent.
+# The thread whose turn it is may meet a stream that has gone silent: the others then go on.
 _SILENT_S: Final = 0.05
-_WITHOUT_S: Final = 1.0
+_SKIP_S: Final = 1.0
 _TURN_BYTES: Final = 1024 * 1024
 
-_ONE_AT_A_TIME: Final = threading.Lock()
 
-
-class Receiving:
-    """The one that has the turn.
+class ReceiveLock:
+    """The lock of the thread whose turn it is.
 
     Attributes:
-        last_s: when it received its last message, by the monotonic clock. An instance holds it,
-            because setting an attribute of a class costs three times as much.
+        lock: held by that thread.
+        last_received_s: when that thread received its last message, by the monotonic clock. It is
+            an attribute of an instance because setting one of a class costs three times as much.
     """
 
-    __slots__ = ("last_s",)
+    __slots__ = ("last_received_s", "lock")
 
     def __init__(self) -> None:
-        self.last_s = 0.0
+        self.lock = threading.Lock()
+        self.last_received_s = 0.0
 
 
-RECEIVING: Final = Receiving()
+RECEIVE_LOCK: Final = ReceiveLock()
 
 
-class Turn:
-    """One thread's part in it, for one stream.
+class ReceiveTurn:
+    """The turn of one stream's thread.
 
     Attributes:
-        is_mine: no other thread has the turn.
+        is_held: this thread holds RECEIVE_LOCK.
     """
 
-    __slots__ = ("_left", "_without_until_s", "is_mine")
+    __slots__ = ("_bytes_left", "_skip_until_s", "is_held")
 
     def __init__(self) -> None:
-        self.is_mine = False
-        self._left = 0
-        self._without_until_s = 0.0
+        self.is_held = False
+        self._bytes_left = 0
+        self._skip_until_s = 0.0
 
-    def take(self, now_s: float) -> bool:
-        """Wait for the turn, as long as the one that has it receives; False without waiting.
+    def acquire(self, now_s: float) -> bool:
+        """Wait for the turn while the thread that has it receives; return False without waiting.
+
+        A thread that waits in vain, because the one that has the turn is silent, goes on without
+        it for a second.
 
         Args:
             now_s: by the monotonic clock.
         """
-        if now_s < self._without_until_s:
+        if now_s < self._skip_until_s:
             return False
-        while not _ONE_AT_A_TIME.acquire(timeout=_SILENT_S):
-            if time.monotonic() - RECEIVING.last_s > _SILENT_S:
-                self._without_until_s = now_s + _WITHOUT_S
+        while not RECEIVE_LOCK.lock.acquire(timeout=_SILENT_S):
+            if time.monotonic() - RECEIVE_LOCK.last_received_s > _SILENT_S:
+                self._skip_until_s = now_s + _SKIP_S
                 return True
-        self.is_mine = True
-        self._left = _TURN_BYTES
-        RECEIVING.last_s = time.monotonic()
+        self.is_held = True
+        self._bytes_left = _TURN_BYTES
+        RECEIVE_LOCK.last_received_s = time.monotonic()
         return True
 
-    def used(self, size_bytes: int) -> None:
-        """So much was received; after enough of it another one has the turn."""
-        self._left -= size_bytes
-        if self._left < 0:
-            self.leave()
+    def charge(self, size_bytes: int) -> None:
+        """Count bytes that were received, and end the turn after a megabyte."""
+        self._bytes_left -= size_bytes
+        if self._bytes_left < 0:
+            self.release()
 
-    def leave(self) -> None:
-        """Let another one have it; nothing happens where it is not mine."""
-        if self.is_mine:
-            self.is_mine = False
-            _ONE_AT_A_TIME.release()
+    def release(self) -> None:
+        """End the turn, if it is held."""
+        if self.is_held:
+            self.is_held = False
+            RECEIVE_LOCK.lock.release()

@@ -38,6 +38,7 @@ from tenacity import (
 )
 
 from slackwater.reader.change_stream import ChangeStream
+from slackwater.reader.transport.fast_stream import CHANNEL_OPTIONS as FAST_STREAM_OPTIONS
 from slackwater.reader.transport.grpc_errors import (
     CALL_ERRORS,
     details_of,
@@ -66,8 +67,7 @@ _CHANNEL_OPTIONS: Final = (
     ("grpc.http2.lookahead_bytes", 2 * 1024 * 1024),
     # Without a pool of its own a second channel would share the first one's connection.
     ("grpc.use_local_subchannel_pool", 1),
-    # The caller's thread drives its stream itself: a quarter of the default's cost a message.
-    (grpc.experimental.ChannelOptions.SingleThreadedUnaryStream, 1),
+    *FAST_STREAM_OPTIONS,
 )
 
 
@@ -163,10 +163,10 @@ class Connection:
             transaction=TransactionSelector(id=read.transaction_id),
             sql=sql,
         )
-        found = self.retry(
+        response = self.retry(
             lambda: self._spanner().partition_query(request=request, retry=None, timeout=60.0)
         )
-        return read, [part.partition_token for part in found.partitions]
+        return read, [part.partition_token for part in response.partitions]
 
     def read_part(
         self, sql: str, read: PartitionedRead, token: bytes, *, data_boost: bool = False

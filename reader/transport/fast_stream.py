@@ -1,10 +1,14 @@
-"""The messages of a running call, with less work a message than grpcio's own iterator.
+"""The messages of a running call, with less work for each than grpcio's own iterator does.
 
-Where one row comes in a message, most of a record's cost is grpcio's bookkeeping around it: locks
-and lists for events of any kind, while all but the first and the last event are a message. Here a
-message is taken as it is, and every other event is left to grpcio, which knows what it means: the
-end, an error, a cancellation. That needs names that grpcio does not promise to keep; where a call
-lacks one of them, its own iterator is used.
+This is the only module that adapts to grpcio's internals: it uses names that grpcio does not
+promise to keep (grpc._channel, grpc._cython, attributes of a call) and an experimental channel
+option. With a grpcio that lacks one of the names, the call's own iterator is used. When grpcio is
+upgraded, tests/unit/test_reader_fast_stream.py says whether this module still applies.
+
+Where a message holds one row, most of a record's cost is grpcio's bookkeeping around the message:
+locks and lists for events of any kind, although all events but the first and the last are a
+message. Here a message is taken directly, and every other event (the end, an error, a
+cancellation) is left to grpcio, which knows what it means.
 """
 
 from __future__ import annotations
@@ -13,16 +17,21 @@ from collections.abc import Iterable, Iterator
 from operator import attrgetter
 from typing import Any, Final
 
+import grpc
+
 try:
     from grpc._channel import _handle_event, _SingleThreadedRendezvous
     from grpc._cython.cygrpc import OperationType, ReceiveMessageOperation
 
-    _KNOWN: tuple[type, ...] = (_SingleThreadedRendezvous,)
+    _SUPPORTED_CALLS: tuple[type, ...] = (_SingleThreadedRendezvous,)
     _MESSAGE: Final = OperationType.receive_message
 except (AttributeError, ImportError):
-    _KNOWN = ()
+    _SUPPORTED_CALLS = ()
 
-_NEEDED: Final = attrgetter(
+# The caller's thread drives its stream itself: a quarter of the default's cost for each message.
+CHANNEL_OPTIONS: Final = ((grpc.experimental.ChannelOptions.SingleThreadedUnaryStream, 1),)
+
+_required_attributes: Final = attrgetter(
     "_next_response",
     "_response_deserializer",
     "_call.operate",
@@ -33,30 +42,30 @@ _NEEDED: Final = attrgetter(
 )
 
 
-def messages_of(call: Iterable[bytes]) -> Iterator[bytes]:
-    """The messages of a call, as iter(call) gives them, with its errors.
+def fast_messages(call: Iterable[bytes]) -> Iterator[bytes]:
+    """Return the messages of a call, the same as iter(call) gives, with the same errors.
 
     Args:
-        call: of a stub without a deserializer. Only one thread may take its messages; any may
-            cancel it.
+        call: of a stub without a deserializer, on a channel with CHANNEL_OPTIONS. Only one thread
+            may take its messages; any thread may cancel it.
     """
-    return _received(call) if is_known(call) else iter(call)
+    return _fast_messages(call) if is_supported(call) else iter(call)
 
 
-def is_known(call: Any) -> bool:
-    """True where the call is made as this module knows it, and leaves messages as they are."""
+def is_supported(call: Any) -> bool:
+    """Return True where a call has the internals that this module uses, and no deserializer."""
     try:
-        _NEEDED(call)
+        _required_attributes(call)
     except AttributeError:
         return False
-    return call._response_deserializer is None and isinstance(call, _KNOWN)
+    return call._response_deserializer is None and isinstance(call, _SUPPORTED_CALLS)
 
 
-def _received(call: Any) -> Iterator[bytes]:
+def _fast_messages(call: Any) -> Iterator[bytes]:
     state, operate, next_event = call._state, call._call.operate, call._call.next_event
     due = state.due
     while state.code is None:
-        # First, so that an event never comes for what is not due.
+        # Before the operation starts, so that no event comes for an operation that is not due.
         due.add(_MESSAGE)
         if not operate((ReceiveMessageOperation(0),), None):
             due.discard(_MESSAGE)

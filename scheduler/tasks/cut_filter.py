@@ -19,7 +19,7 @@ from slackwater.timestamp import ns_to_us, us_to_ns
 
 
 class CutFilter:
-    """See reader.gathering.Reception.
+    """See slackwater.reader.query.batch_decoder.RecordConsumer.
 
     Args:
         token: the partition's.

@@ -14,9 +14,9 @@ from typing import Final, Protocol
 
 from slackwater.reader.change_stream import Dialect
 from slackwater.reader.errors import StartOutsidePartitionError, UnavailableError
-from slackwater.reader.query.batch_decoder import Gathering, RecordConsumer
+from slackwater.reader.query.batch_decoder import BatchDecoder, RecordConsumer
 from slackwater.reader.query.partition_query import PartitionQuery
-from slackwater.reader.query_outcome import Ending, conclude
+from slackwater.reader.query_outcome import QueryOutcome, outcome_of
 from slackwater.reader.records import ChildPartitionsRecord
 from slackwater.reader.transport.connection import Connection
 from slackwater.scheduler.audit import PartitionAudit
@@ -53,8 +53,8 @@ class Query(Protocol):
 
     stalls: int
 
-    def run(self, gathering: Gathering, consumer: RecordConsumer) -> None:
-        """Read until Spanner ended it with OK, or the reception has enough."""
+    def run(self, decoder: BatchDecoder, consumer: RecordConsumer) -> None:
+        """Read until Spanner ended it with OK, or the consumer has enough."""
 
     def cancel(self) -> None:
         """End it early, from another thread."""
@@ -111,14 +111,14 @@ class PartitionReading:
         self._running = running
 
     def read(
-        self, partition: Partition, start_ns: int, gathering: Gathering, audit: PartitionAudit
-    ) -> Ending:
+        self, partition: Partition, start_ns: int, decoder: BatchDecoder, audit: PartitionAudit
+    ) -> QueryOutcome:
         """Read a partition from start_ns to its end or the epoch's.
 
         Args:
             partition: what to read.
             start_ns: its own start, or the epoch's where it began before.
-            gathering: takes the data change records.
+            decoder: takes the data change records.
             audit: sees every record that is delivered.
 
         Raises:
@@ -130,16 +130,16 @@ class PartitionReading:
         )
         announced: list[ChildPartitionsRecord] = []
         try:
-            announced = self._query(partition, start_ns, gathering, audit)
+            announced = self._query(partition, start_ns, decoder, audit)
         except StartOutsidePartitionError:
             has_ended = True
         if has_ended and not announced:
-            announced = self._recover(partition, start_ns, gathering)
+            announced = self._recover(partition, start_ns, decoder)
         audit.end()
-        return conclude(announced, self._plan.end_ns)
+        return outcome_of(announced, self._plan.end_ns)
 
     def _recover(
-        self, partition: Partition, start_ns: int, gathering: Gathering
+        self, partition: Partition, start_ns: int, decoder: BatchDecoder
     ) -> list[ChildPartitionsRecord]:
         """Find the end of a partition that has ended and did not show it.
 
@@ -152,7 +152,7 @@ class PartitionReading:
             earlier_ns = max(partition.start_timestamp_ns, start_ns - step_ns)
             announced: list[ChildPartitionsRecord] = []
             try:
-                announced = self._query(partition, earlier_ns, gathering, None)
+                announced = self._query(partition, earlier_ns, decoder, None)
             except StartOutsidePartitionError:
                 if earlier_ns == partition.start_timestamp_ns:
                     raise
@@ -178,7 +178,7 @@ class PartitionReading:
         self,
         partition: Partition,
         start_ns: int,
-        gathering: Gathering,
+        decoder: BatchDecoder,
         audit: PartitionAudit | None,
     ) -> list[ChildPartitionsRecord]:
         """The child partitions records up to the epoch's end; with an audit, data is delivered."""
@@ -188,5 +188,5 @@ class PartitionReading:
         )
         consumer = CutFilter(partition.token, start_ns, end_ns, audit)
         with self._running(partition, query):
-            query.run(gathering, consumer)
+            query.run(decoder, consumer)
         return consumer.announced

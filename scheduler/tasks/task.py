@@ -18,8 +18,8 @@ from typing import Final
 import pyarrow as pa
 
 from slackwater.reader.decode.arrow import to_record_batch
-from slackwater.reader.query.batch_decoder import Gathering, Owners
-from slackwater.reader.query_outcome import Ending, Finished
+from slackwater.reader.query.batch_decoder import BatchDecoder, Owners
+from slackwater.reader.query_outcome import Finished, QueryOutcome
 from slackwater.scheduler.audit import PartialTransactions, PartitionAudit, task_counts
 from slackwater.scheduler.epoch_lead import wait_until_past
 from slackwater.scheduler.errors import AuditError
@@ -142,7 +142,7 @@ class _TaskRun:
         self._queries: dict[Query, Partition] = {}
         self._audits: list[PartitionAudit] = []
         self._partial_transactions = PartialTransactions()
-        self._gathering = Gathering(self._deliver)
+        self._decoder = BatchDecoder(self._deliver)
         self._ended: dict[Partition, tuple[Finished, float]] = {}
         self._is_recording = False
         self._stopped = False
@@ -213,7 +213,7 @@ class _TaskRun:
             self._submit([_Start(child, child.start_timestamp_ns) for child in children])
             return
         try:
-            self._gathering.drain()
+            self._decoder.deliver_remaining()
         except ClosedError:
             return
         self.queue.end()
@@ -252,10 +252,10 @@ class _TaskRun:
             )
             self._done(len(ended))
 
-    def _read(self, partition: Partition, start_ns: int) -> Ending:
+    def _read(self, partition: Partition, start_ns: int) -> QueryOutcome:
         """Read one partition; how it ended."""
         audit = PartitionAudit(partition.token, self._task.plan, self._partial_transactions)
-        ending = self._reading.read(partition, start_ns, self._gathering, audit)
+        ending = self._reading.read(partition, start_ns, self._decoder, audit)
         if audit.violations and self._options.audit is AuditMode.STOP:
             raise AuditError(audit.violations)
         with self._lock:

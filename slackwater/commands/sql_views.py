@@ -9,7 +9,7 @@ from slackwater.config.filters import tables_to_read
 from slackwater.config.settings import Settings
 from slackwater.errors import NoTableError, SettingsError
 from slackwater.pipeline.source import source_options
-from slackwater.reader.database.change_stream_info import describe
+from slackwater.reader.database.change_stream_info import read_change_stream_info
 from slackwater.reader.database.watched_tables import tables
 from slackwater.reader.transport.connection import Connection
 from slackwater.scheduler.options import parse_options
@@ -43,7 +43,7 @@ def views(settings: Settings, names: Sequence[str]) -> Iterator[str]:
     options = parse_options(source_options(settings), os.environ)
     connection = Connection(options.change_stream)
     try:
-        description = describe(connection)
+        description = read_change_stream_info(connection)
         known = tables(connection, description.dialect)
     finally:
         connection.close()

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from slackwater.config.settings import Settings
 from slackwater.pipeline.spark.checkpoint import last_offset
-from slackwater.reader.database.change_stream_info import Description, describe
+from slackwater.reader.database.change_stream_info import ChangeStreamInfo, read_change_stream_info
 from slackwater.reader.transport.connection import Connection
 from slackwater.scheduler.epoch import watermark_for_end
 from slackwater.scheduler.errors import CheckpointLostError, ForeignCheckpointError
@@ -60,7 +60,7 @@ class SourceHandle:
     """A change stream that was looked up and can be read."""
 
     connection: Connection
-    description: Description
+    description: ChangeStreamInfo
     options: SourceOptions
 
 
@@ -72,7 +72,7 @@ def connect(settings: Settings) -> SourceHandle:
     """
     options = parse_options(source_options(settings), os.environ)
     connection = Connection(options.change_stream)
-    return SourceHandle(connection, describe(connection), options)
+    return SourceHandle(connection, read_change_stream_info(connection), options)
 
 
 def check_new(settings: Settings, source: SourceHandle) -> None:

@@ -14,7 +14,7 @@ from google.cloud.spanner_admin_database_v1 import DatabaseDialect
 from google.cloud.spanner_v1 import JsonObject, KeySet
 
 from slackwater.reader.change_stream import ChangeStream, Dialect
-from slackwater.reader.database.change_stream_info import describe, partitions_alive
+from slackwater.reader.database.change_stream_info import partitions_alive, read_change_stream_info
 from slackwater.reader.errors import (
     InvalidQueryError,
     NotFoundError,
@@ -235,7 +235,7 @@ def test_a_value_of_five_megabytes_arrives_whole(
 def test_a_dialect_is_found_out_from_the_database(
     dialect: Dialect, new_database: NewDatabase, connect: Callable[[ChangeStream], Connection]
 ) -> None:
-    assert describe(connect(new_database(dialect))).dialect is dialect
+    assert read_change_stream_info(connect(new_database(dialect))).dialect is dialect
 
 
 def test_a_partition_ends_with_its_child_partitions_and_not_a_moment_later(
@@ -290,7 +290,9 @@ def test_each_refusal_of_spanner_is_told_apart(
             "change_stream": stream.change_stream,
         } | names
         with pytest.raises(ReaderError) as caught:
-            describe(connect(ChangeStream(**fields, emulator_host=stream.emulator_host)))
+            read_change_stream_info(
+                connect(ChangeStream(**fields, emulator_host=stream.emulator_host))
+            )
         assert next(iter(names.values())) in str(caught.value)
         return caught.type
 

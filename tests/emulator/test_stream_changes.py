@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from google.api_core.exceptions import FailedPrecondition
 
-from slackwater.reader.database.change_stream_info import describe
+from slackwater.reader.database.change_stream_info import read_change_stream_info
 from slackwater.reader.errors import InvalidQueryError, NotFoundError, ReaderError, StartTooOldError
 from slackwater.scheduler.epoch_lead import LEAD_MAX_NS
 from slackwater.scheduler.plan import Task
@@ -130,11 +130,15 @@ def test_a_value_capture_type_holds_for_the_records_committed_under_it(
 def test_a_retention_period_altered_is_described_and_reading_goes_on(watching: Watching) -> None:
     """No records here are old enough to fall out of a shorter retention: 24h is the least."""
     database = watching("ALL")
-    assert describe(database.clock).retention_ns == 24 * 3_600 * NANOSECONDS_PER_SECOND
+    assert (
+        read_change_stream_info(database.clock).retention_ns == 24 * 3_600 * NANOSECONDS_PER_SECOND
+    )
     database.insert(A="before")
     database.ddl("ALTER CHANGE STREAM `S` SET OPTIONS (retention_period = '36h')")
     database.insert(A="after")
-    assert describe(database.clock).retention_ns == 36 * 3_600 * NANOSECONDS_PER_SECOND
+    assert (
+        read_change_stream_info(database.clock).retention_ns == 36 * 3_600 * NANOSECONDS_PER_SECOND
+    )
     assert [change.new["A"] for change in database.read()] == ["before", "after"]
     with pytest.raises(FailedPrecondition, match=r"range \[24h, 7d\]"):
         database.ddl("ALTER CHANGE STREAM `S` SET OPTIONS (retention_period = '1h')")
@@ -228,7 +232,7 @@ def test_a_stream_dropped_between_epochs_stops_the_pipeline(watching: Watching) 
         assert_is_dropped(caught.value, database)
     assert committed_ns(database) == stands_ns
     with pytest.raises(NotFoundError, match="has no change stream 'S'"):
-        describe(database.clock)
+        read_change_stream_info(database.clock)
 
 
 def test_a_stream_dropped_after_the_epoch_was_planned_stops_the_pipeline(

@@ -9,7 +9,7 @@ import pytest
 
 from slackwater.demo.load import Load
 from slackwater.reader.change_stream import ChangeStream, Dialect
-from slackwater.reader.database.change_stream_info import describe, partitions_alive
+from slackwater.reader.database.change_stream_info import partitions_alive, read_change_stream_info
 from slackwater.reader.errors import ReaderError
 from slackwater.reader.query.partition_query import PartitionQuery
 from slackwater.reader.records import (
@@ -105,7 +105,7 @@ def test_the_same_queries_get_the_same_answers(dialect: Dialect, new_database: N
     assert sum(p.end_us is not None for p in script.partitions) >= 2
     with SyntheticSpanner(script) as server:
         made = Connection(synthetic(server))
-        assert describe(made).dialect is dialect
+        assert read_change_stream_info(made).dialect is dialect
         for at_ns in range(start_ns, end_ns, SECOND_NS):
             assert partitions_alive(made, dialect, at_ns, heartbeat_ms=1_000) == partitions_alive(
                 real, dialect, at_ns, heartbeat_ms=1_000

@@ -10,7 +10,7 @@ import pytest
 
 from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.query.partition_query import PartitionQuery
-from slackwater.reader.query.stall_watchdog import STALL_HEARTBEATS, patience_s
+from slackwater.reader.query.stall_watchdog import STALL_HEARTBEATS, silence_max_s
 from slackwater.reader.records import DataChangeRecord
 from slackwater.reader.transport.connection import Connection
 from tests.faults.breaking_spanner import BreakingSpanner
@@ -72,13 +72,13 @@ def test_whoever_takes_the_records_slowly_stalls_nothing() -> None:
         asked = query(spanner)
         for number, _ in enumerate(asked):
             if number == 1:
-                time.sleep(patience_s(HEARTBEAT_MS, 0) + 1)
+                time.sleep(silence_max_s(HEARTBEAT_MS, 0) + 1)
         assert asked.stalls == 0
         assert len(spanner.starts) == 1
 
 
 def test_a_query_that_stalls_again_without_moving_gets_more_time() -> None:
-    waits = [patience_s(10_000, n) for n in range(8)]
+    waits = [silence_max_s(10_000, n) for n in range(8)]
     assert waits[:3] == [30, 60, 120]
     assert waits == sorted(waits)
     assert waits[-1] == waits[-2], "the time is bounded"

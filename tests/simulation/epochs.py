@@ -10,7 +10,7 @@ from typing import Any
 from unittest.mock import patch
 
 from slackwater.reader.change_stream import Dialect
-from slackwater.reader.database.change_stream_info import Description
+from slackwater.reader.database.change_stream_info import ChangeStreamInfo
 from slackwater.reader.errors import UnavailableError
 from slackwater.scheduler.audit import SinkCounts, audit_epoch
 from slackwater.scheduler.errors import AuditError
@@ -209,7 +209,7 @@ class Pipeline:
         options = parse_options({**_OPTIONS, "generation": str(lease.generation)}, {})
         connection: Any = None
         self._planner = Planner(options, connection, self.store)
-        self._planner._description = Description(Dialect.GOOGLE_STANDARD_SQL, 10**18, {})
+        self._planner._description = ChangeStreamInfo(Dialect.GOOGLE_STANDARD_SQL, 10**18, {})
 
     def _alive(self, connection: object, dialect: object, at_ns: int, **_: object) -> list[str]:
         return sorted(life.token for life in self.history.alive_at(at_ns))

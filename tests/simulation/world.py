@@ -16,7 +16,7 @@ from types import MappingProxyType
 import pyarrow as pa
 
 from slackwater.reader.errors import ReaderError, StartOutsidePartitionError
-from slackwater.reader.query.batch_decoder import Gathering, Owners, RecordConsumer
+from slackwater.reader.query.batch_decoder import BatchDecoder, Owners, RecordConsumer
 from slackwater.reader.query_outcome import Finished
 from slackwater.reader.records import (
     ChangeRecord,
@@ -50,11 +50,11 @@ class SimulatedQuery:
         self._records = records
         self._error = error
 
-    def run(self, gathering: Gathering, consumer: RecordConsumer) -> None:
+    def run(self, decoder: BatchDecoder, consumer: RecordConsumer) -> None:
         if self._error is not None:
             raise self._error
         for record in self._records:
-            gathering.add_records(consumer, [record])
+            decoder.add_records(consumer, [record])
             if consumer.is_done:
                 return
 
@@ -148,7 +148,7 @@ class SimulatedTask:
         waiting = [(root, query_start_ns(root, plan.start_ns)) for root in self.task.roots]
         audits = []
         partial_transactions = PartialTransactions()
-        gathering = Gathering(self._deliver)
+        decoder = BatchDecoder(self._deliver)
         attempt = TaskAttempt(self.task, self.store)
         while waiting:
             ended: dict[Partition, Finished] = {}
@@ -159,8 +159,8 @@ class SimulatedTask:
                 audit = PartitionAudit(partition.token, plan, partial_transactions)
                 audits.append(audit)
                 reading = PartitionReading(plan, self.stream, self.proof, _running)
-                ending = reading.read(partition, start_ns, gathering, audit)
-                gathering.drain()
+                ending = reading.read(partition, start_ns, decoder, audit)
+                decoder.deliver_remaining()
                 if audit.violations:
                     raise AuditError(audit.violations)
                 yield

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater.reader.errors import StartOutsidePartitionError, UnavailableError
-from slackwater.reader.query.batch_decoder import Gathering, RecordConsumer
+from slackwater.reader.query.batch_decoder import BatchDecoder, RecordConsumer
 from slackwater.reader.records import (
     ChangeRecord,
     ChildPartition,
@@ -56,14 +56,14 @@ class ScriptedQuery:
         self._stream = stream
         self.cancelled = threading.Event()
 
-    def run(self, gathering: Gathering, consumer: RecordConsumer) -> None:
+    def run(self, decoder: BatchDecoder, consumer: RecordConsumer) -> None:
         with self._stream.lock:
             self._stream.running += 1
             self._stream.most = max(self._stream.most, self._stream.running)
         try:
             self._stream.gate(self)
             for record in self._records:
-                gathering.add_records(consumer, [record])
+                decoder.add_records(consumer, [record])
         finally:
             with self._stream.lock:
                 self._stream.running -= 1

@@ -28,7 +28,7 @@ def test_a_broken_query_goes_on_at_the_last_commit_timestamp() -> None:
     progress.advance([data(10, "t", "0"), data(10, "t", "1")])
     assert progress.reopen_ns == 10
     again = [data(10, "t", "0"), data(10, "t", "1"), data(10, "u", "0"), data(11)]
-    assert progress.fresh(again) == [data(10, "u", "0"), data(11)]
+    assert progress.drop_duplicates(again) == [data(10, "u", "0"), data(11)]
 
 
 def test_a_late_heartbeat_does_not_turn_progress_back() -> None:
@@ -62,7 +62,7 @@ def test_however_often_a_query_breaks_each_record_comes_once(
             r for r in stream if not isinstance(r, DataChangeRecord) or r[0] >= progress.reopen_ns
         ]
         for record in served[:cut] if cut < len(stream) else served:
-            fresh = progress.fresh([record])
+            fresh = progress.drop_duplicates([record])
             progress.advance(fresh)
             seen.extend(fresh)
     expected = [r for r in stream if isinstance(r, DataChangeRecord)]

@@ -3,11 +3,11 @@ import pytest
 from slackwater.reader.query_outcome import (
     Alive,
     Finished,
+    Inconclusive,
     OutOfRange,
-    Premature,
-    conclude,
     earliest_start_ns,
     out_of_range,
+    outcome_of,
 )
 from slackwater.reader.records import ChildPartition, ChildPartitionsRecord
 from slackwater.scheduler.epoch import watermark_for_start
@@ -19,25 +19,25 @@ B = ChildPartition("b", frozenset({"p", "q"}))
 
 def test_child_partitions_records_prove_that_a_partition_finished() -> None:
     records = [ChildPartitionsRecord(7, "1", (B,)), ChildPartitionsRecord(7, "2", (A,))]
-    assert conclude(records, 9) == Finished(7, (A, B))
+    assert outcome_of(records, 9) == Finished(7, (A, B))
 
 
 def test_a_record_returned_twice_announces_its_children_once() -> None:
     record = ChildPartitionsRecord(7, "1", (A,))
-    assert conclude([record, record], None) == Finished(7, (A,))
+    assert outcome_of([record, record], None) == Finished(7, (A,))
 
 
 def test_ok_at_the_end_timestamp_means_alive() -> None:
-    assert conclude([], 9) == Alive(9)
+    assert outcome_of([], 9) == Alive(9)
 
 
 def test_ok_without_children_or_end_timestamp_is_premature() -> None:
-    assert conclude([], None) == Premature()
+    assert outcome_of([], None) == Inconclusive()
 
 
 def test_children_that_start_at_two_times_are_a_contradiction() -> None:
     with pytest.raises(ValueError, match="several times"):
-        conclude([ChildPartitionsRecord(7, "1", (A,)), ChildPartitionsRecord(8, "2", (B,))], 9)
+        outcome_of([ChildPartitionsRecord(7, "1", (A,)), ChildPartitionsRecord(8, "2", (B,))], 9)
 
 
 # As the emulator answered.

@@ -24,8 +24,8 @@ from slackwater.reader.decode.protobuf_cursor import PADDING, Cursors, Flags
 from slackwater.reader.decode.records import DATA_CHANGE_FIELDS, ChangeRecordDecoder
 from slackwater.reader.decode.result_layout import Layout, layout_of, metadata_of
 from slackwater.reader.errors import DecodeError
-from slackwater.reader.query import batch_decoder as gathering
-from slackwater.reader.query.batch_decoder import Gathering, Opened, Owners, Rows
+from slackwater.reader.query import batch_decoder
+from slackwater.reader.query.batch_decoder import BatchDecoder, Owners, QueryStream, Rows
 from slackwater.reader.records import (
     ChangeRecord,
     ColumnType,
@@ -41,14 +41,14 @@ from tests.spanner_messages import (
     postgresql_metadata,
     postgresql_row,
 )
-from tests.unit.test_reader_decode import RECORDS, cuts
+from tests.unit.test_reader_records import RECORDS, cuts
 
 HEAD = PartialResultSetPb(metadata=googlesql_metadata()).SerializeToString()
 PG_HEAD = PartialResultSetPb(metadata=postgresql_metadata()).SerializeToString()
 
 
 class Received:
-    """A reception that wants everything and keeps it."""
+    """A consumer that wants everything and keeps it."""
 
     is_done = False
 
@@ -68,7 +68,7 @@ class Received:
 
 
 class Delivered:
-    """What a gathering delivered, by partition."""
+    """What a decoder delivered, by partition."""
 
     def __init__(self) -> None:
         self.by_token: dict[str, list[pa.RecordBatch]] = {}
@@ -88,29 +88,29 @@ class Delivered:
         return found
 
 
-def gathered(streams: dict[str, list[bytes]]) -> tuple[Delivered, dict[str, Received]]:
-    """All messages of some queries, in turn, through one gathering."""
+def decoded_together(streams: dict[str, list[bytes]]) -> tuple[Delivered, dict[str, Received]]:
+    """All messages of some queries, in turn, through one decoder."""
     delivered = Delivered()
-    together = Gathering(delivered)
-    receptions = {token: Received(token) for token in streams}
-    opened = {token: Opened(receptions[token]) for token in streams}
+    together = BatchDecoder(delivered)
+    consumers = {token: Received(token) for token in streams}
+    opened = {token: QueryStream(consumers[token]) for token in streams}
     for number in range(max(map(len, streams.values()), default=0)):
         for token, messages in streams.items():
             if number < len(messages):
                 together.add(opened[token], [messages[number]])
-    together.settle()
+    together.flush()
     for one in opened.values():
         one.decoder.finish()
-    together.drain()
-    return delivered, receptions
+    together.deliver_remaining()
+    return delivered, consumers
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _by_column_at_once() -> Iterator[None]:
     """Few messages, too, are decoded by column here, and now and then."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gathering, "_FEW_BYTES", 0)
-        patch.setattr(gathering, "_HEAP_BYTES", 3_000)
+        patch.setattr(batch_decoder, "_BY_COLUMN_BYTES_MIN", 0)
+        patch.setattr(batch_decoder, "_PENDING_BYTES_MAX", 3_000)
         yield
 
 
@@ -142,11 +142,11 @@ ROWS = st.sampled_from([googlesql_row, postgresql_row, SPACED])
 
 @given(STREAMS, ROWS, st.data())
 @settings(max_examples=300, deadline=None)
-def test_queries_gathered_give_what_each_alone_gives(
+def test_queries_decoded_together_give_what_each_alone_gives(
     streams: dict[str, list[ChangeRecord]], row: Any, data: st.DataObject
 ) -> None:
     head = HEAD if row is googlesql_row else PG_HEAD
-    delivered, received = gathered(
+    delivered, received = decoded_together(
         {
             token: packed([row(record) for record in records], head, data)
             for token, records in streams.items()
@@ -186,7 +186,7 @@ def test_what_is_usual_is_decoded_by_column(per_message: int, row: Any) -> None:
         PartialResultSetPb(values=rows[i : i + per_message]).SerializeToString()
         for i in range(0, len(rows), per_message)
     ]
-    delivered, received = gathered({"p": messages})
+    delivered, received = decoded_together({"p": messages})
     assert received["p"].by_column == 500
     assert delivered.rows("p") == rows_of(records)
 
@@ -203,7 +203,7 @@ def test_few_large_messages_and_many_small_ones_are_the_same(
     layout = layout_of(googlesql_metadata())
     assert layout is not None
     found = decode_columns([part.SerializeToString() for part in parts], layout)
-    assert found.left == [4]
+    assert found.fallback_messages == [4]
     assert found.batch.to_pylist() == rows_of(records[:40] + records[49:])
     assert found.message_of.tolist() == [i for i in range(10) if i != 4 for _ in range(10)][:81]
 
@@ -212,7 +212,7 @@ def test_records_with_many_mods_are_decoded() -> None:
     mods = tuple(Mod(f'{{"Id":"{i}"}}', "{}", None) for i in range(300))
     records = [usual(i, mods=mods if i % 50 == 7 else mods[: i % 20]) for i in range(200)]
     messages = [PartialResultSetPb(values=[googlesql_row(r)]).SerializeToString() for r in records]
-    delivered, received = gathered({"p": [HEAD, *messages]})
+    delivered, received = decoded_together({"p": [HEAD, *messages]})
     assert delivered.rows("p") == rows_of(records)
     assert received["p"].by_column > 100
 
@@ -230,7 +230,7 @@ def test_bytes_that_are_no_message_are_an_error_of_decoding(row: Any) -> None:
         three = [good, bytes(broken), good]
         is_json = row is not googlesql_row
         found = decode_json_columns(three) if is_json else decode_columns(three, layout)
-        if 1 not in found.left and found.batch.num_rows == 3:
+        if 1 not in found.fallback_messages and found.batch.num_rows == 3:
             alone = ChangeRecordDecoder()
             alone.feed(PG_HEAD if is_json else HEAD)
             with contextlib.suppress(DecodeError, ValueError):
@@ -245,7 +245,7 @@ def test_records_of_many_tables_are_decoded_by_column() -> None:
     records = [usual(i, column_types=tuple(columns[: i % 40])) for i in range(300)]
     parts = [PartialResultSetPb(values=[postgresql_row(record)]) for record in records]
     found = decode_json_columns([part.SerializeToString() for part in parts])
-    assert not found.left
+    assert not found.fallback_messages
     assert found.batch.to_pylist() == rows_of(records)
 
 
@@ -272,7 +272,7 @@ def test_an_unusual_json_record_is_read_as_it_is_alone(was: str, becomes: str) -
     odd = PartialResultSetPb(values=[Value(string_value=changed)]).SerializeToString()
     good = PartialResultSetPb(values=[usual_row]).SerializeToString()
     found = decode_json_columns([good, odd, good])
-    if 1 in found.left:
+    if 1 in found.fallback_messages:
         assert found.batch.num_rows == 2
     else:
         alone = ChangeRecordDecoder()
@@ -285,7 +285,7 @@ def test_another_order_of_fields_is_followed_and_another_shape_is_not() -> None:
     metadata = googlesql_metadata(names)
     layout = layout_of(metadata)
     assert layout is not None
-    assert layout.cells == names
+    assert layout.field_names == names
     less = googlesql_metadata(DATA_CHANGE_FIELDS[1:])
     assert layout_of(less) is None
     assert layout_of(postgresql_metadata()) == Layout(is_json=True)
