@@ -84,7 +84,7 @@ def decoding_of(seed: int) -> dict[str, Any]:
     """Half of the seeds decode by column however few the messages are, and in small heaps."""
     if seed % 4 < 2:
         return {"_FEW_ROWS": 512}
-    return {"_FEW_BYTES": 0, "_HEAP_BYTES": 5_000}
+    return {"_BY_COLUMN_BYTES_MIN": 0, "_PENDING_BYTES_MAX": 5_000}
 
 
 def run(seed: int, sample: Sample, folder: Path) -> Counter[str]:
