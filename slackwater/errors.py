@@ -1,32 +1,36 @@
-"""What the program itself refuses or fails at.
+"""The errors of the program itself; the reader, the scheduler, the store and the sinks have theirs.
+
+"User" means that the user has to change something, and the exit code is 2. "World" means that
+something else failed, and the exit code is 1.
 
 SlackwaterError
-|- SettingsError         user: the settings file or its environment variables are wrong
-|- JavaNotFoundError     user: Spark needs Java and there is none
-|- EmulatorNotFoundError user: the demo or a test needs the emulator and there is none
-|- EmulatorFailedError   world: the emulator did not come up
-|- SparkFailedError      world: Spark's JVM did not start
-|- NoTableError          user: the database has no such table
-|- TailOptionError       user: an option of `slackwater tail` is wrong
-|- CheckpointError       user: the checkpoint does not fit the pipeline
-|- RecoveryError         user: what an operator asks after a loss does not fit the pipeline
-|- PipelineOwnedError    user: another process runs the pipeline
-|- HttpError             user: the address can't be listened on
-|- RequestTimeoutError   world: the pipeline's owner did not do in time what was requested
-|- PipelinePausedError   user: the pipeline is paused
-`- PipelineFailedError   the streaming query failed; whose fault it is, the instance says
+|- SettingsError          user: the settings file or its environment variables are wrong
+|- JavaNotFoundError      user: Spark needs Java, and none is installed
+|- EmulatorNotFoundError  user: the demo or a test needs the emulator, and none is installed
+|- EmulatorFailedError    world: the emulator did not start
+|- SparkFailedError       world: Spark's JVM did not start
+|- ClassArchiveError      world: the JVM did not write its archive of classes
+|- NoTableError           user: the database has no such table
+|- TailOptionError        user: an option of `slackwater tail` is wrong
+|- CheckpointError        user: the checkpoint does not belong to the pipeline
+|- RecoveryError          user: the requested recovery does not fit the pipeline
+|- PipelineOwnedError     user: another process runs the pipeline
+|- HttpError              user: the address can't be listened on
+|- RequestTimeoutError    world: the pipeline's owner has not done in time what was requested
+|- PipelinePausedError    user: the pipeline is paused
+`- PipelineFailedError    either: the streaming query failed; the instance says which
 """
 
 from __future__ import annotations
 
 
 class SlackwaterError(Exception):
-    """Root of the program's errors.
+    """The root of the program's errors.
 
     Attributes:
         message: what was wrong, and where.
         hint: what to do about it; may be empty.
-        user_error: True where the exit code is 2, False where it is 1.
+        user_error: True if the exit code is 2, False if it is 1.
     """
 
     user_error = False
@@ -56,11 +60,15 @@ class EmulatorNotFoundError(SlackwaterError):
 
 
 class EmulatorFailedError(SlackwaterError):
-    """The Cloud Spanner emulator did not come up: its log says why."""
+    """The Cloud Spanner emulator did not start: its log says why."""
 
 
 class SparkFailedError(SlackwaterError):
     """Spark's JVM did not start: its own output says why."""
+
+
+class ClassArchiveError(SlackwaterError):
+    """The JVM did not write its archive of classes: its own output says why."""
 
 
 class NoTableError(SlackwaterError):
@@ -76,13 +84,13 @@ class TailOptionError(SlackwaterError):
 
 
 class CheckpointError(SlackwaterError):
-    """The checkpoint does not fit the pipeline: use its own."""
+    """The checkpoint does not belong to the pipeline: use the pipeline's own."""
 
     user_error = True
 
 
 class RecoveryError(SlackwaterError):
-    """What an operator asks after a loss does not fit what is known of the pipeline."""
+    """The requested recovery does not fit the pipeline: do what the hint says."""
 
     user_error = True
 
@@ -94,13 +102,13 @@ class PipelineOwnedError(SlackwaterError):
 
 
 class HttpError(SlackwaterError):
-    """The address of http.listen can't be listened on: choose another."""
+    """The address in http.listen can't be listened on: choose another."""
 
     user_error = True
 
 
 class RequestTimeoutError(SlackwaterError):
-    """The pipeline's owner did not do what was requested in time: look at its log."""
+    """The pipeline's owner has not done in time what was requested: look at its log."""
 
 
 class PipelinePausedError(SlackwaterError):

@@ -34,7 +34,7 @@ def pytest_configure(config: pytest.Config) -> None:
     is_worker = hasattr(config, "workerinput")
     if not is_worker and getattr(config.option, "numprocesses", None) and not _is_fresh():
         _CLASSES.unlink(missing_ok=True)
-        made = [sys.executable, "-m", "slackwater.commands.class_archive", str(_CLASSES)]
+        made = [sys.executable, "-m", "slackwater.cli", "class-archive", str(_CLASSES)]
         subprocess.run(made, check=True, capture_output=True, timeout=300)
     if _CLASSES.exists():
         os.environ.setdefault("SLACKWATER_SPARK_CLASS_ARCHIVE", str(_CLASSES))

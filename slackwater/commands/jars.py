@@ -1,13 +1,13 @@
-"""Fetch the jars of the sinks: `python -m slackwater.commands.jars FOLDER [FORMAT...]`.
+"""Fetches the jars of the sinks: `slackwater jars FOLDER [FORMAT...]`.
 
-With `spark.jars` set to the folder nothing is fetched at a start: for images, and for machines with
-no way to a Maven repository.
+With `spark.jars` set to the folder, nothing is fetched when a pipeline starts: for images, and for
+machines that can't reach a Maven repository.
 """
 
 from __future__ import annotations
 
 import shutil
-import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlparse
@@ -19,32 +19,26 @@ from slackwater.spark_sink import formats
 FORMATS: Final = (*formats.TABLE_FORMATS, formats.KAFKA)
 
 
-def fetch(folder: Path, of: tuple[str, ...] = FORMATS) -> list[Path]:
-    """Copy the jars that the formats need into a folder; the copies.
+def fetch(folder: Path, sink_formats: Sequence[str] = FORMATS) -> list[Path]:
+    """Copy the jars that formats need into a folder, which is made if it is missing.
+
+    Args:
+        folder: where the jars go.
+        sink_formats: some of FORMATS.
+
+    Returns:
+        The paths of the copies.
 
     Raises:
-        SparkFailedError: they can't be fetched.
+        JavaNotFoundError: there is no Java that Spark runs on.
+        SparkFailedError: the jars can't be fetched.
     """
     find_java()
-    spark = start_spark(["jars"], "local[1]", {}, of)
+    spark = start_spark(["jars"], "local[1]", {}, sink_formats)
     try:
-        given = spark.sparkContext.getConf().get("spark.jars") or ""
+        fetched = spark.sparkContext.getConf().get("spark.jars") or ""
     finally:
         stop_spark(spark)
     folder.mkdir(parents=True, exist_ok=True)
-    found = [Path(urlparse(jar).path) for jar in given.split(",") if jar]
-    return [Path(shutil.copy(jar, folder)) for jar in found]
-
-
-def main() -> None:
-    """The command."""
-    if len(sys.argv) < 2 or not set(sys.argv[2:]) <= set(FORMATS):
-        known = "|".join(FORMATS)
-        print(f"usage: python -m slackwater.commands.jars FOLDER [{known}]...", file=sys.stderr)  # noqa: T201
-        sys.exit(2)
-    for jar in fetch(Path(sys.argv[1]), tuple(sys.argv[2:]) or FORMATS):
-        print(jar)  # noqa: T201
-
-
-if __name__ == "__main__":
-    main()
+    jars = [Path(urlparse(jar).path) for jar in fetched.split(",") if jar]
+    return [Path(shutil.copy(jar, folder)) for jar in jars]

@@ -1,4 +1,4 @@
-"""What `run`, `pause`, `resume`, `drain` and `stop` do; the command line parses and reports."""
+"""Does what `run`, `pause`, `resume`, `drain` and `stop` ask for."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from slackwater.state.store import Store
 _log = structlog.get_logger("slackwater.commands.run")
 
 _POLL_S: Final = 0.1
-_OBEYED: Final = {
+_DONE: Final = {
     DesiredState.PAUSED: (PipelineState.PAUSED,),
     DesiredState.RUNNING: (PipelineState.STARTING, PipelineState.RUNNING),
     DesiredState.DRAINING: (PipelineState.NOT_RUNNING,),
@@ -44,35 +44,35 @@ _OBEYED: Final = {
 
 
 def run(pipelines: Sequence[Settings], *, until_caught_up: bool, recovery: Recovery) -> None:
-    """Run pipelines until their end, a signal or a failure; each fails alone.
+    """Run pipelines until they end, fail or a signal arrives; each fails alone.
 
-    A process of one pipeline and without HTTP ends where the pipeline fails for good. Others stay:
-    there is more to run, or somebody to be shown the failure.
+    A process with one pipeline and without HTTP ends when the pipeline fails permanently. Others
+    stay: there are more pipelines to run, or there is a page to show the failure.
 
     Raises:
-        SettingsError, ReaderError, StateError, SlackwaterError: what a pipeline ended with.
+        SettingsError, ReaderError, StateError, SlackwaterError: the error that ended a pipeline.
     """
     find_java()
     first = pipelines[0]
-    stays = not until_caught_up and (len(pipelines) > 1 or first.http.listen is not None)
-    options = RunOptions(until_caught_up, recovery, stays)
+    keeps_running = not until_caught_up and (len(pipelines) > 1 or first.http.listen is not None)
+    options = RunOptions(until_caught_up, recovery, keeps_running)
     with termination_signals() as signalled:
         try:
             _run(pipelines, options, signalled)
         except Exception as error:
             if not signalled.is_set():
                 raise
-            # Nothing is lost, and whoever asked for the end has got it.
+            # Nothing is lost, and the process was asked to end.
             reason = getattr(error, "message", None) or repr(error)
-            _log.warning("ended by a signal while it failed", error=reason)
+            _log.warning("failed while ending on a signal", error=reason)
 
 
 def _run(pipelines: Sequence[Settings], options: RunOptions, signalled: TerminationSignals) -> None:
     first, metrics, history = pipelines[0], Metrics(), EpochHistory()
     with ExitStack() as stack:
-        observers: list[Observer] = [_shown(pipelines, stack), metrics, history]
-        traced = stack.enter_context(tracing(first.trace.endpoint))
-        observers += [] if traced is None else [traced]
+        observers: list[Observer] = [_display(pipelines, stack), metrics, history]
+        spans = stack.enter_context(tracing(first.trace.endpoint))
+        observers += [] if spans is None else [spans]
         supervisors: list[PipelineSupervisor] = []
         for settings in pipelines:
             metrics.begin(settings.pipeline)
@@ -98,17 +98,17 @@ def _run(pipelines: Sequence[Settings], options: RunOptions, signalled: Terminat
 
 
 class _LogLines:
-    """A line in the log for each epoch."""
+    """Logs a line for each committed epoch."""
 
     def epoch_committed(self, pipeline: str, report: EpochReport) -> None:
         _log.info("epoch", pipeline=pipeline, **report.fields())
 
     def failed(self, pipeline: str) -> None:
-        """It is logged where it is known why."""
+        """Do nothing: the failure is logged, with its reason, where it happens."""
 
 
-def _shown(pipelines: Sequence[Settings], stack: ExitStack) -> Observer:
-    """On a terminal a live view, elsewhere and for several pipelines the log."""
+def _display(pipelines: Sequence[Settings], stack: ExitStack) -> Observer:
+    """Return a live view for one pipeline on a terminal, log lines otherwise."""
     if len(pipelines) == 1 and sys.stderr.isatty():
         return stack.enter_context(LiveView(pipelines[0].pipeline, Console(stderr=True)))
     return _LogLines()
@@ -117,13 +117,13 @@ def _shown(pipelines: Sequence[Settings], stack: ExitStack) -> Observer:
 def _run_together(
     supervisors: Sequence[PipelineSupervisor], spark: SparkSession, signalled: TerminationSignals
 ) -> None:
-    """Run each in a thread of its own, and raise the first error when all have ended."""
+    """Run each pipeline in a thread of its own; raise the first error when all have ended."""
     errors: list[Exception] = []
 
     def work(supervisor: PipelineSupervisor) -> None:
         try:
             supervisor.run(spark)
-        except Exception as error:  # noqa: BLE001 - the others go on; it is raised at the end
+        except Exception as error:  # noqa: BLE001 - the others continue; it is raised at the end
             _log.error(
                 "ended with an error",
                 pipeline=supervisor.name,
@@ -138,7 +138,7 @@ def _run_together(
     for thread in threads:
         thread.start()
     for thread in threads:
-        # In short pieces, so that signals are taken meanwhile.
+        # In short waits, so that signals are handled meanwhile.
         while thread.is_alive():
             thread.join(_POLL_S)
     if errors and not signalled.is_set():
@@ -146,59 +146,59 @@ def _run_together(
 
 
 def request(settings: Settings, desired: DesiredState, *, seconds_max: float) -> Iterator[str]:
-    """Have a pipeline pause, resume, drain or stop, and say what has become of it.
+    """Request that a pipeline pause, resume, drain or stop, and report what became of it.
 
     Args:
         settings: the pipeline's.
-        desired: what shall become of it.
-        seconds_max: how long to wait until its owner has obeyed; 0 for not at all.
+        desired: what is requested.
+        seconds_max: how long to wait for the pipeline's owner to comply; 0 not to wait.
 
     Yields:
-        What a person is told.
+        Lines for the user.
 
     Raises:
         SettingsError: the store does not know the pipeline.
-        StateError: it can't be reached.
-        RequestTimeoutError: the time was up.
+        StateError: the store can't be reached.
+        RequestTimeoutError: the owner has not complied in time.
     """
-    store, known = open_pipeline(settings)
+    store, pipeline = open_pipeline(settings)
     try:
         name = settings.pipeline
-        if known.owner is None and desired in (DesiredState.DRAINING, DesiredState.STOPPED):
-            yield f"{name}: nobody runs it"
+        if pipeline.owner is None and desired in (DesiredState.DRAINING, DesiredState.STOPPED):
+            yield f"{name}: no process runs it"
             return
         store.set_desired_state(name, desired)
-        if known.owner is None or owner_is_dead(known.owner):
-            yield f"{name}: nobody runs it; wanted: {desired.value}"
+        if pipeline.owner is None or owner_is_dead(pipeline.owner):
+            yield f"{name}: no process runs it; requested: {desired.value}"
             return
         if seconds_max > 0:
-            _wait(store, known, desired, seconds_max)
-        yield f"{name}: {_state(store, known)}"
+            _wait(store, pipeline, desired, seconds_max)
+        yield f"{name}: {_state(store, name)}"
     finally:
         store.close()
 
 
-def _wait(store: Store, known: Pipeline, desired: DesiredState, seconds_max: float) -> None:
-    """Until the owner that was known has obeyed.
+def _wait(store: Store, pipeline: Pipeline, desired: DesiredState, seconds_max: float) -> None:
+    """Wait until the pipeline's owner has complied, or is no longer the owner.
 
     Raises:
-        RequestTimeoutError: the time was up.
+        RequestTimeoutError: the owner has not complied in time.
     """
     until = time.monotonic() + seconds_max
     while time.monotonic() < until:
-        now = store.pipeline(known.name)
-        if now is None or now.state in _OBEYED[desired] or now.owner != known.owner:
+        now = store.pipeline(pipeline.name)
+        if now is None or now.state in _DONE[desired] or now.owner != pipeline.owner:
             return
         time.sleep(_POLL_S)
     raise RequestTimeoutError(
-        f"pipeline {known.name!r} is {_state(store, known)} after {seconds_max:g} s, and"
-        f" {desired.value} is wanted.",
-        "It obeys at its epoch's end; look at the log of " + str(known.owner),
+        f"after {seconds_max:g} s, pipeline {pipeline.name!r} is {_state(store, pipeline.name)};"
+        f" requested: {desired.value}.",
+        f"It complies at the end of its epoch; look at the log of {pipeline.owner}",
     )
 
 
-def _state(store: Store, known: Pipeline) -> str:
-    now = store.pipeline(known.name)
+def _state(store: Store, name: str) -> str:
+    now = store.pipeline(name)
     if now is None or now.state is None:
         return "not started"
     return f"{now.state.value} ({now.state_reason})" if now.state_reason else now.state.value

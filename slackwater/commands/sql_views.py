@@ -1,4 +1,4 @@
-"""`slackwater sql view`: the statements that make tables of a changelog."""
+"""Makes the statements that rebuild tables from a changelog: `slackwater sql view`."""
 
 from __future__ import annotations
 
@@ -23,45 +23,47 @@ from slackwater.spark_sink.sql.rebuild_view import (
 
 
 def views(settings: Settings, names: Sequence[str]) -> Iterator[str]:
-    """A statement for each table of the database, or for those that are asked for.
+    """Yield a CREATE VIEW statement for each table; nothing is written anywhere.
 
     Args:
-        settings: the pipeline's; nothing is written anywhere.
-        names: globs of full table names; all that the pipeline keeps where there are none.
+        settings: the pipeline's.
+        names: globs of full table names; without any, all tables that the pipeline reads.
 
     Raises:
-        SettingsError: the pipeline keeps no changelog of records.
-        NoTableError: no table has such a name, or none has a primary key.
-        ReaderError: what Spanner failed with.
+        SettingsError: the pipeline does not write a changelog of records.
+        NoTableError: no table has such a name, or none of them has a primary key.
+        ReaderError: Spanner failed.
     """
     sink = settings.sink
     if sink.kind != "changelog" or sink.envelope is not Envelope.RECORD:
         raise SettingsError(
             f"pipeline {settings.pipeline!r} has sink.kind {sink.kind} with envelope"
-            f" {sink.envelope}: views are made of changelogs of records alone."
+            f" {sink.envelope}: views can be made from changelogs of records only."
         )
     options = parse_options(source_options(settings), os.environ)
     connection = Connection(options.change_stream)
     try:
         description = read_change_stream_info(connection)
-        known = tables(connection, description.dialect)
+        in_database = tables(connection, description.dialect)
     finally:
         connection.close()
-    given = settings.filter
-    kept = RecordFilter(
-        tables=tuple(names) or given.tables,
-        columns=given.columns,
-        exclude_columns=given.exclude_columns,
+    record_filter = RecordFilter(
+        tables=tuple(names) or settings.filter.tables,
+        columns=settings.filter.columns,
+        exclude_columns=settings.filter.exclude_columns,
     )
-    found = [table for table in tables_to_read(known, kept) if table.key]
-    if not found:
+    with_key = [table for table in tables_to_read(in_database, record_filter) if table.key]
+    if not with_key:
+        pattern = ", ".join(record_filter.tables)
         raise NoTableError(
-            f"no table with a primary key is named {', '.join(kept.tables) or 'at all'}.",
-            f"The database has: {', '.join(table.name for table in known) or 'none'}",
+            f"no table with a primary key is named {pattern}."
+            if pattern
+            else "the database has no table with a primary key.",
+            f"The database has: {', '.join(table.name for table in in_database) or 'no tables'}",
         )
     capture = description.options.get("value_capture_type", DEFAULT_VALUE_CAPTURE_TYPE)
     changes = f"{sink.format}.`{sink.path}`"
-    for table in found:
+    for table in with_key:
         yield create_view(
             table.name,
             table.columns,

@@ -1,4 +1,4 @@
-"""What `status`, `partitions` and `check` find out."""
+"""Looks up what `status` and `partitions` print: mostly from the metadata store."""
 
 from __future__ import annotations
 
@@ -31,39 +31,40 @@ _EPOCHS_SUMMED = 10_000
 
 
 def open_pipeline(settings: Settings) -> tuple[Store, Pipeline]:
-    """The store and what it knows of the pipeline.
+    """Open the store and return it with its row of the pipeline.
 
     Raises:
         SettingsError: the store does not know the pipeline.
+        StateError: the store can't be opened.
     """
     store = Store.open(settings.state.url, migrate=False)
-    known = store.pipeline(settings.pipeline)
-    if known is None:
+    pipeline = store.pipeline(settings.pipeline)
+    if pipeline is None:
         names = ", ".join(p.name for p in store.pipelines()) or "none"
         store.close()
         raise SettingsError(
-            f"the metadata store {store.url} knows no pipeline {settings.pipeline!r}.",
-            f"It knows: {names}",
+            f"the metadata store {store.url} has no pipeline {settings.pipeline!r}.",
+            f"It has: {names}",
         )
-    return store, known
+    return store, pipeline
 
 
 def status(settings: Settings) -> dict[str, Any]:
-    """The pipeline at a glance; what Spanner would have to tell is None while it can't be asked."""
-    store, known = open_pipeline(settings)
+    """Return the pipeline's status as JSON fields; the lag is None if Spanner can't be reached."""
+    store, pipeline = open_pipeline(settings)
     try:
         epochs = last_epochs(store, settings.pipeline, limit=_EPOCHS_SUMMED)
-        watermark_ns = known.low_watermark_ns
-        found = store.partitions(settings.pipeline)
-        by_state = Counter(states(found, watermark_ns or 0).values()) if watermark_ns else {}
+        watermark_ns = pipeline.low_watermark_ns
+        partitions = store.partitions(settings.pipeline)
+        by_state = Counter(states(partitions, watermark_ns or 0).values()) if watermark_ns else {}
         return {
-            "pipeline": known.name,
-            "source": known.source,
-            **_state(known),
+            "pipeline": pipeline.name,
+            "source": pipeline.source,
+            **_state(pipeline),
             "low_watermark": rfc3339_or_none(watermark_ns),
             "initial_scan": _scan(store, settings.pipeline),
             **_lag(settings, watermark_ns),
-            "held_back_by": _held_back(store, known),
+            "held_back_by": _held_back(store, pipeline),
             "partitions": {str(state): count for state, count in sorted(by_state.items())},
             "stalls": sum(stalls(store, settings.pipeline).values()),
             "epochs": len(epochs),
@@ -77,22 +78,22 @@ def status(settings: Settings) -> dict[str, Any]:
         store.close()
 
 
-def _state(known: Pipeline) -> dict[str, Any]:
-    reason = known.state_reason or None
-    if known.owner is not None and owner_is_dead(known.owner):
-        # It had no time to say so.
-        reason = "its process has died, and none has taken over"
+def _state(pipeline: Pipeline) -> dict[str, Any]:
+    reason = pipeline.state_reason or None
+    if pipeline.owner is not None and owner_is_dead(pipeline.owner):
+        # It could not record that itself.
+        reason = "its process has died, and no other has taken over"
     return {
-        "state": "not started" if known.state is None else known.state.value,
-        "since": rfc3339_or_none(known.state_since_ns),
+        "state": "not started" if pipeline.state is None else pipeline.state.value,
+        "since": rfc3339_or_none(pipeline.state_since_ns),
         "reason": reason,
-        "owner": known.owner,
-        "wanted": known.desired_state.value,
+        "owner": pipeline.owner,
+        "wanted": pipeline.desired_state.value,
     }
 
 
 def _lag(settings: Settings, watermark_ns: int | None) -> dict[str, Any]:
-    """How far behind Spanner's clock, in seconds and as a share of the retention period."""
+    """Return how far the pipeline is behind Spanner's clock: in seconds, and of the retention."""
     unknown = {"lag_seconds": None, "retention_used": None}
     if watermark_ns is None:
         return unknown
@@ -112,11 +113,11 @@ def _lag(settings: Settings, watermark_ns: int | None) -> dict[str, Any]:
 
 
 def _scan(store: Store, pipeline: str) -> dict[str, Any] | None:
-    """How far the initial scan is, None where there is none."""
-    found = read_scan(store, pipeline)
-    if found is None:
+    """Return the progress of the initial scan; None if there is none."""
+    scan_and_parts = read_scan(store, pipeline)
+    if scan_and_parts is None:
         return None
-    scan, parts = found
+    scan, parts = scan_and_parts
     return {
         "at": rfc3339_or_none(scan.at_ns),
         "is_whole": scan.is_done,
@@ -126,24 +127,22 @@ def _scan(store: Store, pipeline: str) -> dict[str, Any] | None:
     }
 
 
-def _held_back(store: Store, known: Pipeline) -> dict[str, Any] | None:
-    """The partition that the running epoch waits for, once it waits for some seconds."""
-    plan = latest_plan(store, known.name)
-    if plan is None or plan.end_ns <= (known.low_watermark_ns or 0):
+def _held_back(store: Store, pipeline: Pipeline) -> dict[str, Any] | None:
+    """Return the query that the running epoch has been waiting for; None if there is none."""
+    plan = latest_plan(store, pipeline.name)
+    if plan is None or plan.end_ns <= (pipeline.low_watermark_ns or 0):
         return None
-    found = held_back_by(open_queries(store, plan.plan_id))
-    if found is None:
-        return None
-    return query_fields(found)
+    query = held_back_by(open_queries(store, plan.plan_id))
+    return None if query is None else query_fields(query)
 
 
 def partition_rows(settings: Settings) -> tuple[list[Partition], int | None, dict[str, int]]:
-    """The partitions that are remembered, the pipeline's low watermark, the partitions' stalls."""
-    store, known = open_pipeline(settings)
+    """Return the partitions in the store, the low watermark, and each token's count of stalls."""
+    store, pipeline = open_pipeline(settings)
     try:
         return (
             store.partitions(settings.pipeline),
-            known.low_watermark_ns,
+            pipeline.low_watermark_ns,
             stalls(store, settings.pipeline),
         )
     finally:

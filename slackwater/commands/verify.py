@@ -1,4 +1,4 @@
-"""`slackwater verify`: whether mirrors are their tables at the low watermark that they state."""
+"""Compares mirrors with their tables at the low watermark they state: `slackwater verify`."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ from slackwater.timestamp import HALF_MICROSECOND_NS, format_rfc3339, parse_rfc3
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What was found of one mirror.
+    """The result for one mirror.
 
     Attributes:
         table: the full name in Spanner.
-        low_watermark: the time at which both were read; None where the mirror states none.
-        comparison: None where there is no mirror.
+        low_watermark: the time as of which both were read; None if the mirror states none.
+        comparison: None if there is no mirror.
     """
 
     table: str
@@ -47,42 +47,41 @@ class Verification:
     comparison: Comparison | None
 
     @property
-    def is_proved(self) -> bool:
-        """The mirror is its table."""
+    def is_equal(self) -> bool:
+        """True if the mirror equals its table."""
         return self.comparison is not None and self.comparison.is_equal
 
     def fields(self) -> dict[str, Any]:
-        """For JSON."""
-        found = None if self.comparison is None else asdict(self.comparison)
-        return {**asdict(self), "comparison": found, "is_equal": self.is_proved}
+        """Return the result as JSON fields."""
+        return {**asdict(self), "is_equal": self.is_equal}
 
     def text(self) -> str:
-        """For people."""
-        found = self.comparison
-        if found is None:
-            return f"no mirror {self.table}: it is not there, or states no low watermark yet"
-        if found.is_equal:
-            return f"equal     {self.table}: {found.rows} rows at {self.low_watermark}"
+        """Return the result for people, in one line or more."""
+        comparison = self.comparison
+        if comparison is None:
+            return f"no mirror {self.table}: it does not exist, or states no low watermark yet"
+        if comparison.is_equal:
+            return f"equal     {self.table}: {comparison.rows} rows at {self.low_watermark}"
         lines = [
-            f"different {self.table}: {found.missing} rows missing, {found.unexpected} unexpected,"
-            f" {found.different} different of {found.rows}, in {found.ranges} of {RANGES} key"
-            f" ranges, at {self.low_watermark}",
-            *(f"          {difference.kind} {difference.key}" for difference in found.examples),
+            f"different {self.table}: of {comparison.rows} rows, {comparison.missing} missing,"
+            f" {comparison.unexpected} unexpected, {comparison.different} different, in"
+            f" {comparison.ranges} of {RANGES} key ranges, at {self.low_watermark}",
+            *(f"          {example.kind} {example.key}" for example in comparison.examples),
         ]
         return "\n".join(lines)
 
 
 def verify(settings: Settings, names: Sequence[str]) -> Iterator[Verification]:
-    """Compare each mirror with its table; nothing is written, the pipeline may go on meanwhile.
+    """Compare each mirror with its table; write nothing. The pipeline may run meanwhile.
 
     Args:
         settings: the pipeline's.
-        names: globs of full table names; all that the pipeline keeps where there are none.
+        names: globs of full table names; without any, all tables that the pipeline reads.
 
     Raises:
-        SettingsError: the pipeline keeps no mirrors.
-        NoTableError: no table that the change stream watches has such a name.
-        ReaderError: what Spanner failed with, as where its version retention period has passed.
+        SettingsError: the pipeline does not write mirrors.
+        NoTableError: the change stream watches no table with such a name.
+        ReaderError: Spanner failed; or the database's version retention period has passed.
     """
     if settings.sink.kind != "mirror":
         raise SettingsError(
@@ -113,26 +112,28 @@ def verify(settings: Settings, names: Sequence[str]) -> Iterator[Verification]:
 
 def _tables(settings: Settings, source: SourceHandle, names: Sequence[str]) -> list[Table]:
     watched = watched_tables(source.connection, source.description.dialect)
-    wanted = RecordFilter(tuple(names))
-    found = tables_to_read(tables_to_read(watched, filter_of(settings)), wanted)
-    if not found:
+    by_settings = tables_to_read(watched, filter_of(settings))
+    by_name = tables_to_read(by_settings, RecordFilter(tuple(names)))
+    if not by_name:
         raise NoTableError(
-            f"the change stream watches no table named {', '.join(names) or 'at all'}.",
-            f"It watches: {', '.join(table.name for table in watched) or 'none'}",
+            f"the change stream watches no table named {', '.join(names)}."
+            if names
+            else "the change stream watches no table that the filter lets through.",
+            f"It watches: {', '.join(table.name for table in watched) or 'no tables'}",
         )
-    return found
+    return by_name
 
 
 def _verify(
     spark: SparkSession, settings: Settings, source: SourceHandle, table: Table
 ) -> Verification:
-    kept_in = table_format(settings)
-    assert kept_in is not None  # noqa: S101 - mirrors are tables
-    stated = read_mirror(spark, f"{settings.sink.path}/{table.name}", kept_in)
+    mirror_format = table_format(settings)
+    assert mirror_format is not None  # noqa: S101 - mirrors are tables
+    stated = read_mirror(spark, f"{settings.sink.path}/{table.name}", mirror_format)
     if stated is None:
         return Verification(table.name, None, None)
     mirror, low_watermark = stated
-    # In whole microseconds, as commit timestamps are.
+    # Whole microseconds, like commit timestamps.
     at_ns = parse_rfc3339(low_watermark)
     expected = _rows(spark, settings, source, table, at_ns)
     return Verification(table.name, format_rfc3339(at_ns), compare(expected, mirror, table.key))
@@ -141,7 +142,7 @@ def _verify(
 def _rows(
     spark: SparkSession, settings: Settings, source: SourceHandle, table: Table, at_ns: int
 ) -> DataFrame:
-    """A table of Spanner's at a time, in the types of its mirror."""
+    """Return the rows of a table in Spanner as of a time, in the types of its mirror."""
     connection, dialect = source.connection, source.description.dialect
     read, tokens = connection.partitioned_read(select(dialect, table), at_ns)
     parts = [ScanPart(number, 0, table.name, token) for number, token in enumerate(tokens)]

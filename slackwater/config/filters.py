@@ -1,4 +1,4 @@
-"""What a pipeline keeps of the database, by its settings."""
+"""Decides which tables and columns a pipeline reads, from the filter in its settings."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from slackwater.spark_sink.filters.record_filter import RecordFilter
 
 
 def filter_of(settings: Settings) -> RecordFilter:
-    """The filter that the settings stand for."""
+    """Return the filter that the settings describe."""
     return RecordFilter(**settings.filter.model_dump())
 
 
 def tables_to_read(tables: Iterable[Table], record_filter: RecordFilter) -> list[Table]:
-    """The tables that a filter keeps, each with the columns that it keeps, the key's always.
+    """Return the tables that pass a filter, each with the columns that pass it.
 
-    Its mod types and transactions do not count. A table of which no column is left has no rows to
-    read, and is left out.
+    Key columns always pass. The filter's mod types and transactions don't matter here. A table
+    without any column left has no rows to read, and is left out.
     """
     of_tables = RecordFilter(record_filter.tables, record_filter.exclude_tables)
     narrowed = (

@@ -1,4 +1,4 @@
-"""The lines that `slackwater tail` writes: text, JSON or CSV."""
+"""Formats the lines that `slackwater tail` writes: text, JSON or CSV."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 # Rows that are Python objects at the same time.
-_ROWS: Final = 1_000
+_ROWS_AT_ONCE: Final = 1_000
 
 
 class LineFormat(StrEnum):
-    """How lines are written."""
+    """How a line is written: text for people, a JSON object, or CSV with a header."""
 
     TEXT = "text"
     JSON = "json"
@@ -30,46 +30,46 @@ class LineFormat(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class LineWriter:
-    """What is written, and how.
+class LineFormatter:
+    """Turns records into lines.
 
     Attributes:
-        form: text, JSON lines or CSV.
-        envelope_options: the envelope.
-        record_filter: which records, and which of their columns.
-        resolved_ms: the least time between two resolved lines; None for none.
+        line_format: text, JSON or CSV.
+        envelope: what a change looks like.
+        record_filter: which records are written, and which of their columns.
+        resolved_ms: the least time between two resolved lines; None to write none.
     """
 
-    form: LineFormat
-    envelope_options: EnvelopeOptions
+    line_format: LineFormat
+    envelope: EnvelopeOptions
     record_filter: RecordFilter
     resolved_ms: int | None
 
     def head(self) -> str:
-        """What comes before the first line."""
-        return "table,key,value\n" if self.form is LineFormat.CSV else ""
+        """Return what comes before the first line: CSV's header, or nothing."""
+        return "table,key,value\n" if self.line_format is LineFormat.CSV else ""
 
     def of(self, records: pa.Table) -> Iterator[str]:
-        """The lines of records in their order, some at a time."""
-        for batch in records.to_batches(max_chunksize=_ROWS):
+        """Yield the lines of records in their order, some lines at a time."""
+        for batch in records.to_batches(max_chunksize=_ROWS_AT_ONCE):
             rows = batch.to_pylist()
             yield "".join(
                 self._line(message, row)
                 for row in rows
                 if self.record_filter.keeps(row)
-                for message in self.envelope_options.messages(
+                for message in self.envelope.messages(
                     self.record_filter.column_filter.apply_to_row(row)
                 )
             )
 
     def resolved(self, watermark_ns: int) -> str:
-        """The line that says that nothing up to a low watermark is missing."""
-        return self._line(self.envelope_options.resolved(watermark_ns).as_json(), None)
+        """Return the line that says that nothing up to a low watermark is missing."""
+        return self._line(self.envelope.resolved(watermark_ns).as_json(), None)
 
     def _line(self, message: Message, row: dict[str, Any] | None) -> str:
-        if self.form is LineFormat.CSV:
+        if self.line_format is LineFormat.CSV:
             return _csv(message)
-        if self.form is LineFormat.JSON:
+        if self.line_format is LineFormat.JSON:
             return _json(message)
         parts = [message.table, message.key, message.value]
         when = (
@@ -79,7 +79,7 @@ class LineWriter:
 
 
 def _csv(message: Message) -> str:
-    """As a SQL client prints what a core changefeed sends; it writes NULL in a resolved line."""
+    """Return a line as a SQL client prints a core changefeed's; a resolved line has NULLs."""
     if message.table is None:
         cells = ["NULL", "NULL", message.value]
     else:

@@ -1,4 +1,4 @@
-"""From the options of `slackwater tail` to a tail that runs: what a changefeed's options mean."""
+"""Turns the options of `slackwater tail`, which are a changefeed's, into a tail that runs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import re
 import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -24,7 +25,7 @@ from slackwater.reader.database.snapshot_read import snapshot
 from slackwater.reader.database.watched_tables import watched_tables
 from slackwater.reader.decode.arrow import data_columns, to_record_batch
 from slackwater.reader.transport.connection import Connection
-from slackwater.scheduler.options import parse_options
+from slackwater.scheduler.options import SourceOptions, parse_options
 from slackwater.scheduler.planner import Planner
 from slackwater.scheduler.tasks.partition_reader import SpannerPartitions
 from slackwater.spark_sink.envelopes.envelope import (
@@ -35,7 +36,7 @@ from slackwater.spark_sink.envelopes.envelope import (
 from slackwater.spark_sink.envelopes.message import Origin
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.state.store import Store
-from slackwater.tail.line_format import LineFormat, LineWriter
+from slackwater.tail.line_format import LineFormat, LineFormatter
 from slackwater.tail.tail import Tail
 from slackwater.tail.terminal import Terminal
 from slackwater.timestamp import (
@@ -46,36 +47,36 @@ from slackwater.timestamp import (
 )
 
 NAMES: Final = ("project", "instance", "database", "change_stream")
-# CockroachDB's own form: nanoseconds, and a logical counter behind the point.
+# CockroachDB's own form: nanoseconds, and a logical counter after the point.
 _DECIMAL: Final = re.compile(r"(\d{15,20})(?:\.\d+)?")
 _PIPELINE: Final = "tail"
-# Rows of an initial scan at once.
-_ROWS: Final = 1_000
-# An epoch is in memory until it is in order.
-_RECORDS_AN_EPOCH: Final = 100_000
-_SECONDS_AN_EPOCH: Final = 5
+# Rows of an initial scan that become one batch.
+_SCAN_BATCH_ROWS: Final = 1_000
+# An epoch is held in memory until it is in order.
+_RECORDS_PER_EPOCH: Final = 100_000
+_SECONDS_PER_EPOCH: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
 class ChangefeedOptions:
-    """The options of a changefeed, as the command line gives them.
+    """The options of a changefeed, as the command line has them.
 
     Attributes:
-        config: a settings file, whose section source says what is read.
-        names: those of NAMES that are given, in the place of the file's.
-        kept: fields of a filter that are given, in the place of the file's.
-        form, envelope, updated, mvcc_timestamp: how changes are written.
+        config: a settings file, whose source and filter apply; None for no file.
+        source_names: some of NAMES with their values; they override the file's.
+        filter_fields: fields of a Filter; they override the file's.
+        line_format, envelope, updated, mvcc_timestamp: how changes are written.
         cursor: write what was committed after this time; None for now.
         end_time: write what was committed up to this time, and end; None for never.
-        initial_scan: the rows as they stand at the cursor come first.
-        initial_scan_only: and nothing else.
-        resolved: the least time between resolved lines; None for none of them.
+        initial_scan: write the rows as of the cursor first.
+        initial_scan_only: write these rows, and nothing else.
+        resolved: the least time between resolved lines; None to write none.
     """
 
     config: Path | None
-    names: Mapping[str, str]
-    kept: Mapping[str, Any]
-    form: LineFormat
+    source_names: Mapping[str, str]
+    filter_fields: Mapping[str, Any]
+    line_format: LineFormat
     envelope: Envelope
     updated: bool
     mvcc_timestamp: bool
@@ -86,123 +87,146 @@ class ChangefeedOptions:
     resolved: str | None
 
 
-def tail(given: ChangefeedOptions) -> None:
+def tail(options: ChangefeedOptions) -> None:
     """Write changes to standard output until the end_time, a signal or a closed pipe.
 
     Raises:
         TailOptionError, SettingsError, OptionError: an option is wrong; the message names it.
-        ReaderError, SchedulerError, StateError: what Spanner or the store failed with.
+        ReaderError, SchedulerError, StateError: Spanner or the store failed.
     """
-    if given.envelope not in WITH_TIMESTAMP_OPTIONS and (given.updated or given.mvcc_timestamp):
-        raise TailOptionError(
-            f"--updated and --mvcc-timestamp do not go with --envelope {given.envelope}.",
-            f"They go with {' and '.join(WITH_TIMESTAMP_OPTIONS)}; the others have the commit"
-            " timestamp, or none",
-        )
-    if given.initial_scan_only and given.end_time is not None:
-        raise TailOptionError("--initial-scan-only ends by itself: leave --end-time out.")
-    settings = None if given.config is None else load_settings(given.config)
-    kept = _kept(settings, given.kept)
-    resolved_ms = None if given.resolved is None else _duration_ms(given.resolved)
+    _require_compatible(options)
+    settings = None if options.config is None else load_settings(options.config)
+    record_filter = _record_filter(settings, options.filter_fields)
+    resolved_ms = None if options.resolved is None else _duration_ms(options.resolved)
     with (
         Terminal() as terminal,
         tempfile.TemporaryDirectory(prefix="slackwater-tail-") as folder,
     ):
-        options = parse_options(
-            {
-                **_source(settings, given.names),
-                "pipeline": _PIPELINE,
-                "state_url": f"sqlite:///{Path(folder) / 'state.db'}",
-                "tasks": "1",
-                "max_span_seconds": "86400",
-                "target_records": str(_RECORDS_AN_EPOCH),
-                "target_seconds": str(_SECONDS_AN_EPOCH),
-                **_cut(given),
-            },
-            os.environ,
+        source = parse_options(_source_options(settings, options, Path(folder)), os.environ)
+        formatter = LineFormatter(
+            options.line_format, _envelope(options, source), record_filter, resolved_ms
         )
-        stream = options.change_stream
-        connection = Connection(stream)
-        store = Store.open(options.state_url, migrate=True)
-        planner = Planner(options, connection, store)
-        partitions = SpannerPartitions(
-            connection, planner.description().dialect, options.heartbeat_ms
-        )
-        origin = Origin(
-            _PIPELINE, stream.project, stream.instance, stream.database, stream.change_stream
-        )
-        envelope_options = EnvelopeOptions(
-            given.envelope, origin, given.updated, given.mvcc_timestamp
-        )
-        lines = LineWriter(given.form, envelope_options, kept, resolved_ms)
-        scan = partial(_scan, connection, planner.description().dialect, kept)
-        try:
+        with (
+            closing(Connection(source.change_stream)) as connection,
+            closing(Store.open(source.state_url, migrate=True)) as store,
+        ):
+            planner = Planner(source, connection, store)
+            dialect = planner.description().dialect
+            scan = partial(_scan, connection, dialect, record_filter)
             Tail(
-                options,
+                source,
                 planner,
                 store,
-                partitions,
-                lines,
+                SpannerPartitions(connection, dialect, source.heartbeat_ms),
+                formatter,
                 terminal.write,
-                scan=scan if given.initial_scan or given.initial_scan_only else None,
-                is_scan_only=given.initial_scan_only,
+                scan=scan if options.initial_scan or options.initial_scan_only else None,
+                is_scan_only=options.initial_scan_only,
             ).run()
-        finally:
-            store.close()
-            connection.close()
 
 
-def _kept(settings: Settings | None, given: Mapping[str, Any]) -> RecordFilter:
+def _require_compatible(options: ChangefeedOptions) -> None:
+    """Check options that exclude each other.
+
+    Raises:
+        TailOptionError: names the options.
+    """
+    has_timestamp_option = options.updated or options.mvcc_timestamp
+    if has_timestamp_option and options.envelope not in WITH_TIMESTAMP_OPTIONS:
+        raise TailOptionError(
+            f"--updated and --mvcc-timestamp can't be used with --envelope {options.envelope}.",
+            f"Use them with {' or '.join(WITH_TIMESTAMP_OPTIONS)}; the other envelopes have the"
+            " commit timestamp already, or have no place for it",
+        )
+    if options.initial_scan_only and options.end_time is not None:
+        raise TailOptionError(
+            "--end-time can't be used with --initial-scan-only, which ends by itself."
+        )
+
+
+def _envelope(options: ChangefeedOptions, source: SourceOptions) -> EnvelopeOptions:
+    stream = source.change_stream
+    origin = Origin(
+        _PIPELINE, stream.project, stream.instance, stream.database, stream.change_stream
+    )
+    return EnvelopeOptions(options.envelope, origin, options.updated, options.mvcc_timestamp)
+
+
+def _record_filter(settings: Settings | None, filter_fields: Mapping[str, Any]) -> RecordFilter:
     in_file = {} if settings is None else settings.filter.model_dump()
     try:
-        return RecordFilter(**{**in_file, **given})
+        return RecordFilter(**{**in_file, **filter_fields})
     except ValueError as error:
-        # The file's were looked at already.
+        # The file's own fields were checked when it was loaded.
         raise TailOptionError(f"--column or --exclude-column: {error}.") from error
 
 
 def _scan(
-    connection: Connection, dialect: Dialect, kept: RecordFilter, at_ns: int
+    connection: Connection, dialect: Dialect, record_filter: RecordFilter, at_ns: int
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of all tables that are watched and kept, as they stand at a time."""
-    for table in tables_to_read(watched_tables(connection, dialect), kept):
+    """Yield the rows of all watched tables that pass the filter, as of a time."""
+    for table in tables_to_read(watched_tables(connection, dialect), record_filter):
         rows = snapshot(connection, dialect, table, at_ns)
-        while some := list(islice(rows, _ROWS)):
-            data = data_columns(some)
-            yield to_record_batch(data, [("", len(some))], low_watermark_ns=at_ns)
+        while chunk := list(islice(rows, _SCAN_BATCH_ROWS)):
+            data = data_columns(chunk)
+            yield to_record_batch(data, [("", len(chunk))], low_watermark_ns=at_ns)
 
 
-def _source(settings: Settings | None, names: Mapping[str, str]) -> dict[str, str]:
-    """Spanner's names, and how its queries are sent."""
-    found: dict[str, str] = {}
+def _source_options(
+    settings: Settings | None, options: ChangefeedOptions, folder: Path
+) -> dict[str, str]:
+    """Return the options of the source: what to read, where it starts and ends, where it notes it.
+
+    Raises:
+        TailOptionError: the change stream is not named completely, or a time is not valid.
+    """
+    return {
+        **_connection_options(settings, options.source_names),
+        "pipeline": _PIPELINE,
+        "state_url": f"sqlite:///{folder / 'state.db'}",
+        "tasks": "1",
+        "max_span_seconds": "86400",
+        "target_records": str(_RECORDS_PER_EPOCH),
+        "target_seconds": str(_SECONDS_PER_EPOCH),
+        **_start_and_end(options),
+    }
+
+
+def _connection_options(
+    settings: Settings | None, source_names: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the names of the change stream, and how its queries are sent."""
+    merged: dict[str, str] = {}
     if settings is not None:
         from slackwater.pipeline.source import source_options
 
-        options = source_options(settings)
-        found = {
-            name: value for name, value in options.items() if name not in ("start", "end", "audit")
+        not_for_tail = ("start", "end", "audit")
+        merged = {
+            name: value
+            for name, value in source_options(settings).items()
+            if name not in not_for_tail
         }
-    found |= names
-    missing = [name for name in NAMES if name not in found]
+    merged |= source_names
+    missing = [name for name in NAMES if name not in merged]
     if missing:
+        flags = [f"--{name.replace('_', '-')}" for name in missing]
         raise TailOptionError(
-            f"what shall be read? {', '.join(missing)} is not given.",
-            "Give a settings file with -c FILE, or "
-            + " ".join(f"--{name.replace('_', '-')} NAME" for name in missing),
+            f"missing: {', '.join(flags)}.",
+            "Name the change stream with a settings file, -c FILE, or with "
+            + " ".join(f"{flag} NAME" for flag in flags),
         )
-    return found
+    return merged
 
 
-def _cut(given: ChangefeedOptions) -> dict[str, str]:
-    """Where the source starts and ends."""
-    found = {}
-    if given.cursor is not None:
-        # What was committed at the cursor itself has been seen.
-        after_ns = floor_to_us(_time_ns("--cursor", given.cursor)) + NANOSECONDS_PER_MICROSECOND
-        found["start"] = format_rfc3339(after_ns)
-    if given.end_time is not None:
-        found["end"] = format_rfc3339(_time_ns("--end-time", given.end_time))
-    return found
+def _start_and_end(options: ChangefeedOptions) -> dict[str, str]:
+    limits = {}
+    if options.cursor is not None:
+        # What was committed at the cursor itself has been written before.
+        after_ns = floor_to_us(_time_ns("--cursor", options.cursor)) + NANOSECONDS_PER_MICROSECOND
+        limits["start"] = format_rfc3339(after_ns)
+    if options.end_time is not None:
+        limits["end"] = format_rfc3339(_time_ns("--end-time", options.end_time))
+    return limits
 
 
 def _time_ns(option: str, text: str) -> int:
@@ -212,7 +236,7 @@ def _time_ns(option: str, text: str) -> int:
         return parse_rfc3339(text)
     except ValueError as error:
         raise TailOptionError(
-            f"{option}: {error}.", "Nanoseconds since the Unix epoch will do, too"
+            f"{option}: {error}.", "Nanoseconds since the Unix epoch are accepted, too"
         ) from error
 
 

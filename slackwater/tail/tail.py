@@ -1,8 +1,8 @@
-"""`slackwater tail`: changes to the terminal, as a core changefeed of CockroachDB's does.
+"""Reads epochs and writes their changes to the terminal, like CockroachDB's core changefeeds.
 
-The same epochs as everywhere, in this process and without Spark: an epoch is read, audited, put
-into commit order and written, and then everything up to its low watermark is there. Nothing is
-kept: another tail goes on where the last resolved line says.
+The epochs are those of any pipeline, read in this process and without Spark: an epoch is read,
+audited, put into commit order and written; then nothing up to its low watermark is missing. No
+state is kept: another tail continues from the last resolved line.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from slackwater.scheduler.tasks.task import read_task
 from slackwater.state.epochs import prune_epochs, record_epoch
 from slackwater.state.models import Epoch
 from slackwater.state.store import Store
-from slackwater.tail.line_format import LineWriter
+from slackwater.tail.line_format import LineFormatter
 from slackwater.timestamp import floor_to_us, ms_to_seconds, us_to_ns
 
-# Between two looks at Spanner's clock; an epoch without records costs a query a partition.
-_PAUSE_S: Final = 0.2
+# The least time from one epoch's start to the next one's: each costs a query per partition.
+_EPOCH_S_MIN: Final = 0.2
 _ORDER: Final = [
     (name, "ascending") for name in ("commit_timestamp", "server_transaction_id", "record_sequence")
 ]
@@ -40,12 +40,13 @@ class Tail:
     """Reads epochs and writes their lines.
 
     Args:
-        options: of the change stream, as for Spark's source.
-        planner, store, partitions: of the same change stream.
-        lines: what is written.
+        options: the source's options, as for Spark.
+        planner, store, partitions: the planner, metadata store and reader of that source.
+        formatter: turns records into lines.
         write: takes whole lines.
-        scan: the rows at a time, in nanoseconds, to begin with; None for no initial scan.
-        is_scan_only: end when they are written.
+        scan: yields the rows as of a time in nanoseconds, to be written first; None for no
+            initial scan.
+        is_scan_only: end when the rows are written.
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class Tail:
         planner: Planner,
         store: Store,
         partitions: SpannerPartitions,
-        lines: LineWriter,
+        formatter: LineFormatter,
         write: Callable[[str], None],
         *,
         scan: Scan | None = None,
@@ -64,7 +65,7 @@ class Tail:
         self._planner = planner
         self._store = store
         self._partitions = partitions
-        self._lines = lines
+        self._formatter = formatter
         self._write = write
         self._scan = scan
         self._is_scan_only = is_scan_only
@@ -72,13 +73,13 @@ class Tail:
         self._resolved_ns: int | None = None
 
     def run(self) -> None:
-        """Write until the end_time, if there is one; else until interrupted.
+        """Write until the end_time, if there is one, or until interrupted.
 
         Raises:
-            ReaderError, SchedulerError, StateError: what Spanner or the store failed with; what
-                was written is right, and complete up to the last resolved line.
+            ReaderError, SchedulerError, StateError: Spanner or the store failed. What was written
+                is correct, and complete up to the last resolved line.
         """
-        self._write(self._lines.head())
+        self._write(self._formatter.head())
         watermark_ns = self._planner.first_watermark_ns()
         self._planner.plan_first(watermark_ns)
         self._planner.commit(watermark_ns)
@@ -86,8 +87,8 @@ class Tail:
             self._write_scan(self._scan, watermark_ns)
         while not self._is_over(watermark_ns):
             began = time.monotonic()
-            watermark_ns = self._epoch(watermark_ns)
-            time.sleep(max(0.0, _PAUSE_S - (time.monotonic() - began)))
+            watermark_ns = self._write_epoch(watermark_ns)
+            time.sleep(max(0.0, _EPOCH_S_MIN - (time.monotonic() - began)))
         self._write_resolved(watermark_ns, is_last=True)
 
     def _is_over(self, watermark_ns: int) -> bool:
@@ -95,14 +96,14 @@ class Tail:
         return self._is_scan_only or (end_ns is not None and watermark_ns >= end_ns)
 
     def _write_scan(self, scan: Scan, watermark_ns: int) -> None:
-        """Write what was there when the changes begin: no gap, and nothing twice."""
-        # A commit timestamp has whole microseconds.
+        """Write the rows as of the time after which changes follow: no gap, nothing twice."""
+        # Commit timestamps are whole microseconds.
         for batch in scan(floor_to_us(watermark_ns)):
-            for text in self._lines.of(pa.Table.from_batches([batch])):
+            for text in self._formatter.of(pa.Table.from_batches([batch])):
                 self._write(text)
 
-    def _epoch(self, start_ns: int) -> int:
-        """Read one epoch and write its lines; its low watermark."""
+    def _write_epoch(self, start_ns: int) -> int:
+        """Read one epoch, write its lines and return its low watermark."""
         began = time.monotonic()
         end_ns = self._planner.next_watermark_ns(start_ns)
         tasks = self._planner.plan(start_ns, end_ns)
@@ -117,21 +118,23 @@ class Tail:
             SCHEMA,
         )
         self._audit(records)
-        for text in self._lines.of(records.sort_by(_ORDER)):
+        for text in self._formatter.of(records.sort_by(_ORDER)):
             self._write(text)
         self._planner.commit(end_ns)
-        self._note(start_ns, end_ns, records.num_rows, time.monotonic() - began)
+        self._record(start_ns, end_ns, records.num_rows, time.monotonic() - began)
         self._write_resolved(end_ns)
         return end_ns
 
     def _audit(self, records: pa.Table) -> None:
         times = pc.min_max(records["commit_timestamp"].cast(pa.int64())).as_py()
-        first, last = (None if t is None else us_to_ns(t) for t in (times["min"], times["max"]))
-        written = SinkCounts(records.num_rows, first, last)
+        first_ns, last_ns = (
+            None if t is None else us_to_ns(t) for t in (times["min"], times["max"])
+        )
+        written = SinkCounts(records.num_rows, first_ns, last_ns)
         audit_written(self._store, self._options.pipeline, written, self._options.read.audit)
 
-    def _note(self, start_ns: int, end_ns: int, records: int, seconds: float) -> None:
-        """For the span of the next epoch."""
+    def _record(self, start_ns: int, end_ns: int, records: int, seconds: float) -> None:
+        """Record an epoch in the store, from which the next one's span is chosen."""
         prune_epochs(self._store, self._options.pipeline, keep=EPOCHS_CONSIDERED)
         if end_ns > start_ns:
             record_epoch(
@@ -142,10 +145,10 @@ class Tail:
             )
 
     def _write_resolved(self, watermark_ns: int, *, is_last: bool = False) -> None:
-        least_ms, now = self._lines.resolved_ms, time.monotonic()
+        least_ms, now = self._formatter.resolved_ms, time.monotonic()
         if least_ms is None or watermark_ns == self._resolved_ns:
             return
         is_due = self._resolved_at is None or now - self._resolved_at >= ms_to_seconds(least_ms)
         if is_due or is_last:
             self._resolved_at, self._resolved_ns = now, watermark_ns
-            self._write(self._lines.resolved(watermark_ns))
+            self._write(self._formatter.resolved(watermark_ns))

@@ -1,4 +1,4 @@
-"""Standard output for one who may go away: whole lines, and a clean end."""
+"""Writes whole lines to standard output, and ends cleanly when its reader goes away."""
 
 from __future__ import annotations
 
@@ -11,32 +11,37 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, Final
 
-_LOOK_EVERY_S: Final = 0.5
+_CHECK_EVERY_S: Final = 0.5
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE)
 
 
 class _EndError(BaseException):
-    """Whoever reads or runs this wants no more; no error, and nothing shall catch it as one."""
+    """The reader or the operator wants no more output.
+
+    This is no failure: as a BaseException it passes every `except Exception`.
+    """
 
 
 class Terminal:
-    """A context that ends quietly at Ctrl-C, SIGTERM or when the reader of the pipe has gone.
+    """A context that ends quietly on Ctrl-C, SIGTERM or when the pipe's reader has gone.
 
-    Lines that are being written when a signal comes are written to their end.
+    Lines that are being written when a signal arrives are written to their end.
     """
 
     def __init__(self) -> None:
         self._is_writing = False
         self._is_over = False
-        self._former: dict[signal.Signals, Any] = {}
-        self._left = threading.Event()
+        self._previous_handlers: dict[signal.Signals, Any] = {}
+        self._has_exited = threading.Event()
 
     def __enter__(self) -> Terminal:
         handlers: dict[signal.Signals, Callable[[int, FrameType | None], None]] = dict.fromkeys(
             _SIGNALS, self._on_signal
         )
-        self._former = {sig: signal.signal(sig, handler) for sig, handler in handlers.items()}
-        threading.Thread(target=self._watch, name="tail-terminal", daemon=True).start()
+        self._previous_handlers = {
+            number: signal.signal(number, handler) for number, handler in handlers.items()
+        }
+        threading.Thread(target=self._watch_pipe, name="tail-terminal", daemon=True).start()
         return self
 
     def __exit__(
@@ -45,17 +50,17 @@ class Terminal:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> bool:
-        self._left.set()
-        for sig, handler in self._former.items():
-            signal.signal(sig, handler)
+        self._has_exited.set()
+        for number, handler in self._previous_handlers.items():
+            signal.signal(number, handler)
         if isinstance(error, (_EndError, BrokenPipeError)):
-            # Python writes what is left once more at its end, and would complain.
+            # At exit Python flushes what is still buffered, and would complain.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return True
         return False
 
     def write(self, text: str) -> None:
-        """Write whole lines."""
+        """Write whole lines; end the context if a signal has arrived meanwhile."""
         if not text:
             return
         self._is_writing = True
@@ -73,11 +78,11 @@ class Terminal:
         if not self._is_writing:
             raise _EndError
 
-    def _watch(self) -> None:
-        """A pipe without a reader is an error at the next write, which may be long in coming."""
+    def _watch_pipe(self) -> None:
+        """End when the pipe has lost its reader; the next write may be a long time away."""
         poll = select.poll()
         poll.register(sys.stdout.fileno(), 0)
-        while not self._left.wait(_LOOK_EVERY_S):
+        while not self._has_exited.wait(_CHECK_EVERY_S):
             if any(state & select.POLLERR for _, state in poll.poll(0)):
                 os.kill(os.getpid(), signal.SIGPIPE)
                 return

@@ -296,7 +296,7 @@ def test_a_closed_pipe_ends_it_though_nothing_more_is_written(new_database: NewD
         (("--cursor", "yesterday"), "--cursor: 'yesterday' is not an RFC 3339 timestamp"),
         (("--column", "Name"), "--column or --exclude-column: 'Name' names no column"),
         (("--resolved", "soon"), "--resolved: 'soon' is no duration"),
-        (("--envelope", "flat", "--updated"), "do not go with --envelope flat"),
+        (("--envelope", "flat", "--updated"), "can't be used with --envelope flat"),
         (("--envelope", "letter"), "letter"),
         (("--change-stream", "Nothing"), "Nothing"),
         (("--cursor", "2026-01-01T00:00:00Z", "--end-time", "2025-01-01T00:00:00Z"), "lies before"),
@@ -317,5 +317,5 @@ def test_without_names_it_asks_what_to_read() -> None:
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert done.returncode == 2
-    assert "instance, database, change_stream is not given" in done.stderr
+    assert "missing: --instance, --database, --change-stream" in done.stderr
     assert "--instance NAME --database NAME --change-stream NAME" in done.stderr

@@ -99,7 +99,7 @@ def test_a_pipeline_is_paused_resumed_stopped_and_drained(
     service.wait_for_watermark(end_ns, seconds_max=60)
     assert told("drain") == "orders: not running"
     assert service.wait(20) == 0
-    assert told("drain") == "orders: nobody runs it"
+    assert told("drain") == "orders: no process runs it"
 
     truth = truth_of(stream, start_ns, end_ns, Dialect.GOOGLE_STANDARD_SQL)
     require_equal(read_changelog(tmp_path / "changes"), truth)

@@ -32,7 +32,7 @@ def test_the_entry_point_runs_without_rights_on_a_read_only_root(
     load = Load(stream, Dialect.GOOGLE_STANDARD_SQL, seed=1)
     written = load.run(transactions_per_second=20, seconds=2)
     subprocess.run(
-        [sys.executable, "-m", "slackwater.commands.jars", str(tmp_path / "jars"), "delta"],
+        [sys.executable, "-m", "slackwater.cli", "jars", str(tmp_path / "jars"), "delta"],
         check=True,
         timeout=120,
     )

@@ -13,9 +13,10 @@ from typing import Any
 import kubernetes_validate
 import promql_parser
 import pytest
+import typer
 import yaml
 
-from slackwater.commands.jars import main as jars_main
+from slackwater.cli import app
 from slackwater.config.load import load_settings
 from slackwater.monitoring.metrics import Metrics, StatusCollector
 
@@ -165,16 +166,11 @@ def test_the_dashboard_names_known_metrics_and_shows_each() -> None:
     assert left == {"slackwater_is_owner", "slackwater_low_watermark_timestamp_seconds"}
 
 
-def test_the_image_holds_what_its_files_name(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_image_holds_what_its_files_name() -> None:
     dockerfile = (DEPLOY / "Dockerfile").read_text()
     copied = re.findall(r"^COPY (?!--from)(.*) \S+$", dockerfile, re.MULTILINE)
     for name in " ".join(copied).split():
         assert (ROOT / name).exists(), name
-    assert "python -m slackwater.commands.jars" in dockerfile
-    monkeypatch.setattr("sys.argv", ["jars"])
-    with pytest.raises(SystemExit) as ended:
-        jars_main()
-    assert ended.value.code == 2
-    assert "usage:" in capsys.readouterr().err
+    called = re.findall(r"bin/slackwater ([a-z-]+)", dockerfile)
+    assert called == ["jars", "class-archive"]
+    assert set(called) <= set(typer.main.get_command(app).list_commands(None))  # type: ignore[attr-defined]

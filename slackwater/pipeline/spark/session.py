@@ -72,7 +72,7 @@ def start_spark(
         conf: the user's settings of Spark.
         sink_formats: what is written, which may need jars.
         jars: a folder that has them; None to have them fetched.
-        class_archive: a file that slackwater.class_archive made; None for none.
+        class_archive: a file that `slackwater class-archive` made; None for none.
 
     Raises:
         SettingsError: there are no jars in the folder, or there is no archive.
@@ -173,7 +173,7 @@ def _jars_in(folder: str) -> list[str]:
     if not found:
         raise SettingsError(
             f"spark.jars: there are no jars in {folder}.",
-            f"`python -m slackwater.commands.jars {folder}` fetches them",
+            f"`slackwater jars {folder}` fetches them",
         )
     return found
 
@@ -183,8 +183,8 @@ def _mapping(class_archive: str) -> str:
     path = Path(class_archive).absolute()
     if not path.is_file():
         raise SettingsError(
-            f"spark.class_archive: {class_archive} is no file.",
-            f"`python -m slackwater.commands.class_archive {class_archive}` makes it",
+            f"spark.class_archive: {class_archive} is not a file.",
+            f"`slackwater class-archive {class_archive}` makes it",
         )
     return f"-XX:SharedArchiveFile={path} -Xshare:auto"
 

@@ -36,4 +36,4 @@ def test_an_owner_that_died_is_not_shown_as_running(is_dead: bool, tmp_path: Pat
     store.set_state("orders", PipelineState.RUNNING, "", 0)
     store.close()
     reason = status(load_settings(config, {}))["reason"]
-    assert reason == ("its process has died, and none has taken over" if is_dead else None)
+    assert reason == ("its process has died, and no other has taken over" if is_dead else None)

@@ -1,0 +1,152 @@
+"""The options of the command line that are long to declare or that several commands share.
+
+Each is a type for a parameter of a command in slackwater.cli: its flags, its help, its values.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from slackwater.spark_sink.envelopes.envelope import Envelope
+from slackwater.spark_sink.filters.record_filter import ModType
+from slackwater.tail.line_format import LineFormat
+
+Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")]
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option("-c", "--config", help="The settings file, such as slackwater.yaml."),
+]
+PipelineName = Annotated[
+    str | None,
+    typer.Option("--pipeline", help="Name of the pipeline, if the file has more than one."),
+]
+Tables = Annotated[
+    list[str] | None,
+    typer.Option("--table", help="Only tables that match this glob; repeatable."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+class PartitionFormat(StrEnum):
+    """How `partitions` prints: a table for people, JSON, or a graph in Graphviz's language."""
+
+    TABLE = "table"
+    JSON = "json"
+    DOT = "dot"
+
+
+Partitions = Annotated[PartitionFormat, typer.Option("--format", help="How to print them.")]
+
+# run
+UntilCaughtUp = Annotated[
+    bool,
+    typer.Option(
+        "--until-caught-up", help="Stop after the epoch that reaches the time of the start."
+    ),
+]
+FromWatermark = Annotated[
+    str | None,
+    typer.Option(
+        help="If the checkpoint is lost: start a new one from this low watermark; 'last' or a time."
+    ),
+]
+SkipTo = Annotated[
+    str | None,
+    typer.Option(
+        help="If the retention period has passed: continue from here and record the gap;"
+        " 'earliest' or a time."
+    ),
+]
+
+# pause, resume, drain, stop
+Wait = Annotated[
+    str, typer.Option(help="How long to wait for the pipeline to comply; 0 not to wait.")
+]
+
+# tail
+SourceName = Annotated[str | None, typer.Option(help="Overrides the settings file.")]
+ExcludeTables = Annotated[
+    list[str] | None,
+    typer.Option("--exclude-table", help="No tables that match this glob; repeatable."),
+]
+ModTypes = Annotated[
+    list[ModType] | None, typer.Option("--mod-type", help="Only this kind of change; repeatable.")
+]
+TransactionTags = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--transaction-tag", help="Only transactions whose tag matches this glob; repeatable."
+    ),
+]
+ExcludeTransactionTags = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--exclude-transaction-tag",
+        help="No transactions whose tag matches this glob; repeatable.",
+    ),
+]
+SystemTransactions = Annotated[
+    bool | None,
+    typer.Option(
+        help="Include changes made by Spanner itself, such as those of a row deletion policy."
+    ),
+]
+Columns = Annotated[
+    list[str] | None,
+    typer.Option("--column", help="Only columns whose Table.Column matches this glob; repeatable."),
+]
+ExcludeColumns = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--exclude-column", help="No columns whose Table.Column matches this glob; repeatable."
+    ),
+]
+Lines = Annotated[LineFormat, typer.Option("--format", help="How to write each line.")]
+LineEnvelope = Annotated[
+    Envelope, typer.Option(help="What a change looks like; see docs/envelopes.md.")
+]
+Updated = Annotated[bool, typer.Option("--updated", help="Add the commit timestamp as 'updated'.")]
+MvccTimestamp = Annotated[
+    bool,
+    typer.Option("--mvcc-timestamp", help="Add the commit timestamp as 'mvcc_timestamp'."),
+]
+Cursor = Annotated[str | None, typer.Option(help="Start after this time; by default, now.")]
+EndTime = Annotated[str | None, typer.Option(help="Write changes up to this time, then exit.")]
+InitialScan = Annotated[
+    bool, typer.Option(help="First write the rows as of the cursor, or as of now.")
+]
+InitialScanOnly = Annotated[
+    bool, typer.Option("--initial-scan-only", help="Write only these rows, then exit.")
+]
+Resolved = Annotated[
+    str | None,
+    typer.Option(
+        help="Write lines that say up to which time nothing is missing, at least this far apart:"
+        " 10s; 0 for one per epoch."
+    ),
+]
+
+# jars, class-archive
+JarFolder = Annotated[
+    Path,
+    typer.Argument(help="Where to put the jars.", file_okay=False, writable=True),
+]
+JarFormats = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="FORMAT", help="delta, iceberg or kafka; by default, all of them."),
+]
+ArchiveFile = Annotated[
+    Path,
+    typer.Argument(help="The archive to write.", dir_okay=False, writable=True),
+]
+
+# demo
+DemoFolder = Annotated[
+    Path,
+    typer.Option("--directory", help="Where to put the output and the drawing; emptied first."),
+]
+DemoSeconds = Annotated[int, typer.Option("--seconds", help="How long to write changes.", min=10)]

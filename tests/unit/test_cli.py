@@ -1,0 +1,85 @@
+"""The command line: usage errors, exit codes, and where messages go."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from slackwater import cli
+from slackwater.errors import ClassArchiveError, SettingsError
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    """Run the program in this process and return its exit code."""
+    monkeypatch.setattr(sys, "argv", ["slackwater", *arguments])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert isinstance(end.value.code, int)
+    return end.value.code
+
+
+def test_jars_of_an_unknown_format_are_a_usage_error_that_lists_the_formats(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert run(monkeypatch, "jars", str(tmp_path), "delta", "parquet") == 2
+    error = capsys.readouterr().err
+    assert "'parquet' is not one of delta, iceberg, kafka" in error
+
+
+def test_jars_go_into_a_folder_and_an_archive_into_a_file(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    assert run(monkeypatch, "jars", str(file)) == 2
+    assert "is a file" in capsys.readouterr().err
+    assert run(monkeypatch, "class-archive", str(tmp_path)) == 2
+    assert "is a directory" in capsys.readouterr().err
+
+
+def test_jars_without_formats_are_those_of_all_formats(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    from slackwater.commands import jars
+
+    def fetch(folder: Path, sink_formats: tuple[str, ...]) -> list[Path]:
+        return [folder / f"{name}.jar" for name in sink_formats]
+
+    monkeypatch.setattr(jars, "fetch", fetch)
+    assert run(monkeypatch, "jars", str(tmp_path)) == 0
+    names = [Path(line).stem for line in capsys.readouterr().out.splitlines()]
+    assert names == ["delta", "iceberg", "kafka"]
+    assert run(monkeypatch, "jars", str(tmp_path), "kafka") == 0
+    assert capsys.readouterr().out == f"{tmp_path / 'kafka.jar'}\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(SettingsError("a.", "b"), 2), (ClassArchiveError("a.", "b"), 1)]
+)
+def test_the_exit_code_says_whether_the_user_has_to_change_something(
+    error: Exception,
+    code: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    from slackwater.commands import class_archive
+
+    def make(path: Path) -> None:
+        raise error
+
+    monkeypatch.setattr(class_archive, "make", make)
+    assert run(monkeypatch, "class-archive", str(tmp_path / "classes.jsa")) == code
+    printed = capsys.readouterr()
+    assert printed.err == "slackwater: a.\n      b\n"
+    assert printed.out == ""
+
+
+def test_help_is_printed_without_loading_spark_or_a_client() -> None:
+    code = "import sys, slackwater.cli; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    heavy = {"google.cloud.spanner_v1", "grpc", "pyarrow", "pyspark", "sqlalchemy"}
+    assert heavy.isdisjoint(done.stdout.split())
