@@ -1,1 +1,15 @@
-"""Slackwater: the changes of a Cloud Spanner database, each once, in consistent epochs."""
+"""Slackwater delivers the changes of a Cloud Spanner database, each once, in consistent epochs.
+
+Reading change streams, keeping state and writing tables are rooms of their own, linked into this
+package: reader, state, scheduler and spark_sink. The rooms here make a program of them. Imports run
+down this list only:
+
+- cli: the command line; parses, prints, decides the exit code.
+- commands: what each command does. demo: the demonstration on the emulator.
+- testing: what the demo and the tests share: emulator, plain client, comparison.
+- monitoring: HTTP, metrics, traces, logs, the page, the live view.
+- tail: changes to a terminal, without Spark.
+- pipeline: the life of a pipeline: who runs it, its query, failures, recovery.
+- config: settings, from YAML and the environment.
+- errors: the errors of all of these.
+"""

@@ -1,1 +1,7 @@
-"""The demonstration on the emulator."""
+"""The demonstration on the emulator, and what else writes changes for show.
+
+- show: `slackwater demo`: load, churn, a kill halfway, the comparison.
+- load: a mixed load of inserts, updates and deletes, which the tests use, too.
+- service: a pipeline as a process of its own, to be killed and restarted.
+- forever: a database with endless load, for the compose file.
+"""

@@ -1,1 +1,10 @@
-"""Monitoring."""
+"""Shows what pipelines do; changes nothing about what they do.
+
+- status: decides whether a pipeline is ready, from its row in the metadata store; polls it.
+- http: the routes. page: the files of the page. json_fields: the JSON of API and command line.
+- metrics: Prometheus' counters and gauges. tracing: OpenTelemetry's spans.
+- epoch_history: details of the last epochs. lineage_graph: the partitions as a drawing.
+- live_view: the table on a terminal. log: the format and level of log lines.
+
+What counts as stalled or held back is decided in slackwater.pipeline.alerts.
+"""

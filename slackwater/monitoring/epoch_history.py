@@ -1,4 +1,4 @@
-"""What this process remembers of the epochs that it committed, beyond what the store keeps."""
+"""Remembers details of the epochs that this process committed; the store has the rest."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from typing import Any, Final
 from slackwater.pipeline.epoch_report import EpochReport
 from slackwater.timestamp import ns_to_seconds
 
-_KEPT: Final = 2_000
+_EPOCHS_MAX: Final = 2_000
 
 
 class EpochHistory:
-    """The details of the last epochs of each pipeline; an observer of their runs."""
+    """The details of each pipeline's last epochs; an Observer."""
 
     def __init__(self) -> None:
         self._reports: dict[str, deque[EpochReport]] = {}
 
     def epoch_committed(self, pipeline: str, report: EpochReport) -> None:
-        """See slackwater.observer."""
-        self._reports.setdefault(pipeline, deque(maxlen=_KEPT)).append(report)
+        """Remember the epoch."""
+        self._reports.setdefault(pipeline, deque(maxlen=_EPOCHS_MAX)).append(report)
 
     def failed(self, pipeline: str) -> None:
-        """See slackwater.observer; the state says it."""
+        """Do nothing: the pipeline's state shows it."""
 
     def details(self, pipeline: str) -> dict[int, dict[str, Any]]:
-        """Of each remembered epoch by its low watermark, as JSON shows them."""
+        """Return each remembered epoch's details as JSON fields, by its low watermark in ns."""
         return {
             report.low_watermark_ns: {
                 "lag_seconds": round(ns_to_seconds(report.lag_ns), 3),
@@ -41,10 +41,10 @@ class EpochHistory:
         }
 
 
-def _median(found: list[tuple[float, int]]) -> float | None:
-    """Of values that were each seen so often; None where there are none."""
-    half = sum(count for _, count in found) / 2
-    for value, count in sorted(found):
+def _median(counted: list[tuple[float, int]]) -> float | None:
+    """Return the median of values, each with its count; None if there are no values."""
+    half = sum(count for _, count in counted) / 2
+    for value, count in sorted(counted):
         half -= count
         if half <= 0:
             return round(value, 3)

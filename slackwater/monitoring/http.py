@@ -1,8 +1,8 @@
-"""HTTP: probes, metrics, the status as JSON, and a page for people.
+"""Serves HTTP: probes, metrics, the status as JSON, and a page for people.
 
-Everything comes from the metadata store, looked at once a second, and from what this process
-counts; Spanner's clock is asked four times a minute. Probes and metrics are answered while neither
-answers.
+The answers come from the metadata store, which is read once a second, and from this process's
+counters; Spanner's clock is read four times a minute. Probes and metrics are answered even while
+neither the store nor Spanner answers.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ _PAGE: Final = {
     "/page.js": ("page.js", "text/javascript"),
     "/page.css": ("page.css", "text/css"),
 }
-# Nothing from anywhere else, and nobody frames it.
+# Nothing is loaded from elsewhere.
 _POLICY: Final = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'"
 
 
-class Pages:
-    """The answers.
+class Routes:
+    """The routes of the application, and the handler of each.
 
     Args:
         pollers: one for each pipeline of the process.
@@ -63,7 +63,7 @@ class Pages:
         metrics.registry.register(StatusCollector(self._statuses))
 
     def app(self) -> Starlette:
-        """The application."""
+        """Return the application with all routes."""
         return Starlette(
             routes=[
                 Route("/healthz", self.healthz),
@@ -79,63 +79,63 @@ class Pages:
         )
 
     def healthz(self, request: Request) -> Response:
-        """Alive: it answers."""
+        """Answer 200: the process is alive."""
         del request
         return PlainTextResponse("ok\n")
 
     def readyz(self, request: Request) -> Response:
-        """Connected, the owner, and no partition stalled; otherwise 503 and why."""
+        """Answer 200 if every pipeline is ready, else 503 and the reasons."""
         del request
-        found = {name: poller.unready() for name, poller in self._pollers.items()}
-        reasons = [f"{name}: {reason}\n" for name, reason in found.items() if reason]
-        return PlainTextResponse("".join(reasons) or "ok\n", 503 if reasons else 200)
+        reasons = {name: poller.unready_reason() for name, poller in self._pollers.items()}
+        lines = [f"{name}: {reason}\n" for name, reason in reasons.items() if reason]
+        return PlainTextResponse("".join(lines) or "ok\n", 503 if lines else 200)
 
     def metrics(self, request: Request) -> Response:
-        """For Prometheus."""
+        """Answer with the metrics in Prometheus' text format."""
         del request
         return Response(generate_latest(self._metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
     def pipelines(self, request: Request) -> Response:
-        """Where each pipeline stands."""
+        """Answer with the status of each pipeline."""
         del request
-        return JSONResponse([poller.look().fields() for poller in self._pollers.values()])
+        return JSONResponse([poller.status().fields() for poller in self._pollers.values()])
 
     def pipeline(self, request: Request) -> Response:
-        """Where one stands, and what it was warned of last."""
+        """Answer with the status of one pipeline, its gaps, and the last warnings and errors."""
         poller = self._poller(request)
         name = poller.supervisor.name
         recent = [entry for entry in list(RECENT) if entry.get("pipeline") in (None, name)]
         return JSONResponse(
-            {**poller.look().fields(), "gaps": poller.gaps(), "recent": recent[::-1]}
+            {**poller.status().fields(), "gaps": poller.gaps(), "recent": recent[::-1]}
         )
 
     def epochs(self, request: Request) -> Response:
-        """The last epochs, the newest last; `limit` says how many."""
+        """Answer with the last `limit` epochs, the newest last."""
         limit = _number(request, "limit", _EPOCHS, _EPOCHS_MAX)
         return JSONResponse(self._poller(request).epochs(limit))
 
     def partitions(self, request: Request) -> Response:
-        """The partitions with their parents; `seconds` says how far back."""
+        """Answer with the partitions of the last `seconds`, and their parents."""
         poller = self._poller(request)
         seconds = _number(request, "seconds", _SECONDS, _SECONDS_MAX)
-        return JSONResponse(poller.partitions(poller.look(), seconds))
+        return JSONResponse(poller.partitions(poller.status(), seconds))
 
     def _statuses(self) -> list[PipelineStatus]:
-        return [poller.look() for poller in self._pollers.values()]
+        return [poller.status() for poller in self._pollers.values()]
 
     def _poller(self, request: Request) -> StatusPoller:
         name = request.path_params["name"]
-        found = self._pollers.get(name)
-        if found is None:
-            known = ", ".join(self._pollers)
-            raise HTTPException(404, f"no pipeline {name!r} in this process; it has: {known}")
-        return found
+        poller = self._pollers.get(name)
+        if poller is None:
+            names = ", ".join(self._pollers)
+            raise HTTPException(404, f"this process runs no pipeline {name!r}; it runs: {names}")
+        return poller
 
 
-def _number(request: Request, name: str, default: int, most: int) -> int:
+def _number(request: Request, name: str, default: int, maximum: int) -> int:
     text = request.query_params.get(name, str(default))
-    if not text.isdecimal() or not 1 <= int(text) <= most:
-        raise HTTPException(400, f"{name} {text!r} is no number from 1 to {most}")
+    if not text.isdecimal() or not 1 <= int(text) <= maximum:
+        raise HTTPException(400, f"{name} {text!r} is not a number from 1 to {maximum}")
     return int(text)
 
 
@@ -157,24 +157,30 @@ def _no_store(request: Request, error: Exception) -> Response:
 
 @contextmanager
 def serving(
-    given: Http, supervisors: Sequence[PipelineSupervisor], history: EpochHistory, metrics: Metrics
+    settings: Http,
+    supervisors: Sequence[PipelineSupervisor],
+    history: EpochHistory,
+    metrics: Metrics,
 ) -> Iterator[str | None]:
-    """Answer HTTP for the time of the context; the address, None where it is off.
+    """Serve HTTP while the context is open, on a thread of its own.
+
+    Yields:
+        The address, such as http://127.0.0.1:8080; None if the settings turn HTTP off.
 
     Raises:
         HttpError: the address can't be listened on.
     """
-    if given.listen is None:
+    if settings.listen is None:
         yield None
         return
     pollers = [
         StatusPoller(supervisor, history, metrics.observe_store) for supervisor in supervisors
     ]
-    app = Pages(pollers, metrics).app()
-    listening = _listen(given)
+    app = Routes(pollers, metrics).app()
+    listening = _listen(settings)
     for poller in pollers:
         poller.start()
-    # Without signal handlers: those of the process drain its pipelines.
+    # On a thread, uvicorn installs no signal handlers: the process has its own, which drain.
     config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, args=([listening],), name="http", daemon=True)
@@ -194,16 +200,16 @@ def serving(
         thread.join()
 
 
-def _listen(given: Http) -> socket.socket:
-    family = socket.AF_INET6 if ":" in given.host else socket.AF_INET
+def _listen(settings: Http) -> socket.socket:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     listening = socket.socket(family)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listening.bind((given.host, given.port))
+        listening.bind((settings.host, settings.port))
     except OSError as error:
         listening.close()
         raise HttpError(
-            f"http.listen {given.listen} can't be listened on: {error.strerror or error}.",
-            "Give another address or port, or stop whoever has it",
+            f"http.listen {settings.listen} can't be listened on: {error.strerror or error}.",
+            "Choose another address or port, or stop the process that uses it",
         ) from error
     return listening

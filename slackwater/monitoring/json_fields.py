@@ -1,4 +1,4 @@
-"""What the store holds as JSON shows it: the same on the command line and over HTTP."""
+"""Turns what the store holds into JSON fields: the same on the command line and over HTTP."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from slackwater.timestamp import floor_to_us, format_rfc3339, ms_to_seconds
 
 
 def rfc3339_or_none(timestamp_ns: int | None) -> str | None:
-    """RFC 3339, None for None."""
+    """Return a timestamp as an RFC 3339 text; None for None."""
     return None if timestamp_ns is None else format_rfc3339(timestamp_ns)
 
 
 def partition_fields(partition: Partition, state: PartitionState, stalls: int) -> dict[str, Any]:
-    """A partition, and how often its queries stalled."""
+    """Return the fields of a partition, and how often its queries have stalled."""
     return {
         "token": partition.token,
         "state": state.value,
@@ -27,7 +27,7 @@ def partition_fields(partition: Partition, state: PartitionState, stalls: int) -
 
 
 def query_fields(query: OpenQuery) -> dict[str, Any]:
-    """An open partition query."""
+    """Return the fields of an open partition query."""
     return {
         "partition": query.token,
         "watermark": rfc3339_or_none(query.watermark_ns),
@@ -38,7 +38,7 @@ def query_fields(query: OpenQuery) -> dict[str, Any]:
 
 
 def epoch_fields(epoch: Epoch) -> dict[str, Any]:
-    """A committed epoch."""
+    """Return the fields of a committed epoch."""
     return {
         "start": rfc3339_or_none(epoch.start_ns),
         "low_watermark": rfc3339_or_none(epoch.end_ns),
@@ -52,5 +52,5 @@ def epoch_fields(epoch: Epoch) -> dict[str, Any]:
 
 
 def gap_fields(gap: Gap) -> dict[str, Any]:
-    """Records that are lost for good."""
+    """Return the fields of a gap: records in (after, through] are lost."""
     return {"after": rfc3339_or_none(gap.start_ns), "through": rfc3339_or_none(gap.end_ns)}

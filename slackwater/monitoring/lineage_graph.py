@@ -1,4 +1,4 @@
-"""The lineage as a picture: Graphviz's language, and SVG where its program is there."""
+"""Draws the lineage of partitions in Graphviz's language, and as SVG if dot is installed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from slackwater.state.models import Partition
 from slackwater.timestamp import ns_to_seconds
 
 GRAPHVIZ_HINT: Final = (
-    "Graphviz draws it: apt-get install graphviz, or brew install graphviz, then dot -Tsvg"
+    "To draw it, install Graphviz (apt-get install graphviz, or brew install graphviz) and run"
+    " dot -Tsvg"
 )
 _COLOURS: Final = {
     PartitionState.FINISHED: "#d9d9d9",
@@ -22,15 +23,15 @@ _COLOURS: Final = {
 
 
 def to_dot(partitions: Sequence[Partition], *, low_watermark_ns: int | None) -> str:
-    """A digraph from parents to children; times are seconds after the earliest start.
+    """Return a digraph from parents to children; times are seconds after the earliest start.
 
     Args:
-        partitions: in any order; the text depends on what they are alone.
-        low_watermark_ns: tells finished, running and waiting apart; None takes the last end.
+        partitions: in any order; the same partitions always give the same text.
+        low_watermark_ns: decides which are finished, running and waiting; None takes the last end.
     """
     ordered = sorted(partitions, key=lambda p: (p.start_timestamp_ns, p.token))
     ends = [p.end_timestamp_ns for p in ordered if p.end_timestamp_ns is not None]
-    at = states(ordered, low_watermark_ns or max(ends, default=0))
+    state_of = states(ordered, low_watermark_ns or max(ends, default=0))
     names = _short_names([p.token for p in ordered])
     origin_ns = ordered[0].start_timestamp_ns if ordered else 0
     lines = [
@@ -41,8 +42,8 @@ def to_dot(partitions: Sequence[Partition], *, low_watermark_ns: int | None) -> 
     for p in ordered:
         label = f"{_escaped(names[p.token])}\\n{_span(p, origin_ns)}"
         lines.append(
-            f'  "{_escaped(p.token)}" [label="{label}", fillcolor="{_COLOURS[at[p.token]]}",'
-            f' tooltip="{at[p.token]}"];'
+            f'  "{_escaped(p.token)}" [label="{label}", fillcolor="{_COLOURS[state_of[p.token]]}",'
+            f' tooltip="{state_of[p.token]}"];'
         )
     lines += [
         f'  "{_escaped(parent)}" -> "{_escaped(p.token)}";'
@@ -53,18 +54,18 @@ def to_dot(partitions: Sequence[Partition], *, low_watermark_ns: int | None) -> 
 
 
 def render_svg(dot: str) -> bytes | None:
-    """The picture, or None where Graphviz's dot is not installed."""
+    """Return the drawing as SVG, or None if Graphviz's dot is not installed."""
     program = shutil.which("dot")
     if program is None:
         return None
-    drawn = subprocess.run(  # noqa: S603 - Graphviz, on a text of ours
+    drawn = subprocess.run(  # noqa: S603 - Graphviz, on our own text
         [program, "-Tsvg"], input=dot.encode(), capture_output=True, check=True, timeout=60
     )
     return drawn.stdout
 
 
 def _short_names(tokens: Sequence[str]) -> dict[str, str]:
-    """The shortest beginnings, at least 6 characters, that tell the tokens apart."""
+    """Return for each token its shortest unambiguous prefix, of 6 characters or more."""
     length = 6
     longest = max(map(len, tokens), default=0)
     while length < longest and len({token[:length] for token in tokens}) < len(set(tokens)):

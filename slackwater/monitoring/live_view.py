@@ -1,4 +1,4 @@
-"""The live view of a running pipeline on a terminal."""
+"""Shows a running pipeline on a terminal."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _COLUMNS: Final = (
 
 
 class LiveView:
-    """A table of the last epochs, drawn anew as each is committed."""
+    """A table of the last epochs, redrawn whenever one is committed; an Observer."""
 
     def __init__(self, pipeline: str, console: Console) -> None:
         self._pipeline = pipeline
@@ -40,14 +40,14 @@ class LiveView:
         self._live.__exit__(None, None, None)
 
     def epoch_committed(self, pipeline: str, report: EpochReport) -> None:
-        """Add an epoch: see slackwater.observer."""
+        """Add the epoch to the table."""
         del pipeline
         self._reports.append(report)
         self._records += report.records
         self._live.update(self._table(), refresh=True)
 
     def failed(self, pipeline: str) -> None:
-        """The log says it."""
+        """Do nothing: the log shows it."""
 
     def _table(self) -> Table:
         table = Table(title=f"{self._pipeline}: {self._records} records since the start")

@@ -1,4 +1,4 @@
-"""Logs: one line an event to standard error, as text or as JSON; never a record's values."""
+"""Configures logs: a line per event to standard error, as text or JSON; never a record's values."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import Any, Final
 
 import structlog
 
-_KEPT: Final = 50
+_RECENT_MAX: Final = 50
 _ORDER: Final = ["timestamp", "level", "event", "pipeline", "epoch"]
 _PARTS: Final = ("slackwater", "reader", "scheduler", "spark_sink", "state")
 
-# The last warnings and errors, for those who look at the process while it runs.
-RECENT: Final[deque[dict[str, Any]]] = deque(maxlen=_KEPT)
+# The last warnings and errors, for the page.
+RECENT: Final[deque[dict[str, Any]]] = deque(maxlen=_RECENT_MAX)
 
 
 def configure(*, level: str = "info", form: str = "console") -> None:
     """Send this program's logs, and the warnings of its libraries, to standard error.
 
     Args:
-        level: debug, info, warning or error; of this program's own lines.
-        form: console for key=value, json for a JSON object a line.
+        level: debug, info, warning or error; applies to this program's own lines.
+        form: console for key=value, json for a JSON object per line.
     """
     number = logging.getLevelNamesMapping()[level.upper()]
     shared: list[Any] = [

@@ -1,7 +1,7 @@
-"""What a process counts, for Prometheus; names and units by Prometheus' conventions.
+"""Counts for Prometheus; names and units follow its conventions.
 
-What an epoch carried is counted as it is committed; where a pipeline stands is asked when it is
-scraped, of the metadata store and the pipeline's run.
+An epoch's records are counted when it is committed. The status of a pipeline is read at each
+scrape, from its poller.
 """
 
 from __future__ import annotations
@@ -33,36 +33,41 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._records = self._counter("records", "Data change records that were written.")
-        self._late = self._counter("late_records", "Records that came after their own epoch.")
-        self._bytes = self._counter("bytes", "Size of the records, as Arrow holds them.")
-        self._transactions = self._counter("transactions", "Transactions that were written.")
-        self._epochs = self._counter("epochs", "Epochs that were committed.")
+        self._records = self._counter("records", "Data change records written.")
+        self._late = self._counter("late_records", "Records that arrived after their own epoch.")
+        self._bytes = self._counter("bytes", "Size of the records in Arrow.")
+        self._transactions = self._counter("transactions", "Transactions written.")
+        self._epochs = self._counter("epochs", "Epochs committed.")
         self._queries = self._counter("partition_queries", "Partition queries that have ended.")
-        self._stalls = self._counter("stalls", "Partition queries cancelled for their silence.")
-        self._failures = self._counter("failures", "Failures of the pipeline, tried again or not.")
+        self._stalls = self._counter(
+            "stalls", "Partition queries cancelled because they were silent."
+        )
+        self._failures = self._counter("failures", "Failures of the pipeline, retried or not.")
         self._retries = self._counter("retries", "Partition queries opened again.", "code")
-        self._mods = self._counter("mods", "Changes of rows.", "table", "mod_type")
+        self._mods = self._counter("mods", "Row changes.", "table", "mod_type")
         self._freshness = WeightedHistogram(
             "slackwater_freshness_seconds",
-            "From a record's commit in Spanner to durable.",
+            "Time from a record's commit in Spanner until it is durable.",
             _SECONDS,
         )
         self.registry.register(self._freshness)
         self._epoch = self._histogram(
-            "epoch_seconds", "How long epochs took, by stage; all for the whole.", _SHORT, "stage"
+            "epoch_seconds",
+            "Duration of epochs by stage; stage all is the whole epoch.",
+            _SHORT,
+            "stage",
         )
         self._delay = self._histogram(
             "child_start_delay_seconds",
-            "From the end of a child partition's last parent to its own first query.",
+            "Time from the end of a child partition's last parent to the child's first query.",
             _SHORT,
         )
         self._store = self._histogram(
-            "store_seconds", "How long the metadata store took to answer one read.", _SHORT
+            "store_seconds", "Time that one read of the metadata store took.", _SHORT
         )
 
     def begin(self, pipeline: str) -> None:
-        """Show a pipeline's counters from 0 on."""
+        """Show a pipeline's counters, starting at 0."""
         for metric in (
             self._records,
             self._late,
@@ -78,7 +83,7 @@ class Metrics:
         self._freshness.begin(pipeline)
 
     def epoch_committed(self, pipeline: str, report: EpochReport) -> None:
-        """Add a committed epoch."""
+        """Count a committed epoch."""
         measures = report.measures
         self._records.labels(pipeline).inc(report.records)
         self._late.labels(pipeline).inc(report.late_records)
@@ -98,20 +103,24 @@ class Metrics:
             self._epoch.labels(pipeline, stage).observe(seconds)
 
     def failed(self, pipeline: str) -> None:
-        """Add a failure."""
+        """Count a failure."""
         self._failures.labels(pipeline).inc()
 
     def observe_store(self, pipeline: str, seconds: float) -> None:
-        """Add an answer of the metadata store."""
+        """Count one read of the metadata store."""
         self._store.labels(pipeline).observe(seconds)
 
-    def _counter(self, name: str, what: str, *labels: str) -> Counter:
-        return Counter(f"slackwater_{name}", what, [*_PIPELINE, *labels], registry=self.registry)
+    def _counter(self, name: str, description: str, *labels: str) -> Counter:
+        return Counter(
+            f"slackwater_{name}", description, [*_PIPELINE, *labels], registry=self.registry
+        )
 
-    def _histogram(self, name: str, what: str, buckets: Sequence[float], *labels: str) -> Histogram:
+    def _histogram(
+        self, name: str, description: str, buckets: Sequence[float], *labels: str
+    ) -> Histogram:
         return Histogram(
             f"slackwater_{name}",
-            what,
+            description,
             [*_PIPELINE, *labels],
             buckets=buckets,
             registry=self.registry,
@@ -122,32 +131,32 @@ class WeightedHistogram(Collector):
     """A histogram to which a value can be added many times at once.
 
     Args:
-        name, what: as Prometheus shows them.
-        bounds: of the buckets, rising.
+        name, description: as Prometheus shows them.
+        bounds: the buckets' upper bounds, ascending.
     """
 
-    def __init__(self, name: str, what: str, bounds: Sequence[float]) -> None:
+    def __init__(self, name: str, description: str, bounds: Sequence[float]) -> None:
         self._name = name
-        self._what = what
+        self._description = description
         self._bounds = (*bounds, math.inf)
         self._counts: dict[str, list[int]] = {}
         self._sums: dict[str, float] = {}
 
     def begin(self, pipeline: str) -> None:
-        """Show a pipeline's buckets from 0 on."""
+        """Show a pipeline's buckets, starting at 0."""
         self._counts.setdefault(pipeline, [0] * len(self._bounds))
         self._sums.setdefault(pipeline, 0.0)
 
-    def observe(self, pipeline: str, found: Iterable[tuple[float, int]]) -> None:
-        """Add values, each with how often it was seen."""
+    def observe(self, pipeline: str, counted: Iterable[tuple[float, int]]) -> None:
+        """Add values, each with its count."""
         self.begin(pipeline)
-        for value, count in found:
+        for value, count in counted:
             self._counts[pipeline][bisect_left(self._bounds, value)] += count
             self._sums[pipeline] += value * count
 
     def collect(self) -> Iterator[Metric]:
-        """The histogram."""
-        family = HistogramMetricFamily(self._name, self._what, labels=_PIPELINE)
+        """Yield the histogram."""
+        family = HistogramMetricFamily(self._name, self._description, labels=_PIPELINE)
         for pipeline, counts in list(self._counts.items()):
             names = ["+Inf" if math.isinf(bound) else str(float(bound)) for bound in self._bounds]
             buckets = list(zip(names, accumulate(counts), strict=True))
@@ -156,53 +165,61 @@ class WeightedHistogram(Collector):
 
 
 class StatusCollector(Collector):
-    """Where each pipeline stands at the time of the scrape, and the process's memory."""
+    """The status of each pipeline at the time of the scrape, and the process's memory."""
 
-    def __init__(self, look: Callable[[], Sequence[PipelineStatus]]) -> None:
-        self._look = look
+    def __init__(self, read_statuses: Callable[[], Sequence[PipelineStatus]]) -> None:
+        self._read_statuses = read_statuses
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing before it is asked."""
+        """Return nothing: Prometheus' client would otherwise collect at once."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        """The gauges."""
-        yield from _statuses(self._look())
+        """Yield the gauges."""
+        yield from _status_gauges(self._read_statuses())
         yield _memory()
 
 
-def _gauge(name: str, what: str, *labels: str) -> GaugeMetricFamily:
-    return GaugeMetricFamily(f"slackwater_{name}", what, labels=[*_PIPELINE, *labels])
+def _gauge(name: str, description: str, *labels: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"slackwater_{name}", description, labels=[*_PIPELINE, *labels])
 
 
-def _statuses(found: Sequence[PipelineStatus]) -> Iterator[Metric]:
-    state = _gauge("state", "1 for the state that the pipeline is in.", "state")
-    owner = _gauge("is_owner", "1 where this process runs the pipeline, 0 where it stands by.")
-    watermark = _gauge("low_watermark_timestamp_seconds", "Everything before it is written.")
-    lag = _gauge("low_watermark_lag_seconds", "How far the low watermark is behind Spanner.")
+def _status_gauges(statuses: Sequence[PipelineStatus]) -> Iterator[Metric]:
+    state = _gauge("state", "1 for the state the pipeline is in, 0 for the others.", "state")
+    owner = _gauge("is_owner", "1 if this process runs the pipeline, 0 if it stands by.")
+    watermark = _gauge(
+        "low_watermark_timestamp_seconds", "The low watermark: everything before it is written."
+    )
+    lag = _gauge(
+        "low_watermark_lag_seconds", "How far the low watermark is behind Spanner's clock."
+    )
     used = _gauge("retention_used_ratio", "The lag as a share of the retention period.")
-    partitions = _gauge("partitions", "Change stream partitions that are remembered.", "state")
-    queries = _gauge("open_queries", "Partition queries that have run for over two seconds.")
-    stalled = _gauge("stalled_partitions", "Of these, those that hold the low watermark back.")
-    for one in found:
-        name = one.known.name
-        for each in PipelineState:
-            state.add_metric([name, each.value], float(one.known.state is each))
-        owner.add_metric([name], float(one.is_owner))
-        for kind in PartitionState:
-            partitions.add_metric([name, kind.value], one.by_state[kind])
-        queries.add_metric([name], len(one.queries))
-        stalled.add_metric([name], len(one.stalled))
-        if one.known.low_watermark_ns is not None and one.lag_ns is not None:
-            watermark.add_metric([name], ns_to_seconds(one.known.low_watermark_ns))
-            lag.add_metric([name], ns_to_seconds(one.lag_ns))
-        if one.retention_used is not None:
-            used.add_metric([name], one.retention_used)
+    partitions = _gauge("partitions", "Change stream partitions in the metadata store.", "state")
+    queries = _gauge("open_queries", "Partition queries that have run for more than two seconds.")
+    stalled = _gauge(
+        "stalled_partitions", "Partitions whose query was silent and has been opened again."
+    )
+    for status in statuses:
+        pipeline = status.pipeline
+        name = pipeline.name
+        for pipeline_state in PipelineState:
+            is_in_state = pipeline.state is pipeline_state
+            state.add_metric([name, pipeline_state.value], float(is_in_state))
+        owner.add_metric([name], float(status.is_owner))
+        for partition_state in PartitionState:
+            partitions.add_metric([name, partition_state.value], status.by_state[partition_state])
+        queries.add_metric([name], len(status.queries))
+        stalled.add_metric([name], len(status.stalled))
+        if pipeline.low_watermark_ns is not None and status.lag_ns is not None:
+            watermark.add_metric([name], ns_to_seconds(pipeline.low_watermark_ns))
+            lag.add_metric([name], ns_to_seconds(status.lag_ns))
+        if status.retention_used is not None:
+            used.add_metric([name], status.retention_used)
     yield from (state, owner, watermark, lag, used, partitions, queries, stalled)
 
 
 def _memory() -> Metric:
-    """Resident memory of this process, of Spark's JVM and of its Python workers."""
+    """Return the resident memory of this process, of Spark's JVM and of its Python workers."""
     gauge = GaugeMetricFamily(
         "slackwater_resident_memory_bytes", "Resident memory.", labels=["process"]
     )

@@ -1,7 +1,7 @@
-"""OpenTelemetry spans of epochs: planning, partition queries, the sink's commit. Off unless set.
+"""Exports OpenTelemetry spans of epochs: planning, partition queries, the sink's commit.
 
-A span tree is made when its epoch was committed, of what Spark and the tasks measured: nothing in
-an epoch waits for a collector, and Spark's workers need no exporter.
+A span tree is made after its epoch has been committed, from what Spark and the tasks measured: no
+epoch waits for a collector, and Spark's workers need no exporter.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _STAGES: Final = ("choose", "log", "plan", "read", "sink", "commit")
 
 
 class Tracing:
-    """An observer that exports a span tree for each committed epoch.
+    """An Observer that exports a span tree for each committed epoch.
 
     Args:
         exporter: where spans go.
@@ -34,7 +34,7 @@ class Tracing:
         self._tracer = self._provider.get_tracer("slackwater")
 
     def epoch_committed(self, pipeline: str, report: EpochReport) -> None:
-        """See slackwater.observer."""
+        """Export the epoch's spans."""
         attributes: dict[str, str | int] = {
             "slackwater.pipeline": pipeline,
             "slackwater.epoch": report.epoch,
@@ -56,10 +56,10 @@ class Tracing:
         epoch.end(max(at_ns, begun_ns + seconds_to_ns(report.seconds)))
 
     def failed(self, pipeline: str) -> None:
-        """See slackwater.observer; the log says it."""
+        """Do nothing: the log shows it."""
 
     def close(self) -> None:
-        """Export what is left."""
+        """Export the spans that are still queued."""
         self._provider.shutdown()
 
     def _add_queries(self, report: EpochReport, inside: object) -> None:
@@ -75,19 +75,19 @@ class Tracing:
 
 @contextmanager
 def tracing(endpoint: str | None) -> Iterator[Tracing | None]:
-    """A Tracing for the time of the context; None where no collector is named.
+    """Yield an exporter of spans while the context is open; None if there is no collector.
 
     Args:
-        endpoint: of a collector, OTLP over HTTP: http://HOST:4318/v1/traces.
+        endpoint: a collector's, OTLP over HTTP: http://HOST:4318/v1/traces; None for no collector.
     """
     if endpoint is None:
         yield None
         return
-    # Loaded where it is used: it brings an HTTP client of its own.
+    # Imported only here: it loads an HTTP client of its own.
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
-    made = Tracing(OTLPSpanExporter(endpoint))
+    exporter = Tracing(OTLPSpanExporter(endpoint))
     try:
-        yield made
+        yield exporter
     finally:
-        made.close()
+        exporter.close()

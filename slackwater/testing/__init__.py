@@ -1,1 +1,7 @@
-"""Testing."""
+"""What the demo, the tests and the benchmarks share; no pipeline uses it.
+
+- emulator: finds, starts and stops the Cloud Spanner emulator.
+- emulator_database: makes databases on it.
+- plain_client: reads a change stream with none of our own code.
+- compare: compares an output with what the plain client read, and checks that epochs are cuts.
+"""

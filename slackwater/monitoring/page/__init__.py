@@ -1,1 +1,1 @@
-"""The page that a pipeline's process shows: files for a browser, served by slackwater.http."""
+"""The files of the page: HTML, CSS and JavaScript, served by slackwater.monitoring.http."""
