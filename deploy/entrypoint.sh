@@ -1,5 +1,5 @@
 #!/bin/sh
-# What the container starts: an executor where Spark on Kubernetes asks for one, else slackwater.
+# Starts an executor if Spark on Kubernetes asks for one, slackwater otherwise.
 set -eu
 if [ "${1:-}" = executor ]; then
     shift

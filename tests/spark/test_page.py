@@ -114,9 +114,9 @@ def open_page(browser: Browser, service: Service) -> Page:
     page = browser.new_page(viewport={"width": 1_200, "height": 900})
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))
-    # Whatever would come from elsewhere is refused.
+    # Requests to any other address are refused.
     page.route(lambda url: not url.startswith(address), lambda route: route.abort())
     page.goto(address)
-    expect(page.locator("#connection")).to_contain_text("seen", timeout=10_000)
+    expect(page.locator("#connection")).to_contain_text("updated", timeout=10_000)
     assert not errors
     return page

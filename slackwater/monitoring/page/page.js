@@ -1,5 +1,5 @@
 "use strict";
-// The page of one process: asks it once a second and draws what it answers.
+// The page of one process: polls the API once a second and draws the answers.
 
 const EVERY_MS = 1000;
 const EPOCHS = 300;
@@ -15,14 +15,14 @@ const get = async (path) => {
   if (!answer.ok) throw new Error(`${path}: ${answer.status} ${await answer.text()}`);
   return answer.json();
 };
-const ms = (stamp) => (stamp === null ? null : Date.parse(stamp));
+const ms = (timestamp) => (timestamp === null ? null : Date.parse(timestamp));
 const show = (id, text) => { if ($(id).textContent !== text) $(id).textContent = text; };
 const element = (name, attributes, parent, text) => {
-  const made = document.createElementNS(SVG, name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  if (text !== undefined) made.textContent = text;
-  parent.append(made);
-  return made;
+  const child = document.createElementNS(SVG, name);
+  for (const [key, value] of Object.entries(attributes)) child.setAttribute(key, value);
+  if (text !== undefined) child.textContent = text;
+  parent.append(child);
+  return child;
 };
 
 function duration(seconds) {
@@ -40,39 +40,39 @@ function amount(value) {
   }
 }
 
-// What was carried in the last minute, a second.
+// The sum of a field over the epochs of the last minute, per second.
 function rate(epochs, field) {
   const since = Date.now() - 60_000;
-  const last = epochs.filter((epoch) => ms(epoch.committed_at) >= since && epoch[field] !== undefined);
-  return last.reduce((sum, epoch) => sum + epoch[field], 0) / 60;
+  const recent = epochs.filter((epoch) => ms(epoch.committed_at) >= since && epoch[field] !== undefined);
+  return recent.reduce((sum, epoch) => sum + epoch[field], 0) / 60;
 }
 
-function drawState(standing) {
-  show("badge", standing.state);
-  $("badge").dataset.state = standing.state;
-  const seconds = standing.since === null ? null : (Date.now() - ms(standing.since)) / 1000;
-  const role = standing.is_owner ? "" : standing.owner ? `; standing by for ${standing.owner}` : "";
+function drawState(status) {
+  show("badge", status.state);
+  $("badge").dataset.state = status.state;
+  const seconds = status.since === null ? null : (Date.now() - ms(status.since)) / 1000;
+  const role = status.is_owner ? "" : status.owner ? `; standing by for ${status.owner}` : "";
   show("since", seconds === null ? role : `for ${duration(Math.max(0, seconds))}${role}`);
-  show("source", standing.source);
-  show("reason", standing.reason ?? "");
-  document.title = `${standing.pipeline}: ${standing.state}`;
+  show("source", status.source);
+  show("reason", status.reason ?? "");
+  document.title = `${status.pipeline}: ${status.state}`;
 }
 
-function drawTiles(standing, epochs) {
-  show("lag", duration(standing.lag_seconds));
-  show("watermark", standing.low_watermark === null ? "no low watermark yet" : `low watermark ${standing.low_watermark.slice(0, 23)}Z`);
+function drawTiles(status, epochs) {
+  show("lag", duration(status.lag_seconds));
+  show("watermark", status.low_watermark === null ? "no low watermark yet" : `low watermark ${status.low_watermark.slice(0, 23)}Z`);
   const fresh = epochs.findLast((epoch) => epoch.freshness_seconds != null);
   show("freshness", duration(fresh?.freshness_seconds));
   show("records", `${amount(rate(epochs, "records"))} /s`);
-  show("bytes", `${amount(rate(epochs, "size_bytes"))}B/s, the last minute`);
+  show("bytes", `${amount(rate(epochs, "size_bytes"))}B/s over the last minute`);
   const last = epochs.at(-1);
   show("seconds", duration(last?.seconds));
-  show("epochs-count", last === undefined ? "none yet" : "the last one took");
-  show("running", String(standing.partitions.running));
-  const stalls = standing.stalled.length ? `, ${standing.stalled.length} stalled` : "";
-  show("waiting", `${standing.partitions.waiting} waiting, ${standing.partitions.finished} finished${stalls}`);
-  show("retention", standing.retention_used === null ? "–" : `${(standing.retention_used * 100).toFixed(standing.retention_used < 0.1 ? 2 : 0)} %`);
-  show("gaps", standing.gaps.length ? `${standing.gaps.length} gap(s) accepted` : "no gaps");
+  show("epochs-count", last === undefined ? "none yet" : "duration of the last epoch");
+  show("running", String(status.partitions.running));
+  const stalls = status.stalled.length ? `, ${status.stalled.length} stalled` : "";
+  show("waiting", `${status.partitions.waiting} waiting, ${status.partitions.finished} finished${stalls}`);
+  show("retention", status.retention_used === null ? "–" : `${(status.retention_used * 100).toFixed(status.retention_used < 0.1 ? 2 : 0)} %`);
+  show("gaps", status.gaps.length ? `accepted gaps: ${status.gaps.length}` : "no gaps");
 }
 
 function drawPlot(svg, points) {
@@ -97,7 +97,7 @@ function drawPlot(svg, points) {
   element("polyline", { points: line, class: "curve" }, svg);
 }
 
-// Each partition gets the first lane that is free from its start on.
+// Each partition gets the first lane that is free from its start.
 function lanesOf(partitions, until) {
   const free = [], lanes = new Map();
   for (const p of partitions) {
@@ -109,9 +109,9 @@ function lanesOf(partitions, until) {
   return [lanes, free.length];
 }
 
-function drawLineage(partitions, standing) {
+function drawLineage(partitions, status) {
   const svg = $("lineage");
-  const until = Math.max(ms(standing.low_watermark) ?? 0, Date.now() - (standing.lag_seconds ?? 0) * 1000);
+  const until = Math.max(ms(status.low_watermark) ?? 0, Date.now() - (status.lag_seconds ?? 0) * 1000);
   const since = until - view.seconds * 1000;
   const shown = partitions
     .map((p) => ({ ...p, from: ms(p.start_timestamp), to: ms(p.end_timestamp) }))
@@ -124,8 +124,8 @@ function drawLineage(partitions, standing) {
   svg.replaceChildren();
   const x = (t) => Math.max(0, (width - 2) * (t - since) / (until - since));
   const byToken = new Map(shown.map((p) => [p.token, p]));
-  const marked = new Set(standing.stalled.map((query) => query.partition));
-  if (standing.held_back_by) marked.add(standing.held_back_by.partition);
+  const marked = new Set(status.stalled.map((query) => query.partition));
+  if (status.held_back_by) marked.add(status.held_back_by.partition);
   const middle = (p) => (lanes.get(p.token) + 0.5) * lane;
   for (const p of shown) {
     for (const token of p.parents) {
@@ -142,12 +142,12 @@ function drawLineage(partitions, standing) {
       height: lane * 0.7, class: marked.has(p.token) ? "stalled" : p.state, "data-token": p.token,
     }, svg);
     const end = p.end_timestamp ?? "now";
-    element("title", {}, bar, `${p.token}\n${p.state}, ${p.start_timestamp} to ${end}, ${p.stalls} stalls`);
+    element("title", {}, bar, `${p.token}\n${p.state}, ${p.start_timestamp} to ${end}, stalls: ${p.stalls}`);
   }
   element("text", { x: 0, y: height - 3 }, svg, new Date(since).toLocaleTimeString());
   element("text", { x: width, y: height - 3, "text-anchor": "end" }, svg, new Date(until).toLocaleTimeString());
-  const held = standing.held_back_by ?? standing.stalled[0];
-  show("held", held ? `Partition ${held.partition.slice(0, TOKEN_SHOWN)}… holds the low watermark back: its query has run for ${duration(held.seconds)}, silent for ${duration(held.silent_seconds)}, stalled ${held.stalls} time(s), complete through ${held.watermark}.` : "");
+  const held = status.held_back_by ?? status.stalled[0];
+  show("held", held ? `Partition ${held.partition.slice(0, TOKEN_SHOWN)}… holds the low watermark back. Its query has been open for ${duration(held.seconds)}, silent for ${duration(held.silent_seconds)}; stalls: ${held.stalls}; complete through ${held.watermark}.` : "");
 }
 
 function drawEpochs(epochs) {
@@ -183,41 +183,41 @@ function drawRecent(recent) {
   $("recent").replaceChildren(...items);
 }
 
-function drawPipelines(found) {
-  const buttons = found.map((standing) => {
+function drawPipelines(statuses) {
+  const buttons = statuses.map((status) => {
     const button = document.createElement("button");
-    button.textContent = found.length > 1 ? `${standing.pipeline}: ${standing.state}` : standing.pipeline;
-    button.setAttribute("aria-pressed", standing.pipeline === view.pipeline);
-    button.onclick = () => { view.pipeline = standing.pipeline; draw(); };
+    button.textContent = statuses.length > 1 ? `${status.pipeline}: ${status.state}` : status.pipeline;
+    button.setAttribute("aria-pressed", status.pipeline === view.pipeline);
+    button.onclick = () => { view.pipeline = status.pipeline; draw(); };
     return button;
   });
   $("pipelines").replaceChildren(...buttons);
 }
 
 async function draw() {
-  const found = await get("api/pipelines");
-  view.pipeline ??= found[0].pipeline;
+  const statuses = await get("api/pipelines");
+  view.pipeline ??= statuses[0].pipeline;
   const name = encodeURIComponent(view.pipeline);
-  const [standing, epochs, partitions] = await Promise.all([
+  const [status, epochs, partitions] = await Promise.all([
     get(`api/pipelines/${name}`),
     get(`api/pipelines/${name}/epochs?limit=${EPOCHS}`),
     get(`api/pipelines/${name}/partitions?seconds=${view.seconds}`),
   ]);
-  drawPipelines(found);
-  drawState(standing);
-  drawTiles(standing, epochs);
+  drawPipelines(statuses);
+  drawState(status);
+  drawTiles(status, epochs);
   drawPlot($("lag-plot"), epochs.map((e) => [ms(e.committed_at), Math.max(0, (ms(e.committed_at) - ms(e.low_watermark)) / 1000)]));
   drawPlot($("records-plot"), epochs.map((e) => [ms(e.committed_at), e.records / Math.max(1e-3, (ms(e.low_watermark) - ms(e.start)) / 1000)]));
-  drawLineage(partitions, standing);
+  drawLineage(partitions, status);
   drawEpochs(epochs);
-  drawRecent(standing.recent);
+  drawRecent(status.recent);
 }
 
 async function loop() {
   try {
     await draw();
     $("connection").className = "";
-    show("connection", `seen ${new Date().toLocaleTimeString()}`);
+    show("connection", `updated ${new Date().toLocaleTimeString()}`);
   } catch (error) {
     $("connection").className = "lost";
     show("connection", `no answer: ${error.message}`);
