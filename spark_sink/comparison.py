@@ -1,6 +1,6 @@
-"""Whether two tables are equal: by count and checksum a key range first, then by key.
+"""Comparison of two tables: first count and checksum of each key range, then single keys.
 
-Ranges are those of a hash of the key. Where all agree, no row leaves the task that read it.
+Key ranges are ranges of a hash of the key. If all agree, no row leaves the task that read it.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ RANGES: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A row that is not the same on both sides.
+    """A row that differs between the two sides.
 
     Attributes:
-        kind: missing, unexpected or different.
+        kind: "missing", "unexpected" or "different".
         key: JSON of the key's columns.
     """
 
@@ -33,12 +33,12 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What comparing found.
+    """The result of a comparison.
 
     Attributes:
-        rows: that there should be.
-        ranges: key ranges whose count or checksum differ.
-        missing, unexpected, different: how many rows.
+        rows: the number of expected rows.
+        ranges: the number of key ranges whose count or checksum differs.
+        missing, unexpected, different: the numbers of such rows.
         examples: some of the differences.
     """
 
@@ -51,20 +51,20 @@ class Comparison:
 
     @property
     def is_equal(self) -> bool:
-        """No row differs."""
+        """Whether no row differs."""
         return not (self.ranges or self.missing or self.unexpected or self.different)
 
 
 def compare(
     expected: DataFrame, actual: DataFrame, key: Sequence[str], *, examples_max: int = 20
 ) -> Comparison:
-    """Compare two tables of the same columns, in whatever order their rows are.
+    """Compare two tables of the same columns; the order of rows does not matter.
 
     Args:
-        expected: as it should be.
-        actual: as it is.
-        key: names of the key's columns; a table without has one row at most.
-        examples_max: how many differences are listed.
+        expected: the table as it should be.
+        actual: the table as it is.
+        key: the names of the key's columns; a table without a key has at most one row.
+        examples_max: the number of differences that are listed at most.
     """
     sides = [_with_row_hash(side.select(*expected.columns), key) for side in (expected, actual)]
     totals = [_totals(side, "key_range") for side in sides]
@@ -93,7 +93,7 @@ _ACTUAL_COLUMNS: Final = ("actual_rows", "actual_checksum")
 
 
 def _with_row_hash(rows: DataFrame, key: Sequence[str]) -> DataFrame:
-    """Of each row its key as JSON, the key's range, and a checksum of all columns."""
+    """Return for each row its key as JSON, the key's range, and a checksum of all columns."""
     text = _json(map(_column, key)) if key else F.lit("{}")
     key_range = F.pmod(F.xxhash64("key"), F.lit(RANGES)).alias("key_range")
     hashed = rows.select(text.alias("key"), _row_hash(rows).alias("row"))
@@ -101,11 +101,14 @@ def _with_row_hash(rows: DataFrame, key: Sequence[str]) -> DataFrame:
 
 
 def _row_hash(rows: DataFrame) -> Column:
-    """NULLs leave a hash as it was: so each value has beside it whether it is one."""
+    """Return a hash of a row.
+
+    A NULL leaves a hash unchanged, so whether each value is NULL is hashed, too.
+    """
     parts: list[Column] = []
     for field in rows.schema.fields:
         value = _column(field.name)
-        # And so would NULLs in an array.
+        # NULLs in an array would not change the hash either.
         is_array = field.dataType.typeName() == "array"
         parts += [_json([value]) if is_array else value, value.isNull()]
     return F.xxhash64(*parts)
@@ -116,14 +119,14 @@ def _json(values: Iterable[Column]) -> Column:
 
 
 def _totals(rows: DataFrame, by: str) -> DataFrame:
-    """Rows and a checksum that does not depend on their order, in a type that can't overflow."""
+    """Return counts and checksums that do not depend on order and can't overflow."""
     return rows.groupBy(by).agg(
         F.count("*").alias("rows"), F.sum(F.col("row").cast("decimal(38,0)")).alias("checksum")
     )
 
 
 def _differing_keys(expected: DataFrame, actual: DataFrame) -> DataFrame:
-    """The keys that are not the same, and how; a key may stand in several rows that should not."""
+    """Return the keys that differ, and how; a key may wrongly have several rows."""
     sides = _totals(expected, "key").join(
         _totals(actual, "key").toDF("key", *_ACTUAL_COLUMNS), on="key", how="full"
     )

@@ -1,20 +1,20 @@
-"""What a sink refuses or fails at.
+"""The errors of sinks.
 
 SinkError
-|- UnknownFormatError    user: the format is none that the sink writes
-|- BadRecordError        user: a value is none of its column's type
-|- MirrorColumnError     user: a column has got a type that its mirror has not
-|- ChangelogColumnError  user: a column has got a type that its changelog has not
-|- PartialRowError       user: a change has not the whole row, and the format needs it
-|- SchemaRefusedError    user: the schema registry does not take a schema
-`- PublishError          world: the file system or the registry did not do what it was asked
+|- UnknownFormatError    user: the sink does not write this format
+|- BadRecordError        user: a value is not of its column's type
+|- MirrorColumnError     user: a column's type no longer fits its mirror
+|- ChangelogColumnError  user: a column's type no longer fits its changelog
+|- PartialRowError       user: a change lacks the whole row, which the format needs
+|- SchemaRefusedError    user: the schema registry rejects a schema
+`- PublishError          world: a file system, table or registry failed
 """
 
 from __future__ import annotations
 
 
 class SinkError(Exception):
-    """Root of the sinks' errors: message says what and where, hint what to do."""
+    """The root of the sinks' errors: message says what happened and where, hint what to do."""
 
     user_error = False
 
@@ -25,47 +25,47 @@ class SinkError(Exception):
 
 
 class UnknownFormatError(SinkError):
-    """The format is none that the sink writes: choose one of those named."""
+    """The sink does not write this format: choose one of those listed."""
 
     user_error = True
 
 
 class BadRecordError(SinkError):
-    """A value is none of its column's type: set such records aside, or mend their conversion."""
+    """A value is not of its column's type: set such records aside, or fix the value in Spanner."""
 
     user_error = True
 
 
 class MirrorColumnError(SinkError):
-    """A column has got a type that its mirror has not: make room for the new one."""
+    """A column's type no longer fits its mirror: rename or drop the mirror's column."""
 
     user_error = True
 
 
 class ChangelogColumnError(SinkError):
-    """A column has got a type that its typed changelog has not: make room for a new one."""
+    """A column's type no longer fits its typed changelog: move the changelog away."""
 
     user_error = True
 
 
 class PartialRowError(SinkError):
-    """A change has not the whole row: choose a value capture type that has."""
+    """A change lacks the whole row: choose a value capture type that captures it."""
 
     user_error = True
 
 
 class SchemaRefusedError(SinkError):
-    """The schema registry does not take a schema: its compatibility rule, or the user's rights."""
+    """The schema registry rejects a schema: by its compatibility rule, or for lack of rights."""
 
     user_error = True
 
 
 class PublishError(SinkError):
-    """The world did not do what it was asked: the epoch is written again at the next run."""
+    """A file system, table or registry failed: the epoch is written again by the next attempt."""
 
 
-def conflict(path: str) -> PublishError:
-    """Two processes committed to one table at once."""
+def commit_conflict(path: str) -> PublishError:
+    """Return the error of two processes that committed to one table at the same time."""
     return PublishError(
         f"another process committed to {path} at the same time.",
         "Each pipeline needs a table of its own",

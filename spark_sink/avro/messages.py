@@ -1,4 +1,4 @@
-"""Messages in Avro: an epoch's records in an envelope, as rows of Spark's."""
+"""Avro messages: an epoch's records in an envelope, as rows in Spark."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ TOPIC: Final = "topic"
 
 
 class AvroMessages:
-    """Registers the schemas of what an epoch has, on the driver, and writes its messages.
+    """Registers an epoch's schemas on the driver, and makes its messages.
 
     Args:
         envelope_options: the envelope.
-        registry: takes the schemas.
-        by_table: tables share a topic. Subjects are named after topics then and what the schema
-            is of (TopicRecordNameStrategy), else after topics alone (TopicNameStrategy).
+        registry: the schema registry.
+        by_table: whether tables share a topic. If so, subjects are named after the topic and the
+            record (TopicRecordNameStrategy), else after the topic alone (TopicNameStrategy).
     """
 
     def __init__(
@@ -47,14 +47,14 @@ class AvroMessages:
         self._by_table = by_table
 
     def messages(self, changes: DataFrame) -> DataFrame:
-        """As spark_sink.messages.messages() gives them; key and value are binary.
+        """Return the messages as envelopes.message_rows does, with binary keys and values.
 
         Args:
             changes: rows of the output's contract, with the topic of each as TOPIC.
 
         Raises:
-            PartialRowError: an update has not the whole row.
-            SchemaRefusedError: the registry does not take a schema.
+            PartialRowError: an update lacks the whole row.
+            SchemaRefusedError: the registry rejects a schema.
             PublishError: the registry can't be reached.
         """
         schema_columns = changes.select(TOPIC, "table_name", "column_types", "value_capture_type")
@@ -67,10 +67,10 @@ class AvroMessages:
         return rows_of_messages(changes, _wrap(encoder), "binary")
 
     def resolved(self, topic: str, value: Mapping[str, Any]) -> bytes:
-        """A resolved message for a topic.
+        """Return the resolved message of a topic.
 
         Raises:
-            SchemaRefusedError: the registry does not take its schema.
+            SchemaRefusedError: the registry rejects its schema.
             PublishError: the registry can't be reached.
         """
         name = namespace(topic, "", by_table=self._by_table)
@@ -91,16 +91,16 @@ class AvroMessages:
             )
         return SchemaIds(key, value)
 
-    def _subject(self, topic: str, name: str, what: str) -> str:
+    def _subject(self, topic: str, name: str, part: str) -> str:
         if not self._by_table:
-            return f"{topic}-{what}"
-        return f"{topic}-{name}.{'Key' if what == 'key' else 'Envelope'}"
+            return f"{topic}-{part}"
+        return f"{topic}-{name}.{'Key' if part == 'key' else 'Envelope'}"
 
 
 def _wrap(encoder: Encoder) -> Callable[[Mapping[str, Any]], list[tuple[Any, ...]]]:
     def wrap(record: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         plain = {name: value for name, value in record.items() if name != TOPIC}
-        made = encoder.messages(plain, record[TOPIC])
-        return [(record["table_name"], key, value) for key, value in made]
+        messages = encoder.messages(plain, record[TOPIC])
+        return [(record["table_name"], key, value) for key, value in messages]
 
     return wrap

@@ -1,6 +1,6 @@
-"""A client of a schema registry, of which it needs one call: to register a schema.
+"""The client of a schema registry.
 
-The protocol is that of Confluent's Schema Registry, which others speak, too.
+It speaks the protocol of Confluent's Schema Registry, which other registries implement, too.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _REFUSED: Final = (401, 403, 404, 409, 422)
 
 
 class SchemaRegistry:
-    """A registry; a schema that it has taken is not sent again.
+    """A schema registry; a registered schema is not sent again.
 
     Args:
-        url: of the registry; a name and a password in it are sent as basic authentication.
+        url: the registry's; a user name and password in it are sent as basic authentication.
     """
 
     def __init__(self, url: str) -> None:
@@ -32,10 +32,10 @@ class SchemaRegistry:
         self._ids: dict[tuple[str, str], int] = {}
 
     def require_answer(self) -> None:
-        """Ask it anything.
+        """Check that the registry answers.
 
         Raises:
-            SchemaRefusedError: it does not answer this user, or is no registry.
+            SchemaRefusedError: it rejects this user, or is not a schema registry.
             PublishError: it can't be reached.
         """
         self._request(
@@ -43,10 +43,10 @@ class SchemaRegistry:
         )
 
     def register(self, subject: str, schema: Any) -> int:
-        """The schema's number; it is registered where it is not yet.
+        """Register a schema unless it is registered, and return its number.
 
         Raises:
-            SchemaRefusedError: the registry does not take it, or not from this user.
+            SchemaRefusedError: the registry rejects it, or this user.
             PublishError: the registry can't be reached.
         """
         text = json.dumps(schema)
@@ -63,17 +63,17 @@ class SchemaRegistry:
             self._ids[subject, text] = int(answer["id"])
         return self._ids[subject, text]
 
-    def _request(self, what: str, ask: Callable[[], requests.Response]) -> Any:
-        # Not by its URL: that may hold a password.
-        where = f"the schema registry{what}"
+    def _request(self, place: str, send: Callable[[], requests.Response]) -> Any:
+        # Without its URL, which may contain a password.
+        where = f"the schema registry{place}"
         try:
-            answer = ask()
+            answer = send()
         except requests.RequestException as error:
             raise PublishError(
                 f"{where}: it can't be reached ({type(error).__name__}).",
-                "Look whether sink.confluent_schema_registry names it, and whether it runs",
+                "Check sink.confluent_schema_registry, and that the registry is running",
             ) from error
-        message = f"{where}: it answers {answer.status_code}: {answer.text[:500]}"
+        message = f"{where}: it answered {answer.status_code}: {answer.text[:500]}"
         if answer.status_code in _REFUSED:
             raise SchemaRefusedError(
                 message,

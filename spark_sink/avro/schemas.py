@@ -1,8 +1,8 @@
 """The Avro schemas of a table's messages: key, row and envelope.
 
-The names of records are those that Debezium's consumers know: Key, Value and Envelope in a
-namespace of the topic's. Every field may be null and is by default, so that any version of a
-schema reads what another one has written: columns come and go.
+Records have the names that Debezium's consumers expect: Key, Value and Envelope in a namespace of
+the topic. Every field may be null and is null by default: columns come and go, and any version of a
+schema has to read what another one wrote.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ _DEBEZIUM_MS: Final = dict.fromkeys(("ts_ms", "low_watermark", "read_at_timestam
 
 @dataclass(frozen=True, slots=True)
 class TableSchema:
-    """What the schemas of a table's messages hang on.
+    """The columns of a table at some time, which determine its messages' schemas.
 
     Attributes:
-        topic: that they go to.
+        topic: the messages' topic.
         table: the table's full name.
-        columns: name, JSON of the type, whether it is of the primary key.
+        columns: for each its name, the JSON of its type, whether it is in the primary key.
     """
 
     topic: str
@@ -62,13 +62,13 @@ class TableSchema:
 
     @staticmethod
     def of(topic: str, table: str, column_types: Sequence[Mapping[str, Any]]) -> TableSchema:
-        """That of a data change record."""
+        """Return the table schema of a data change record."""
         columns = ((c["name"], c["type"], c["is_primary_key"]) for c in column_types)
         return TableSchema(topic, table, tuple(columns))
 
 
 def key_schema(table_schema: TableSchema, namespace: str) -> Schema:
-    """A record of the primary key's columns."""
+    """Return the schema of keys: a record of the primary key's columns."""
     return _record(
         "Key", _column_fields(column for column in table_schema.columns if column[2]), namespace
     )
@@ -77,7 +77,7 @@ def key_schema(table_schema: TableSchema, namespace: str) -> Schema:
 def value_schema(
     table_schema: TableSchema, namespace: str, envelope_options: EnvelopeOptions
 ) -> Schema | None:
-    """That of an envelope; None for key_only, whose messages have no value."""
+    """Return the schema of an envelope; None for key_only, whose messages have no value."""
     row = _record("Value", _column_fields(table_schema.columns))
     match envelope_options.envelope:
         case Envelope.KEY_ONLY:
@@ -115,7 +115,7 @@ def value_schema(
 
 
 def resolved_schema(namespace: str, envelope_options: EnvelopeOptions) -> Schema:
-    """That of a resolved message: of the same name, so that any envelope of the topic reads it."""
+    """Return the schema of a resolved message, whose name is that of the topic's envelope."""
     if envelope_options.envelope in RESOLVED_UNDER_METADATA_KEY:
         apart = _record("Apart", _string_fields("resolved"))
         return _record("Envelope", {METADATA_KEY: apart}, namespace)

@@ -1,7 +1,7 @@
-"""Spanner's types in Avro: the schema of a column's values, and how they come out of a mod's JSON.
+"""Spanner's types in Avro: the schema of a column's values, and their conversion from a mod's JSON.
 
-The same choice as in mirror tables (see spark_sink.sql_types): what Avro has no type for is a
-string that says all of it.
+The choice is the same as in sql/types: a value that Avro has no type for becomes a string that
+loses nothing.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ _ILLEGAL: Final = re.compile(r"[^A-Za-z0-9_]|^(?=[0-9])")
 
 
 def avro_name(name: str) -> str:
-    """A name that Avro takes: what it does not take is spelled _uXXXX_, by its code point."""
+    """Return a valid Avro name: other characters become _uXXXX_, by their code points."""
     return _ILLEGAL.sub(lambda m: f"_u{ord(m.group()):04x}_" if m.group() else "_", name)
 
 
 def nullable(schema: Schema) -> Schema:
-    """A union with null."""
+    """Return the union of a schema with null."""
     return ["null", schema]
 
 
 def avro_schema(type_json: str) -> Schema:
-    """The schema of a column's values, but for NULL.
+    """Return the schema of a column's values other than NULL.
 
     Args:
         type_json: the JSON of a column's type, as data change records have it.
@@ -44,9 +44,9 @@ def avro_schema(type_json: str) -> Schema:
 
 
 def avro_converter(type_json: str) -> Convert:
-    """The conversion from a value in a mod's JSON to what fastavro writes.
+    """Return the conversion from a value in a mod's JSON to the one that fastavro writes.
 
-    The conversion raises ValueError where a value is none of its type.
+    The conversion raises ValueError if a value is not of its type.
     """
     return _schema_and_converter(type_json)[1]
 
@@ -63,7 +63,7 @@ def _schema_and_converter(type_json: str) -> tuple[Schema, Convert]:
 
 def _of_type(kind: Any) -> tuple[Schema, Convert]:
     if not isinstance(kind, dict) or kind.get("type_annotation"):
-        # None of PostgreSQL's annotated types is the type of GoogleSQL whose code it has.
+        # A type with a PostgreSQL annotation differs from the GoogleSQL type whose code it has.
         return "string", _text
     if kind.get("code") == "ARRAY":
         schema, item = _of_type(kind.get("array_element_type"))
@@ -81,7 +81,7 @@ def _checked(convert: Convert, type_json: str) -> Convert:
         try:
             return convert(value)
         except (ArithmeticError, TypeError, ValueError) as error:
-            raise ValueError(f"{value!r} is no value of type {type_json}") from error
+            raise ValueError(f"{value!r} is not a value of type {type_json}") from error
 
     return checked
 
@@ -97,7 +97,7 @@ def _bool(value: Any) -> bool:
 
 
 def _timestamp(value: str) -> datetime:
-    """Microseconds, without the nanoseconds behind them."""
+    """Parse a timestamp; digits below microseconds are dropped."""
     timestamp = datetime.fromisoformat(_four_digits(value))
     if timestamp.tzinfo is None:
         raise ValueError
@@ -109,7 +109,7 @@ def _date(value: str) -> date:
 
 
 def _four_digits(value: str) -> str:
-    """With the year's leading zeros, which the emulator leaves out."""
+    """Add the year's leading zeros, which the emulator leaves out."""
     year, _, rest = value.partition("-")
     return f"{year:0>4}-{rest}"
 

@@ -1,6 +1,6 @@
-"""A schema registry's wire format: a zero byte, the schema's number in four bytes, and Avro.
+"""The wire format of schema registries: a zero byte, the schema's number in four bytes, and Avro.
 
-As Confluent's documents define it.
+Confluent's documentation of the Schema Registry defines it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CHANGED_OLD_VALUES: Final = "NEW_ROW_AND_OLD_VALUES"
 
 @dataclass(frozen=True, slots=True)
 class SchemaIds:
-    """The schemas' numbers in the registry; None where messages have no key or no value."""
+    """The schemas' numbers in the registry; None if messages have no key or no value."""
 
     key: int | None
     value: int | None
@@ -36,12 +36,12 @@ class SchemaIds:
 
 @dataclass(frozen=True)
 class Encoder:
-    """Writes messages.
+    """Encodes messages.
 
     Attributes:
-        envelope_options: the envelope, with_datetimes().
-        ids: of the schemas of every table_schema that there is.
-        by_table: one topic has the messages of several tables.
+        envelope_options: the envelope, from with_datetimes().
+        ids: the schemas' numbers.
+        by_table: whether a topic has the messages of several tables.
     """
 
     envelope_options: EnvelopeOptions
@@ -49,14 +49,14 @@ class Encoder:
     by_table: bool
 
     def messages(self, record: Row, topic: str) -> Iterator[tuple[bytes | None, bytes | None]]:
-        """Keys and values of a record's messages.
+        """Yield the keys and values of a record's messages.
 
         Args:
             record: a row of the output's contract, timestamps as datetime in UTC.
-            topic: that they go to.
+            topic: their topic.
 
         Raises:
-            ValueError: a mod's JSON can't be read, or a value is none of its type.
+            ValueError: a mod's JSON can't be parsed, or a value is not of its type.
         """
         table_schema = TableSchema.of(topic, record["table_name"], record["column_types"])
         ids = self.ids[table_schema]
@@ -72,37 +72,37 @@ class Encoder:
 
 
 def with_datetimes(envelope_options: EnvelopeOptions) -> EnvelopeOptions:
-    """The same envelope, which leaves moments as they are: fastavro writes datetimes."""
+    """Return the same envelope with timestamps as datetime, which fastavro writes."""
     return replace(envelope_options, timestamp_format=_unchanged)
 
 
 def require_whole_rows(envelope: Envelope, capture_type: str) -> None:
-    """Refuse changes that Avro can't say: a column that is not there and NULL are the same in it.
+    """Refuse changes that Avro can't express: in Avro a missing column looks like NULL.
 
     Args:
-        envelope: of the messages.
-        capture_type: the value capture type of a change stream or of a record.
+        envelope: the messages' envelope.
+        capture_type: the value capture type of a change stream or a record.
 
     Raises:
-        PartialRowError: an update has not the whole row, and the envelope has rows.
+        PartialRowError: updates lack the whole row, and the envelope has rows.
     """
     if envelope in (Envelope.RECORD, Envelope.KEY_ONLY) or capture_type in WHOLE_ROW_CAPTURE_TYPES:
         return
     raise PartialRowError(
-        f"changes of value capture type {capture_type} have not the whole row, and in Avro a"
-        " column that is not there looks like NULL.",
+        f"changes of value capture type {capture_type} lack the whole row, and in Avro a"
+        " missing column looks like NULL.",
         "Let the change stream capture it: ALTER CHANGE STREAM … SET OPTIONS"
         " (value_capture_type = 'NEW_ROW'), and start after that; or use format json",
     )
 
 
 def namespace(topic: str, table: str, *, by_table: bool) -> str:
-    """Of a table's schemas: the topic's name, and where tables share it, the table's.
+    """Return the namespace of a table's schemas: the topic's name, and a shared topic's table.
 
     Args:
-        topic: that the messages go to.
+        topic: the messages' topic.
         table: the table's full name, empty for messages about no table.
-        by_table: tables share the topic.
+        by_table: whether tables share the topic.
     """
     parts = [*topic.split("."), *(table.split(".") if by_table and table else ())]
     return ".".join(avro_name(part) for part in parts if part)
@@ -112,7 +112,7 @@ def namespace(topic: str, table: str, *, by_table: bool) -> str:
 def parsed_schemas(
     table_schema: TableSchema, by_table: bool, envelope_options: EnvelopeOptions
 ) -> tuple[Any, Any]:
-    """The parsed schemas of keys and of values, None for values that are not there."""
+    """Return the parsed schemas of keys and values; None for values if there are none."""
     name = namespace(table_schema.topic, table_schema.table, by_table=by_table)
     value = value_schema(table_schema, name, envelope_options)
     return (
@@ -122,12 +122,12 @@ def parsed_schemas(
 
 
 def encode(number: int | None, schema: Any, value: Any) -> bytes | None:
-    """A value in the wire format; None is a message's missing value.
+    """Encode a value in the wire format; None stands for a missing value.
 
     Args:
-        number: of the schema in the registry.
-        schema: parsed.
-        value: what fastavro writes with it.
+        number: the schema's number in the registry.
+        schema: the parsed schema.
+        value: the value that fastavro writes.
     """
     if number is None or value is None:
         return None
@@ -138,10 +138,10 @@ def encode(number: int | None, schema: Any, value: Any) -> bytes | None:
 
 
 def _whole_rows(event: Event) -> Event:
-    """The event with whole rows and names that Avro takes.
+    """Return the event with whole rows and valid Avro names.
 
-    Where old values come beside a whole new row, what they do not name is as it was. Where none
-    come, nothing is known of the row before an update.
+    If old values come with a whole new row, columns without an old value did not change. Without
+    old values the row before an update is unknown.
     """
     before, after = event.before, event.after
     if before is not None and after is not None:

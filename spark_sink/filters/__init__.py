@@ -1,1 +1,9 @@
-"""Filters."""
+"""Filters: which change records, and which of their columns, a pipeline writes.
+
+Decisions only, the same for Python's rows and for Spark's. Where a filter is applied is decided in
+output/staging (pipelines) and in slackwater's tail.
+
+- record_filter: whether a record is kept, by table, kind of change and transaction.
+- column_filter: which columns of a record are kept.
+- globs: the patterns of both.
+"""

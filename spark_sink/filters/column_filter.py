@@ -1,8 +1,8 @@
-"""Column filters: which columns of the records that are kept.
+"""The column filter: which columns of a record are kept.
 
-A column that is left out is gone from a record's column_types and from the values of its mods; the
-record stays, also where it says nothing else. A value that stays is not read and written again: it
-is the text that Spanner sent.
+A column that is left out is missing from the record's column_types and from the values of its mods.
+The record stays, even if no other column has changed. Values that stay are not parsed and written
+again: they are the texts that Spanner sent.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from slackwater.spark_sink.filters.globs import glob_pattern
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
 
-# Only where a value ends counts: none is made a number, whatever its length.
+# Only the end of a value is of interest: numbers stay texts, whatever their length.
 _DECODER: Final = json.JSONDecoder(parse_float=str, parse_int=str, parse_constant=str, strict=False)
 _WHITESPACE: Final = re.compile(r"[ \t\n\r]*")
 _FILTERED_COLUMNS: Final = ("column_types", "mods")
@@ -27,16 +27,16 @@ _FILTERED_COLUMNS: Final = ("column_types", "mods")
 
 @dataclass(frozen=True)
 class ColumnFilter:
-    """What is kept; a list that is empty leaves nothing out.
+    """Which columns are kept; an empty list leaves nothing out.
 
-    A column is named in full: its table's full name, a dot and its own. The columns of the primary
-    key are always kept.
+    A column's full name is its table's full name, a dot and its own name. The primary key's columns
+    are always kept.
 
     Attributes:
-        columns, exclude_columns: globs of columns, with * and ?.
+        columns, exclude_columns: globs of full column names, with * and ?.
 
     Raises:
-        ValueError: a glob has no dot, so it can name no column.
+        ValueError: a glob lacks the dot, so it can't match a column.
     """
 
     columns: tuple[str, ...] = ()
@@ -46,17 +46,17 @@ class ColumnFilter:
         for glob in (*self.columns, *self.exclude_columns):
             if "." not in glob:
                 raise ValueError(
-                    f"{glob!r} names no column: it needs a table and a dot, as in {glob}.Name or"
+                    f"{glob!r} can't name a column: write a table and a dot, as in {glob}.Name or"
                     f" *.{glob}"
                 )
 
     @property
     def keeps_all(self) -> bool:
-        """True where nothing is left out."""
+        """Whether no column is left out."""
         return not (self.columns or self.exclude_columns)
 
     def keeps(self, table: str, column: str) -> bool:
-        """Whether a column is kept that is none of the primary key.
+        """Return whether a column outside the primary key is kept.
 
         Args:
             table: the table's full name.
@@ -73,10 +73,10 @@ class ColumnFilter:
         return is_kept
 
     def apply_to_row(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """A row of the output's contract without the columns that are left out.
+        """Return a row of the output's contract without the columns that are left out.
 
         Raises:
-            ValueError: a mod's values are no JSON object.
+            ValueError: a mod's values are not a JSON object.
         """
         if self.keeps_all:
             return dict(row)
@@ -98,7 +98,7 @@ class ColumnFilter:
         return {**row, "column_types": columns, "mods": mods}
 
     def apply_to_frame(self, changes: DataFrame) -> DataFrame:
-        """The same of Spark's rows."""
+        """Return Spark's rows without the columns that are left out."""
         if self.keeps_all:
             return changes
         from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
@@ -125,7 +125,7 @@ class ColumnFilter:
 
     @cached_property
     def _patterns(self) -> Sequence[tuple[re.Pattern[str], bool]]:
-        """Regular expression of a full name, and whether it has to match."""
+        """A regular expression of the full name, and whether it has to match."""
         return [
             (re.compile("|".join(map(glob_pattern, globs)), re.DOTALL), wanted)
             for globs, wanted in ((self.columns, True), (self.exclude_columns, False))
@@ -134,19 +134,19 @@ class ColumnFilter:
 
     @cached_property
     def _decisions(self) -> dict[tuple[str, str], bool]:
-        """Whether each column is kept, of which a database has not many."""
+        """Whether a column is kept, by table and column; a database has few of them."""
         return {}
 
 
 def select_members(text: str | None, keeps: Callable[[str], bool]) -> str | None:
-    """A JSON object without some of its members; what stays is spelled as it was.
+    """Return a JSON object without some of its members; the others keep their exact text.
 
     Args:
-        text: the object; None or an empty text is none, and stays.
-        keeps: says of a member's name whether it stays.
+        text: the object; None and an empty text are returned as they are.
+        keeps: returns whether the member of a name stays.
 
     Raises:
-        ValueError: text is no JSON object.
+        ValueError: text is not a JSON object.
     """
     if not text:
         return text
@@ -156,7 +156,7 @@ def select_members(text: str | None, keeps: Callable[[str], bool]) -> str | None
 
 
 def _members(text: str) -> Iterator[tuple[str, int, int]]:
-    """Of each member of a JSON object its name, and where its text starts and ends."""
+    """Yield the name of each member of a JSON object, and where its text starts and ends."""
     at = _skip_mark(text, _skip_whitespace(text, 0), "{")
     if text[at : at + 1] == "}":
         return
@@ -172,19 +172,19 @@ def _members(text: str) -> Iterator[tuple[str, int, int]]:
 
 
 def _skip_whitespace(text: str, at: int) -> int:
-    """Where the white space ends that begins here."""
+    """Return the position after the white space at this one."""
     match = _WHITESPACE.match(text, at)
-    assert match is not None  # noqa: S101 - none at all is enough
+    assert match is not None  # noqa: S101 - the pattern matches the empty text
     return match.end()
 
 
 def _skip_mark(text: str, at: int, mark: str) -> int:
-    """Where the next thing begins, behind a mark that has to be here."""
+    """Return the position after a required mark and the white space behind it."""
     _require(text, at, mark)
     return _skip_whitespace(text, at + 1)
 
 
 def _require(text: str, at: int, mark: str) -> None:
     if text[at : at + 1] != mark:
-        # Without the text itself: what is left out shall not be told.
-        raise ValueError(f"the values of a mod are no JSON object: no {mark} at character {at}")
+        # Without the text itself: a message must not show columns that are left out.
+        raise ValueError(f"a mod's values are not a JSON object: no {mark} at character {at}")

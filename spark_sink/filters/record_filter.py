@@ -1,7 +1,7 @@
-"""Filters: which data change records a pipeline keeps, and which of their columns.
+"""The record filter: which data change records a pipeline writes.
 
-The same for Spark's rows and for Python's. They come after the audit: what is left out was read and
-counted all the same.
+It decides the same for Spark's rows and for Python's. It is applied after the audit: records that
+are left out were read and counted like all others.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ class ModType(StrEnum):
 
 @dataclass(frozen=True)
 class RecordFilter:
-    """What is kept; a list that is empty leaves nothing out.
+    """Which records are kept, and which of their columns; an empty list leaves nothing out.
 
     Attributes:
         tables, exclude_tables: globs of full table names, with * and ?.
-        mod_types: the kinds of change.
+        mod_types: the kinds of change that are kept.
         transaction_tags, exclude_transaction_tags: globs of tags; records of transactions without
             a tag have an empty one.
-        system_transactions: False leaves out what Spanner changed itself, as by a row deletion
-            policy.
+        system_transactions: False leaves out Spanner's own changes, such as those of a row
+            deletion policy.
         columns, exclude_columns: globs of columns; see ColumnFilter.
 
     Raises:
-        ValueError: a glob of columns has no dot.
+        ValueError: a glob of columns lacks the dot.
     """
 
     tables: tuple[str, ...] = ()
@@ -55,28 +55,28 @@ class RecordFilter:
     exclude_columns: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        # A wrong glob is told here, and not where the first record comes.
+        # Report a wrong glob now, and not when the first record arrives.
         ColumnFilter(self.columns, self.exclude_columns)
 
     @cached_property
     def column_filter(self) -> ColumnFilter:
-        """Which columns of the records that are kept."""
+        """The filter of the columns of the records that are kept."""
         return ColumnFilter(self.columns, self.exclude_columns)
 
     @property
     def keeps_all(self) -> bool:
-        """True where no record is left out."""
+        """Whether no record is left out."""
         return replace(self, columns=(), exclude_columns=()) == RecordFilter()
 
     def keeps(self, row: Mapping[str, Any]) -> bool:
-        """Whether a row of the output's contract is kept, with whatever columns."""
+        """Return whether a row of the output's contract is kept; its columns do not matter."""
         return (self.system_transactions or not row["is_system_transaction"]) and all(
             (re.fullmatch(pattern, row[column], re.DOTALL) is not None) is wanted
             for column, pattern, wanted in self._patterns
         )
 
     def condition(self) -> Column:
-        """The same of Spark's rows."""
+        """Return the condition that is true for the rows of Spark that are kept."""
         from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
         condition = F.lit(True)
@@ -89,7 +89,7 @@ class RecordFilter:
 
     @cached_property
     def _patterns(self) -> Sequence[tuple[str, str, bool]]:
-        """Column, regular expression of its whole text, and whether it has to match."""
+        """The column, a regular expression of its whole text, and whether it has to match."""
         globs = (
             ("table_name", self.tables, True),
             ("table_name", self.exclude_tables, False),

@@ -1,1 +1,10 @@
-"""Output."""
+"""What every output directory has: staged epochs, visible epochs, watermarks and dead letters.
+
+Files and their names only. What an epoch becomes (directories, messages, tables) is decided in
+sinks and tables.
+
+- staging: where an epoch waits for its audit, and where the record filter is applied.
+- epoch_directory: how an epoch's directory becomes visible, and the names of directories.
+- watermark_log: up to when the output is complete, as files of JSON lines.
+- dead_letters: which records can't be converted, and what becomes of them.
+"""

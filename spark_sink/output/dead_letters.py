@@ -1,4 +1,4 @@
-"""Dead letters: records that can't be converted, set aside whole and with the reason."""
+"""Dead letters: records that can't be converted are set aside whole, with the reason."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from slackwater.timestamp import datetime_to_rfc3339
 
 _log = logging.getLogger(__name__)
 
-# PySpark gives an error on as it came where it knows no class of its own for it: of Delta's writes.
+# PySpark passes on Java errors that it has no class for, such as those of Delta's writes.
 SPARK_ERRORS: Final = (PySparkException, Py4JJavaError)
 FOLDER: Final = "_dead_letters"
 _CONDITIONS: Final = (
@@ -31,17 +31,17 @@ _CONDITIONS: Final = (
 
 
 def is_bad_record(error: Exception) -> bool:
-    """True where Spark failed at a value that is none of its column's type."""
+    """Return whether Spark failed at a value that is not of its column's type."""
     text = str(error)
     return any(f"[{condition}" in text for condition in _CONDITIONS)
 
 
 class DeadLetters:
-    """What is set aside of one output; a replay sets the same aside in its place.
+    """The dead letters of one output; a replay overwrites those of its epoch.
 
     Args:
         path: the output's directory.
-        is_enabled: False where a bad record stops the pipeline.
+        is_enabled: False if a bad record stops the pipeline.
         mod_columns: columns that identify a bad row's mods: some of key, server_transaction_id,
             record_sequence and mod_number.
     """
@@ -63,15 +63,15 @@ class DeadLetters:
         *,
         chunk: int | None = None,
     ) -> None:
-        """Write rows, or where some can't be converted, set those aside and write the others.
+        """Write rows; if some can't be converted, set those aside and write the others.
 
         Args:
-            rows: makes them of the changes; checked where it is asked to: see set_aside().
-            write: does nothing if it failed.
+            rows: makes the rows from the changes; with True, checked rows as for set_aside().
+            write: writes all rows or none.
             changes, table, low_watermark, chunk: see set_aside().
 
         Raises:
-            BadRecordError: no record is to be set aside.
+            BadRecordError: a record can't be converted, and dead letters are off.
         """
         try:
             write(rows(False))
@@ -89,24 +89,24 @@ class DeadLetters:
         *,
         chunk: int | None = None,
     ) -> DataFrame:
-        """Set the bad rows aside, and give the others back.
+        """Set the bad rows aside, and return the others.
 
         Args:
-            changes: the records they come from, rows of the output's contract.
+            changes: the records that the rows come from, rows of the output's contract.
             table: the table's full name.
-            checked: rows with key and bad_columns, as latest_changes() makes them, and what else
-                a mod is known by.
+            checked: rows with key and bad_columns, as latest_changes() makes them, and the other
+                columns that identify a mod.
             low_watermark: the epoch's.
-            chunk: of an initial scan, its number.
+            chunk: the chunk's number in an initial scan; None for an epoch.
 
         Raises:
-            BadRecordError: no record is to be set aside.
+            BadRecordError: a record can't be converted, and dead letters are off.
         """
         bad = checked.where(F.size("bad_columns") > 0).select(*self._mod_columns, "bad_columns")
         first = bad.first()
         if first is not None and not self._is_enabled:
             raise BadRecordError(
-                f"{table}: a value of column {', '.join(first['bad_columns'])} is none of the"
+                f"{table}: a value of column {', '.join(first['bad_columns'])} is not of the"
                 f" column's type, in the epoch up to {datetime_to_rfc3339(low_watermark)}.",
                 "Set sink.bad_records to dead_letter to have such records set aside",
             )
@@ -119,12 +119,12 @@ class DeadLetters:
         letters = mods.join(bad, on=list(self._mod_columns)).select(
             F.lit(table).alias("table_name"), "key", "bad_columns", "record"
         )
-        # Without =, so that no reader takes it for a column's value.
+        # Without =, so that readers do not take it for a partition column.
         time = epoch_name(low_watermark, chunk).partition("=")[2]
         name = f"{time}-{table}"
         writer = letters.write.options(**write_options(JSON)).mode("overwrite")
         writer.json(f"{self._path}/{FOLDER}/{name}")
         _log.warning(
-            "records of %s can't be converted and are set aside in %s/%s", table, FOLDER, name
+            "records of %s can't be converted and were set aside in %s/%s", table, FOLDER, name
         )
         return checked.where(F.size("bad_columns") == 0)

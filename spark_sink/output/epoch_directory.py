@@ -1,11 +1,11 @@
-"""How an epoch becomes visible: a directory under a staging name, renamed when it is whole.
+"""How an epoch becomes visible: its directory has a staging name until it is complete.
 
-Spark's own file sink keeps a log of every file ever written, which grows without bound; and a
-reader who lists its directory sees half an epoch. A rename is all or nothing on a local disk and
-on HDFS, and the name is the epoch's low watermark, so that writing an epoch again can't double it.
+Spark's own file sink keeps a log of every file ever written, which grows without bound, and readers
+that list its directory see half an epoch. A rename is atomic on a local disk and on HDFS. The new
+name has the epoch's low watermark, so that writing an epoch again can't double it.
 
-Two processes may write the same epoch at once: a former owner that was frozen wakes up while the
-new one replays. Each has a staging directory of its own, and only one rename can succeed.
+Two processes may write the same epoch at the same time: a former owner that was frozen wakes up
+while the new one replays. Each has its own staging directory, and only one rename can succeed.
 """
 
 from __future__ import annotations
@@ -20,22 +20,23 @@ from pyspark.sql import SparkSession
 
 from slackwater.spark_sink.errors import PublishError
 
-# Names that start with an underscore are hidden from Spark, pyarrow and DuckDB.
+# Spark, pyarrow and DuckDB ignore names that start with an underscore.
 STAGING_FOLDER: Final = "_staging"
 _ATOMIC_RENAME: Final = frozenset({"file", "hdfs", "viewfs"})
 
 
 def epoch_name(low_watermark: datetime, chunk: int | None = None) -> str:
-    """The directory of an epoch, or of a chunk of an initial scan; names sort as the epochs do.
+    """Return the directory name of an epoch, or of a chunk of an initial scan.
 
-    The value is made so that no reader takes it for a number or a date: it stays a string.
+    Names sort as the epochs do. Readers take the value for a string: it is neither a number nor a
+    date.
     """
     suffix = "" if chunk is None else f".{chunk:06d}"
     return f"epoch={low_watermark.astimezone(UTC):%Y%m%dT%H%M%S.%f}Z{suffix}"
 
 
 def parse_epoch_name(name: str) -> datetime | None:
-    """The low watermark that a directory's name states, None where it is no epoch's."""
+    """Return the low watermark in a directory's name, None if it is not an epoch's."""
     try:
         return datetime.strptime(name, "epoch=%Y%m%dT%H%M%S.%fZ").replace(tzinfo=UTC)
     except ValueError:
@@ -46,9 +47,9 @@ class EpochDirectory:
     """The output's root directory, on any file system that Spark reaches.
 
     Args:
-        spark: for its Hadoop configuration.
-        path: a path or URL as Spark takes it.
-        owner: names the staging directory of whoever writes; no two processes share one.
+        spark: the session, for its Hadoop configuration.
+        path: a path or URL that Spark accepts.
+        owner: names this process's staging directory; each process has its own.
     """
 
     def __init__(self, spark: SparkSession, path: str, owner: str) -> None:
@@ -62,14 +63,14 @@ class EpochDirectory:
         self._owner = owner
 
     def staging(self, epoch_id: int) -> str:
-        """Where to write an epoch before it is whole."""
+        """Return the directory in which to stage an epoch."""
         return str(self._path(f"{STAGING_FOLDER}/{self._owner}/{epoch_id}").toString())
 
     def remove_other_staging(self) -> None:
-        """Remove what former owners left unfinished.
+        """Remove what former owners staged and did not finish.
 
-        One that still writes there fails, as it should: it is not the owner any more. Nor does it
-        find a part of its files while the others are being removed: they get another name first.
+        A former owner that still writes there fails, as it should. It never sees only a part of its
+        files, because the directory is renamed before it is removed.
         """
         folder = self._path(STAGING_FOLDER)
         if self._files.exists(folder):
@@ -80,15 +81,15 @@ class EpochDirectory:
                     self._files.delete(removed if is_renamed else status.getPath(), True)
 
     def publish(self, epoch_id: int, low_watermark: datetime, *, chunk: int | None = None) -> bool:
-        """Make a staged epoch visible; False if it was visible already.
+        """Make a staged epoch visible, and return False if it already was.
 
         Args:
             epoch_id: as it was staged.
             low_watermark: the epoch's.
-            chunk: its number, where it is a part of an initial scan.
+            chunk: the chunk's number in an initial scan; None for an epoch.
 
         On object stores a rename is not atomic: a crash may leave a part of an epoch, which the
-        replay replaces, and a reader may see its files come one by one.
+        replay replaces, and readers may see its files appear one by one.
 
         Raises:
             PublishError: the rename was refused.
@@ -98,7 +99,7 @@ class EpochDirectory:
         if self._files.getScheme() not in _ATOMIC_RENAME:
             self._files.delete(final, True)
         elif self._files.exists(final) or not self._rename(staged, final):
-            # It got there whole, before a crash or by another process; what is staged is the same.
+            # The complete epoch is there, from before a crash or by another process.
             self._files.delete(staged, True)
             return False
         else:
@@ -111,9 +112,10 @@ class EpochDirectory:
         return True
 
     def _rename(self, staged: Any, final: Any) -> bool:
-        """One atomic rename; False if the target has come into being meanwhile.
+        """Rename atomically, and return False if the target has been created meanwhile.
 
-        Hadoop's own rename of a local directory copies into a target that exists, HDFS's nests.
+        Hadoop's plain rename is no help: with an existing target it copies into it on a local disk,
+        and moves the source below it on HDFS.
         """
         try:
             if self._files.getScheme() == "file":
@@ -135,17 +137,17 @@ class EpochDirectory:
         return True
 
     def last_low_watermark(self) -> datetime | None:
-        """That of the newest visible epoch, in whole microseconds; None where there is none."""
+        """Return that of the latest visible epoch, in whole microseconds; None without one."""
         return max(filter(None, map(parse_epoch_name, self.list_names())), default=None)
 
     def list_names(self) -> list[str]:
-        """What lies in the directory; nothing where it is not there."""
+        """Return the names in the directory; none if it does not exist."""
         if not self._files.exists(self._root):
             return []
         return [status.getPath().getName() for status in self._files.listStatus(self._root)]
 
     def discard(self, epoch_id: int) -> None:
-        """Remove a staged epoch; nothing happens if there is none."""
+        """Remove a staged epoch, if there is one."""
         self._files.delete(self._path(f"{STAGING_FOLDER}/{self._owner}/{epoch_id}"), True)
 
     def _path(self, below: str) -> Any:

@@ -1,4 +1,4 @@
-"""Where an epoch waits for its audit: files that no reader of the output sees."""
+"""Staged epochs: files that readers of the output ignore until the epoch is audited."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from slackwater.spark_sink.formats import write_options
 from slackwater.spark_sink.output.epoch_directory import EpochDirectory
 from slackwater.spark_sink.sink import EpochSummary
 
-# The day of the commit, in UTC.
+# The column with the day of the commit, in UTC.
 DATE_COLUMN: Final = "date"
 
 
 @dataclass(frozen=True, slots=True)
 class StagedFiles:
-    """The files of an epoch that is staged, and nothing else.
+    """The folder of a staged epoch, which has no other files.
 
     Attributes:
-        folder: where they are.
-        records: in all of them.
+        folder: its path or URL.
+        records: the number of records in all files.
     """
 
     folder: str
@@ -38,12 +38,12 @@ class Staging:
     """Writes epochs to the staging directory of one owner.
 
     Args:
-        path: the output's directory, as Spark takes it.
+        path: the output's directory, a path or URL that Spark accepts.
         file_format: Spark's name of the format.
         record_filter: which records are written, and which of their columns.
         transform: turns the contract's rows into what is written; None writes them as they are.
         partition_by: columns that name the folders of what is written.
-        has_date: with DATE_COLUMN as a column more.
+        has_date: whether DATE_COLUMN is added.
     """
 
     def __init__(
@@ -64,11 +64,11 @@ class Staging:
         self._filter = record_filter or RecordFilter()
         self._owner = uuid.uuid4().hex
         self._has_staged = False
-        # To infer it from the staged files would take a job of Spark's.
+        # Kept, because inferring it from the staged files would take a Spark job.
         self._schema: StructType | None = None
 
     def for_scan(self) -> Staging:
-        """For the rows of an initial scan: what is left out of them was not read."""
+        """Return a staging for an initial scan: unfiltered, as the scan's reads are filtered."""
         return Staging(
             self._path,
             self._format,
@@ -78,7 +78,7 @@ class Staging:
         )
 
     def stage(self, epoch: DataFrame, epoch_id: int) -> EpochSummary:
-        """Write one epoch: see Sink.stage()."""
+        """Write one epoch, and return what it held."""
         directory = self.epoch_directory(epoch.sparkSession)
         if not self._has_staged:
             directory.remove_other_staging()
@@ -93,7 +93,7 @@ class Staging:
         if self._has_date:
             transformed = transformed.withColumn(DATE_COLUMN, F.to_date("commit_timestamp"))
         if self._format == "text":
-            # A line of text has no other columns.
+            # The text format takes no other columns.
             transformed = transformed.select("value", *self._partition_by)
         if self._schema is None:
             self._schema = transformed.schema
@@ -110,18 +110,18 @@ class Staging:
         )
 
     def read_staged(self, spark: SparkSession, epoch_id: int) -> DataFrame:
-        """The rows of a staged epoch."""
-        assert self._schema is not None  # noqa: S101 - it was staged before
+        """Return the rows of a staged epoch."""
+        assert self._schema is not None  # noqa: S101 - set by stage()
         reader = spark.read.format(self._format).schema(self._schema)
         return reader.load(self.epoch_directory(spark).staging(epoch_id))
 
     def epoch_directory(self, spark: SparkSession) -> EpochDirectory:
-        """The output's, in which the staging directory lies."""
+        """Return the output's directory, which contains the staging directory."""
         return EpochDirectory(spark, self._path, self._owner)
 
     @cached_property
     def _observed_metrics(self) -> Sequence[Column]:
-        """What is observed of an epoch; made once, since each step of it is a call to the JVM."""
+        """The metrics observed of an epoch; made once, because each step is a call to the JVM."""
         return (
             F.count(F.lit(1)).alias("records"),
             # Each of a transaction's n records counts as one nth of it.

@@ -1,7 +1,7 @@
-"""Watermarks as data: beside the output, up to when it has everything.
+"""The watermark log: files beside the output that say up to when it is complete.
 
-A line of JSON an epoch, a file an hour of low watermarks. Whoever waits for a time waits until a
-line has a low_watermark at or after it; everything committed up to then is in the output.
+It has a line of JSON for each epoch and a file for each hour of low watermarks. When a line has a
+low_watermark at or after a time, everything committed up to that time is in the output.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ FOLDER: Final = "_watermarks"
 
 
 class WatermarkLog:
-    """The lines of one output.
+    """The watermark log of one output.
 
     Args:
-        path: the output's directory, as Spark takes it.
+        path: the output's directory, a path or URL that Spark accepts.
     """
 
     def __init__(self, path: str) -> None:
         self._path = path
 
     def add_scan(self, spark: SparkSession, records: int, low_watermark: datetime) -> None:
-        """Say that an initial scan is there: it is no epoch."""
+        """Add the line of an initial scan, which has no epoch number."""
         self._add(spark, None, records, 0, low_watermark)
 
     def add(
         self, spark: SparkSession, epoch_id: int, summary: EpochSummary, low_watermark: datetime
     ) -> None:
-        """Say that an epoch is there; its replay takes the line's place."""
+        """Add the line of an epoch; a replay replaces it."""
         self._add(spark, epoch_id, summary.written, summary.transactions, low_watermark)
 
     def _add(
@@ -58,15 +58,15 @@ class WatermarkLog:
             "committed_at": datetime_to_rfc3339(datetime.now(UTC)),
         }
         lines = _parse_lines(folder.read(name))
-        # Before a loss of the checkpoint was mended, epochs may have had other ends.
+        # Before a lost checkpoint was recovered, epochs may have ended elsewhere.
         lines = [earlier for earlier in lines if earlier["low_watermark"] < line["low_watermark"]]
         if lines and not (lines[-1]["records"] or line["records"]):
-            # An idle database has a line that goes on.
+            # While a database is idle, its last line is moved forward.
             del lines[-1]
         folder.write(name, "".join(f"{json.dumps(entry)}\n" for entry in [*lines, line]))
 
     def last(self, spark: SparkSession) -> datetime | None:
-        """The newest low watermark, in whole microseconds; None where there is none."""
+        """Return the latest low watermark, in whole microseconds; None without one."""
         folder = _Folder(spark, f"{self._path}/{FOLDER}")
         for name in sorted(folder.names(), reverse=True):
             if lines := _parse_lines(folder.read(name)):
@@ -75,12 +75,12 @@ class WatermarkLog:
 
 
 def _parse_lines(text: str) -> list[dict[str, Any]]:
-    """The lines of a file, without one that a crash has cut off."""
+    """Parse the lines of a file, without one that a crash has cut off."""
     return [json.loads(line) for line in text.splitlines() if line.endswith("}")]
 
 
 class _Folder:
-    """Small texts in a folder, each replaced at once, on any file system that Spark reaches."""
+    """A folder of small text files, on any file system that Spark reaches."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         jvm: Any = spark._jvm
@@ -88,7 +88,7 @@ class _Folder:
         self._jvm = jvm
         self._root = jvm.org.apache.hadoop.fs.Path(path)
         self._files: Any = self._root.getFileSystem(jsc.hadoopConfiguration())
-        # Hadoop would leave files of checksums that no rename takes along.
+        # Written without Hadoop, which would leave checksum files behind after a rename.
         is_local = self._files.getScheme() == "file"
         self._local = Path(self._root.toUri().getPath()) if is_local else None
 
@@ -100,7 +100,7 @@ class _Folder:
         return [status.getPath().getName() for status in self._files.listStatus(self._root)]
 
     def read(self, name: str) -> str:
-        """Empty where it is not there."""
+        """Return a file's text, empty if it does not exist."""
         if self._local is not None:
             path = self._local / name
             return path.read_text() if path.exists() else ""
@@ -120,8 +120,8 @@ class _Folder:
             new.write_text(text)
             new.replace(self._local / name)
             return
-        # Object stores replace a whole object; HDFS shows a file while it grows, and what is cut
-        # off by a crash is written again by the replay.
+        # Object stores replace a whole object. HDFS shows a file while it grows; the replay writes
+        # a line again that a crash has cut off.
         stream = self._files.create(self._jvm.org.apache.hadoop.fs.Path(self._root, name), True)
         try:
             stream.write(bytearray(text.encode()))

@@ -1,4 +1,4 @@
-"""The columns of a mirrored table, as the records of its changes name them."""
+"""The columns of a Spanner table, from its change records or from the information schema."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from slackwater.spark_sink.sql.types import spanner_type, spark_type
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a mirrored table.
+    """A column of a Spanner table.
 
     Attributes:
         name: as Spanner names it.
-        spanner_type: INT64, ARRAY<BYTES>, PG_NUMERIC.
-        is_key: of the primary key.
+        spanner_type: such as INT64, ARRAY<BYTES> or PG_NUMERIC.
+        is_key: whether it belongs to the primary key.
     """
 
     name: str
@@ -25,15 +25,15 @@ class Column:
 
     @property
     def spark_type(self) -> str:
-        """Its type in Spark SQL."""
+        """The column's type in Spark SQL."""
         return spark_type(self.spanner_type)
 
 
 def columns_from_records(lists: Iterable[Iterable[Mapping[str, Any]]]) -> tuple[Column, ...]:
-    """The columns that some lists of column types name, in the table's order.
+    """Merge the column lists of several records into a table's columns, in the table's order.
 
     Args:
-        lists: column_types of records, the newest last: what it says of a column holds.
+        lists: column_types of the records, the latest last; it decides a column's type.
     """
     newest = {column["name"]: column for columns in lists for column in columns}
     return tuple(
@@ -43,10 +43,10 @@ def columns_from_records(lists: Iterable[Iterable[Mapping[str, Any]]]) -> tuple[
 
 
 def columns_from_schema(types: Mapping[str, str], key: Collection[str]) -> tuple[Column, ...]:
-    """The columns of a table as the information schema tells of it.
+    """Return the columns of a table from what the information schema says.
 
     Args:
-        types: of each column by its name, in the table's order.
-        key: names of the primary key's columns.
+        types: Spanner types by column name, in the table's order.
+        key: the names of the primary key's columns.
     """
     return tuple(Column(name, kind, name in key) for name, kind in types.items())

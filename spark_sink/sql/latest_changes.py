@@ -1,8 +1,8 @@
-"""The newest change per key: what an epoch does to the rows of one table.
+"""The latest changes per key: what an epoch does to each row of a table.
 
-A value capture type with whole rows says it in the last change alone. With the others an update
-has only the columns that it changed: an epoch's changes of a row are laid over each other in their
-order, and what none of them says stays as it was.
+If the value capture type captures whole rows, the last change of a row is enough. Otherwise an
+update has only the columns that it changed: the epoch's changes of a row are folded in their order,
+and columns that none of them has keep their values.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _EMPTY: Final = f"CAST(map() AS {_MAP})"
 
 
 def columns_by_table(changes: DataFrame) -> dict[str, tuple[Column, ...]]:
-    """The tables that an epoch changes, and the columns that their records name."""
+    """Return the columns of each table that an epoch changes, by the table's full name."""
     versions = changes.groupBy("table_name", "column_types").agg(
         F.max("commit_timestamp").alias("at")
     )
@@ -36,20 +36,21 @@ def columns_by_table(changes: DataFrame) -> dict[str, tuple[Column, ...]]:
 def latest_changes(
     changes: DataFrame, table: str, columns: Sequence[Column], *, is_checked: bool = False
 ) -> DataFrame:
-    """One row a key that the epoch changes.
+    """Return one row for each key that the epoch changes.
 
     Returns:
-        deleted: the row is gone. whole: row has all its columns, those that `changed_columns`
+        deleted: the row is gone. whole: row has all its columns, and those that `changed_columns`
         does not name are NULL. changed_columns: map from the names of the columns that the
         changes have a value for to its text. row: struct
-        of the table's columns. commit_timestamp: of the newest change. key: JSON of the key.
-        bad_columns: names of the columns whose values are none of their types, if is_checked.
+        of the table's columns. commit_timestamp: of the latest change. key: JSON of the key.
+        bad_columns: if is_checked, the columns whose values are not of their types.
 
     Args:
         changes: rows of the output's contract.
         table: the table's full name.
-        columns: of the table.
-        is_checked: a value that is none of its type does not fail but is NULL, and named.
+        columns: the table's.
+        is_checked: a value that is not of its column's type becomes NULL and is reported in
+            bad_columns; otherwise the query fails.
     """
     mods = changes.where(F.col("table_name") == table).selectExpr(
         "commit_timestamp",
@@ -82,7 +83,7 @@ def latest_changes(
 def whole_rows(
     inserts: DataFrame, table: str, columns: Sequence[Column], *, is_checked: bool = False
 ) -> DataFrame:
-    """The rows of a table that were inserted once each.
+    """Return the rows of a table from records that insert each of them once.
 
     Returns:
         key, row and bad_columns as latest_changes() has them.
@@ -103,7 +104,7 @@ def whole_rows(
 
 
 def _row_expressions(columns: Sequence[Column], *, is_checked: bool) -> list[str]:
-    """Expressions of the row, and of the names of its bad columns."""
+    """Return the expressions of the row and, if is_checked, of its bad columns."""
     cast = "TRY_CAST" if is_checked else "CAST"
     fields = ", ".join(
         f"{value_expression(_value_text(column), column.spanner_type, cast=cast)}"

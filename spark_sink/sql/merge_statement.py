@@ -1,5 +1,5 @@
-"""The MERGE that brings a mirror to where an epoch's newest changes say."""
-# ruff: noqa: S608 - statements are what this module makes; names and texts in them are quoted
+"""The MERGE that applies an epoch's latest changes to a mirror."""
+# ruff: noqa: S608 - this module builds statements; names and texts in them are quoted
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from slackwater.spark_sink.sql.quoting import identifier, literal
 
 IS_DELETED: Final = "_is_deleted"
 CHANGED_AT: Final = "_commit_timestamp"
-# What a mirror that keeps deleted rows has beside the table's columns.
+# The extra columns of a mirror that keeps deleted rows.
 SOFT_DELETE_COLUMNS: Final[Mapping[str, str]] = {IS_DELETED: "BOOLEAN", CHANGED_AT: "TIMESTAMP"}
 _SOFT_DELETE_VALUES: Final[Mapping[str, str]] = {
     IS_DELETED: "latest.deleted",
@@ -22,13 +22,13 @@ _SOFT_DELETE_VALUES: Final[Mapping[str, str]] = {
 def merge_statement(
     target: str, source: str, columns: Sequence[Column], *, keeps_deleted: bool
 ) -> str:
-    """The statement, in Spark SQL.
+    """Return the MERGE statement in Spark SQL.
 
     Args:
-        target: the mirror as Spark SQL names it.
+        target: the mirror's quoted name.
         source: a view with the columns of latest_changes().
-        columns: those of its row.
-        keeps_deleted: a deleted row stays with the values that it had last, and is marked.
+        columns: the columns of its row.
+        keeps_deleted: a deleted row stays with its last values, and is marked as deleted.
     """
     return "\n".join(
         [
@@ -40,7 +40,7 @@ def merge_statement(
 
 def _delete_clauses(columns: Sequence[Column]) -> list[str]:
     whole, changed = _whole_row(columns), _changed_columns(columns)
-    # A table may be nothing but its key.
+    # All columns of a table may belong to its key.
     updates = [
         f"WHEN MATCHED AND latest.whole THEN UPDATE SET {_assignments(whole)}",
         f"WHEN MATCHED THEN UPDATE SET {_assignments(changed)}",
@@ -63,8 +63,9 @@ def _mark_deleted_clauses(columns: Sequence[Column]) -> list[str]:
 
 
 def _same_key(columns: Sequence[Column]) -> str:
-    """Keys may be NULL; a table without a key has one row at most."""
+    """Return the join condition; a table without a key has at most one row."""
     return (
+        # <=> because keys may be NULL.
         " AND ".join(
             f"mirror.{identifier(column.name)} <=> {_new_value(column)}"
             for column in columns

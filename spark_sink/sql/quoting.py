@@ -1,11 +1,11 @@
-"""Names and texts in statements of Spark SQL."""
+"""Quoting of identifiers and string literals in Spark SQL."""
 
 
 def identifier(name: str) -> str:
-    """A name of a column, table or path."""
+    """Quote the name of a column, table or path."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def literal(value: str) -> str:
-    """A text."""
+    """Quote a text as a string literal."""
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"

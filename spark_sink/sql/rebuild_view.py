@@ -1,11 +1,10 @@
-"""Append and rebuild: a view over the changelog that is the table as it stands.
+"""The view over a changelog that rebuilds the table in its current state.
 
-Two forms. Where each change has captured the whole row, the newest one per key is the row:
-ROW_NUMBER over the key, in descending order of commit timestamp and record sequence. Where an
-update has captured only the columns that it changed, the changes of a key are laid over each other
-in their order.
+If every change captures the whole row, the latest change per key is the row: ROW_NUMBER over the
+key, in descending order of commit timestamp and record sequence. If an update captures only the
+columns that it changed, the changes of a key are folded in their order.
 """
-# ruff: noqa: S608 - statements are what this module makes; names and texts in them are quoted
+# ruff: noqa: S608 - this module builds statements; names and texts in them are quoted
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from typing import Final
 from slackwater.spark_sink.sql.quoting import identifier, literal
 from slackwater.spark_sink.sql.types import value_expression
 
-# What a change stream captures that says nothing of it.
+# What a change stream captures unless its options say otherwise.
 DEFAULT_VALUE_CAPTURE_TYPE: Final = "OLD_AND_NEW_VALUES"
 # Value capture types whose new_values hold the whole row.
 WHOLE_ROW_CAPTURE_TYPES: Final = frozenset({"NEW_ROW", "NEW_ROW_AND_OLD_VALUES"})
@@ -30,17 +29,17 @@ def create_view(
     *,
     is_whole_row: bool,
 ) -> str:
-    """The statement, in Spark SQL.
+    """Return the CREATE VIEW statement in Spark SQL.
 
-    The view is complete only if the changelog has seen every row: if it started before the first
-    one was written.
+    The view is complete only if the changelog has every change: it must have started before the
+    first row was written.
 
     Args:
-        table: its full name.
-        columns: today's, in the table's order; the Spanner type of each by its name.
+        table: the table's full name.
+        columns: Spanner types by the names of the current columns, in the table's order.
         key: the names of the primary key's columns.
-        changes: the changelog as Spark SQL names it, such as parquet.`out/changes`.
-        is_whole_row: every change has captured the whole row.
+        changes: the changelog's name in Spark SQL, such as parquet.`out/changes`.
+        is_whole_row: whether every change captures the whole row.
     """
     listed = ",\n  ".join(_column(name, kind, is_key=name in key) for name, kind in columns.items())
     newest = _LATEST_ROW if is_whole_row else _FOLD_UPDATES

@@ -1,6 +1,7 @@
-"""Typed changes: each mod of an epoch's records as a row whose values are columns.
+"""Typed changes: each mod of an epoch's records as a row of typed columns.
 
-What the envelope flat says as JSON: the key, the row before and after, and the record's metadata.
+A row has what the envelope flat has as JSON: the key, the row before and after, and the record's
+metadata.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from slackwater.spark_sink.sql.types import bad_value_condition, value_expressio
 KEY: Final = "key"
 BEFORE: Final = "before"
 AFTER: Final = "after"
-# Struct columns of a table's own columns, each with the JSON of a mod that it is made of.
+# The struct columns that hold a table's columns, each with the field of a mod that it is made from.
 _SOURCES: Final = {KEY: "keys", BEFORE: "old_values", AFTER: "new_values"}
 STRUCTS: Final = tuple(_SOURCES)
 CHANGED_COLUMNS: Final = f"given STRUCT<{BEFORE}: ARRAY<STRING>, {AFTER}: ARRAY<STRING>>"
@@ -39,17 +40,17 @@ METADATA: Final[Mapping[str, str]] = {
     "partition_token": "STRING",
     "low_watermark": "TIMESTAMP",
 }
-# What names one mod, also among an initial scan's rows, which belong to no transaction.
+# Identifies one mod, also among an initial scan's rows, which belong to no transaction.
 MOD_ID: Final = ("server_transaction_id", "record_sequence", "mod_number", "key")
 
-# By part the fields of its struct, in their order, each with its Spark type.
+# For each struct its fields in their order, each with its Spark type.
 StructFields = Mapping[str, Mapping[str, str]]
 _MAP: Final = "map<string, string>"
 _NULL_FOR_MOD_TYPE: Final = {BEFORE: "INSERT", AFTER: "DELETE"}
 
 
 def struct_fields(columns: Sequence[Column]) -> dict[str, dict[str, str]]:
-    """The structs that a table's columns need; one without fields can't be, and is left out."""
+    """Return the structs that a table's columns need, without those that would have no fields."""
     everything = {column.name: column.spark_type for column in columns}
     key = {column.name: column.spark_type for column in columns if column.is_key}
     structs = {KEY: key, BEFORE: everything, AFTER: everything}
@@ -64,18 +65,19 @@ def typed_changes(
     *,
     is_checked: bool = False,
 ) -> DataFrame:
-    """One row a mod.
+    """Return one row for each mod.
 
     Returns:
-        row: struct of the typed changelog's columns. key: JSON of the key. bad_columns: names of
-        the columns whose values are none of their types, if is_checked. And the columns of MOD_ID.
+        row: struct of the typed changelog's columns. key: JSON of the key. bad_columns: if
+        is_checked, the columns whose values are not of their types. And the columns of MOD_ID.
 
     Args:
         changes: rows of the output's contract.
         table: the table's full name.
-        columns: those that the records name.
-        structs: what the typed changelog has; a field that no column fills is NULL.
-        is_checked: a value that is none of its type does not fail but is NULL, and named.
+        columns: the columns that the records name.
+        structs: the typed changelog's; a field that no column fills is NULL.
+        is_checked: a value that is not of its column's type becomes NULL and is reported in
+            bad_columns; otherwise the query fails.
     """
     record_columns = [name for name in (*POSITION, *METADATA) if name != "mod_number"]
     mods = changes.where(F.col("table_name") == table).selectExpr(
@@ -97,8 +99,8 @@ def typed_changes(
 
 
 def _part(part: str, fields: Mapping[str, str], columns: Sequence[Column], cast: str) -> str:
-    """An expression of one of the structs, NULL where the change says nothing of it."""
-    # Neither Spark nor Spanner tells upper from lower case in names.
+    """Return the expression of one struct, NULL where the kind of change has no such row."""
+    # Spark and Spanner both ignore case in names.
     by_name = {column.name.lower(): column for column in columns}
     values = ", ".join(
         f"{_value(part, by_name.get(name.lower()), kind, cast)} AS {identifier(name)}"
@@ -109,14 +111,14 @@ def _part(part: str, fields: Mapping[str, str], columns: Sequence[Column], cast:
 
 def _value(part: str, column: Column | None, kind: str, cast: str) -> str:
     if column is None:
-        # Of a column that was dropped, or that later records of the epoch lack.
+        # The column was dropped, or later records of the epoch lack it.
         return f"CAST(NULL AS {kind})"
     source = "keys" if column.is_key else _SOURCES[part]
     return value_expression(f"{source}[{literal(column.name)}]", column.spanner_type, cast=cast)
 
 
 def _changed_columns(columns: Sequence[Column]) -> str:
-    """Which columns the change names: one that it does not is NULL in the structs, too."""
+    """Return the expression of the names of the columns that a change has; others are NULL."""
     names = ", ".join(literal(column.name) for column in columns if not column.is_key)
     listed = f"CAST(array({names}) AS array<string>)"
     names_by_part = {

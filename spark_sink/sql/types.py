@@ -1,7 +1,7 @@
-"""Spanner's types in Spark SQL: how a value out of a mod's JSON becomes one of a column.
+"""Spanner's types in Spark SQL: the type of each column, and how JSON values are converted to it.
 
-The values come as the texts that Spark makes of JSON values: strings without quotation marks,
-numbers and arrays as they are written.
+Values arrive as the texts that Spark makes of JSON values: strings without quotation marks, numbers
+and arrays as they are written.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-# A type that is not named here stays a text: JSON, NUMERIC of PostgreSQL (it may have more digits
-# than Spark's decimals), INTERVAL, UUID, protos, and what there will be.
+# Types that are not listed here stay strings: JSON, PostgreSQL's NUMERIC (it may have more digits
+# than Spark's decimals), INTERVAL, UUID, protos, and future types.
 _TYPES: Final[Mapping[str, str]] = {
     "INT64": "BIGINT",
     "FLOAT64": "DOUBLE",
@@ -34,10 +34,10 @@ _LENGTH: Final = re.compile(r"\(.*\)")
 
 
 def spanner_type(type_json: str) -> str:
-    """The type of a data change record's column, as the information schema spells it.
+    """Return the type of a change record's column as the information schema spells it.
 
-    One with an annotation of PostgreSQL's, such as PG_NUMERIC, is named by that: none of them is
-    the type of GoogleSQL whose code it has.
+    A type with a PostgreSQL annotation is named by it, such as PG_NUMERIC: it differs from the
+    GoogleSQL type whose code it has.
 
     Args:
         type_json: the JSON of a column's type.
@@ -58,7 +58,7 @@ def _type_name(kind: Any) -> str:
 
 
 def spark_type(spanner_type: str) -> str:
-    """The type of a column in Spark SQL.
+    """Return the Spark SQL type of a column.
 
     Args:
         spanner_type: as the information schema spells it, in either dialect.
@@ -70,12 +70,12 @@ def spark_type(spanner_type: str) -> str:
 
 
 def value_expression(text: str, spanner_type: str, *, cast: str = "CAST") -> str:
-    """An SQL expression of the column's type.
+    """Return an SQL expression that converts a text to the column's type.
 
     Args:
         text: an SQL expression of the value's text.
         spanner_type: as the information schema spells it, in either dialect.
-        cast: CAST, which fails at a text that is no value of the type; with TRY_CAST it is NULL.
+        cast: CAST fails at a text that is not a value of the type; TRY_CAST makes it NULL.
     """
     if match := _ARRAY.fullmatch(spanner_type):
         items = f"from_json({text}, 'array<string>')"
@@ -89,7 +89,7 @@ def value_expression(text: str, spanner_type: str, *, cast: str = "CAST") -> str
 
 
 def bad_value_condition(text: str, spanner_type: str) -> str:
-    """An SQL expression that is true where a text is no value of the column's type.
+    """Return an SQL expression that is true where a text is not a value of the column's type.
 
     Args:
         text: an SQL expression of the value's text.

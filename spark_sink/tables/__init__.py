@@ -1,1 +1,13 @@
-"""Tables."""
+"""Delta and Iceberg tables, and how an epoch lands in one exactly once.
+
+One table at a time: which tables an epoch goes to is decided in sinks. The types of columns are
+decided in sql/types, where a Spanner NUMERIC becomes DECIMAL(38,9).
+
+- table_format: the protocol that a table format implements.
+- delta, iceberg: the two formats; how a repeated commit is recognized, and what conflicts.
+- delta_kernel: when staged files become a Delta commit as they are, without Spark.
+- managed_table: what mirrors and typed changelogs share; when columns are added.
+- mirror_table: a table kept equal to Spanner's; its merge and its low watermark.
+- changelog_table: a table of all changes of one of Spanner's tables.
+- compaction: when small files are compacted.
+"""

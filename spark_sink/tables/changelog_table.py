@@ -1,4 +1,4 @@
-"""One typed changelog: a Delta or Iceberg table of all changes of one of Spanner's tables."""
+"""The typed changelog of one Spanner table: a Delta or Iceberg table of all its changes."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from slackwater.spark_sink.tables.managed_table import ManagedTable
 
 
 class ChangelogTable(ManagedTable):
-    """A typed changelog of one table: see ManagedTable."""
+    """The typed changelog of one Spanner table; ManagedTable says what the arguments are."""
 
     @property
     def structs(self) -> StructFields:
-        """Its structs and their fields; empty before ensure_columns()."""
+        """The table's structs and their fields; empty before ensure_columns()."""
         return {
             field.name: {f.name: f.dataType.simpleString().upper() for f in field.dataType.fields}
             for field in (self._schema or StructType())
@@ -51,18 +51,18 @@ class ChangelogTable(ManagedTable):
     def _missing_fields(
         self, part: str, present: Mapping[str, str] | None, needed: Mapping[str, str]
     ) -> list[str]:
-        """What has to be declared of a struct that it has not."""
+        """Return the definitions of the fields that a struct lacks."""
         if present is None:
             return [f"{part} {_struct_type(needed)}"]
-        # Neither Spark nor Spanner tells upper from lower case in names.
+        # Spark and Spanner both ignore case in names.
         present_types = {name.lower(): kind for name, kind in present.items()}
         for name, kind in needed.items():
             present_type = present_types.get(name.lower(), kind)
             if present_type != kind:
                 raise ChangelogColumnError(
-                    f"column {part}.{name} of the changelog {self._path} is {present_type},"
-                    f" and what {self._table} has become needs {kind}.",
-                    "Move the changelog away, so that another one is made, and run the pipeline"
+                    f"column {part}.{name} of the changelog {self._path} has type {present_type},"
+                    f" but {self._table} now needs {kind}.",
+                    "Move the changelog away, so that a new one is created, and run the pipeline"
                     " again",
                 )
         return [

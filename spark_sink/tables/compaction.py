@@ -1,4 +1,4 @@
-"""Now and then the small files of many epochs become few large ones."""
+"""Compaction: from time to time the many small files of epochs become few large ones."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _log = logging.getLogger(__name__)
 
 
 class Compaction:
-    """Compacts tables after so much time, between two epochs.
+    """Compacts tables at intervals, between two epochs.
 
     Args:
-        table_format: the tables'.
-        every_s: seconds from one time to the next; None for never.
+        table_format: the format of the tables.
+        every_s: seconds between two compactions; None for never.
     """
 
     def __init__(self, table_format: TableFormat, every_s: float | None) -> None:
@@ -31,11 +31,11 @@ class Compaction:
 
     @property
     def is_due(self) -> bool:
-        """Whether the time has come."""
+        """Whether the interval has passed."""
         return self._every_s is not None and time.monotonic() - self._last_s >= self._every_s
 
     def run(self, spark: SparkSession, paths: Iterable[str]) -> None:
-        """Compact the tables; one that fails is left for the next time."""
+        """Compact the tables; one that fails is tried again at the next interval."""
         for path in paths:
             try:
                 self._format.compact(spark, path)

@@ -1,9 +1,9 @@
-"""Delta tables: an epoch is one commit, and lands once.
+"""Delta tables: an epoch is one commit, which lands once.
 
-A Delta table remembers, for each application, the highest version of a transaction that it has
-committed (Delta's protocol, "Transaction Identifiers"); a write with that version or a lower one
-changes nothing. The low watermark is such a version: it only rises, also when the checkpoint is
-lost and Spark counts its micro-batches from 0 again.
+A Delta table remembers for each application the highest transaction version that it has committed
+(Delta's protocol, "Transaction Identifiers"); a write with that version or a lower one changes
+nothing. The low watermark serves as the version: it only rises, even if the checkpoint is lost and
+Spark counts its micro-batches from 0 again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-from slackwater.spark_sink.errors import conflict
+from slackwater.spark_sink.errors import commit_conflict
 from slackwater.spark_sink.formats import DELTA
 from slackwater.spark_sink.output.staging import StagedFiles
 from slackwater.spark_sink.sql.quoting import identifier, literal
@@ -32,10 +32,10 @@ _CONFLICTS: Final = ("Concurrent", "MetadataChanged", "ProtocolChanged", "MaxCom
 
 
 class Delta:
-    """Delta tables: see TableFormat.
+    """The table format Delta Lake.
 
     Args:
-        partition_by: columns by which a changelog's table is partitioned when it is made.
+        partition_by: columns by which a changelog's table is partitioned when it is created.
     """
 
     using: Final = DELTA
@@ -45,20 +45,20 @@ class Delta:
         self._kernel = KernelWriter()
 
     def name(self, spark: SparkSession, path: str) -> str:
-        """See TableFormat."""
+        """Return the table's quoted name in Spark SQL."""
         del spark
         return f"delta.{identifier(path)}"
 
     def exists(self, spark: SparkSession, path: str) -> bool:
-        """See TableFormat.
+        """Return whether the table exists and has its first commit.
 
-        The log's directory is not enough: whoever died within the first commit left one without it.
+        The log's directory alone proves nothing: a first commit that broke off leaves one behind.
         """
         jvm: Any = spark._jvm
         return bool(jvm.io.delta.tables.DeltaTable.isDeltaTable(spark._jsparkSession, path))
 
     def list_tables(self, spark: SparkSession) -> None:
-        """See TableFormat."""
+        """Return None: tables are directories."""
 
     def append(
         self,
@@ -68,7 +68,7 @@ class Delta:
         version: int,
         staged: StagedFiles | None = None,
     ) -> None:
-        """See TableFormat."""
+        """Append rows in one commit, unless the table has this version or a later one."""
         with self.translating_conflicts(path):
             if staged and self._kernel.append(rows, staged, path, application, version):
                 return
@@ -77,12 +77,12 @@ class Delta:
             writer.option("txnVersion", str(version)).save(path)
 
     def compact(self, spark: SparkSession, path: str) -> None:
-        """See TableFormat."""
+        """Rewrite many small files as few large ones."""
         with self.translating_conflicts(path):
             spark.sql(f"OPTIMIZE {self.name(spark, path)}")
 
     def last_low_watermark(self, spark: SparkSession, path: str) -> datetime | None:
-        """See TableFormat."""
+        """Return that of the changelog's latest epoch with records; None without a table."""
         if not self.exists(spark, path):
             return None
         table = spark.read.format(DELTA).load(path)
@@ -92,21 +92,21 @@ class Delta:
 
     @contextmanager
     def translating_conflicts(self, path: str) -> Iterator[None]:
-        """See TableFormat."""
+        """Turn Delta's commit conflicts, raised inside, into a PublishError."""
         try:
             yield
         except Exception as error:
             if not any(name in type(error).__name__ + str(error)[:200] for name in _CONFLICTS):
                 raise
-            raise conflict(path) from error
+            raise commit_conflict(path) from error
 
     @contextmanager
     def idempotent_merge(
         self, spark: SparkSession, application: str, low_watermark: datetime
     ) -> Iterator[None]:
-        """See TableFormat.
+        """Make a MERGE inside change nothing if it is repeated for the same low watermark.
 
-        The session's settings say so: nothing else may write Delta tables with it meanwhile.
+        It works by settings of the session: nothing else may write Delta tables with it meanwhile.
         """
         settings = {_APPLICATION: application, _VERSION: str(datetime_to_us(low_watermark))}
         for name, value in settings.items():
@@ -118,23 +118,24 @@ class Delta:
                 spark.conf.unset(name)
 
     def publish_watermark(self, spark: SparkSession, path: str, low_watermark: str) -> None:
-        """See TableFormat."""
+        """Write to the table's properties up to when it has all changes."""
         property_value = f"{literal(LOW_WATERMARK_PROPERTY)} = {literal(low_watermark)}"
         with self.translating_conflicts(path):
             spark.sql(f"ALTER TABLE {self.name(spark, path)} SET TBLPROPERTIES ({property_value})")
 
     def read_at_watermark(self, spark: SparkSession, path: str) -> tuple[DataFrame, str] | None:
-        """See TableFormat; the table's history says when it stated it."""
+        """Read the table as its history has it at the published low watermark."""
         if not self.exists(spark, path):
             return None
         history = spark.sql(f"DESCRIBE HISTORY {self.name(spark, path)}").select(
             "version", "operation", F.col("operationParameters")["properties"].alias("properties")
         )
-        is_statement = F.col("properties").contains(LOW_WATERMARK_PROPERTY)
-        published = history.where(is_statement).orderBy(F.desc("version")).first()
+        is_publication = F.col("properties").contains(LOW_WATERMARK_PROPERTY)
+        published = history.where(is_publication).orderBy(F.desc("version")).first()
         if published is None:
             return None
-        # An epoch that is merged and not stated yet is past the statement; what others did counts.
+        # A MERGE after the publication belongs to an epoch that is not published yet. Commits of
+        # others before it count: they are part of what the mirror shows at this low watermark.
         later = history.where(F.col("version") > published["version"]).orderBy("version").collect()
         unmerged = takewhile(lambda commit: commit["operation"] != "MERGE", later)
         version = max([published["version"], *(commit["version"] for commit in unmerged)])
@@ -143,7 +144,7 @@ class Delta:
 
 
 def spark_conf(spark_version: str) -> dict[str, str]:
-    """What a session needs for Delta; the jars come from Maven's repository at the first start.
+    """Return the Spark settings for Delta; the jars come from Maven at the first start.
 
     Args:
         spark_version: such as 4.1.3.
@@ -151,7 +152,7 @@ def spark_conf(spark_version: str) -> dict[str, str]:
     package = _PACKAGES.get(".".join(spark_version.split(".")[:2]), _PACKAGES["4.1"])
     return {
         "spark.jars.packages": package,
-        # Spark brings these itself.
+        # Spark brings these.
         "spark.jars.excludes": ",".join(_EXCLUDED),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -159,10 +160,10 @@ def spark_conf(spark_version: str) -> dict[str, str]:
         # running them.
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-        # A table's state is read in so many tasks; an epoch is smaller than any of them.
+        # The number of tasks that read a table's state: an epoch is too small for more than one.
         "spark.databricks.delta.snapshotPartitions": "1",
-        # Of tables that are made here: a commit with a checkpoint takes twice as long, and with an
-        # epoch a commit one in ten would; a reader's log is up to so many small files longer.
+        # For tables created here. A commit with a checkpoint takes twice as long, and by default
+        # one in ten has one. In return a reader lists up to this many small log files.
         "spark.databricks.delta.properties.defaults.checkpointInterval": "30",
     }
 

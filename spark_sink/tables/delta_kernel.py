@@ -1,11 +1,11 @@
-"""Staged files that become a commit to a Delta table as they are.
+"""Staged files that become a commit of a Delta table as they are, by Delta Kernel.
 
-Spark's way to append them reads them, writes them again and works the table's whole state out to
-learn which transactions it has seen. Delta's library for connectors, Kernel, which comes with the
-same jars, finds that in the newest log entry and adds the files themselves: for a small epoch a
-quarter of the work. What it does not look at is whether the rows suit the table, so it is for
-tables that ask for nothing but columns. Checkpoints stay Spark's: a stop in the middle of one of
-Kernel's leaves a file that is whole to look at and lacks what came after.
+To append a staged epoch, Spark reads its files, writes them again and computes the table's whole
+state to learn which transactions it has seen. Delta Kernel, the library for connectors in the same
+jars, finds that in the latest log entry and adds the files themselves: a quarter of the work for a
+small epoch. Kernel does not check whether the rows fit the table, so it serves only tables that
+require nothing but columns. Spark still writes the checkpoints: one of Kernel's that is interrupted
+leaves a file that looks complete but lacks its end.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ from slackwater.spark_sink.output.staging import StagedFiles
 
 _log = logging.getLogger(__name__)
 
-# Appends only and what columns say for themselves; all that came later has a higher version.
+# The writer version with append-only tables and invariants of columns; later features have higher
+# ones.
 _WRITER_VERSION: Final = 2
 _CHECKPOINT_INTERVAL: Final = "delta.checkpointInterval"
 _CHECKPOINT_INTERVAL_DEFAULT: Final = 10
-# Kernel reads a log back to a checkpoint or a checksum, both of which are Spark's to write.
+# Kernel reads the log back to a checkpoint or a checksum, and only Spark writes those.
 _LOG_LENGTH_MAX: Final = 30
-# What Kernel leaves to whoever commits, or knows by settings of its own.
+# Parts of the names of Spark's settings that Kernel does not follow.
 _SETTINGS_OF_SPARK: Final = ("delta.logStore", "delta.autoCompact", "delta.optimizeWrite")
 _PROPERTIES: Final = frozenset(
     {
@@ -43,22 +44,22 @@ _PROPERTIES: Final = frozenset(
     }
 )
 _STATISTICS: Final = ("commit_timestamp", "low_watermark", "table_name")
-# What a schema's JSON says of columns, and of arrays and maps within them.
+# The nullability flags in a schema's JSON: of columns, and of arrays and maps within them.
 _NULL: Final = ("nullable", "containsNull", "valueContainsNull")
-# Kernel takes every timestamp in a footer for one of these.
+# Kernel reads every timestamp in a Parquet footer as microseconds.
 _TIMESTAMPS: Final = ("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
-# What calls into the JVM raise, and what reading a table's schema does.
+# Raised by calls into the JVM, and by reading a table's schema.
 _FAILED: Final = (Py4JError, PySparkException, TypeError, ValueError, KeyError)
 
 
 @dataclass(frozen=True, slots=True)
 class _PreparedAppend:
-    """A transaction that has begun, and the staged files that it shall add.
+    """A transaction that has begun, and the staged files that it will add.
 
     Attributes:
-        transaction: Kernel's.
-        files: a file's status as Hadoop has it, and its statistics as Kernel has them.
-        records: of all files.
+        transaction: Kernel's Transaction.
+        files: for each file Hadoop's FileStatus and Kernel's DataFileStatistics.
+        records: the number of records in all files.
     """
 
     transaction: Any
@@ -74,22 +75,21 @@ class KernelWriter:
         self._engine: Any = None
         self._input: Any = None
         self._conf: Any = None
-        # Of tables and rows that were compared last, to compare them once.
+        # The last table schema and row schema that matched, to compare them once.
         self._compared: tuple[str, StructType] | None = None
 
     def append(
         self, rows: DataFrame, staged: StagedFiles, path: str, application: str, version: int
     ) -> bool:
-        """Append staged rows: see TableFormat.append().
+        """Append staged rows in one commit, as TableFormat.append() does.
 
         Returns:
-            Whether they are in the table; if not, nothing was done, and it is Spark's to append
+            Whether the rows are in the table; if not, nothing was done, and Spark has to append
             them.
 
         Raises:
-            PublishError: the staged files are not all there, or can't be moved into the table's
-                directory.
-            Py4JJavaError: as Spark's way raises it; another commit may have come between.
+            PublishError: staged files are missing, or can't be moved into the table's directory.
+            Py4JJavaError: the commit failed, perhaps because of a concurrent one.
         """
         spark = rows.sparkSession
         try:
@@ -97,7 +97,7 @@ class KernelWriter:
         except _FAILED as error:
             if "ConcurrentTransactionException" in str(error):
                 return True
-            # No table yet, one that Kernel does not know how to write; no Kernel, or another one.
+            # There is no table yet, Kernel can't write it, or this Kernel has another interface.
             _log.debug("Kernel can't append to %s: %s", path, error)
             return False
         if prepared is None:
@@ -114,7 +114,7 @@ class KernelWriter:
     def _prepare(
         self, rows: DataFrame, staged: StagedFiles, path: str, application: str, version: int
     ) -> _PreparedAppend | None:
-        """Begin a transaction and look at the files, or None where the table asks for more."""
+        """Begin a transaction and read the files' statistics; None if the table requires more."""
         spark = rows.sparkSession
         self._start(spark)
         if self._engine is None:
@@ -157,7 +157,7 @@ class KernelWriter:
         self._engine = engines.DefaultEngine.create(self._input)
 
     def _accepts_append(self, snapshot: Any, rows: StructType) -> bool:
-        """Whether a table takes such rows, whatever is in them, and Spark need not write now."""
+        """Return whether a table takes rows of any values, and no checkpoint is due."""
         if snapshot.getProtocol().getMinWriterVersion() > _WRITER_VERSION:
             return False
         if not snapshot.getPartitionColumnNames().isEmpty():
@@ -178,7 +178,7 @@ class KernelWriter:
     def _commit(self, spark: SparkSession, prepared: _PreparedAppend, path: str) -> None:
         """Move the files into the table's directory and commit them.
 
-        A file that is moved and not committed is nobody's, and VACUUM removes it.
+        VACUUM removes a file that is moved but not committed.
         """
         jvm: Any = spark._jvm
         kernel, engine = jvm.io.delta.kernel, self._engine
@@ -189,7 +189,7 @@ class KernelWriter:
             name = self._move_into_table(spark, status, path)
             modified = status.getModificationTime()
             optional_statistics = jvm.java.util.Optional.of(statistics)
-            # By its name alone, as the log has it: Kernel escapes twice what is absolute.
+            # The name alone, as the log has it: Kernel escapes an absolute path twice.
             added.add(
                 kernel.utils.DataFileStatus(name, status.getLen(), modified, optional_statistics)
             )
@@ -197,13 +197,13 @@ class KernelWriter:
         context = kernel.Transaction.getWriteContext(engine, state, jvm.java.util.HashMap())
         iterator = kernel.internal.util.Utils.toCloseableIterator(added.iterator())
         actions = kernel.Transaction.generateAppendActions(engine, state, iterator, context)
-        # The checksum that could follow takes as long, and spares less to who reads it.
+        # No checksum: writing one takes as long as the commit and saves readers less.
         prepared.transaction.commit(
             engine, kernel.utils.CloseableIterable.inMemoryIterable(actions)
         )
 
     def _move_into_table(self, spark: SparkSession, status: Any, path: str) -> str:
-        """Move a staged file into a table's directory; its name."""
+        """Move a staged file into a table's directory, and return its name."""
         jvm: Any = spark._jvm
         name = str(status.getPath().getName())
         final = jvm.org.apache.hadoop.fs.Path(path, name)
@@ -216,14 +216,14 @@ class KernelWriter:
 
 
 def rows_fit_table(table_schema: str, rows: StructType) -> bool:
-    """Whether rows can be a table's, whatever is in them.
+    """Return whether rows fit a table, whatever their values.
 
     Args:
-        table_schema: the table's, as Delta's log has it: Spark's JSON.
-        rows: theirs; what may be null does not count.
+        table_schema: the table's schema in Delta's log: Spark's JSON.
+        rows: the schema of the rows; their nullability is ignored.
 
     Raises:
-        ValueError, KeyError: the table has a type that this Spark does not know.
+        ValueError, KeyError: the table has a type that this version of Spark does not know.
     """
     table = StructType.fromJson(json.loads(table_schema))
     text = table.json()

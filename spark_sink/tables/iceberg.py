@@ -1,7 +1,7 @@
-"""Iceberg tables: an epoch is a snapshot, and lands once.
+"""Iceberg tables: an epoch is one snapshot, which lands once.
 
-A snapshot's summary says which application made it, and its version: the low watermark. A version
-that is there is not written again. A MERGE of the same changes changes nothing when it is repeated.
+A snapshot's summary has the application that wrote it and its version, the low watermark. A version
+that the table has is not written again. A repeated MERGE of the same changes changes nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-from slackwater.spark_sink.errors import UnknownFormatError, conflict
+from slackwater.spark_sink.errors import UnknownFormatError, commit_conflict
 from slackwater.spark_sink.formats import ICEBERG
 from slackwater.spark_sink.output.staging import StagedFiles
 from slackwater.spark_sink.sql.quoting import identifier, literal
@@ -30,12 +30,12 @@ _CONFLICTS: Final = ("CommitFailedException", "ValidationException")
 
 
 class Iceberg:
-    """Iceberg tables: see TableFormat.
+    """The table format Apache Iceberg.
 
     Args:
-        namespace: a catalog and namespace that the session knows, as SQL writes them; None for a
-            catalog of files, in which a table is the directory that it is named by.
-        partition_by: columns by which a changelog's table is partitioned when it is made.
+        namespace: a catalog of the session and a namespace, as in SQL; None for a catalog of files,
+            in which a table is named by its directory.
+        partition_by: columns by which a changelog's table is partitioned when it is created.
     """
 
     using: Final = ICEBERG
@@ -43,11 +43,11 @@ class Iceberg:
     def __init__(self, namespace: str | None = None, partition_by: Sequence[str] = ()) -> None:
         self._partition_by = tuple(partition_by)
         self._namespace = namespace
-        # The newest version that this process knows to be there, by path and application.
+        # The latest version that this process has seen in the table, by path and application.
         self._versions: dict[tuple[str, str], int] = {}
 
     def name(self, spark: SparkSession, path: str) -> str:
-        """See TableFormat."""
+        """Return the table's quoted name in Spark SQL; a catalog of files is configured for it."""
         folder, table = posixpath.split(path)
         if self._namespace is not None:
             return f"{self._namespace}.{identifier(table)}"
@@ -60,11 +60,11 @@ class Iceberg:
         return f"{catalog}.{identifier(table)}"
 
     def exists(self, spark: SparkSession, path: str) -> bool:
-        """See TableFormat."""
+        """Return whether the table exists."""
         return bool(spark.catalog.tableExists(self.name(spark, path)))
 
     def list_tables(self, spark: SparkSession) -> Sequence[str] | None:
-        """See TableFormat."""
+        """Return the names of the namespace's tables; None for a catalog of files."""
         if self._namespace is None:
             return None
         tables = spark.sql(f"SHOW TABLES IN {self._namespace}").collect()
@@ -78,7 +78,7 @@ class Iceberg:
         version: int,
         staged: StagedFiles | None = None,
     ) -> None:
-        """See TableFormat; the files are written again."""
+        """Append rows in one commit, unless the table has this version; files are rewritten."""
         del staged
         spark, key = rows.sparkSession, (path, application)
         if key not in self._versions:
@@ -89,7 +89,7 @@ class Iceberg:
         writer = rows.writeTo(self.name(spark, path))
         for name, value in snapshot_properties.items():
             writer = writer.option(f"snapshot-property.{name}", value)
-        # If this fails, only the table knows whether the snapshot is there.
+        # If the append fails, only the table can tell whether the snapshot exists.
         del self._versions[key]
         with self.translating_conflicts(path):
             if self.exists(spark, path):
@@ -102,13 +102,13 @@ class Iceberg:
         self._versions[key] = version
 
     def compact(self, spark: SparkSession, path: str) -> None:
-        """See TableFormat."""
+        """Rewrite many small files as few large ones."""
         catalog, _, table = self.name(spark, path).partition(".")
         with self.translating_conflicts(path):
             spark.sql(f"CALL {catalog}.system.rewrite_data_files(table => {literal(table)})")
 
     def last_low_watermark(self, spark: SparkSession, path: str) -> datetime | None:
-        """See TableFormat."""
+        """Return that of the changelog's latest epoch with records; None without a table."""
         if not self.exists(spark, path):
             return None
         row = spark.table(self.name(spark, path)).agg(F.max("low_watermark")).first()
@@ -117,23 +117,25 @@ class Iceberg:
 
     @contextmanager
     def translating_conflicts(self, path: str) -> Iterator[None]:
-        """See TableFormat."""
+        """Turn Iceberg's commit conflicts, raised inside, into a PublishError."""
         try:
             yield
         except Exception as error:
             if not any(name in str(error)[:2_000] for name in _CONFLICTS):
                 raise
-            raise conflict(path) from error
+            raise commit_conflict(path) from error
 
     def idempotent_merge(
         self, spark: SparkSession, application: str, low_watermark: datetime
     ) -> AbstractContextManager[None]:
-        """See TableFormat; nothing has to be done for it."""
+        """Do nothing: a repeated MERGE of the same changes changes nothing by itself."""
         del spark, application, low_watermark
         return nullcontext()
 
     def publish_watermark(self, spark: SparkSession, path: str, low_watermark: str) -> None:
-        """See TableFormat; the snapshot is stated with it, since properties have no history."""
+        """Write to the table's properties up to when it has all changes.
+
+        Properties have no history, so they name the snapshot, too."""
         name = self.name(spark, path)
         newest = spark.table(f"{name}.history").orderBy(F.desc("made_current_at")).first()
         properties = {LOW_WATERMARK_PROPERTY: low_watermark}
@@ -146,7 +148,7 @@ class Iceberg:
             spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ({listed})")
 
     def read_at_watermark(self, spark: SparkSession, path: str) -> tuple[DataFrame, str] | None:
-        """See TableFormat."""
+        """Read the snapshot at the table's published low watermark."""
         if not self.exists(spark, path):
             return None
         name = self.name(spark, path)
@@ -155,13 +157,13 @@ class Iceberg:
         if LOW_WATERMARK_PROPERTY not in properties:
             return None
         if _SNAPSHOT not in properties:
-            # It had no rows yet.
+            # The table had no rows yet.
             return spark.table(name).where(F.lit(False)), properties[LOW_WATERMARK_PROPERTY]
         reader = spark.read.option("snapshot-id", properties[_SNAPSHOT])
         return reader.table(name), properties[LOW_WATERMARK_PROPERTY]
 
     def _last_version(self, spark: SparkSession, path: str, application: str) -> int:
-        """The newest version of an application that a snapshot has, -1 for none."""
+        """Return the latest version of an application among the snapshots, -1 for none."""
         if not self.exists(spark, path):
             return -1
         summary = F.col("summary")
@@ -173,13 +175,13 @@ class Iceberg:
 
 
 def spark_conf(spark_version: str) -> dict[str, str]:
-    """What a session needs for Iceberg; the jar comes from Maven's repository at the first start.
+    """Return the Spark settings for Iceberg; the jar comes from Maven at the first start.
 
     Args:
         spark_version: such as 4.1.3.
 
     Raises:
-        UnknownFormatError: Iceberg does not work on this Spark.
+        UnknownFormatError: there is no Iceberg for this version of Spark.
     """
     package = _PACKAGES.get(".".join(spark_version.split(".")[:2]))
     if package is None:

@@ -1,4 +1,4 @@
-"""A Delta or Iceberg table that a pipeline has made for one of Spanner's."""
+"""A Delta or Iceberg table that a pipeline creates and alters for one of Spanner's tables."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.sql.quoting import literal
 from slackwater.spark_sink.tables.table_format import TableFormat
 
-# The property that says which of Spanner's tables it was made for.
+# The table property with the full name of the Spanner table that it was created for.
 SOURCE_TABLE_PROPERTY: Final = "slackwater.table"
 
 
 @dataclass(frozen=True, slots=True)
 class AppendId:
-    """What rows that are added to a table are known by: they are there once.
+    """Identifies an append to a table, so that repeating it changes nothing.
 
     Attributes:
-        application: names whoever adds; each counts its own versions.
-        version: rising.
+        application: names the writer; each application counts its own versions.
+        version: rises with each append of the application.
         low_watermark: the epoch's, or the initial scan's.
-        chunk: of an initial scan, its number.
+        chunk: the chunk's number in an initial scan; None for an epoch.
     """
 
     application: str
@@ -37,14 +37,14 @@ class AppendId:
 
 
 class ManagedTable(ABC):
-    """What mirrors and typed changelogs of one table share.
+    """The parts that a mirror and a typed changelog share.
 
     Args:
         spark: a session with the format's jar.
         path: the table's directory.
-        table: the full name in Spanner.
-        table_format: the table's.
-        properties: of the table, where it has to be made.
+        table: the full name of the Spanner table.
+        table_format: the format of the managed table.
+        properties: the properties with which the table is created.
     """
 
     def __init__(
@@ -65,13 +65,13 @@ class ManagedTable(ABC):
         self._schema: StructType | None = None
 
     def ensure_columns(self, columns: Sequence[Column]) -> None:
-        """Make the table, or add the columns that it has not.
+        """Create the table, or add the columns that it lacks.
 
-        A column that Spanner's table has no more stays, without values in new rows.
+        A column that was dropped in Spanner stays, without values in new rows.
 
         Raises:
-            MirrorColumnError, ChangelogColumnError: a column has got another type.
-            PublishError: two processes committed at once; the epoch is read again.
+            MirrorColumnError, ChangelogColumnError: a column's type has changed.
+            PublishError: two processes committed at the same time; the epoch is read again.
         """
         if self._schema is None and self._format.exists(self._spark, self._path):
             self._load_schema()
@@ -83,27 +83,27 @@ class ManagedTable(ABC):
             self._load_schema()
 
     def add(self, rows: DataFrame, append_id: AppendId) -> None:
-        """Add rows in one commit; nothing happens if this version, or a later one, is there.
+        """Append rows in one commit, unless the table has this version or a later one.
 
         Args:
-            rows: in the table's columns.
-            append_id: what they are known by.
+            rows: with the table's columns.
+            append_id: identifies the append.
 
         Raises:
-            PublishError: two processes committed at once; the epoch is read again.
+            PublishError: two processes committed at the same time; the epoch is read again.
         """
         self._format.append(rows, self._path, append_id.application, append_id.version)
 
     @abstractmethod
     def _column_definitions(self, columns: Sequence[Column]) -> str:
-        """The table's columns, as CREATE TABLE lists them."""
+        """Return the columns as CREATE TABLE lists them."""
 
     @abstractmethod
     def _missing_columns(self, columns: Sequence[Column]) -> str:
-        """Those that it has not, as ADD COLUMNS lists them; empty where it has all.
+        """Return the missing columns as ADD COLUMNS lists them; empty if there are none.
 
         Raises:
-            MirrorColumnError, ChangelogColumnError: a column has got another type.
+            MirrorColumnError, ChangelogColumnError: a column's type has changed.
         """
 
     def _load_schema(self) -> None:

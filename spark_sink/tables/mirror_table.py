@@ -1,4 +1,4 @@
-"""One mirror: a Delta or Iceberg table that is kept equal to a table of Spanner's."""
+"""The mirror of one Spanner table: a Delta or Iceberg table that is kept equal to it."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from slackwater.timestamp import datetime_to_rfc3339
 
 
 class MirrorTable(ManagedTable):
-    """A mirror of one table: see ManagedTable.
+    """The mirror of one Spanner table; ManagedTable says what the other arguments are.
 
     Args:
-        keeps_deleted: a deleted row stays, and two columns say so: see merge_statement.
+        keeps_deleted: deleted rows stay, marked by the columns SOFT_DELETE_COLUMNS.
     """
 
     def __init__(
@@ -48,11 +48,11 @@ class MirrorTable(ManagedTable):
         """Apply an epoch's changes of the table in one commit.
 
         Args:
-            latest: as latest_changes() gives them.
-            columns: those that it has.
+            latest: the rows of latest_changes().
+            columns: the columns of their rows.
 
         Raises:
-            PublishError: two processes committed at once; the epoch is read again.
+            PublishError: two processes committed at the same time; the epoch is read again.
         """
         view = f"latest_{uuid.uuid4().hex}"
         latest.createOrReplaceTempView(view)
@@ -62,17 +62,17 @@ class MirrorTable(ManagedTable):
             self._spark.catalog.dropTempView(view)
 
     def add(self, rows: DataFrame, append_id: AppendId) -> None:
-        """See ManagedTable; rows of an initial scan, which are not deleted."""
+        """Append rows of an initial scan, which are not deleted, as ManagedTable does."""
         if self._keeps_deleted:
             at = F.lit(append_id.low_watermark)
             rows = rows.withColumns({IS_DELETED: F.lit(False), CHANGED_AT: at})
         super().add(rows, append_id)
 
     def publish_watermark(self, low_watermark: datetime) -> None:
-        """Say in the mirror's properties up to when it has all changes.
+        """Write to the mirror's properties up to when it has all changes.
 
         Raises:
-            PublishError: two processes committed at once.
+            PublishError: two processes committed at the same time.
         """
         self._format.publish_watermark(self._spark, self._path, datetime_to_rfc3339(low_watermark))
 
@@ -81,7 +81,7 @@ class MirrorTable(ManagedTable):
         return ", ".join([_definitions(columns), *(soft if self._keeps_deleted else ())])
 
     def _missing_columns(self, columns: Sequence[Column]) -> str:
-        # Neither Spark nor Spanner tells upper from lower case in names.
+        # Spark and Spanner both ignore case in names.
         types = {
             field.name.lower(): field.dataType.simpleString().upper()
             for field in (self._schema or StructType())
@@ -90,9 +90,9 @@ class MirrorTable(ManagedTable):
             mirror_type = types.get(column.name.lower(), column.spark_type)
             if mirror_type != column.spark_type:
                 raise MirrorColumnError(
-                    f"column {column.name} of the mirror {self._path} is {mirror_type}, and in"
-                    f" {self._table} it has become {column.spanner_type}.",
-                    "Rename the mirror's column or drop it, and run the pipeline again",
+                    f"column {column.name} of the mirror {self._path} has type {mirror_type},"
+                    f" but in {self._table} it is now {column.spanner_type}.",
+                    "Rename or drop the mirror's column, and run the pipeline again",
                 )
         return _definitions([column for column in columns if column.name.lower() not in types])
 
@@ -100,10 +100,10 @@ class MirrorTable(ManagedTable):
 def read_mirror(
     spark: SparkSession, path: str, table_format: TableFormat
 ) -> tuple[DataFrame, str] | None:
-    """A mirror as it stands at the low watermark that it states, without rows marked as deleted.
+    """Read a mirror at the low watermark that it has published, without rows marked as deleted.
 
     Returns:
-        Its rows, and the low watermark in RFC 3339; None where no mirror states one.
+        The rows, and the low watermark in RFC 3339; None if the mirror has published none.
     """
     state = table_format.read_at_watermark(spark, path)
     if state is None:

@@ -1,4 +1,4 @@
-"""What a table format has to offer so that epochs land in it once and mirrors can be kept in it."""
+"""The protocol of a table format: what changelogs and mirrors need of it."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ class TableFormat(Protocol):
     """Tables of one format, each named by its directory.
 
     Attributes:
-        using: the format's name in Spark SQL.
+        using: the format's name in Spark SQL, as in CREATE TABLE ... USING.
     """
 
     @property
     def using(self) -> str:
-        """See the class."""
+        """The format's name in Spark SQL."""
 
     def name(self, spark: SparkSession, path: str) -> str:
-        """The table as Spark SQL names it, quoted."""
+        """Return the table's quoted name in Spark SQL."""
 
     def exists(self, spark: SparkSession, path: str) -> bool:
-        """Whether a table is there, with its first commit."""
+        """Return whether the table exists and has its first commit."""
 
     def list_tables(self, spark: SparkSession) -> Sequence[str] | None:
-        """The names of the tables in a catalog; None where tables are directories."""
+        """Return the names of the catalog's tables; None if tables are directories."""
 
     def append(
         self,
@@ -42,47 +42,47 @@ class TableFormat(Protocol):
         version: int,
         staged: StagedFiles | None = None,
     ) -> None:
-        """Append rows in one commit; nothing happens if this version, or a later one, is there.
+        """Append rows in one commit, unless the table has this version or a later one.
 
         Args:
-            rows: of the table's columns; a changelog's table is made with the first of them.
-            path: the table's.
-            application: names whoever writes; each counts its own versions.
-            version: rising.
-            staged: Parquet files of these rows and no others, which may become the table's.
+            rows: with the table's columns; a missing table is created with them.
+            path: the table's directory.
+            application: names the writer; each application counts its own versions.
+            version: rises with each append of the application.
+            staged: Parquet files with exactly these rows, which may become the table's own.
 
         Raises:
-            PublishError: two processes committed at once; the epoch is read again.
+            PublishError: two processes committed at the same time; the epoch is read again.
         """
 
     def compact(self, spark: SparkSession, path: str) -> None:
-        """Make few large files of many small ones, in a commit of its own.
+        """Rewrite many small files as few large ones, in a commit of its own.
 
         Raises:
-            PublishError: two processes committed at once.
+            PublishError: two processes committed at the same time.
         """
 
     def last_low_watermark(self, spark: SparkSession, path: str) -> datetime | None:
-        """That of the newest epoch with records in a changelog; None where there is no table."""
+        """Return that of a changelog's latest epoch with records; None without a table."""
 
     def translating_conflicts(self, path: str) -> AbstractContextManager[None]:
-        """Two processes that commit at once are an error of their own.
+        """Turn the format's commit conflicts, raised inside, into a PublishError.
 
         Raises:
-            PublishError: what was committed inside was refused, for a commit beside it.
+            PublishError: a commit inside was refused because of a concurrent one.
         """
 
     def idempotent_merge(
         self, spark: SparkSession, application: str, low_watermark: datetime
     ) -> AbstractContextManager[None]:
-        """Inside, a MERGE may be repeated for the same low watermark and changes nothing then."""
+        """Make a MERGE inside change nothing if it is repeated for the same low watermark."""
 
     def publish_watermark(self, spark: SparkSession, path: str, low_watermark: str) -> None:
-        """Let a table's properties say up to when it has all changes, in RFC 3339.
+        """Write to a table's properties up to when it has all changes, in RFC 3339.
 
         Raises:
-            PublishError: two processes committed at once.
+            PublishError: two processes committed at the same time.
         """
 
     def read_at_watermark(self, spark: SparkSession, path: str) -> tuple[DataFrame, str] | None:
-        """A table as it stood at the low watermark that it states, and this; None without one."""
+        """Read a table at its published low watermark, and return both; None without one."""

@@ -159,7 +159,7 @@ def test_each_type_has_a_schema_that_holds_its_values(kind: str, given: Any, exp
     ],
 )
 def test_a_value_that_is_none_of_its_type_is_named(kind: str, given: Any) -> None:
-    with pytest.raises(ValueError, match=f"is no value of type.*{kind}"):
+    with pytest.raises(ValueError, match=f"is not a value of type.*{kind}"):
         avro_converter(f'{{"code":"{kind}"}}')(given)
 
 
@@ -224,7 +224,7 @@ def test_a_schema_is_registered_once_and_one_that_does_not_fit_is_refused() -> N
         assert registry.asked == 1
         assert list(registry.subjects) == ["a/b-value"]
         other = {**schema, "fields": [{"name": "A", "type": "string"}]}
-        with pytest.raises(SchemaRefusedError, match="subject a/b-value: it answers 409"):
+        with pytest.raises(SchemaRefusedError, match="subject a/b-value: it answered 409"):
             client.register("a/b-value", other)
     with pytest.raises(PublishError, match="can't be reached"):
         client.register("a/b-value", other)

@@ -111,7 +111,7 @@ def test_a_filter_of_columns_needs_their_tables(tmp_path: Path) -> None:
     assert (found.columns, found.exclude_columns) == (("Orders.*",), ("*.Email",))
     wrong = yaml.safe_dump(MINIMAL | {"filter": {"exclude_columns": ["Email"]}})
     said = problems(tmp_path, wrong)
-    assert "filter.exclude_columns: 'Email' names no column" in said
+    assert "filter.exclude_columns: 'Email' can't name a column" in said
     assert "as in Email.Name or *.Email" in said
     assert load(tmp_path, SLACKWATER_FILTER_COLUMNS="a.b.c,T.*").filter.columns == ("a.b.c", "T.*")
 
