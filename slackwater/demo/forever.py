@@ -1,7 +1,7 @@
-"""A database on the emulator with a change stream, and changes until it is stopped.
+"""Writes changes to a database on the emulator until stopped: `python -m slackwater.demo.forever`.
 
-`python -m slackwater.demo.forever`: for the quick start and the compose file. It starts an emulator
-at 127.0.0.1:9010 unless SPANNER_EMULATOR_HOST names one that runs.
+For the quick start and the compose file. It starts an emulator at 127.0.0.1:9010, unless
+SPANNER_EMULATOR_HOST names one that is already running.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ALIVE_SECONDS: Final = 10
 
 
 def main() -> None:
-    """Make the database, and write."""
+    """Make the database with its change stream, and write until stopped."""
     try:
         with running_emulator(partition_alive_seconds=_ALIVE_SECONDS, port=_PORT) as emulator:
             # The client finds the emulator by this variable.

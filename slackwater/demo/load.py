@@ -1,4 +1,4 @@
-"""A mixed load: inserts, updates and deletes over three tables, in transactions."""
+"""Writes a mixed load: inserts, updates and deletes in three tables, in transactions."""
 
 from __future__ import annotations
 
@@ -40,26 +40,26 @@ _POSTGRESQL: Final = (
 _CUSTOMERS: Final = ("CustomerId", "Name", "Balance", "Tags", "Changed")
 _ORDERS: Final = ("CustomerId", "OrderId", "Item", "Details")
 _PAYMENTS: Final = ("PaymentId", "Amount", "Receipt")
-_CUSTOMERS_AT_MOST: Final = 50
+_CUSTOMERS_MAX: Final = 50
 
 
 def ddl(dialect: Dialect) -> Sequence[str]:
-    """Three tables, one of them interleaved, and a change stream over all."""
+    """Return the DDL of three tables, one of them interleaved, and a change stream for all."""
     return _POSTGRESQL if dialect is Dialect.POSTGRESQL else _GOOGLESQL
 
 
 @dataclass(frozen=True, slots=True)
 class LoadResult:
-    """How much was written, and over how many seconds."""
+    """How many transactions were written, and in how many seconds."""
 
     transactions: int
     seconds: float
 
 
 class Load:
-    """Writes transactions, the same ones for the same seed.
+    """Writes transactions; the same seed gives the same ones.
 
-    The emulator runs one read-write transaction at a time, so one writer writes as fast as many.
+    The emulator runs one read-write transaction at a time, so one writer is as fast as many.
     """
 
     def __init__(self, stream: ChangeStream, dialect: Dialect, *, seed: int) -> None:
@@ -74,7 +74,7 @@ class Load:
     def run(
         self, *, transactions_per_second: float, seconds: float, stop: threading.Event | None = None
     ) -> LoadResult:
-        """Write at a steady rate; a slow transaction is made up for by the next ones."""
+        """Write at a steady rate; after a slow transaction the next ones catch up."""
         began = time.monotonic()
         done = 0
         while (now := time.monotonic() - began) < seconds and not (stop and stop.is_set()):
@@ -86,7 +86,7 @@ class Load:
         return LoadResult(done, time.monotonic() - began)
 
     def transaction(self) -> None:
-        """One transaction over one to three tables."""
+        """Write one transaction that changes one to three tables."""
         with self._database.batch() as batch:
             kind = self._random.random()
             if kind < 0.45 or not self._orders:
@@ -117,7 +117,7 @@ class Load:
     def _remove(self, batch: Any) -> None:
         customer = self._random.choice(list(self._orders))
         orders = self._orders[customer]
-        if orders and len(self._orders) < _CUSTOMERS_AT_MOST:
+        if orders and len(self._orders) < _CUSTOMERS_MAX:
             batch.delete("Orders", KeySet(keys=[[customer, orders.pop()]]))
         else:
             # The interleaved orders go with their customer.

@@ -1,4 +1,4 @@
-"""The pipeline as a process of its own, that can be killed like one."""
+"""Runs a pipeline as a process of its own, to be killed and started again."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _STOP_SECONDS_MAX = 60
 
 
 class Service:
-    """`slackwater run` on a settings file.
+    """A process of `slackwater run` with a settings file.
 
     Args:
-        settings: what the file holds.
+        settings: the content of the file.
         directory: where the file and the log go.
         environ: the process's environment.
     """
@@ -36,7 +36,7 @@ class Service:
         self.config = directory.resolve() / "slackwater.yaml"
         self.config.write_text(yaml.safe_dump(dict(settings), sort_keys=False))
         self.log = directory / "run.log"
-        # The Python that runs it: another one may have another version of the program.
+        # The Python that runs the program; another one may have another version of it.
         self.python = sys.executable
         self._settings = settings
         self._environ = dict(environ)
@@ -48,7 +48,7 @@ class Service:
             self._process = subprocess.Popen(  # noqa: S603 - this program
                 [self.python, "-m", "slackwater.cli", "run", "-c", str(self.config), *arguments],
                 env=self._environ,
-                # Nothing may hang on the folder of the project.
+                # Nothing may depend on the project's folder.
                 cwd=self.config.parent,
                 stdout=log,
                 stderr=log,
@@ -56,12 +56,12 @@ class Service:
 
     @property
     def pid(self) -> int:
-        """Of the process that was started last."""
+        """The id of the process that was started last."""
         assert self._process is not None  # noqa: S101 - started before
         return self._process.pid
 
     def kill(self) -> None:
-        """kill -9 of the process and everything below it, at once."""
+        """Kill the process and all its descendants with SIGKILL, at once."""
         assert self._process is not None  # noqa: S101 - started before
         try:
             process = psutil.Process(self._process.pid)
@@ -69,7 +69,7 @@ class Service:
         except psutil.NoSuchProcess:
             tree = []
         for part in tree:
-            # Stopped first, so that none can see another one's death.
+            # All are stopped first, so that none can react to another one's death.
             _send(part, signal.SIGSTOP)
         for part in tree:
             _send(part, signal.SIGKILL)
@@ -77,13 +77,13 @@ class Service:
         self._process.wait()
 
     def drain(self) -> int:
-        """SIGTERM; the exit code."""
+        """Send SIGTERM, wait for the process to end, and return its exit code."""
         assert self._process is not None  # noqa: S101 - started before
         self._process.send_signal(signal.SIGTERM)
         return self._process.wait(timeout=_STOP_SECONDS_MAX)
 
     def wait(self, seconds_max: float) -> int:
-        """The exit code, once the process has ended by itself."""
+        """Wait for the process to end by itself, and return its exit code."""
         assert self._process is not None  # noqa: S101 - started before
         return self._process.wait(timeout=seconds_max)
 
@@ -91,7 +91,7 @@ class Service:
         """Wait until the pipeline's low watermark has reached a time.
 
         Raises:
-            PipelineFailedError: the process ended, or the time was up.
+            PipelineFailedError: the process has ended, or the time is up.
         """
         assert self._process is not None  # noqa: S101 - started before
         until = time.monotonic() + seconds_max
@@ -105,14 +105,14 @@ class Service:
             time.sleep(0.1)
 
     def low_watermark_ns(self) -> int | None:
-        """From the metadata store; None before the first epoch."""
+        """Return the low watermark in the metadata store; None before the first epoch."""
         try:
             store = Store.open(self._settings["state"]["url"], migrate=False)
         except StateError:
             return None
         try:
-            known = store.pipeline(self._settings["pipeline"])
-            return known.low_watermark_ns if known else None
+            pipeline = store.pipeline(self._settings["pipeline"])
+            return pipeline.low_watermark_ns if pipeline else None
         finally:
             store.close()
 

@@ -1,4 +1,4 @@
-"""The demonstration: a churning change stream lands in Parquet, through a kill, and is proved."""
+"""Shows a churning change stream land in Parquet in spite of a kill, and compares the output."""
 
 from __future__ import annotations
 
@@ -34,20 +34,22 @@ _CATCH_UP_SECONDS_MAX: Final = 90
 
 
 def show(directory: Path, *, seconds: int) -> bool:
-    """Run the demonstration; True if output and truth are equal.
+    """Run the demonstration, and return whether output and truth are equal.
 
     Args:
-        directory: is emptied first; keeps the output, the log and the picture.
-        seconds: how long to write.
+        directory: where the output, the logs and the drawing go; emptied first.
+        seconds: how long to write changes.
     """
     find_java()
     console = Console(soft_wrap=True)
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
-    console.print("[bold]Starting the Cloud Spanner emulator[/]; partitions live about 2 s each")
+    console.print(
+        "[bold]Starting the Cloud Spanner emulator[/]; each partition lives for about 2 s"
+    )
     log = directory / "emulator.log"
     with running_emulator(partition_alive_seconds=_CHURN_SECONDS, log=log) as emulator:
-        # The truth's client finds the emulator by this variable.
+        # The plain client finds the emulator by this variable.
         os.environ.update(emulator.environment())
         return _show_on(emulator, console, directory, seconds)
 
@@ -65,14 +67,14 @@ def _show_on(emulator: Emulator, console: Console, directory: Path, seconds: int
     start_ns = connection.strong_read_timestamp_ns()
     start = format_rfc3339(start_ns)
     service = Service(_settings(stream, directory.resolve(), start), directory, os.environ)
-    console.print("[bold]Starting the pipeline[/]; Spark takes its time")
+    console.print("[bold]Starting the pipeline[/]; Spark takes some seconds")
     service.start()
     service.wait_for_watermark(start_ns, seconds_max=_CATCH_UP_SECONDS_MAX)
     written = _write_and_kill(console, service, stream, seconds)
     end_ns = connection.strong_read_timestamp_ns()
     service.wait_for_watermark(end_ns, seconds_max=_CATCH_UP_SECONDS_MAX)
-    console.print(f"caught up; SIGTERM drains it: exit code {service.drain()}")
-    console.print("[bold]The truth, read another way[/]: a plain client follows the stream")
+    console.print(f"caught up; drained with SIGTERM: exit code {service.drain()}")
+    console.print("[bold]Reading the truth[/] with a plain client that follows the same stream")
     truth = read_truth(
         project=stream.project,
         instance=stream.instance,
@@ -119,11 +121,11 @@ def _write_and_kill(
 
     writer = threading.Thread(target=write)
     console.print(
-        f"[bold]Writing[/] {_TRANSACTIONS_PER_SECOND} transactions a second for {seconds} s"
+        f"[bold]Writing[/] {_TRANSACTIONS_PER_SECOND} transactions per second for {seconds} s"
     )
     writer.start()
     time.sleep(seconds * 0.5)
-    console.print("[bold red]kill -9[/] of the pipeline and all its processes, and a new start")
+    console.print("[bold red]kill -9[/] of the pipeline and all its processes; starting it again")
     service.kill()
     service.start()
     writer.join()
@@ -137,33 +139,33 @@ def _report(console: Console, directory: Path, truth: Truth, written: LoadResult
     console.print(
         f"records: {output.num_rows}  ("
         + ", ".join(f"{name} {count}" for name, count in sorted(tables.items()))
-        + f") of {written.transactions} transactions, over"
-        f" {len(set(output.column('partition_token').to_pylist()))} partitions with records"
-        f" of {len(truth.partitions)} that lived"
+        + f") in {written.transactions} transactions, from"
+        f" {len(set(output.column('partition_token').to_pylist()))} of {len(truth.partitions)}"
+        " partitions"
     )
     store = Store.open(f"sqlite:///{directory / 'state.db'}", migrate=False)
     _show_epochs(console, store)
     _draw(console, directory, store)
     fresh = freshness_seconds(directory / "changes")
     console.print(
-        f"freshness, commit to readable: median {statistics.median(fresh):.2f} s,"
-        f" worst {fresh[-1]:.2f} s (it was killed and started again meanwhile)"
+        f"freshness, from commit to readable: median {statistics.median(fresh):.2f} s,"
+        f" worst {fresh[-1]:.2f} s (with a kill and a restart in between)"
     )
-    found = compare(output, truth.records)
-    promises = cut_violations(output)
+    comparison = compare(output, truth.records)
+    violations = cut_violations(output)
     console.print(
-        f"[bold]output against truth:[/] {found.equal} of {len(truth.records)} records equal,"
-        f" {len(found.missing)} missing, {len(found.unexpected)} unexpected,"
-        f" {len(found.doubled)} doubled; {len(promises)} broken cuts"
+        f"[bold]output and truth:[/] {comparison.equal} of {len(truth.records)} records equal,"
+        f" {len(comparison.missing)} missing, {len(comparison.unexpected)} unexpected,"
+        f" {len(comparison.doubled)} doubled; {len(violations)} broken cuts"
     )
-    is_proved = found.is_equal and not promises and written.transactions > 0
-    console.print("[bold green]equal[/]" if is_proved else "[bold red]NOT equal[/]")
-    return is_proved
+    is_equal = comparison.is_equal and not violations and written.transactions > 0
+    console.print("[bold green]equal[/]" if is_equal else "[bold red]NOT equal[/]")
+    return is_equal
 
 
 def _show_rows(console: Console, rows: list[dict[str, object]]) -> None:
     names = ("commit_timestamp", "server_transaction_id", "table_name", "mod_type", "mods")
-    table = Table(*names, title="the first rows of the Parquet output")
+    table = Table(*names, title="first rows of the Parquet output")
     for row in rows:
         table.add_row(*(str(row[name])[:60] for name in names))
     console.print(table)
@@ -172,7 +174,7 @@ def _show_rows(console: Console, rows: list[dict[str, object]]) -> None:
 def _show_epochs(console: Console, store: Store) -> None:
     epochs = last_epochs(store, "demo", limit=10_000)
     table = Table(
-        "low watermark", "records", "transactions", "partitions", "seconds", title="the last epochs"
+        "low watermark", "records", "transactions", "partitions", "seconds", title="last epochs"
     )
     for epoch in epochs[-6:]:
         table.add_row(
@@ -190,7 +192,7 @@ def _draw(console: Console, directory: Path, store: Store) -> None:
     (directory / "lineage.dot").write_text(dot)
     svg = render_svg(dot)
     if svg is None:
-        console.print(f"the lineage is in {directory / 'lineage.dot'}. {GRAPHVIZ_HINT}")
+        console.print(f"lineage: {directory / 'lineage.dot'}. {GRAPHVIZ_HINT}")
         return
     (directory / "lineage.svg").write_bytes(svg)
-    console.print(f"the lineage is drawn in {directory / 'lineage.svg'}")
+    console.print(f"lineage: {directory / 'lineage.svg'}")

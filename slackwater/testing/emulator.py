@@ -32,7 +32,7 @@ _HINT: Final = (
     "Install it in one of these ways: Debian and Ubuntu with Google's package source:"
     " apt-get install google-cloud-cli-spanner-emulator; with the Google Cloud SDK:"
     " gcloud components install cloud-spanner-emulator; or have docker running. Or set"
-    " SPANNER_EMULATOR_PATH to emulator_main, or SPANNER_EMULATOR_HOST to one that runs"
+    " SPANNER_EMULATOR_PATH to emulator_main, or SPANNER_EMULATOR_HOST to a running emulator"
 )
 _START_SECONDS_MAX: Final = 30
 _PR_SET_PDEATHSIG: Final = 1
@@ -40,30 +40,31 @@ _PR_SET_PDEATHSIG: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Emulator:
-    """A running emulator."""
+    """A running emulator, at HOST:PORT."""
 
     host: str
 
     def environment(self) -> dict[str, str]:
-        """What a process needs to use it."""
+        """Return the environment variables with which a process uses it."""
         return {"SPANNER_EMULATOR_HOST": self.host}
 
 
 def find_emulator(environ: Mapping[str, str] = os.environ) -> list[str]:
-    """The command that starts the emulator, without its arguments.
+    """Return the command that starts the emulator, without its arguments.
 
-    Looked for in SPANNER_EMULATOR_PATH, on PATH, in the Google Cloud SDK, and as a docker image.
+    It is looked for in SPANNER_EMULATOR_PATH, on PATH, in the Google Cloud SDK, and as a docker
+    image.
 
     Raises:
-        EmulatorNotFoundError: says how to get it.
+        EmulatorNotFoundError: it is not installed; the hint says how to get it.
     """
-    given = environ.get("SPANNER_EMULATOR_PATH")
-    if given:
-        if not os.access(given, os.X_OK):
+    program = environ.get("SPANNER_EMULATOR_PATH")
+    if program:
+        if not os.access(program, os.X_OK):
             raise EmulatorNotFoundError(
-                f"SPANNER_EMULATOR_PATH is {given}, which is no program.", _HINT
+                f"SPANNER_EMULATOR_PATH is {program}, which is not an executable file.", _HINT
             )
-        return [given]
+        return [program]
     path = environ.get("PATH")
     candidates = [shutil.which("emulator_main", path=path)]
     candidates += [str(folder / _IN_SDK) for folder in _sdk_folders(environ)]
@@ -72,7 +73,7 @@ def find_emulator(environ: Mapping[str, str] = os.environ) -> list[str]:
             return [candidate]
     docker = shutil.which("docker", path=path)
     if docker and _docker_answers(docker):
-        # The host's network, so that the port is the one that was asked for.
+        # The host's network, so that the emulator listens on the requested port.
         return [docker, "run", "--rm", "--init", "--network", "host", IMAGE, "./emulator_main"]
     raise EmulatorNotFoundError("the Cloud Spanner emulator was not found.", _HINT)
 
@@ -88,12 +89,12 @@ def _sdk_folders(environ: Mapping[str, str]) -> Iterator[Path]:
 
 def _docker_answers(docker: str) -> bool:
     try:
-        asked = subprocess.run(  # noqa: S603 - the user's docker
+        info = subprocess.run(  # noqa: S603 - the user's docker
             [docker, "info"], capture_output=True, timeout=10, check=False
         )
     except subprocess.TimeoutExpired:
         return False
-    return asked.returncode == 0
+    return info.returncode == 0
 
 
 @contextmanager
@@ -104,18 +105,18 @@ def running_emulator(
     log: Path | None = None,
     port: int | None = None,
 ) -> Iterator[Emulator]:
-    """An emulator for the time of the context; one named by SPANNER_EMULATOR_HOST is used as it is.
+    """Run an emulator while the context is open; use the one at SPANNER_EMULATOR_HOST if it is set.
 
     Args:
         partition_alive_seconds: how long a change stream partition lives before it splits, merges
-            or moves; None for the emulator's own choice.
+            or moves; None for the emulator's default.
         arguments: further flags of emulator_main.
-        log: where its output goes.
-        port: of this machine's own address; None for one that is free.
+        log: the file for its output; None for none.
+        port: on 127.0.0.1; None for a free one.
 
     Raises:
         EmulatorNotFoundError: it is not installed.
-        EmulatorFailedError: it does not come up within 30 s.
+        EmulatorFailedError: it does not start within 30 s.
     """
     if host := os.environ.get("SPANNER_EMULATOR_HOST"):
         wait_until_ready(host)
@@ -128,7 +129,7 @@ def running_emulator(
             f"--override_change_stream_partition_token_alive_seconds={partition_alive_seconds}"
         )
     output: IO[bytes] | int = log.open("wb") if log else subprocess.DEVNULL
-    process = subprocess.Popen(  # noqa: S603 - the command that was found
+    process = subprocess.Popen(  # noqa: S603 - the emulator's command
         command,
         stdout=output,
         stderr=subprocess.STDOUT,
@@ -147,10 +148,10 @@ def running_emulator(
 
 
 def wait_until_ready(host: str, process: subprocess.Popen[bytes] | None = None) -> None:
-    """Wait for an emulator to take connections.
+    """Wait until an emulator accepts connections.
 
     Raises:
-        EmulatorFailedError: it ended, or 30 s went by.
+        EmulatorFailedError: it has ended, or 30 s have passed.
     """
     with grpc.insecure_channel(host) as channel:
         ready = grpc.channel_ready_future(channel)
@@ -164,7 +165,7 @@ def wait_until_ready(host: str, process: subprocess.Popen[bytes] | None = None) 
                 return
     raise EmulatorFailedError(
         f"no Cloud Spanner emulator answers at {host}.",
-        "If SPANNER_EMULATOR_HOST is set, start that one or unset it",
+        "If SPANNER_EMULATOR_HOST is set, start the emulator there or unset the variable",
     )
 
 
@@ -175,5 +176,5 @@ def _free_port() -> int:
 
 
 def _die_with_parent() -> None:
-    """Linux: no emulator outlives a test run that was killed."""
+    """Have Linux kill the emulator with its parent, so that none outlives a killed test run."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -24,12 +24,12 @@ from slackwater.reader.change_stream import ChangeStream, Dialect
 
 
 def create_database(stream: ChangeStream, dialect: Dialect, ddl: Sequence[str]) -> None:
-    """Make the instance if it is missing, and the database with its schema.
+    """Create the instance if it is missing, and the database with its schema.
 
     Args:
-        stream: on an emulator; its change stream is made by the ddl.
+        stream: names the database, on an emulator.
         dialect: the database's.
-        ddl: CREATE statements.
+        ddl: CREATE statements, among them the change stream's.
     """
     with grpc.insecure_channel(str(stream.emulator_host)) as channel:
         _create_instance(channel, stream)
@@ -41,7 +41,7 @@ def create_database(stream: ChangeStream, dialect: Dialect, ddl: Sequence[str]) 
                 parent=f"projects/{stream.project}/instances/{stream.instance}",
                 create_statement=f"CREATE DATABASE {quote}{stream.database}{quote}",
                 database_dialect=str(dialect),
-                # A PostgreSQL database is made empty.
+                # A PostgreSQL database can't be created with a schema.
                 extra_statements=[] if is_postgresql else list(ddl),
             )
         ).result(timeout=60)
@@ -53,15 +53,15 @@ def update_ddl(
     stream: ChangeStream, ddl: Sequence[str], channel: grpc.Channel | None = None
 ) -> None:
     """Run DDL statements and wait for them."""
-    own = channel or grpc.insecure_channel(str(stream.emulator_host))
+    open_channel = channel or grpc.insecure_channel(str(stream.emulator_host))
     try:
-        admin = DatabaseAdminClient(transport=DatabaseAdminGrpcTransport(channel=own))
+        admin = DatabaseAdminClient(transport=DatabaseAdminGrpcTransport(channel=open_channel))
         admin.update_database_ddl(
             request=UpdateDatabaseDdlRequest(database=stream.database_path, statements=list(ddl))
         ).result(timeout=60)
     finally:
         if channel is None:
-            own.close()
+            open_channel.close()
 
 
 def _create_instance(channel: grpc.Channel, stream: ChangeStream) -> None:

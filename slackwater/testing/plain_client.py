@@ -1,7 +1,7 @@
-"""The truth read another way: a plain client that follows the change stream from the start.
+"""Reads the truth with a plain client that follows a change stream from a start to an end.
 
-It shares no code with the reader and the scheduler, so that a mistake in them shows when the two
-are compared. It holds everything in memory and knows no restart: it is for proofs, not for use.
+It shares no code with the reader and the scheduler, so a mistake in them shows when the two are
+compared. It holds everything in memory and can't be resumed: it is for tests, not for use.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _HEARTBEAT_MS: Final = 10_000
 
 
 class TruthRecord(NamedTuple):
-    """A data change record in a form that can be compared; mods are canonical JSON texts."""
+    """A data change record in comparable form; its mods are canonical JSON texts."""
 
     commit_timestamp: str
     server_transaction_id: str
@@ -33,7 +33,7 @@ class TruthRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TruthPartition:
-    """A partition as its child partitions record announced it."""
+    """A partition, as its parents' child partitions record announced it."""
 
     token: str
     start_timestamp: str
@@ -42,7 +42,7 @@ class TruthPartition:
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """Everything between two times."""
+    """All records and partitions of a change stream between two times."""
 
     records: list[TruthRecord]
     partitions: list[TruthPartition]
@@ -58,9 +58,9 @@ def read_truth(
     start: str,
     end: str,
 ) -> Truth:
-    """Follow every partition from start to end, RFC 3339 times with Z, both inclusive.
+    """Follow every partition from start to end: RFC 3339 times with Z, both inclusive.
 
-    On the emulator only: SPANNER_EMULATOR_HOST has to be set.
+    Works on the emulator only: SPANNER_EMULATOR_HOST must be set.
     """
     client = spanner.Client(project=project, credentials=AnonymousCredentials())
     follower = _Follower(
@@ -132,7 +132,7 @@ class _Follower:
 
 
 def _named(value: Any, kind: Any) -> Any:
-    """The client's lists with the names of their fields."""
+    """Return the client's lists as mappings by the names of their fields."""
     if TypeCode(kind.code) is TypeCode.STRUCT:
         return {
             field.name: _named(item, field.type_)
@@ -161,7 +161,7 @@ def _truth_record(data: dict[str, Any]) -> TruthRecord:
 
 
 def canonical(value: Any) -> str:
-    """A JSON value or text, spelled in one way; absent and NULL are null."""
+    """Return a JSON value or text in canonical form; absent and NULL are null."""
     if isinstance(value, str):
         value = json.loads(value)
     elif value is not None and not isinstance(value, dict | list):
@@ -171,15 +171,15 @@ def canonical(value: Any) -> str:
     return json.dumps(value, sort_keys=True)
 
 
-def _microseconds(stamp: Any) -> str:
-    if isinstance(stamp, str):
-        stamp = datetime.fromisoformat(stamp)
-    return f"{stamp.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%f}Z"
+def _microseconds(timestamp: Any) -> str:
+    if isinstance(timestamp, str):
+        timestamp = datetime.fromisoformat(timestamp)
+    return f"{timestamp.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%f}Z"
 
 
-def _zulu(stamp: Any) -> str:
-    """Parameters have to end in Z; the client's own timestamps keep their nanoseconds."""
-    if hasattr(stamp, "rfc3339"):
-        return str(stamp.rfc3339())
-    text = str(stamp)
+def _zulu(timestamp: Any) -> str:
+    """Return a timestamp that ends in Z, as parameters must; nanoseconds are kept."""
+    if hasattr(timestamp, "rfc3339"):
+        return str(timestamp.rfc3339())
+    text = str(timestamp)
     return text.replace("+00:00", "Z")

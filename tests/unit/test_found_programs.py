@@ -40,7 +40,7 @@ def test_the_emulator_is_found_by_its_own_variable_first(tmp_path: Path) -> None
     program.chmod(0o755)
     assert find_emulator({"SPANNER_EMULATOR_PATH": str(program)}) == [str(program)]
     assert find_emulator({"PATH": str(tmp_path)}) == [str(program)]
-    with pytest.raises(EmulatorNotFoundError, match="no program"):
+    with pytest.raises(EmulatorNotFoundError, match="not an executable file"):
         find_emulator({"SPANNER_EMULATOR_PATH": str(tmp_path / "none")})
 
 
