@@ -24,7 +24,6 @@ from slackwater.config.load import load_pipelines, load_settings
 from slackwater.config.setting_types import parse_duration_ms
 from slackwater.errors import SettingsError
 from slackwater.monitoring import log
-from slackwater.spark_sink.envelopes.envelope import Envelope
 from slackwater.state.models import DesiredState
 from slackwater.tail.line_format import LineFormat
 from slackwater.timestamp import ms_to_seconds
@@ -190,7 +189,7 @@ def tail_(
     columns: options.Columns = None,
     exclude_columns: options.ExcludeColumns = None,
     form: options.Lines = LineFormat.TEXT,
-    envelope: options.LineEnvelope = Envelope.WRAPPED,
+    envelope: options.LineEnvelope = "wrapped",
     updated: options.Updated = False,
     mvcc_timestamp: options.MvccTimestamp = False,
     cursor: options.Cursor = None,

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from slackwater.spark_sink.envelopes.envelope import Envelope
+from slackwater.spark_sink.envelopes.registry import envelopes
 from slackwater.spark_sink.filters.record_filter import ModType
 from slackwater.tail.line_format import LineFormat
 
@@ -107,7 +107,10 @@ ExcludeColumns = Annotated[
 ]
 Lines = Annotated[LineFormat, typer.Option("--format", help="How to write each line.")]
 LineEnvelope = Annotated[
-    Envelope, typer.Option(help="What a change looks like; see docs/envelopes.md.")
+    str,
+    typer.Option(
+        metavar="|".join(envelopes()), help="What a change looks like; see docs/envelopes.md."
+    ),
 ]
 Updated = Annotated[bool, typer.Option("--updated", help="Add the commit timestamp as 'updated'.")]
 MvccTimestamp = Annotated[

@@ -13,7 +13,6 @@ from slackwater.reader.database.change_stream_info import read_change_stream_inf
 from slackwater.reader.database.watched_tables import tables
 from slackwater.reader.transport.connection import Connection
 from slackwater.scheduler.options import parse_options
-from slackwater.spark_sink.envelopes.envelope import Envelope
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.sql.rebuild_view import (
     DEFAULT_VALUE_CAPTURE_TYPE,
@@ -35,7 +34,7 @@ def views(settings: Settings, names: Sequence[str]) -> Iterator[str]:
         ReaderError: Spanner failed.
     """
     sink = settings.sink
-    if sink.kind != "changelog" or sink.envelope is not Envelope.RECORD:
+    if sink.kind != "changelog" or sink.envelope != "record":
         raise SettingsError(
             f"pipeline {settings.pipeline!r} has sink.kind {sink.kind} with envelope"
             f" {sink.envelope}: views can be made from changelogs of records only."

@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 from pydantic import model_validator as check_model
 
 from slackwater.config.setting_types import DurationMs, Section, from_json, listed
-from slackwater.spark_sink.envelopes.envelope import WITH_TIMESTAMP_OPTIONS, Envelope
+from slackwater.spark_sink.envelopes.registry import envelopes, with_timestamp_options
 from slackwater.spark_sink.formats import (
     AVRO,
     DELTA,
@@ -22,6 +22,15 @@ from slackwater.spark_sink.formats import (
     TABLE_FORMATS,
 )
 
+
+def _envelope_name(value: object) -> object:
+    names = [repr(name) for name in envelopes()]
+    if repr(value) not in names:
+        raise ValueError(f"Input should be {', '.join(names[:-1])} or {names[-1]}")
+    return value
+
+
+EnvelopeName = Annotated[str, BeforeValidator(_envelope_name)]
 PartitionColumn = Literal["table_name", "date"]
 
 
@@ -37,7 +46,7 @@ class Sink(Section):
     compact_every: Annotated[DurationMs, Field(ge=60_000)] | None = None
     # Of format iceberg.
     catalog: Annotated[str, Field(pattern=r"^[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*$")] | None = None
-    envelope: Envelope = Envelope.RECORD
+    envelope: EnvelopeName = "record"
     updated: bool = False
     mvcc_timestamp: bool = False
     # Of kind mirror.
@@ -84,7 +93,7 @@ class Sink(Section):
             case "kafka":
                 # Where epochs wait for their audit.
                 path = f"{values.get('checkpoint')}-staging"
-                return {"format": JSON, "path": path, "envelope": Envelope.WRAPPED, **values}
+                return {"format": JSON, "path": path, "envelope": "wrapped", **values}
         return values
 
     @check_model(mode="after")
@@ -110,8 +119,8 @@ class Sink(Section):
             raise ValueError(
                 "format avro needs confluent_schema_registry, and no other does: the registry's URL"
             )
-        if self.envelope not in WITH_TIMESTAMP_OPTIONS and (self.updated or self.mvcc_timestamp):
-            takers = " and ".join(WITH_TIMESTAMP_OPTIONS)
+        if self.envelope not in with_timestamp_options() and (self.updated or self.mvcc_timestamp):
+            takers = " and ".join(with_timestamp_options())
             raise ValueError(
                 f"updated and mvcc_timestamp go with envelope {takers}; the others have the commit"
                 " timestamp, or none"

@@ -9,6 +9,7 @@ from slackwater.spark_sink.avro.messages import AvroMessages
 from slackwater.spark_sink.avro.registry import SchemaRegistry
 from slackwater.spark_sink.envelopes.envelope import Envelope, EnvelopeOptions
 from slackwater.spark_sink.envelopes.message import Origin
+from slackwater.spark_sink.envelopes.registry import envelopes
 from slackwater.spark_sink.sink import Sink
 from slackwater.spark_sink.sinks.changelog import Changelog
 from slackwater.spark_sink.sinks.kafka import Kafka, Topics
@@ -49,13 +50,11 @@ def make_sink(settings: Settings) -> Sink:
             )
         case "kafka":
             topics = Topics(given.topic, given.watermarks_topic, given.resolved, given.options)
-            envelope_options, avro = _envelope_options(settings), None
+            envelope, avro = _envelope(settings), None
             if given.confluent_schema_registry is not None:
                 registry = SchemaRegistry(given.confluent_schema_registry)
-                avro = AvroMessages(envelope_options, registry, by_table=not topics.are_of_tables)
-            return Kafka(
-                given.path, settings.pipeline, topics, envelope_options, record_filter, avro
-            )
+                avro = AvroMessages(envelope, registry, by_table=not topics.are_of_tables)
+            return Kafka(given.path, settings.pipeline, topics, envelope, record_filter, avro)
         case "spark":
             return SparkFormat(
                 given.path, given.format, given.options, record_filter, _unless_plain(settings)
@@ -78,8 +77,8 @@ def _compact_every_s(settings: Settings) -> float | None:
     return None if every_ms is None else ms_to_seconds(every_ms)
 
 
-def _unless_plain(settings: Settings) -> EnvelopeOptions | None:
-    return None if settings.sink.envelope is Envelope.RECORD else _envelope_options(settings)
+def _unless_plain(settings: Settings) -> Envelope | None:
+    return None if settings.sink.envelope == "record" else _envelope(settings)
 
 
 def table_format(settings: Settings) -> TableFormat | None:
@@ -92,9 +91,10 @@ def table_format(settings: Settings) -> TableFormat | None:
     return None
 
 
-def _envelope_options(settings: Settings) -> EnvelopeOptions:
+def _envelope(settings: Settings) -> Envelope:
     source, sink = settings.source, settings.sink
     origin = Origin(
         settings.pipeline, source.project, source.instance, source.database, source.change_stream
     )
-    return EnvelopeOptions(sink.envelope, origin, sink.updated, sink.mvcc_timestamp)
+    options = EnvelopeOptions(origin, sink.updated, sink.mvcc_timestamp)
+    return envelopes()[sink.envelope](options)

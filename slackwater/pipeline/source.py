@@ -18,6 +18,7 @@ from slackwater.scheduler.errors import CheckpointLostError, ForeignCheckpointEr
 from slackwater.scheduler.options import SourceOptions, parse_options
 from slackwater.scheduler.start_position import check_start
 from slackwater.spark_sink.avro.wire_format import require_whole_rows
+from slackwater.spark_sink.envelopes.registry import envelopes
 from slackwater.spark_sink.sql.rebuild_view import DEFAULT_VALUE_CAPTURE_TYPE
 from slackwater.timestamp import format_rfc3339, parse_rfc3339
 
@@ -84,7 +85,8 @@ def check_new(settings: Settings, source: SourceHandle) -> None:
     """
     if settings.sink.confluent_schema_registry is not None:
         capture = source.description.options.get("value_capture_type", DEFAULT_VALUE_CAPTURE_TYPE)
-        require_whole_rows(settings.sink.envelope, capture)
+        envelope = envelopes()[settings.sink.envelope]
+        require_whole_rows(capture, needs_whole_rows=envelope.needs_whole_rows)
     check_start(source.options, source.connection, source.description)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
-from slackwater.spark_sink.envelopes.envelope import EnvelopeOptions
+from slackwater.spark_sink.envelopes.envelope import Envelope
 from slackwater.spark_sink.envelopes.message import Message, dumps
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.timestamp import datetime_to_rfc3339
@@ -41,7 +41,7 @@ class LineFormatter:
     """
 
     line_format: LineFormat
-    envelope: EnvelopeOptions
+    envelope: Envelope
     record_filter: RecordFilter
     resolved_ms: int | None
 

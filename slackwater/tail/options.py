@@ -28,12 +28,9 @@ from slackwater.reader.transport.connection import Connection
 from slackwater.scheduler.options import SourceOptions, parse_options
 from slackwater.scheduler.planner import Planner
 from slackwater.scheduler.tasks.partition_reader import SpannerPartitions
-from slackwater.spark_sink.envelopes.envelope import (
-    WITH_TIMESTAMP_OPTIONS,
-    Envelope,
-    EnvelopeOptions,
-)
+from slackwater.spark_sink.envelopes.envelope import Envelope, EnvelopeOptions
 from slackwater.spark_sink.envelopes.message import Origin
+from slackwater.spark_sink.envelopes.registry import envelopes, with_timestamp_options
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.state.store import Store
 from slackwater.tail.line_format import LineFormat, LineFormatter
@@ -77,7 +74,7 @@ class ChangefeedOptions:
     source_names: Mapping[str, str]
     filter_fields: Mapping[str, Any]
     line_format: LineFormat
-    envelope: Envelope
+    envelope: str
     updated: bool
     mvcc_timestamp: bool
     cursor: str | None
@@ -131,11 +128,15 @@ def _require_compatible(options: ChangefeedOptions) -> None:
     Raises:
         TailOptionError: names the options.
     """
+    if options.envelope not in envelopes():
+        raise TailOptionError(
+            f"--envelope {options.envelope} is not one of {', '.join(envelopes())}."
+        )
     has_timestamp_option = options.updated or options.mvcc_timestamp
-    if has_timestamp_option and options.envelope not in WITH_TIMESTAMP_OPTIONS:
+    if has_timestamp_option and options.envelope not in with_timestamp_options():
         raise TailOptionError(
             f"--updated and --mvcc-timestamp can't be used with --envelope {options.envelope}.",
-            f"Use them with {' or '.join(WITH_TIMESTAMP_OPTIONS)}; the other envelopes have the"
+            f"Use them with {' or '.join(with_timestamp_options())}; the other envelopes have the"
             " commit timestamp already, or have no place for it",
         )
     if options.initial_scan_only and options.end_time is not None:
@@ -144,12 +145,13 @@ def _require_compatible(options: ChangefeedOptions) -> None:
         )
 
 
-def _envelope(options: ChangefeedOptions, source: SourceOptions) -> EnvelopeOptions:
+def _envelope(options: ChangefeedOptions, source: SourceOptions) -> Envelope:
     stream = source.change_stream
     origin = Origin(
         _PIPELINE, stream.project, stream.instance, stream.database, stream.change_stream
     )
-    return EnvelopeOptions(options.envelope, origin, options.updated, options.mvcc_timestamp)
+    envelope_options = EnvelopeOptions(origin, options.updated, options.mvcc_timestamp)
+    return envelopes()[options.envelope](envelope_options)
 
 
 def _record_filter(settings: Settings | None, filter_fields: Mapping[str, Any]) -> RecordFilter:

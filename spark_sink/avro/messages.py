@@ -23,8 +23,8 @@ from slackwater.spark_sink.avro.wire_format import (
     require_whole_rows,
     with_datetimes,
 )
-from slackwater.spark_sink.envelopes.envelope import Envelope, EnvelopeOptions
-from slackwater.spark_sink.envelopes.message_rows import rows_of_messages
+from slackwater.spark_sink.envelopes.envelope import Envelope
+from slackwater.spark_sink.message_rows import rows_of_messages
 
 TOPIC: Final = "topic"
 
@@ -33,21 +33,19 @@ class AvroMessages:
     """Registers an epoch's schemas on the driver, and makes its messages.
 
     Args:
-        envelope_options: the envelope.
-        registry: the schema registry.
-        by_table: whether tables share a topic. If so, subjects are named after the topic and the
-            record (TopicRecordNameStrategy), else after the topic alone (TopicNameStrategy).
+        envelope: of the messages.
+        registry: takes the schemas.
+        by_table: tables share a topic. Subjects are named after topics then and what the schema
+            is of (TopicRecordNameStrategy), else after topics alone (TopicNameStrategy).
     """
 
-    def __init__(
-        self, envelope_options: EnvelopeOptions, registry: SchemaRegistry, *, by_table: bool
-    ) -> None:
-        self._envelope_options = with_datetimes(envelope_options)
+    def __init__(self, envelope: Envelope, registry: SchemaRegistry, *, by_table: bool) -> None:
+        self._envelope = with_datetimes(envelope)
         self._registry = registry
         self._by_table = by_table
 
     def messages(self, changes: DataFrame) -> DataFrame:
-        """Return the messages as envelopes.message_rows does, with binary keys and values.
+        """Return a row for each message, as message_rows.messages() does; key and value are binary.
 
         Args:
             changes: rows of the output's contract, with the topic of each as TOPIC.
@@ -60,10 +58,12 @@ class AvroMessages:
         schema_columns = changes.select(TOPIC, "table_name", "column_types", "value_capture_type")
         schema_ids: dict[TableSchema, SchemaIds] = {}
         for row in schema_columns.distinct().collect():
-            require_whole_rows(self._envelope_options.envelope, row["value_capture_type"])
+            require_whole_rows(
+                row["value_capture_type"], needs_whole_rows=self._envelope.needs_whole_rows
+            )
             table_schema = TableSchema.of(row[TOPIC], row["table_name"], row["column_types"])
             schema_ids[table_schema] = self._register(table_schema)
-        encoder = Encoder(self._envelope_options, schema_ids, self._by_table)
+        encoder = Encoder(self._envelope, schema_ids, self._by_table)
         return rows_of_messages(changes, _wrap(encoder), "binary")
 
     def resolved(self, topic: str, value: Mapping[str, Any]) -> bytes:
@@ -74,17 +74,17 @@ class AvroMessages:
             PublishError: the registry can't be reached.
         """
         name = namespace(topic, "", by_table=self._by_table)
-        schema = resolved_schema(name, self._envelope_options)
+        schema = resolved_schema(name, self._envelope)
         number = self._registry.register(self._subject(topic, name, "value"), schema)
         return encode(number, fastavro.parse_schema(schema), value) or b""
 
     def _register(self, table_schema: TableSchema) -> SchemaIds:
         name = namespace(table_schema.topic, table_schema.table, by_table=self._by_table)
         key = value = None
-        if self._envelope_options.envelope is not Envelope.RECORD:
+        if self._envelope.has_key:
             subject = self._subject(table_schema.topic, name, "key")
             key = self._registry.register(subject, key_schema(table_schema, name))
-        schema = value_schema(table_schema, name, self._envelope_options)
+        schema = value_schema(table_schema, name, self._envelope)
         if schema is not None:
             value = self._registry.register(
                 self._subject(table_schema.topic, name, "value"), schema

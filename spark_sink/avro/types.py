@@ -16,22 +16,16 @@ from typing import Any, Final
 
 import orjson
 
+from slackwater.spark_sink.envelopes.avro_fields import TIMESTAMP_MICROS, Schema, nullable
 from slackwater.spark_sink.envelopes.message import dumps
 from slackwater.spark_sink.envelopes.values import Convert
 
-Schema = Any
-TIMESTAMP_MICROS: Final[Mapping[str, str]] = {"type": "long", "logicalType": "timestamp-micros"}
 _ILLEGAL: Final = re.compile(r"[^A-Za-z0-9_]|^(?=[0-9])")
 
 
 def avro_name(name: str) -> str:
     """Return a valid Avro name: other characters become _uXXXX_, by their code points."""
     return _ILLEGAL.sub(lambda m: f"_u{ord(m.group()):04x}_" if m.group() else "_", name)
-
-
-def nullable(schema: Schema) -> Schema:
-    """Return the union of a schema with null."""
-    return ["null", schema]
 
 
 def avro_schema(type_json: str) -> Schema:

@@ -17,7 +17,7 @@ import fastavro
 
 from slackwater.spark_sink.avro.schemas import TableSchema, key_schema, value_schema
 from slackwater.spark_sink.avro.types import avro_converter, avro_name
-from slackwater.spark_sink.envelopes.envelope import Envelope, EnvelopeOptions
+from slackwater.spark_sink.envelopes.envelope import Envelope
 from slackwater.spark_sink.envelopes.event import Event, Row, events
 from slackwater.spark_sink.envelopes.values import Values
 from slackwater.spark_sink.errors import PartialRowError
@@ -39,12 +39,12 @@ class Encoder:
     """Encodes messages.
 
     Attributes:
-        envelope_options: the envelope, from with_datetimes().
-        ids: the schemas' numbers.
-        by_table: whether a topic has the messages of several tables.
+        envelope: one of with_datetimes().
+        ids: of the schemas of every table_schema that there is.
+        by_table: one topic has the messages of several tables.
     """
 
-    envelope_options: EnvelopeOptions
+    envelope: Envelope
     ids: Mapping[TableSchema, SchemaIds]
     by_table: bool
 
@@ -60,33 +60,29 @@ class Encoder:
         """
         table_schema = TableSchema.of(topic, record["table_name"], record["column_types"])
         ids = self.ids[table_schema]
-        key, value = parsed_schemas(table_schema, self.by_table, self.envelope_options)
-        if self.envelope_options.envelope is Envelope.RECORD:
-            yield None, encode(ids.value, value, self.envelope_options.whole(record).value)
-            return
-        for event in events(record, avro_converter):
-            whole = _whole_rows(event)
-            body = self.envelope_options.content(whole)
+        key, value = parsed_schemas(table_schema, self.by_table, self.envelope)
+        for body in self.envelope.bodies(record, _whole_row_events):
             message_value = encode(ids.value, value, body.value) if body.has_value else None
-            yield encode(ids.key, key, whole.keys), message_value
+            yield encode(ids.key, key, body.key), message_value
 
 
-def with_datetimes(envelope_options: EnvelopeOptions) -> EnvelopeOptions:
-    """Return the same envelope with timestamps as datetime, which fastavro writes."""
-    return replace(envelope_options, timestamp_format=_unchanged)
+def with_datetimes(envelope: Envelope) -> Envelope:
+    """Return the same envelope with timestamps left as datetimes, which fastavro writes."""
+    options = replace(envelope.options, timestamp_format=_unchanged)
+    return replace(envelope, options=options)
 
 
-def require_whole_rows(envelope: Envelope, capture_type: str) -> None:
-    """Refuse changes that Avro can't express: in Avro a missing column looks like NULL.
+def require_whole_rows(capture_type: str, *, needs_whole_rows: bool) -> None:
+    """Refuse changes that Avro can't say: a column that is not there and NULL are the same in it.
 
     Args:
-        envelope: the messages' envelope.
-        capture_type: the value capture type of a change stream or a record.
+        capture_type: the value capture type of a change stream or of a record.
+        needs_whole_rows: the envelope does: see Envelope.
 
     Raises:
         PartialRowError: updates lack the whole row, and the envelope has rows.
     """
-    if envelope in (Envelope.RECORD, Envelope.KEY_ONLY) or capture_type in WHOLE_ROW_CAPTURE_TYPES:
+    if not needs_whole_rows or capture_type in WHOLE_ROW_CAPTURE_TYPES:
         return
     raise PartialRowError(
         f"changes of value capture type {capture_type} lack the whole row, and in Avro a"
@@ -110,11 +106,11 @@ def namespace(topic: str, table: str, *, by_table: bool) -> str:
 
 @lru_cache(maxsize=1_000)
 def parsed_schemas(
-    table_schema: TableSchema, by_table: bool, envelope_options: EnvelopeOptions
+    table_schema: TableSchema, by_table: bool, envelope: Envelope
 ) -> tuple[Any, Any]:
     """Return the parsed schemas of keys and values; None for values if there are none."""
     name = namespace(table_schema.topic, table_schema.table, by_table=by_table)
-    value = value_schema(table_schema, name, envelope_options)
+    value = value_schema(table_schema, name, envelope)
     return (
         fastavro.parse_schema(key_schema(table_schema, name)),
         None if value is None else fastavro.parse_schema(value),
@@ -135,6 +131,10 @@ def encode(number: int | None, schema: Any, value: Any) -> bytes | None:
     out.write(struct.pack(">bI", 0, number))
     fastavro.schemaless_writer(out, schema, value)
     return out.getvalue()
+
+
+def _whole_row_events(record: Row) -> Iterator[Event]:
+    return map(_whole_rows, events(record, avro_converter))
 
 
 def _whole_rows(event: Event) -> Event:

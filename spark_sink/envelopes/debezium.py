@@ -3,49 +3,94 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Final
 
+from slackwater.spark_sink.envelopes.avro_fields import Schema, TableSchemas, record_schema
+from slackwater.spark_sink.envelopes.envelope import ModEnvelope
 from slackwater.spark_sink.envelopes.event import Event
-from slackwater.spark_sink.envelopes.message import MessageBody, Origin
+from slackwater.spark_sink.envelopes.message import MessageBody
 from slackwater.timestamp import datetime_to_us, ns_to_ms, us_to_ms
 
 _OPS: Final = {"INSERT": "c", "UPDATE": "u", "DELETE": "d"}
+# The fields of source in Avro.
+_SOURCE: Final[Mapping[str, Schema]] = {
+    "connector": "string",
+    "name": "string",
+    "ts_ms": "long",
+    "snapshot": "string",
+    "db": "string",
+    "sequence": "string",
+    "project_id": "string",
+    "instance_id": "string",
+    "database_id": "string",
+    "change_stream_name": "string",
+    "table": "string",
+    "server_transaction_id": "string",
+    "low_watermark": "long",
+    "read_at_timestamp": "long",
+    "number_of_records_in_transaction": "long",
+    "transaction_tag": "string",
+    "system_transaction": "boolean",
+    "value_capture_type": "string",
+    "partition_token": "string",
+    "mod_number": "long",
+    "is_last_record_in_transaction_in_partition": "boolean",
+    "number_of_partitions_in_transaction": "long",
+}
 
 
-def debezium(event: Event, *, origin: Origin) -> MessageBody:
+class Debezium(ModEnvelope):
     """before, after, source, op and ts_ms; times are milliseconds since the Unix epoch."""
-    record = event.record
-    now_ms = ns_to_ms(time.time_ns())
-    value = {
-        "before": event.before,
-        "after": event.after,
-        "source": {
-            "connector": "spanner",
-            "name": origin.pipeline,
-            "ts_ms": us_to_ms(event.commit_us),
-            "snapshot": "true" if event.is_backfill else "false",
-            "db": origin.database,
-            "sequence": record["record_sequence"],
-            "project_id": origin.project,
-            "instance_id": origin.instance,
-            "database_id": origin.database,
-            "change_stream_name": origin.change_stream,
-            "table": record["table_name"],
-            "server_transaction_id": record["server_transaction_id"],
-            "low_watermark": us_to_ms(datetime_to_us(record["low_watermark"])),
-            "read_at_timestamp": now_ms,
-            "number_of_records_in_transaction": record["number_of_records_in_transaction"],
-            "transaction_tag": record["transaction_tag"],
-            "system_transaction": record["is_system_transaction"],
-            "value_capture_type": record["value_capture_type"],
-            "partition_token": record["partition_token"],
-            "mod_number": event.mod_number,
-            "is_last_record_in_transaction_in_partition": record[
-                "is_last_record_in_transaction_in_partition"
-            ],
-            "number_of_partitions_in_transaction": record["number_of_partitions_in_transaction"],
-        },
-        "op": "r" if event.is_backfill else _OPS[record["mod_type"]],
-        "ts_ms": now_ms,
-    }
-    return MessageBody(record["table_name"], event.keys, value)
+
+    name = "debezium"
+
+    def body(self, event: Event) -> MessageBody:
+        """Return the message of one mod."""
+        record, origin = event.record, self.options.origin
+        now_ms = ns_to_ms(time.time_ns())
+        value = {
+            "before": event.before,
+            "after": event.after,
+            "source": {
+                "connector": "spanner",
+                "name": origin.pipeline,
+                "ts_ms": us_to_ms(event.commit_us),
+                "snapshot": "true" if event.is_backfill else "false",
+                "db": origin.database,
+                "sequence": record["record_sequence"],
+                "project_id": origin.project,
+                "instance_id": origin.instance,
+                "database_id": origin.database,
+                "change_stream_name": origin.change_stream,
+                "table": event.table,
+                "server_transaction_id": record["server_transaction_id"],
+                "low_watermark": us_to_ms(datetime_to_us(record["low_watermark"])),
+                "read_at_timestamp": now_ms,
+                "number_of_records_in_transaction": record["number_of_records_in_transaction"],
+                "transaction_tag": record["transaction_tag"],
+                "system_transaction": record["is_system_transaction"],
+                "value_capture_type": record["value_capture_type"],
+                "partition_token": record["partition_token"],
+                "mod_number": event.mod_number,
+                "is_last_record_in_transaction_in_partition": record[
+                    "is_last_record_in_transaction_in_partition"
+                ],
+                "number_of_partitions_in_transaction": record[
+                    "number_of_partitions_in_transaction"
+                ],
+            },
+            "op": "r" if event.is_backfill else _OPS[record["mod_type"]],
+            "ts_ms": now_ms,
+        }
+        return MessageBody(event.table, event.keys, value)
+
+    def avro_fields(self, table: TableSchemas) -> Mapping[str, Schema]:
+        """Return the fields that body() fills."""
+        return {
+            "before": table.row,
+            "after": "Value",
+            "source": record_schema("Source", _SOURCE),
+            "op": "string",
+            "ts_ms": "long",
+        }

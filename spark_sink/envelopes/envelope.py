@@ -1,104 +1,116 @@
-"""Which envelope there is, and what it makes of a record."""
+"""The base classes of envelopes.
+
+An envelope is one module of this folder with one concrete class; registry.py finds it by its name.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
-from functools import cached_property, partial
-from typing import Final
+from functools import cached_property
+from typing import ClassVar
 
-from slackwater.spark_sink.envelopes import changefeed, datastream, debezium, plain
+from slackwater.spark_sink.envelopes.avro_fields import Schema, TableSchemas
+from slackwater.spark_sink.envelopes.changefeed import decimal_timestamp
 from slackwater.spark_sink.envelopes.event import Event, Row, events
 from slackwater.spark_sink.envelopes.message import Message, MessageBody, Origin
 from slackwater.spark_sink.envelopes.values import TimestampFormat
 from slackwater.timestamp import datetime_to_rfc3339
 
-
-class Envelope(StrEnum):
-    """The forms of a change, each with the name that its consumers know."""
-
-    RECORD = "record"
-    FLAT = "flat"
-    WRAPPED = "wrapped"
-    ROW = "row"
-    KEY_ONLY = "key_only"
-    DATASTREAM = "datastream"
-    DEBEZIUM = "debezium"
-
-
-# Those that can have updated and mvcc_timestamp.
-WITH_TIMESTAMP_OPTIONS: Final = (Envelope.WRAPPED, Envelope.ROW)
-# Those whose values have columns alone: what resolved messages say stands apart from them.
-RESOLVED_UNDER_METADATA_KEY: Final = (Envelope.ROW, Envelope.KEY_ONLY)
+ReadEvents = Callable[[Row], Iterator[Event]]
 
 
 @dataclass(frozen=True)
 class EnvelopeOptions:
-    """An envelope and its options.
+    """The options of an envelope.
 
     Attributes:
-        envelope: which.
-        origin: what the messages name as their source.
+        origin: the source that the messages name.
         updated, mvcc_timestamp: add the commit timestamp under these names, as CockroachDB's
-            changefeeds do; the other envelopes have it anyway.
-        timestamp_format: what becomes of timestamps of the record.
+            changefeeds do; see Envelope.has_timestamp_options.
+        timestamp_format: converts the timestamps of a record to what the messages hold.
     """
 
-    envelope: Envelope
     origin: Origin
     updated: bool = False
     mvcc_timestamp: bool = False
     timestamp_format: TimestampFormat = datetime_to_rfc3339
 
-    def messages(self, record: Row) -> Iterator[Message]:
-        """What a data change record becomes: one message, or one for each of its mods.
+
+@dataclass(frozen=True)
+class Envelope(ABC):
+    """A form in which consumers get a change, with the name that they know it by.
+
+    Attributes:
+        name: as the setting sink.envelope and the option --envelope take it.
+        has_timestamp_options: it takes the options updated and mvcc_timestamp.
+        has_key: its messages have a key.
+        needs_whole_rows: it shows rows. In Avro a column that is missing looks like NULL, so there
+            the change stream has to capture whole rows.
+        metadata_key: the key of a message's value under which everything stands that is not a
+            column of the row; None where the value has more than columns anyway.
+        options: see EnvelopeOptions.
+    """
+
+    name: ClassVar[str]
+    has_timestamp_options: ClassVar[bool] = False
+    has_key: ClassVar[bool] = True
+    needs_whole_rows: ClassVar[bool] = True
+    metadata_key: ClassVar[str | None] = None
+
+    options: EnvelopeOptions
+
+    @abstractmethod
+    def bodies(self, record: Row, read_events: ReadEvents = events) -> Iterator[MessageBody]:
+        """Yield the messages of a data change record, before they are JSON or Avro.
 
         Args:
             record: a row of the output's contract, timestamps as datetime in UTC.
+            read_events: reads the events of the record, one for each of its mods.
 
         Raises:
-            ValueError: a mod's JSON can't be read.
+            ValueError: a mod's JSON can't be read, or a value does not have its column's type.
         """
-        if self.envelope is Envelope.RECORD:
-            yield self.whole(record).as_json()
-            return
-        for event in events(record):
-            yield self.content(event).as_json()
 
-    def whole(self, record: Row) -> MessageBody:
-        """What a data change record becomes in the envelope record."""
-        return plain.record(record, timestamp_format=self.timestamp_format)
+    @abstractmethod
+    def avro_fields(self, table: TableSchemas) -> Mapping[str, Schema] | None:
+        """Return the fields of a message's value in Avro; None where messages have no value."""
+
+    def messages(self, record: Row) -> Iterator[Message]:
+        """Yield the messages of a data change record in JSON; see bodies()."""
+        return (body.as_json() for body in self.bodies(record))
 
     def resolved(self, watermark_ns: int) -> MessageBody:
-        """That no record at or before a low watermark will come any more."""
-        if self.envelope in RESOLVED_UNDER_METADATA_KEY:
-            return changefeed.resolved_under_metadata_key(watermark_ns)
-        return changefeed.resolved(watermark_ns)
+        """Return the message that no record at or before a low watermark will come any more.
 
-    @property
-    def timestamp_names(self) -> list[str]:
-        """The names under which the commit timestamp is added."""
-        return [name for name in ("updated", "mvcc_timestamp") if getattr(self, name)]
+        Args:
+            watermark_ns: nanoseconds since the Unix epoch.
+        """
+        value = {"resolved": decimal_timestamp(watermark_ns)}
+        return MessageBody(
+            None, None, value if self.metadata_key is None else {self.metadata_key: value}
+        )
 
     @cached_property
-    def content(self) -> Callable[[Event], MessageBody]:
-        """What an event becomes in the other envelopes."""
-        timestamp_names = self.timestamp_names
-        match self.envelope:
-            case Envelope.WRAPPED:
-                return partial(changefeed.wrapped, timestamp_names=timestamp_names)
-            case Envelope.ROW:
-                return partial(changefeed.row, timestamp_names=timestamp_names)
-            case Envelope.KEY_ONLY:
-                return changefeed.key_only
-            case Envelope.DATASTREAM:
-                return partial(
-                    datastream.datastream,
-                    origin=self.origin,
-                    timestamp_format=self.timestamp_format,
-                )
-            case Envelope.DEBEZIUM:
-                return partial(debezium.debezium, origin=self.origin)
-            case _:
-                return partial(plain.flat, timestamp_format=self.timestamp_format)
+    def timestamp_names(self) -> list[str]:
+        """The names under which the commit timestamp is added."""
+        if not self.has_timestamp_options:
+            return []
+        return [name for name in ("updated", "mvcc_timestamp") if getattr(self.options, name)]
+
+    def timestamps(self, event: Event) -> dict[str, str]:
+        """Return the commit timestamp under each of timestamp_names."""
+        return dict.fromkeys(self.timestamp_names, decimal_timestamp(event.commit_us * 1_000))
+
+
+class ModEnvelope(Envelope):
+    """An envelope with one message for each mod of a record, that is for each row it changed."""
+
+    def bodies(self, record: Row, read_events: ReadEvents = events) -> Iterator[MessageBody]:
+        """Yield a message for each mod; see Envelope."""
+        return map(self.body, read_events(record))
+
+    @abstractmethod
+    def body(self, event: Event) -> MessageBody:
+        """Return the message of one mod."""

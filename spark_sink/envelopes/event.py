@@ -31,6 +31,11 @@ class Event:
     after: Values | None
 
     @property
+    def table(self) -> str:
+        """The table's full name."""
+        return str(self.record["table_name"])
+
+    @property
     def is_backfill(self) -> bool:
         """True for a row of an initial scan: it belongs to no transaction."""
         return not self.record["server_transaction_id"]

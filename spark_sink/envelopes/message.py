@@ -1,4 +1,4 @@
-"""A message: what an envelope makes of a change, and that as JSON."""
+"""The messages that envelopes make, before and after they are written as JSON."""
 
 from __future__ import annotations
 
@@ -7,28 +7,36 @@ from typing import Any
 
 import orjson
 
+from slackwater.spark_sink.envelopes.values import Values
+
 
 @dataclass(frozen=True, slots=True)
 class MessageBody:
-    """What a message says, before it is written as JSON or Avro.
+    """The content of a message, before it is written as JSON or Avro.
 
     Attributes:
-        table: the table's full name; None in a message about no table, as a resolved one.
-        key: None where there is none.
+        table: the table's full name; None in a message about no table, such as a resolved one.
+        key: the columns of the primary key; None in a message without a key.
         value: of the message.
-        has_value: False where the key says all.
+        has_value: False where the key says everything.
+        is_key_list: in JSON the key is the list of its columns' values, as in CockroachDB's
+            changefeeds, and not an object.
     """
 
     table: str | None
-    key: Any
+    key: Values | None
     value: Any
     has_value: bool = True
+    is_key_list: bool = False
 
     def as_json(self) -> Message:
-        """The message in JSON."""
+        """Return the message in JSON."""
+        key: Any = self.key
+        if self.is_key_list and self.key is not None:
+            key = list(self.key.values())
         return Message(
             self.table,
-            None if self.key is None else dumps(self.key),
+            None if key is None else dumps(key),
             dumps(self.value) if self.has_value else None,
         )
 
@@ -38,7 +46,7 @@ class Message:
     """One message in JSON.
 
     Attributes:
-        table: the table's full name; None in a message about no table, as a resolved one.
+        table: the table's full name; None in a message about no table, such as a resolved one.
         key: the primary key as JSON, None where there is none.
         value: JSON; None where the key says all.
     """
@@ -50,7 +58,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What messages name as their source.
+    """The source that messages name.
 
     Attributes:
         pipeline: the pipeline's name.
@@ -73,5 +81,5 @@ class Origin:
 
 
 def dumps(value: Any) -> str:
-    """JSON as short as it goes; decimals keep their spelling."""
+    """Return JSON without spaces; decimals keep their spelling."""
     return orjson.dumps(value).decode()

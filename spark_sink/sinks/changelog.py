@@ -8,11 +8,11 @@ from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
 
-from slackwater.spark_sink.envelopes.envelope import EnvelopeOptions
-from slackwater.spark_sink.envelopes.message_rows import messages
+from slackwater.spark_sink.envelopes.envelope import Envelope
 from slackwater.spark_sink.errors import UnknownFormatError
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.formats import FORMATS
+from slackwater.spark_sink.message_rows import messages
 from slackwater.spark_sink.output.staging import DATE_COLUMN, StagedFiles, Staging
 from slackwater.spark_sink.output.watermark_log import WatermarkLog
 from slackwater.spark_sink.sink import EpochSummary
@@ -30,7 +30,7 @@ class Changelog:
         file_format: one of FORMATS. In a table an epoch is a commit, otherwise a directory.
         pipeline: the pipeline's name.
         record_filter: which records are written.
-        envelope_options: the envelope of messages written in place of records; of JSON
+        envelope: of messages written in place of records; of JSON
             then only the messages' values, a line each.
         table_format: where file_format is a table's.
         partition_by: columns that name the folders of files; a table's are its format's.
@@ -46,7 +46,7 @@ class Changelog:
         file_format: str,
         pipeline: str,
         record_filter: RecordFilter | None = None,
-        envelope_options: EnvelopeOptions | None = None,
+        envelope: Envelope | None = None,
         table_format: TableFormat | None = None,
         *,
         partition_by: Sequence[str] = (),
@@ -64,11 +64,11 @@ class Changelog:
         staged_format = file_format if table_format is None else "parquet"
         self._compaction = Compaction(table_format, compact_every_s) if table_format else None
         shape: Callable[[DataFrame], DataFrame] | None = None
-        if envelope_options is not None and file_format == "json":
+        if envelope is not None and file_format == "json":
             staged_format = "text"
-            shape = partial(_lines, envelope_options=envelope_options, partition_by=partition_by)
-        elif envelope_options is not None:
-            shape = partial(messages, envelope_options=envelope_options)
+            shape = partial(_lines, envelope=envelope, partition_by=partition_by)
+        elif envelope is not None:
+            shape = partial(messages, envelope=envelope)
         of_files = partition_by if table_format is None else ()
         has_date = DATE_COLUMN in partition_by
         self._staging = Staging(
@@ -128,12 +128,8 @@ class Changelog:
         self._watermarks.add_scan(spark, records, low_watermark)
 
 
-def _lines(
-    changes: DataFrame, envelope_options: EnvelopeOptions, partition_by: Sequence[str]
-) -> DataFrame:
+def _lines(changes: DataFrame, envelope: Envelope, partition_by: Sequence[str]) -> DataFrame:
     """A line a message: its value, or its key where that is all; and what names its folder."""
     folders = [name for name in partition_by if name != DATE_COLUMN]
     dated = ["commit_timestamp"] if DATE_COLUMN in partition_by else []
-    return messages(changes, envelope_options).selectExpr(
-        "coalesce(value, key) AS value", *folders, *dated
-    )
+    return messages(changes, envelope).selectExpr("coalesce(value, key) AS value", *folders, *dated)

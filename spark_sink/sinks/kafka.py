@@ -18,10 +18,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from slackwater.spark_sink.avro.messages import TOPIC, AvroMessages
-from slackwater.spark_sink.envelopes.envelope import EnvelopeOptions
+from slackwater.spark_sink.envelopes.envelope import Envelope
 from slackwater.spark_sink.envelopes.message import dumps
-from slackwater.spark_sink.envelopes.message_rows import ORDER, messages
 from slackwater.spark_sink.filters.record_filter import RecordFilter
+from slackwater.spark_sink.message_rows import ORDER, messages
 from slackwater.spark_sink.output.staging import Staging
 from slackwater.spark_sink.sink import EpochSummary
 from slackwater.spark_sink.sql.columns import Column
@@ -61,7 +61,7 @@ class Kafka:
         staging: a directory in which epochs wait for their audit.
         pipeline: the pipeline's name.
         topics: where messages go.
-        envelope_options: the envelope.
+        envelope: of the messages.
         record_filter: which records are sent.
         avro: writes the messages in Avro; None for JSON.
     """
@@ -71,14 +71,14 @@ class Kafka:
         staging: str,
         pipeline: str,
         topics: Topics,
-        envelope_options: EnvelopeOptions,
+        envelope: Envelope,
         record_filter: RecordFilter | None = None,
         avro: AvroMessages | None = None,
     ) -> None:
         self._pipeline = pipeline
         self._avro = avro
         self._topics = topics
-        self._envelope_options = envelope_options
+        self._envelope = envelope
         self._staging = Staging(staging, "parquet", record_filter)
         self._scanned = self._staging.for_scan()
         self._resolved_at = float("-inf")
@@ -123,7 +123,7 @@ class Kafka:
             name = F.regexp_replace("table_name", _ILLEGAL, "_")
             topic = F.replace(topic, F.lit(TABLE), name)
         if self._avro is None:
-            made = messages(changes, self._envelope_options)
+            made = messages(changes, self._envelope)
         else:
             made = self._avro.messages(changes.withColumn(TOPIC, topic))
         # What has one key goes through one task, and through it in order.
@@ -147,7 +147,7 @@ class Kafka:
             is_last or now - self._resolved_at >= ms_to_seconds(topics.resolved_ms)
         ):
             self._resolved_at = now
-            body = self._envelope_options.resolved(datetime_to_ns(low_watermark))
+            body = self._envelope.resolved(datetime_to_ns(low_watermark))
             for topic, partitions in self._partitions(spark).items():
                 value = self._resolved(topic, body.value)
                 rows += [(topic, partition, None, value) for partition in range(partitions)]

@@ -12,10 +12,10 @@ from datetime import datetime
 
 from pyspark.sql import DataFrame, SparkSession
 
-from slackwater.spark_sink.envelopes.envelope import EnvelopeOptions
-from slackwater.spark_sink.envelopes.message_rows import messages
+from slackwater.spark_sink.envelopes.envelope import Envelope
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.formats import write_options
+from slackwater.spark_sink.message_rows import messages
 from slackwater.spark_sink.output.staging import Staging
 from slackwater.spark_sink.output.watermark_log import WatermarkLog
 from slackwater.spark_sink.sink import EpochSummary
@@ -30,7 +30,7 @@ class SparkFormat:
         file_format: Spark's name of it.
         options: of the format.
         record_filter: which records are written.
-        envelope_options: the envelope of what is written; None for records.
+        envelope: of what is written; None for records.
     """
 
     def __init__(
@@ -39,11 +39,11 @@ class SparkFormat:
         file_format: str,
         options: Mapping[str, str],
         record_filter: RecordFilter | None = None,
-        envelope_options: EnvelopeOptions | None = None,
+        envelope: Envelope | None = None,
     ) -> None:
         self._format = file_format
         self._options = {**write_options(file_format), **options}
-        self._envelope_options = envelope_options
+        self._envelope = envelope
         self._staging = Staging(path, "parquet", record_filter)
         self._scanned = self._staging.for_scan()
         self._watermarks = WatermarkLog(path)
@@ -82,7 +82,5 @@ class SparkFormat:
         self._watermarks.add_scan(spark, records, low_watermark)
 
     def _write(self, changes: DataFrame) -> None:
-        rows = (
-            changes if self._envelope_options is None else messages(changes, self._envelope_options)
-        )
+        rows = changes if self._envelope is None else messages(changes, self._envelope)
         rows.write.format(self._format).options(**self._options).mode("append").save()

@@ -34,20 +34,22 @@ from slackwater.spark_sink.avro.wire_format import (
     with_datetimes,
 )
 from slackwater.spark_sink.envelopes.envelope import Envelope, EnvelopeOptions
+from slackwater.spark_sink.envelopes.registry import envelopes
 from slackwater.spark_sink.errors import PartialRowError, PublishError, SchemaRefusedError
 from tests.schema_registry import reads, running_registry
 from tests.unit.test_envelopes import COLUMNS, COMMIT, ORIGIN, record
 
 TOPIC = "spanner.Orders"
-WITHOUT_ROWS = {Envelope.RECORD, Envelope.KEY_ONLY}
+WITHOUT_ROWS = {"record", "key_only"}
 UUID = uuid.UUID("2f1d2c1e-5d8e-4a0f-9c57-0d6f3a4b7c21")
 COMMITTED = datetime(2026, 1, 31, 9, 0, 0, 123456, UTC)
 NEW_ROW = {"value_capture_type": "NEW_ROW_AND_OLD_VALUES"}
 
 
-def envelope_options(envelope: Envelope) -> EnvelopeOptions:
-    stamped = envelope in (Envelope.WRAPPED, Envelope.ROW)
-    return EnvelopeOptions(envelope, ORIGIN, updated=stamped, mvcc_timestamp=stamped)
+def made(name: str) -> Envelope:
+    envelope = envelopes()[name]
+    stamped = envelope.has_timestamp_options
+    return envelope(EnvelopeOptions(ORIGIN, updated=stamped, mvcc_timestamp=stamped))
 
 
 def read(schema: Any, body: bytes | None) -> Any:
@@ -57,9 +59,9 @@ def read(schema: Any, body: bytes | None) -> Any:
     return fastavro.schemaless_reader(io.BytesIO(body[5:]), schema, None)
 
 
-def said(envelope: Envelope, row: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
+def said(envelope: str, row: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
     """Keys and values of a record's messages, written and read again."""
-    wrap = envelope_options(envelope)
+    wrap = made(envelope)
     shape = TableSchema.of(TOPIC, row["table_name"], row["column_types"])
     encoder = Encoder(with_datetimes(wrap), {shape: SchemaIds(7, 7)}, by_table=False)
     schemas = key_schema(shape, TOPIC), value_schema(shape, TOPIC, wrap)
@@ -88,17 +90,17 @@ def without_now(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("mod_type", ["INSERT", "UPDATE", "DELETE"])
-@pytest.mark.parametrize("envelope", Envelope)
-def test_avro_says_what_json_says(envelope: Envelope, mod_type: str) -> None:
+@pytest.mark.parametrize("envelope", envelopes())
+def test_avro_says_what_json_says(envelope: str, mod_type: str) -> None:
     row = record(mod_type, **NEW_ROW)
     expected = [
         tuple(None if text is None else json.loads(text) for text in (m.key, m.value))
-        for m in envelope_options(envelope).messages(row)
+        for m in made(envelope).messages(row)
     ]
     for (key, value), (json_key, json_value) in zip(said(envelope, row), expected, strict=True):
         if isinstance(json_key, list):
             assert list(plain(key).values()) == json_key
-        elif envelope is not Envelope.RECORD:
+        elif envelope != "record":
             assert plain(key) == json_key
         assert without_now(plain(value)) == without_now(plain(json_value))
 
@@ -107,12 +109,12 @@ def test_where_old_values_come_what_they_do_not_name_is_as_it_was() -> None:
     mod = {"keys": '{"Id":"7","At":"2026-01-01"}', "new_values": '{"Name":"new","Sum":"2.5"}'}
     columns = [*COLUMNS, {"name": "Sum", "type": '{"code":"NUMERIC"}', "is_primary_key": False}]
     row = record("UPDATE", {**mod, "old_values": '{"Name":"old"}'}, column_types=columns, **NEW_ROW)
-    ((_, value),) = said(Envelope.FLAT, row)
+    ((_, value),) = said("flat", row)
     key = {"Id": 7, "At": date(2026, 1, 1)}
     assert value["before"] == {**key, "Name": "old", "Sum": Decimal("2.5")}
     assert value["after"] == {**key, "Name": "new", "Sum": Decimal("2.5")}
     row = record("UPDATE", {**mod, "old_values": None}, column_types=columns)
-    ((_, value),) = said(Envelope.FLAT, row | {"value_capture_type": "NEW_ROW"})
+    ((_, value),) = said("flat", row | {"value_capture_type": "NEW_ROW"})
     assert value["before"] is None
 
 
@@ -167,11 +169,15 @@ NAMES = st.sampled_from(["A", "B", "C d", "Ünï", "__x", "9"])
 KINDS = st.sampled_from(["INT64", "STRING", "JSON", "TIMESTAMP"])
 
 
-@given(st.dictionaries(NAMES, KINDS), st.dictionaries(NAMES, KINDS), st.sampled_from(Envelope))
+@given(
+    st.dictionaries(NAMES, KINDS),
+    st.dictionaries(NAMES, KINDS),
+    st.sampled_from(sorted(envelopes())),
+)
 def test_any_version_reads_any_other_but_for_a_changed_type(
-    old: dict[str, str], new: dict[str, str], envelope: Envelope
+    old: dict[str, str], new: dict[str, str], envelope: str
 ) -> None:
-    wrap = envelope_options(envelope)
+    wrap = made(envelope)
 
     def schema(columns: dict[str, str]) -> Any:
         of = ((name, f'{{"code":"{kind}"}}', False) for name, kind in columns.items())
@@ -208,11 +214,11 @@ def test_a_namespace_is_the_topic_and_where_tables_share_it_the_table() -> None:
 
 @pytest.mark.parametrize("kind", ["OLD_AND_NEW_VALUES", "NEW_VALUES"])
 def test_changes_without_the_whole_row_are_refused_where_the_envelope_has_rows(kind: str) -> None:
-    for envelope in set(Envelope) - WITHOUT_ROWS:
+    for envelope in set(envelopes()) - WITHOUT_ROWS:
         with pytest.raises(PartialRowError, match="value_capture_type = 'NEW_ROW'"):
-            require_whole_rows(envelope, kind)
+            require_whole_rows(kind, needs_whole_rows=made(envelope).needs_whole_rows)
     for envelope in WITHOUT_ROWS:
-        require_whole_rows(envelope, kind)
+        require_whole_rows(kind, needs_whole_rows=made(envelope).needs_whole_rows)
 
 
 def test_a_schema_is_registered_once_and_one_that_does_not_fit_is_refused() -> None:
@@ -233,7 +239,7 @@ def test_a_schema_is_registered_once_and_one_that_does_not_fit_is_refused() -> N
 
 def test_a_worker_knows_the_schemas_of_the_epoch_before() -> None:
     """Each epoch's envelope comes to it pickled; another one would have them parsed again."""
-    made = with_datetimes(envelope_options(Envelope.FLAT))
-    one, other = (cloudpickle.loads(cloudpickle.dumps(made)) for _ in range(2))
+    envelope = with_datetimes(made("flat"))
+    one, other = (cloudpickle.loads(cloudpickle.dumps(envelope)) for _ in range(2))
     assert one == other
     assert hash(one) == hash(other)

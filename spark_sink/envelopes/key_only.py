@@ -1,0 +1,24 @@
+"""The envelope key_only of CockroachDB's changefeeds: the key, and no value."""
+
+from __future__ import annotations
+
+from slackwater.spark_sink.envelopes.avro_fields import TableSchemas
+from slackwater.spark_sink.envelopes.changefeed import METADATA_KEY
+from slackwater.spark_sink.envelopes.envelope import ModEnvelope
+from slackwater.spark_sink.envelopes.event import Event
+from slackwater.spark_sink.envelopes.message import MessageBody
+
+
+class KeyOnly(ModEnvelope):
+    """The key, and no value."""
+
+    name = "key_only"
+    needs_whole_rows = False
+    metadata_key = METADATA_KEY
+
+    def body(self, event: Event) -> MessageBody:
+        """Return the message of one mod."""
+        return MessageBody(event.table, event.keys, None, is_key_list=True, has_value=False)
+
+    def avro_fields(self, table: TableSchemas) -> None:
+        """Return None: its messages have no value."""

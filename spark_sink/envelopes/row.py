@@ -1,0 +1,30 @@
+"""The envelope row of CockroachDB's changefeeds: a value is the row itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from slackwater.spark_sink.envelopes.avro_fields import Schema, TableSchemas
+from slackwater.spark_sink.envelopes.changefeed import METADATA_KEY
+from slackwater.spark_sink.envelopes.envelope import ModEnvelope
+from slackwater.spark_sink.envelopes.event import Event
+from slackwater.spark_sink.envelopes.message import MessageBody
+
+
+class Row(ModEnvelope):
+    """The row after the change alone, null where it was deleted."""
+
+    name = "row"
+    has_timestamp_options = True
+    metadata_key = METADATA_KEY
+
+    def body(self, event: Event) -> MessageBody:
+        """Return the message of one mod."""
+        value = event.after
+        if value is not None and self.timestamp_names:
+            value = {**value, METADATA_KEY: self.timestamps(event)}
+        return MessageBody(event.table, event.keys, value, is_key_list=True)
+
+    def avro_fields(self, table: TableSchemas) -> Mapping[str, Schema]:
+        """Return the row's columns."""
+        return table.columns

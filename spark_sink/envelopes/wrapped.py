@@ -1,0 +1,26 @@
+"""The envelope wrapped of CockroachDB's changefeeds: the row after the change, in "after"."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from slackwater.spark_sink.envelopes.avro_fields import Schema, TableSchemas
+from slackwater.spark_sink.envelopes.envelope import ModEnvelope
+from slackwater.spark_sink.envelopes.event import Event
+from slackwater.spark_sink.envelopes.message import MessageBody
+
+
+class Wrapped(ModEnvelope):
+    """The row after the change in "after", null where it was deleted."""
+
+    name = "wrapped"
+    has_timestamp_options = True
+
+    def body(self, event: Event) -> MessageBody:
+        """Return the message of one mod."""
+        value = {"after": event.after, **self.timestamps(event)}
+        return MessageBody(event.table, event.keys, value, is_key_list=True)
+
+    def avro_fields(self, table: TableSchemas) -> Mapping[str, Schema]:
+        """Return the field after; the timestamps are added for every envelope that has them."""
+        return {"after": table.row}
