@@ -1,40 +1,37 @@
-"""The options of the Spark source, as its users write them: checked once, then a frozen value."""
+"""The options of the Spark source: parsed once by source_settings, then a frozen value."""
 
 from __future__ import annotations
 
 import difflib
-import json
-import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from slackwater.reader.change_stream import ChangeStream
-from slackwater.reader.transport.statement import HEARTBEAT_MS_MAX, HEARTBEAT_MS_MIN
+from slackwater.scheduler import source_settings as settings
 from slackwater.scheduler.epoch import watermark_for_end, watermark_for_start
 from slackwater.scheduler.epoch_span import SpanTarget
 from slackwater.scheduler.errors import OptionError
-from slackwater.scheduler.read_options import AuditMode, Proof, ReadOptions
-from slackwater.timestamp import parse_rfc3339, seconds_to_ns
+from slackwater.scheduler.read_options import ReadOptions
+from slackwater.scheduler.source_settings import EARLIEST, NOW, SETTINGS, Setting
+from slackwater.timestamp import ms_to_ns, ms_to_seconds, parse_rfc3339
 
 T = TypeVar("T")
-E = TypeVar("E", bound=StrEnum)
 
-PIPELINE_DEFAULT: Final = "notebook"
-NOW: Final = "now"
-EARLIEST: Final = "earliest"
-_REQUIRED: Final = ("project", "instance", "database", "change_stream")
+OPTION_NAMES: Final = tuple(setting.name for setting in SETTINGS)
+_ALL_NAMES: Final = frozenset(
+    name for setting in SETTINGS for name in (setting.name, *setting.aliases)
+)
 
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """What a reader of the Spark source needs to know.
+    """The values that a reader of the Spark source works with.
 
     Attributes:
-        change_stream: what is read.
+        change_stream: the change stream to read.
         pipeline: keys the metadata store.
         state_url: SQLAlchemy URL of the metadata store.
         keep_ns: how long finished partitions are remembered.
@@ -42,6 +39,7 @@ class SourceOptions:
         start: "now", "earliest" or the low watermark to start after, in nanoseconds.
         end_ns: the last low watermark, None for none.
         span_max_ns: the longest span of an epoch.
+        span_target: bounds epochs by those recorded; None where nobody records them.
         heartbeat_ms: the heartbeat interval asked of Spanner.
         tasks_max: Spark tasks an epoch, at most.
         read: how tasks read.
@@ -69,168 +67,114 @@ class SourceOptions:
     is_checkpoint_lost: bool
 
 
-OPTION_NAMES: Final = (
-    *_REQUIRED,
-    "pipeline",
-    "state_url",
-    "keep_seconds",
-    "traces",
-    "start",
-    "end",
-    "max_span_seconds",
-    "target_records",
-    "target_seconds",
-    "heartbeat_milliseconds",
-    "tasks",
-    "concurrent_queries",
-    "database_role",
-    "priority",
-    "request_tag",
-    "directed_read",
-    "emulator_host",
-    "proof",
-    "audit",
-    "generation",
-    "checkpoint_is_empty",
-    "checkpoint_is_lost",
-)
+def format_options(values: Mapping[Setting[Any], Any]) -> dict[str, str]:
+    """Return values as options that parse_options reads as the same values; None is left out."""
+    return {
+        setting.name: setting.format(value)
+        for setting, value in values.items()
+        if value is not None
+    }
 
 
-def parse_options(given: Mapping[str, str], environ: Mapping[str, str]) -> SourceOptions:
-    """The options of spark.readStream, checked.
+def parse_options(options: Mapping[str, str], environ: Mapping[str, str]) -> SourceOptions:
+    """Return the options of spark.readStream, checked.
 
     Args:
-        given: as Spark hands them over; names in any case.
+        options: as Spark hands them over; names in any case. An empty text is an option left out.
         environ: for SPANNER_EMULATOR_HOST.
 
     Raises:
         OptionError: an option is missing, unknown or malformed; the message names it.
-        ChangeStreamNameError: a name that Spanner could not have given.
     """
-    options = {name.lower(): value for name, value in given.items()}
-    for name in options:
-        if name not in OPTION_NAMES:
-            near = difflib.get_close_matches(name, OPTION_NAMES, n=1)
+    texts = {name.lower(): text for name, text in options.items()}
+    _refuse_unknown(texts)
+    _require(texts)
+    start, end = _value(texts, settings.START), _value(texts, settings.END)
+    try:
+        settings.require_end_after_start(start, end)
+    except ValueError as error:
+        raise OptionError(f"{error}.") from error
+    has_state_url = bool(texts.get(settings.STATE_URL.name))
+    return SourceOptions(
+        change_stream=_change_stream(texts, environ),
+        pipeline=_value(texts, settings.PIPELINE),
+        state_url=_value(texts, settings.STATE_URL) if has_state_url else _temporary_state_url(),
+        keep_ns=ms_to_ns(_value(texts, settings.KEEP)),
+        is_state_lasting=has_state_url,
+        start=start if start in (NOW, EARLIEST) else watermark_for_start(parse_rfc3339(start)),
+        end_ns=None if end is None else watermark_for_end(parse_rfc3339(end)),
+        span_max_ns=ms_to_ns(_value(texts, settings.MAX_SPAN)),
+        span_target=_span_target(texts),
+        heartbeat_ms=_value(texts, settings.HEARTBEAT),
+        tasks_max=_value(texts, settings.TASKS),
+        read=ReadOptions(
+            concurrent_queries=_value(texts, settings.CONCURRENT_QUERIES),
+            proof=_value(texts, settings.PROOF),
+            audit=_value(texts, settings.AUDIT),
+            traces=_value(texts, settings.TRACES),
+        ),
+        generation=_value(texts, settings.GENERATION),
+        is_checkpoint_empty=_value(texts, settings.CHECKPOINT_IS_EMPTY),
+        is_checkpoint_lost=_value(texts, settings.CHECKPOINT_IS_LOST),
+    )
+
+
+def _refuse_unknown(texts: Mapping[str, str]) -> None:
+    for name in texts:
+        if name not in _ALL_NAMES:
+            near = difflib.get_close_matches(name, _ALL_NAMES, n=1)
             hint = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(OPTION_NAMES)}"
             raise OptionError(f"spanner_changes has no option {name!r}.", hint)
-    missing = [name for name in _REQUIRED if not options.get(name)]
+
+
+def _require(texts: Mapping[str, str]) -> None:
+    missing = [setting.name for setting in settings.REQUIRED if not texts.get(setting.name)]
     if missing:
         raise OptionError(
             f"spanner_changes needs the option(s) {', '.join(missing)}.",
-            'Give them as .option("change_stream", "...")',
+            f'Set them as in .option("{missing[0]}", "...")',
         )
-    start = _start(options.get("start", NOW))
-    end = _parsed(options, "end", lambda text: watermark_for_end(parse_rfc3339(text)), None)
-    if isinstance(start, int) and end is not None and end < start:
-        raise OptionError(f"end {options['end']} lies before start {options['start']}.")
-    state_url = options.get("state_url") or _temporary_state_url()
-    return SourceOptions(
-        change_stream=_change_stream(options, environ),
-        pipeline=options.get("pipeline", PIPELINE_DEFAULT),
-        state_url=state_url,
-        keep_ns=seconds_to_ns(_parsed(options, "keep_seconds", _integer(60, 10**9), 3_600)),
-        is_state_lasting="state_url" in options,
-        start=start,
-        end_ns=end,
-        span_max_ns=seconds_to_ns(_parsed(options, "max_span_seconds", _positive_seconds, 600)),
-        span_target=_span_target(options),
-        heartbeat_ms=_parsed(
-            options, "heartbeat_milliseconds", _integer(HEARTBEAT_MS_MIN, HEARTBEAT_MS_MAX), 10_000
-        ),
-        tasks_max=_parsed(options, "tasks", _integer(1, 100_000), os.cpu_count() or 1),
-        read=ReadOptions(
-            concurrent_queries=_parsed(options, "concurrent_queries", _integer(1, 1_000), 16),
-            proof=_parsed(options, "proof", _one_of(Proof), Proof.OK),
-            audit=_parsed(options, "audit", _one_of(AuditMode), AuditMode.STOP),
-            traces=_parsed(options, "traces", _boolean, False),
-        ),
-        generation=_parsed(options, "generation", int, None),
-        is_checkpoint_empty=_parsed(options, "checkpoint_is_empty", _boolean, None),
-        is_checkpoint_lost=_parsed(options, "checkpoint_is_lost", _boolean, False),
-    )
 
 
-def _change_stream(options: Mapping[str, str], environ: Mapping[str, str]) -> ChangeStream:
-    return ChangeStream(
-        **{name: options[name] for name in _REQUIRED},
-        database_role=options.get("database_role") or None,
-        priority=_parsed(options, "priority", _priority, None),
-        request_tag=options.get("request_tag") or None,
-        directed_read=_parsed(options, "directed_read", _json_object, None),
-        emulator_host=options.get("emulator_host") or environ.get("SPANNER_EMULATOR_HOST") or None,
-    )
-
-
-def _span_target(options: Mapping[str, str]) -> SpanTarget | None:
-    """None where nobody records the epochs, from which the span would be derived."""
-    records = _parsed(options, "target_records", _integer(1, 10**12), None)
-    seconds = _parsed(options, "target_seconds", _positive_seconds, 30)
-    return None if records is None else SpanTarget(records, seconds)
-
-
-def _start(text: str) -> str | int:
-    if text in (NOW, EARLIEST):
-        return text
+def _value(texts: Mapping[str, str], setting: Setting[T]) -> T:
+    """Return a setting's value, from its option or a former name of it."""
+    names = [name for name in (setting.name, *setting.aliases) if texts.get(name)]
+    if not names:
+        return setting.default
+    if len(names) > 1:
+        raise OptionError(
+            f"options {' and '.join(names)} are the same setting.", f"Leave {names[1]} out"
+        )
+    [name] = names
     try:
-        return watermark_for_start(parse_rfc3339(text))
-    except ValueError as error:
-        raise OptionError(f"start: {error}.", "Use now, earliest or an RFC 3339 time") from error
-
-
-def _parsed(options: Mapping[str, str], name: str, parse: Callable[[str], T], default: Any) -> Any:
-    text = options.get(name)
-    if text is None or text == "":
-        return default
-    try:
-        return parse(text)
+        if name in setting.aliases:
+            return setting.aliases[name](texts[name])
+        return setting.parse(texts[name])
     except ValueError as error:
         raise OptionError(f"option {name}: {error}.") from error
 
 
-def _integer(least: int, most: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        value = int(text)
-        if not least <= value <= most:
-            raise ValueError(f"{value} is outside {least} to {most}")
-        return value
-
-    return parse
-
-
-def _positive_seconds(text: str) -> int:
-    return _integer(1, 7 * 86_400)(text)
-
-
-def _boolean(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise ValueError(f"{text!r} is neither true nor false")
-    return text.lower() == "true"
+def _change_stream(texts: Mapping[str, str], environ: Mapping[str, str]) -> ChangeStream:
+    return ChangeStream(
+        **{setting.name: _value(texts, setting) for setting in settings.REQUIRED},
+        database_role=_value(texts, settings.DATABASE_ROLE),
+        priority=_value(texts, settings.PRIORITY),
+        request_tag=_value(texts, settings.REQUEST_TAG),
+        directed_read=_value(texts, settings.DIRECTED_READ),
+        emulator_host=_value(texts, settings.EMULATOR_HOST)
+        or environ.get("SPANNER_EMULATOR_HOST")
+        or None,
+    )
 
 
-def _priority(text: str) -> str:
-    if text.lower() not in ("low", "medium", "high"):
-        raise ValueError(f"{text!r} is none of low, medium, high")
-    return text.lower()
-
-
-def _one_of(kind: type[E]) -> Callable[[str], E]:
-    def parse(text: str) -> E:
-        known = [member.value for member in kind]
-        if text.lower() not in known:
-            raise ValueError(f"{text!r} is none of {', '.join(known)}")
-        return kind(text.lower())
-
-    return parse
-
-
-def _json_object(text: str) -> dict[str, Any]:
-    value = json.loads(text)
-    if not isinstance(value, dict):
-        raise ValueError(f"{text!r} is no JSON object")  # noqa: TRY004 - of the user
-    return value
+def _span_target(texts: Mapping[str, str]) -> SpanTarget | None:
+    target = SpanTarget(
+        _value(texts, settings.TARGET_RECORDS), ms_to_seconds(_value(texts, settings.TARGET_TIME))
+    )
+    return target if _value(texts, settings.EPOCH_HISTORY) else None
 
 
 def _temporary_state_url() -> str:
-    """A store for this query alone: the lineage in it can be found again from the checkpoint."""
+    """Make a store for this query alone: the checkpoint is enough to find its lineage again."""
     folder = Path(tempfile.mkdtemp(prefix="slackwater-"))
     return f"sqlite:///{folder / 'state.db'}"

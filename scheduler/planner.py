@@ -18,8 +18,9 @@ from slackwater.scheduler import epoch, lineage
 from slackwater.scheduler import epoch_lead as lead
 from slackwater.scheduler.epoch_span import EPOCHS_CONSIDERED, next_span_ns
 from slackwater.scheduler.errors import CheckpointLostError, WatermarkRegressionError
-from slackwater.scheduler.options import NOW, SourceOptions
+from slackwater.scheduler.options import SourceOptions
 from slackwater.scheduler.plan import Task, balance
+from slackwater.scheduler.source_settings import NOW
 from slackwater.scheduler.start_position import first_watermark_ns
 from slackwater.state.epochs import last_epochs
 from slackwater.state.gaps import gaps

@@ -1,7 +1,7 @@
-"""How tasks read, as the options say it.
+"""How tasks read: values of the options, without the code that reads.
 
-Apart from what does it: Spark makes the source known in processes that read nothing, and each
-would load the clients of Spanner and of the metadata store for it.
+Spark loads the source in processes that read nothing. Beside the reading code, each of them would
+load the clients of Spanner and of the metadata store for these values.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from enum import StrEnum
 
 
 class Proof(StrEnum):
-    """What shows that a partition was read through an epoch's end.
+    """The evidence that a partition was read through an epoch's end.
 
     OK: a query with the epoch's end as its end_timestamp ended with status OK. RECORD: a query
     without an end_timestamp went on until it showed a record, a heartbeat or the partition's end
@@ -23,7 +23,10 @@ class Proof(StrEnum):
 
 
 class AuditMode(StrEnum):
-    """What becomes of an epoch that breaks what the change stream promises: see scheduler.audit."""
+    """The fate of an epoch that breaks what the change stream promises: see scheduler.audit.
+
+    STOP: it is not committed, and read again. LOG: it is committed, and the evidence logged.
+    """
 
     STOP = "stop"
     LOG = "log"
@@ -31,16 +34,16 @@ class AuditMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """How a task reads.
+    """The options of a task that reads; their defaults stand in source_settings.
 
     Attributes:
         concurrent_queries: partition queries at once, at least 1.
-        proof: what shows that a partition was read through: see scheduler.reading.
-        audit: what becomes of an epoch that fails the audit.
-        traces: keep when the longest queries ran.
+        proof: the evidence that a partition was read through an epoch's end.
+        audit: the fate of an epoch that fails the audit.
+        traces: record when the longest queries ran.
     """
 
-    concurrent_queries: int = 16
-    proof: Proof = Proof.OK
-    audit: AuditMode = AuditMode.STOP
-    traces: bool = False
+    concurrent_queries: int
+    proof: Proof
+    audit: AuditMode
+    traces: bool

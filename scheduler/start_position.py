@@ -9,7 +9,8 @@ from slackwater.reader.errors import StartInFutureError, StartTooOldError
 from slackwater.reader.query_outcome import earliest_start_ns
 from slackwater.reader.transport.connection import Connection
 from slackwater.scheduler import epoch
-from slackwater.scheduler.options import EARLIEST, NOW, SourceOptions
+from slackwater.scheduler.options import SourceOptions
+from slackwater.scheduler.source_settings import EARLIEST, NOW
 from slackwater.timestamp import HALF_MICROSECOND_NS, format_rfc3339, seconds_to_ns
 
 _LONG_AGO_NS: Final = 0

@@ -21,12 +21,11 @@ from rich.table import Table
 from slackwater.commands import options
 from slackwater.commands.options import PartitionFormat
 from slackwater.config.load import load_pipelines, load_settings
-from slackwater.config.setting_types import parse_duration_ms
 from slackwater.errors import SettingsError
 from slackwater.monitoring import log
 from slackwater.state.models import DesiredState
 from slackwater.tail.line_format import LineFormat
-from slackwater.timestamp import ms_to_seconds
+from slackwater.timestamp import ms_to_seconds, parse_duration_ms
 
 app = typer.Typer(
     help="Deliver every change in a Cloud Spanner database once, in epochs that are consistent"

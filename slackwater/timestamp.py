@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from fractions import Fraction
 from typing import TYPE_CHECKING, Final, TypeVar
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 _RFC3339: Final = re.compile(
     r"(\d{4}-\d{2}-\d{2})[Tt ](\d{2}:\d{2}:\d{2})(?:\.(\d{1,9}))?([Zz]|[+-]\d{2}:\d{2})"
 )
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)", re.ASCII)
+_MILLISECONDS_OF: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def parse_rfc3339(text: str) -> int:
@@ -64,6 +67,29 @@ def format_rfc3339(timestamp_ns: int) -> str:
     if nanoseconds % NANOSECONDS_PER_MICROSECOND:
         return f"{whole}.{nanoseconds:09d}Z"
     return f"{whole}.{nanoseconds // NANOSECONDS_PER_MICROSECOND:06d}Z"
+
+
+def parse_duration_ms(value: object) -> int:
+    """Return the milliseconds of a text such as 500ms, 1s, 1.5m, 2h or 1d; a bare 0 is allowed.
+
+    Raises:
+        ValueError: value is not a valid duration.
+    """
+    if value == 0 and not isinstance(value, bool):  # YAML reads no and off as False
+        return 0
+    match = _DURATION.fullmatch(str(value))
+    if match is None:
+        raise ValueError(f"{value!r} is not a valid duration such as 500ms, 1s or 10m")
+    return round(Fraction(match.group(1)) * _MILLISECONDS_OF[match.group(2)])
+
+
+def format_duration_ms(duration_ms: int) -> str:
+    """Return the text, in the largest unit that divides it, that parse_duration_ms reads back."""
+    unit = max(
+        (unit for unit, ms in _MILLISECONDS_OF.items() if duration_ms % ms == 0),
+        key=lambda unit: _MILLISECONDS_OF[unit],
+    )
+    return f"{duration_ms // _MILLISECONDS_OF[unit]}{unit}"
 
 
 def datetime_to_rfc3339(timestamp: datetime) -> str:

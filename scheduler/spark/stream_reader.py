@@ -23,9 +23,10 @@ from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.transport.connection import Connection
 from slackwater.scheduler.epoch import is_watermark
 from slackwater.scheduler.errors import ForeignCheckpointError
-from slackwater.scheduler.options import NOW, SourceOptions
+from slackwater.scheduler.options import SourceOptions
 from slackwater.scheduler.plan import Task
 from slackwater.scheduler.planner import Planner
+from slackwater.scheduler.source_settings import NOW
 from slackwater.scheduler.tasks.partition_reader import SpannerPartitions
 from slackwater.scheduler.tasks.task import read_task
 from slackwater.scheduler.worker_errors import encoded_errors

@@ -1,19 +1,15 @@
 """The settings: one YAML file, each key also as an environment variable, checked as a whole.
 
-What a file or the environment holds is read by slackwater.pipelines.
+The settings that the Spark source has, too, are defined in scheduler.source_settings. config.load
+reads the file and the environment.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    ValidationInfo,
-    field_validator,
-)
+from pydantic import BeforeValidator, Field, field_validator
 from pydantic import model_validator as check_model
 
 from slackwater.config.setting_types import (
@@ -21,112 +17,69 @@ from slackwater.config.setting_types import (
     Names,
     Section,
     as_text,
-    from_json,
+    default_of,
     listed,
+    parsed_by,
     yes_no,
 )
 from slackwater.config.sink_settings import Sink
-from slackwater.reader.change_stream import ChangeStream
-from slackwater.reader.errors import ChangeStreamNameError
-from slackwater.reader.transport.statement import HEARTBEAT_MS_MAX, HEARTBEAT_MS_MIN
+from slackwater.scheduler import source_settings as shared
+from slackwater.scheduler.read_options import AuditMode, Proof
 from slackwater.spark_sink.filters.column_filter import ColumnFilter
 from slackwater.spark_sink.filters.record_filter import ModType
-from slackwater.timestamp import parse_rfc3339
 
 _ADDRESS: Final = r"^([^:/\s]+|\[[0-9a-f:]+\]):\d{1,5}$"
-# Stand in for the names not being checked, so that each wrong name is told beside the others.
-_ANY_NAMES: Final[dict[str, Any]] = {
-    "project": "some-project",
-    "instance": "some-instance",
-    "database": "some-database",
-    "change_stream": "some_stream",
-}
-
-
-def _rfc3339(text: str) -> str:
-    parse_rfc3339(text)
-    return text
-
-
-def _start(text: str) -> str:
-    return text if text in ("now", "earliest") else _rfc3339(text)
-
-
-class Replica(Section):
-    """A replica that directed reads choose or avoid."""
-
-    location: str | None = None
-    type: Literal["READ_WRITE", "READ_ONLY"] | None = None
-
-
-class DirectedRead(Section):
-    """Which replicas serve the queries; one of the two lists."""
-
-    include: tuple[Replica, ...] = ()
-    exclude: tuple[Replica, ...] = ()
-
-    @check_model(mode="after")
-    def _one_list(self) -> Self:
-        if bool(self.include) == bool(self.exclude):
-            raise ValueError("needs one list of replicas, include or exclude, and not both")
-        return self
-
-    def options(self) -> dict[str, Any]:
-        """Spanner's DirectedReadOptions in protobuf's JSON form."""
-        kind, replicas = (
-            ("includeReplicas", self.include) if self.include else ("excludeReplicas", self.exclude)
-        )
-        listed = [replica.model_dump(exclude_none=True) for replica in replicas]
-        return {kind: {"replicaSelections": listed}}
 
 
 class Source(Section):
-    """Which change stream to read, from when to when."""
+    """The change stream to read, and from when to when."""
 
-    project: str
-    instance: str
-    database: str
-    change_stream: str
-    start: Annotated[str, BeforeValidator(as_text), AfterValidator(_start)] = "now"
-    end: Annotated[str, BeforeValidator(as_text), AfterValidator(_rfc3339)] | None = None
+    project: Annotated[str, parsed_by(shared.PROJECT)]
+    instance: Annotated[str, parsed_by(shared.INSTANCE)]
+    database: Annotated[str, parsed_by(shared.DATABASE)]
+    change_stream: Annotated[str, parsed_by(shared.CHANGE_STREAM)]
+    # Of several such validators pydantic calls the last one first.
+    start: Annotated[str, parsed_by(shared.START), BeforeValidator(as_text)] = default_of(
+        shared.START
+    )
+    end: Annotated[str | None, parsed_by(shared.END), BeforeValidator(as_text)] = default_of(
+        shared.END
+    )
     initial_scan: Annotated[Literal["yes", "no", "only"] | None, BeforeValidator(yes_no)] = None
     data_boost: bool = False
-    database_role: str | None = None
-    priority: Literal["low", "medium", "high"] | None = None
-    request_tag: str | None = None
-    directed_read: Annotated[DirectedRead | None, BeforeValidator(from_json)] = None
-
-    @field_validator(*_ANY_NAMES)
-    @classmethod
-    def _spanners_name(cls, name: str, info: ValidationInfo) -> str:
-        try:
-            ChangeStream(**(_ANY_NAMES | {str(info.field_name): name}))
-        except ChangeStreamNameError as error:
-            raise ValueError(str(error)) from error
-        return name
+    database_role: Annotated[str | None, parsed_by(shared.DATABASE_ROLE)] = default_of(
+        shared.DATABASE_ROLE
+    )
+    priority: Annotated[str | None, parsed_by(shared.PRIORITY)] = default_of(shared.PRIORITY)
+    request_tag: Annotated[str | None, parsed_by(shared.REQUEST_TAG)] = default_of(
+        shared.REQUEST_TAG
+    )
+    # In protobuf's JSON form.
+    directed_read: Annotated[Mapping[str, Any] | None, parsed_by(shared.DIRECTED_READ)] = (
+        default_of(shared.DIRECTED_READ)
+    )
 
     @check_model(mode="after")
     def _end_after_start(self) -> Self:
-        if (
-            self.end is not None
-            and self.start not in ("now", "earliest")
-            and parse_rfc3339(self.end) < parse_rfc3339(self.start)
-        ):
-            raise ValueError(f"end {self.end} lies before start {self.start}")
+        shared.require_end_after_start(self.start, self.end)
         return self
 
 
 class EpochSettings(Section):
-    """How long an epoch is."""
+    """How long an epoch is, and how it is read."""
 
     trigger: DurationMs = 1_000
-    max_span: Annotated[DurationMs, Field(ge=1_000, le=7 * 86_400_000)] = 86_400_000
-    target_records: Annotated[int, Field(ge=1)] = 1_000_000
-    target_time: Annotated[DurationMs, Field(ge=1_000, le=86_400_000)] = 30_000
-    heartbeat: Annotated[DurationMs, Field(ge=HEARTBEAT_MS_MIN, le=HEARTBEAT_MS_MAX)] = 10_000
-    concurrent_queries: Annotated[int, Field(ge=1, le=1_000)] = 16
-    proof: Literal["ok", "record"] = "ok"
-    audit: Literal["stop", "log"] = "stop"
+    max_span: Annotated[int, parsed_by(shared.MAX_SPAN)] = default_of(shared.MAX_SPAN)
+    target_records: Annotated[int, parsed_by(shared.TARGET_RECORDS)] = default_of(
+        shared.TARGET_RECORDS
+    )
+    target_time: Annotated[int, parsed_by(shared.TARGET_TIME)] = default_of(shared.TARGET_TIME)
+    heartbeat: Annotated[int, parsed_by(shared.HEARTBEAT)] = default_of(shared.HEARTBEAT)
+    concurrent_queries: Annotated[int, parsed_by(shared.CONCURRENT_QUERIES)] = default_of(
+        shared.CONCURRENT_QUERIES
+    )
+    proof: Annotated[Proof, parsed_by(shared.PROOF)] = default_of(shared.PROOF)
+    audit: Annotated[AuditMode, parsed_by(shared.AUDIT)] = default_of(shared.AUDIT)
 
 
 class FilterSettings(Section):
@@ -150,8 +103,8 @@ class FilterSettings(Section):
 class State(Section):
     """The metadata store."""
 
-    url: Annotated[str, Field(min_length=1)] = "sqlite:///out/state.db"
-    keep: Annotated[DurationMs, Field(ge=60_000)] = 3_600_000
+    url: Annotated[str, parsed_by(shared.STATE_URL)] = default_of(shared.STATE_URL)
+    keep: Annotated[int, parsed_by(shared.KEEP)] = default_of(shared.KEEP)
 
 
 class Lease(Section):
@@ -178,13 +131,13 @@ class Http(Section):
 
     @property
     def host(self) -> str:
-        """The address; anything but this machine's own has to be told."""
+        """The address to listen on."""
         assert self.listen is not None  # noqa: S101 - asked where it is on
         return self.listen.rpartition(":")[0].strip("[]")
 
     @property
     def port(self) -> int:
-        """0 for any that is free."""
+        """The port to listen on; 0 for any that is free."""
         assert self.listen is not None  # noqa: S101 - asked where it is on
         return int(self.listen.rpartition(":")[2])
 
@@ -205,7 +158,7 @@ class Trace(Section):
 class Settings(Section):
     """A pipeline's settings."""
 
-    pipeline: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")]
+    pipeline: Annotated[str, parsed_by(shared.PIPELINE)]
     source: Source
     epoch: EpochSettings = EpochSettings()
     filter: FilterSettings = FilterSettings()
@@ -219,15 +172,15 @@ class Settings(Section):
 
     @property
     def initial_scan(self) -> str:
-        """yes, no or only: a mirror without what was there before would be none."""
+        """The setting, or its default: a mirror needs the rows that were there before, too."""
         return self.source.initial_scan or ("yes" if self.sink.kind == "mirror" else "no")
 
     @check_model(mode="after")
     def _scan_is_recent(self) -> Self:
         if self.initial_scan != "no" and self.source.start == "earliest":
             raise ValueError(
-                "source.start earliest does not go with an initial scan: Spanner keeps the rows of"
-                " old for its version retention period only; leave start out, or set"
-                " source.initial_scan no"
+                "source.start earliest does not go with an initial scan: Spanner keeps old rows for"
+                " its version retention period only. Leave source.start out, or set"
+                " source.initial_scan to no"
             )
         return self

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -13,9 +14,11 @@ from slackwater.config.settings import Settings
 from slackwater.pipeline.spark.checkpoint import last_offset
 from slackwater.reader.database.change_stream_info import ChangeStreamInfo, read_change_stream_info
 from slackwater.reader.transport.connection import Connection
+from slackwater.scheduler import source_settings as shared
 from slackwater.scheduler.epoch import watermark_for_end
 from slackwater.scheduler.errors import CheckpointLostError, ForeignCheckpointError
-from slackwater.scheduler.options import SourceOptions, parse_options
+from slackwater.scheduler.options import SourceOptions, format_options, parse_options
+from slackwater.scheduler.source_settings import Setting
 from slackwater.scheduler.start_position import check_start
 from slackwater.spark_sink.avro.wire_format import require_whole_rows
 from slackwater.spark_sink.envelopes.registry import envelopes
@@ -24,36 +27,17 @@ from slackwater.timestamp import format_rfc3339, parse_rfc3339
 
 
 def source_options(settings: Settings, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The options of the Spark source that the settings stand for."""
-    source, epoch = settings.source, settings.epoch
-    values = {
-        "project": source.project,
-        "instance": source.instance,
-        "database": source.database,
-        "change_stream": source.change_stream,
-        "pipeline": settings.pipeline,
-        "state_url": settings.state.url,
-        "traces": None if settings.trace.endpoint is None else "true",
-        "keep_seconds": str(settings.state.keep // 1_000),
-        "start": source.start,
-        "end": source.end,
-        "max_span_seconds": str(epoch.max_span // 1_000),
-        "target_records": str(epoch.target_records),
-        "target_seconds": str(epoch.target_time // 1_000),
-        "heartbeat_milliseconds": str(epoch.heartbeat),
-        "concurrent_queries": str(epoch.concurrent_queries),
-        "proof": epoch.proof,
-        "audit": epoch.audit,
-        "database_role": source.database_role,
-        "priority": source.priority,
-        "request_tag": source.request_tag,
-        "directed_read": (
-            json.dumps(source.directed_read.options()) if source.directed_read else None
-        ),
-        # Spark's executors may not have this program's environment.
-        "emulator_host": environ.get("SPANNER_EMULATOR_HOST"),
+    """Return the settings as options of the Spark source, which reads them as the same values."""
+    values: dict[Setting[Any], Any] = {
+        setting: attrgetter(setting.key)(settings)
+        for setting in shared.SETTINGS
+        if setting.key is not None
     }
-    return {name: value for name, value in values.items() if value}
+    values[shared.TRACES] = settings.trace.endpoint is not None
+    values[shared.EPOCH_HISTORY] = True
+    # Spark's executors may not have this program's environment.
+    values[shared.EMULATOR_HOST] = environ.get("SPANNER_EMULATOR_HOST") or None
+    return format_options(values)
 
 
 @dataclass(frozen=True, slots=True)

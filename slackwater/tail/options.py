@@ -17,7 +17,6 @@ import pyarrow as pa
 
 from slackwater.config.filters import tables_to_read
 from slackwater.config.load import load_settings
-from slackwater.config.setting_types import parse_duration_ms
 from slackwater.config.settings import Settings
 from slackwater.errors import TailOptionError
 from slackwater.reader.change_stream import Dialect
@@ -25,8 +24,15 @@ from slackwater.reader.database.snapshot_read import snapshot
 from slackwater.reader.database.watched_tables import watched_tables
 from slackwater.reader.decode.arrow import data_columns, to_record_batch
 from slackwater.reader.transport.connection import Connection
-from slackwater.scheduler.options import SourceOptions, parse_options
+from slackwater.scheduler.options import SourceOptions, format_options, parse_options
 from slackwater.scheduler.planner import Planner
+from slackwater.scheduler.source_settings import (
+    EPOCH_HISTORY,
+    TARGET_RECORDS,
+    TARGET_TIME,
+    TASKS,
+    Setting,
+)
 from slackwater.scheduler.tasks.partition_reader import SpannerPartitions
 from slackwater.spark_sink.envelopes.envelope import Envelope, EnvelopeOptions
 from slackwater.spark_sink.envelopes.message import Origin
@@ -40,6 +46,7 @@ from slackwater.timestamp import (
     NANOSECONDS_PER_MICROSECOND,
     floor_to_us,
     format_rfc3339,
+    parse_duration_ms,
     parse_rfc3339,
 )
 
@@ -50,8 +57,12 @@ _PIPELINE: Final = "tail"
 # Rows of an initial scan that become one batch.
 _SCAN_BATCH_ROWS: Final = 1_000
 # An epoch is held in memory until it is in order.
-_RECORDS_PER_EPOCH: Final = 100_000
-_SECONDS_PER_EPOCH: Final = 5
+_EPOCH_SETTINGS: Final[Mapping[Setting[Any], Any]] = {
+    TASKS: 1,
+    EPOCH_HISTORY: True,
+    TARGET_RECORDS: 100_000,
+    TARGET_TIME: 5_000,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,10 +197,7 @@ def _source_options(
         **_connection_options(settings, options.source_names),
         "pipeline": _PIPELINE,
         "state_url": f"sqlite:///{folder / 'state.db'}",
-        "tasks": "1",
-        "max_span_seconds": "86400",
-        "target_records": str(_RECORDS_PER_EPOCH),
-        "target_seconds": str(_SECONDS_PER_EPOCH),
+        **format_options(_EPOCH_SETTINGS),
         **_start_and_end(options),
     }
 

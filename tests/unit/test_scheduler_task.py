@@ -22,7 +22,7 @@ from slackwater.reader.records import (
 )
 from slackwater.scheduler.epoch import watermark_for_end
 from slackwater.scheduler.plan import Task, balance
-from slackwater.scheduler.read_options import ReadOptions
+from slackwater.scheduler.read_options import AuditMode, Proof, ReadOptions
 from slackwater.scheduler.tasks.byte_queue import ByteQueue, ClosedError
 from slackwater.scheduler.tasks.partition_reader import Query
 from slackwater.scheduler.tasks.task import read_task
@@ -39,6 +39,10 @@ def data(time_ns: int) -> DataChangeRecord:
     return DataChangeRecord(
         time_ns, "t", str(time_ns), True, "T", (), (), "INSERT", "NEW_ROW", 1, 1, "", False
     )
+
+
+def read_options(queries: int) -> ReadOptions:
+    return ReadOptions(queries, Proof.OK, AuditMode.STOP, traces=False)
 
 
 def children(time_ns: int, **parents: set[str]) -> ChildPartitionsRecord:
@@ -112,7 +116,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 def rows(store: Store, stream: ScriptedStream, *roots: Partition, queries: int = 8) -> list[int]:
     store.replace_partitions("orders", roots)
     batches = read_task(
-        Task(PLAN, 0, roots), store=store, reader=stream, options=ReadOptions(queries)
+        Task(PLAN, 0, roots), store=store, reader=stream, options=read_options(queries)
     )
     return [ns for batch in batches for ns in batch.column(2).cast("int64").to_pylist()]
 
@@ -136,7 +140,7 @@ def test_no_query_is_opened_before_the_epochs_end_has_passed(store: Store) -> No
     stream.gate = lambda query: opened_ns.append(time.time_ns())
     store.replace_partitions("orders", [Partition("a", 0)])
     task = Task(plan, 0, (Partition("a", 0),))
-    (batch,) = read_task(task, store=store, reader=stream, options=ReadOptions(8))
+    (batch,) = read_task(task, store=store, reader=stream, options=read_options(8))
     assert batch.num_rows == 1
     assert len(opened_ns) == 1
     assert opened_ns[0] > plan.end_ns
@@ -173,7 +177,7 @@ def test_a_partition_that_ended_unseen_is_read_again_from_before_its_end(store: 
     )
     store.replace_partitions("orders", [Partition("a", 0)])
     batches = read_task(
-        Task(plan, 0, (Partition("a", 0),)), store=store, reader=stream, options=ReadOptions(2)
+        Task(plan, 0, (Partition("a", 0),)), store=store, reader=stream, options=read_options(2)
     )
     assert sum(batch.num_rows for batch in batches) == 2
     known = {p.token: p for p in store.partitions("orders")}
@@ -204,7 +208,7 @@ def test_a_task_that_is_dropped_ends_its_queries(store: Store) -> None:
     plan = Plan("long", "orders", PLAN.start_ns, watermark_for_end(10**9))
     begin_plan(store, plan, tasks=1)
     batches = read_task(
-        Task(plan, 0, (Partition("a", 0),)), store=store, reader=stream, options=ReadOptions(1)
+        Task(plan, 0, (Partition("a", 0),)), store=store, reader=stream, options=read_options(1)
     )
     next(batches)
     batches.close()  # type: ignore[attr-defined]
@@ -216,7 +220,7 @@ def test_a_task_with_another_store_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PlanMissingError, match="executor"):
         next(
             read_task(
-                Task(PLAN, 0, ()), store=store, reader=ScriptedStream({}), options=ReadOptions(1)
+                Task(PLAN, 0, ()), store=store, reader=ScriptedStream({}), options=read_options(1)
             )
         )
     store.close()
