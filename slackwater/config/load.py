@@ -1,7 +1,7 @@
-"""The pipelines of a settings file: one, or several that share what stands beside them.
+"""The pipelines of a settings file: one, or several that share the keys beside them.
 
-SLACKWATER_SOURCE_CHANGE_STREAM stands for change_stream under source, SLACKWATER_PIPELINE for
-pipeline; the environment wins over the file. Under `pipelines` each name has what differs:
+SLACKWATER_SOURCE_CHANGE_STREAM sets change_stream under source, SLACKWATER_PIPELINE sets pipeline;
+the environment overrides the file. Under `pipelines` each name has the keys that differ:
 
     state: {url: postgresql+psycopg://...}
     source: {project: p, instance: i, database: d}
@@ -35,61 +35,61 @@ _OWN: Final = ("path", "checkpoint")
 def load_settings(
     path: Path | None, environ: Mapping[str, str] = os.environ, *, pipeline: str | None = None
 ) -> Settings:
-    """The settings of one pipeline.
+    """Return the settings of one pipeline.
 
     Args:
         path: a YAML file; None for the environment alone.
         environ: variables named SLACKWATER_...
-        pipeline: which, where the file holds several.
+        pipeline: its name, where the file has several.
 
     Raises:
-        SettingsError: names every problem at once: file, line, key and what is wrong; or the file
-            has no such pipeline, or several and none was named.
+        SettingsError: the settings are wrong: the message names every problem at once, with file,
+            line, key and reason. Or the file does not have the pipeline, or it has several and
+            none was named.
     """
-    found = load_pipelines(path, environ)
-    names = [settings.pipeline for settings in found]
-    if pipeline is None and len(found) == 1:
-        return found[0]
-    if pipeline in names:
-        return found[names.index(pipeline)]
-    known = ", ".join(names)
+    pipelines = {settings.pipeline: settings for settings in load_pipelines(path, environ)}
+    names = ", ".join(pipelines)
     if pipeline is None:
-        raise SettingsError(
-            f"{_where(path)} has several pipelines.", f"Name one with --pipeline: {known}"
-        )
-    raise SettingsError(f"{_where(path)} has no pipeline {pipeline!r}.", f"It has: {known}")
+        if len(pipelines) > 1:
+            raise SettingsError(
+                f"{_place(path)} has several pipelines.", f"Name one with --pipeline: {names}"
+            )
+        [pipeline] = pipelines
+    if pipeline not in pipelines:
+        raise SettingsError(f"{_place(path)} has no pipeline {pipeline!r}.", f"It has: {names}")
+    return pipelines[pipeline]
 
 
 def load_pipelines(
     path: Path | None, environ: Mapping[str, str] = os.environ
 ) -> tuple[Settings, ...]:
-    """The settings of all pipelines, in the file's order.
+    """Return the settings of all pipelines, in the file's order.
 
     Args:
         path: a YAML file; None for the environment alone.
         environ: variables named SLACKWATER_...
 
     Raises:
-        SettingsError: names every problem at once: file, line, key and what is wrong.
+        SettingsError: names every problem at once, with file, line, key and reason.
     """
     values, lines = read_yaml(path) if path is not None else ({}, {})
     if PIPELINES not in values:
         return (_parse(values, lines, path, environ),)
     several = values.pop(PIPELINES)
-    _check(several, values, lines, path)
-    found: list[Settings] = []
+    _require_form(several, values, lines, path)
+    pipelines: list[Settings] = []
     problems: list[str] = []
     for name, own in several.items():
         of_name = {key[2:]: line for key, line in lines.items() if key[:2] == (PIPELINES, name)}
         merged = _merged(values, {"pipeline": name, **own})
         try:
-            found.append(_parse(merged, {**lines, **of_name}, path, environ))
+            pipelines.append(_parse(merged, {**lines, **of_name}, path, environ))
         except SettingsError as error:
             problems += [text for text in error.message.splitlines() if text not in problems]
     if problems:
         raise SettingsError("\n".join(problems))
-    _check_apart(found, path)
-    return tuple(found)
+    _require_own_places(pipelines, path)
+    return tuple(pipelines)
 
 
 def _parse(
@@ -102,52 +102,56 @@ def _parse(
     try:
         return Settings.model_validate(values)
     except ValidationError as error:
-        raise SettingsError(explain(error, _where(path), lines, names, Settings)) from error
+        raise SettingsError(explain(error, _place(path), lines, names, Settings)) from error
 
 
-def _check(
+def _require_form(
     several: Any, values: Mapping[str, Any], lines: Mapping[Key, int], path: Path | None
 ) -> None:
-    """The form of what stands under `pipelines`."""
+    """Check that `pipelines` maps names to sections of settings.
+
+    Raises:
+        SettingsError: it does not; names every problem.
+    """
     problems: list[tuple[Key, str]] = []
     if "pipeline" in values:
-        problems.append((("pipeline",), "stands beside pipelines, which gives the names"))
+        problems.append((("pipeline",), "can't be set beside pipelines, which has the names"))
     if not isinstance(several, dict) or not several:
-        problems.append(((PIPELINES,), "is no mapping of names to what is theirs"))
+        problems.append(((PIPELINES,), "is not a mapping of names to settings"))
         several = {}
     for name, own in several.items():
         if not isinstance(own, dict):
-            what = "is no mapping such as {source: ..., sink: ...}"
-            problems.append(((PIPELINES, str(name)), what))
+            reason = "is not a mapping such as {source: ..., sink: ...}"
+            problems.append(((PIPELINES, str(name)), reason))
             continue
         problems += [
-            ((PIPELINES, str(name), key), "a process has one: move it out of the pipeline")
+            ((PIPELINES, str(name), key), "a process has only one: move it out of the pipeline")
             for key in _OF_PROCESS
             if key in own
         ]
     if problems:
         raise SettingsError(
             "\n".join(
-                f"{_where(path)}:{lines.get(key, 1)}: {'.'.join(key)}: {what}"
-                for key, what in problems
+                f"{_place(path)}:{lines.get(key, 1)}: {'.'.join(key)}: {reason}"
+                for key, reason in problems
             )
         )
 
 
-def _check_apart(found: Sequence[Settings], path: Path | None) -> None:
-    for one, other in combinations(found, 2):
+def _require_own_places(pipelines: Sequence[Settings], path: Path | None) -> None:
+    for one, other in combinations(pipelines, 2):
         for name in _OWN:
             shared = getattr(one.sink, name)
             if shared == getattr(other.sink, name):
                 raise SettingsError(
-                    f"{_where(path)}: {one.pipeline} and {other.pipeline} both have sink.{name}"
+                    f"{_place(path)}: {one.pipeline} and {other.pipeline} both have sink.{name}"
                     f" {shared}.",
-                    "Give each its own",
+                    "Give each pipeline its own",
                 )
 
 
 def _merged(shared: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """What is shared, with a pipeline's own over it, section by section."""
+    """Return the shared settings, overridden by a pipeline's own, section by section."""
     merged = deepcopy(dict(shared))
     for key, value in own.items():
         former = merged.get(key)
@@ -162,5 +166,5 @@ def _is_section(annotation: Any) -> bool:
     return isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
 
-def _where(path: Path | None) -> str:
+def _place(path: Path | None) -> str:
     return str(path) if path is not None else "the environment"

@@ -1,7 +1,7 @@
-"""Reading the settings' YAML and environment, and saying what is wrong with them.
+"""Reads the settings' YAML and environment, and explains what is wrong with them.
 
-pydantic-settings is not used for this: its messages know neither lines nor near names, and its
-environment reader ignores names that it does not know.
+pydantic-settings is not used for this: its messages have neither lines nor near names, and its
+environment reader ignores unknown names.
 """
 
 from __future__ import annotations
@@ -21,36 +21,36 @@ Key = tuple[str, ...]
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML whose times stay as written: PyYAML's datetimes lose the nanoseconds."""
+    """A YAML loader that leaves times as written: PyYAML's datetimes lose the nanoseconds."""
 
 
 _LOADED_TAGS: Final = {
-    letter: [(tag, pattern) for tag, pattern in found if tag != "tag:yaml.org,2002:timestamp"]
-    for letter, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    letter: [(tag, pattern) for tag, pattern in tags if tag != "tag:yaml.org,2002:timestamp"]
+    for letter, tags in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 _Loader.yaml_implicit_resolvers = _LOADED_TAGS
 
 
 def read_yaml(path: Path) -> tuple[dict[str, Any], dict[Key, int]]:
-    """A YAML file's mapping, and the line of each key.
+    """Return a YAML file's mapping, and the line of each key.
 
     Raises:
-        SettingsError: the file is missing, is no YAML, or holds no mapping.
+        SettingsError: the file is missing, is not valid YAML, or holds no mapping.
     """
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is no UTF-8 text"
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise SettingsError(f"the settings file {path} can't be read: {reason}.") from error
     try:
         node = yaml.compose(text, Loader=_Loader)
         values = yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader
     except yaml.YAMLError as error:
-        raise SettingsError(f"the settings file {path} is no YAML: {error}") from error
+        raise SettingsError(f"the settings file {path} is not valid YAML: {error}") from error
     if not isinstance(values, dict):
         raise SettingsError(
-            f"the settings file {path} holds no keys.",
-            "It begins with pipeline:, source: and sink:",
+            f"the settings file {path} has no keys.",
+            "It needs at least pipeline:, source: and sink:",
         )
     return values, _lines(node, ())
 
@@ -62,7 +62,7 @@ def _lines(node: Any, key: Key) -> dict[Key, int]:
             inner = (*key, str(name.value))
             if inner in lines:
                 raise SettingsError(
-                    f"{'.'.join(inner)} stands twice, in lines {lines[inner]} and"
+                    f"{'.'.join(inner)} is set twice, in lines {lines[inner]} and"
                     f" {name.start_mark.line + 1}."
                 )
             lines[inner] = name.start_mark.line + 1
@@ -80,9 +80,9 @@ def from_environment(
     sections: Collection[str],
     environ: Mapping[str, str],
 ) -> dict[Key, str]:
-    """Put the environment's values over the file's; the variable that each key came from.
+    """Override the file's values by the environment's; return the variable of each such key.
 
-    A variable's name that fits no key stays in values under its own name, so that it is refused
+    A variable whose name fits no key stays in values under its own name, so that it is refused
     like any unknown key.
     """
     names: dict[Key, str] = {}
@@ -101,10 +101,10 @@ def from_environment(
             try:
                 value = yaml.safe_load(value)
             except yaml.YAMLError as error:
-                raise SettingsError(f"{variable} holds no YAML mapping: {error}") from error
+                raise SettingsError(f"{variable} is not a valid YAML mapping: {error}") from error
         if len(key) == 2:
             inner = values.get(key[0]) or {}
-            # What is no section in the file stays, to be refused.
+            # A value that is not a section in the file stays, to be refused.
             values[key[0]] = {**inner, key[1]: value} if isinstance(inner, dict) else inner
         else:
             values[key[0]] = value
@@ -118,17 +118,17 @@ def explain(
     names: Mapping[Key, str],
     model: type[BaseModel],
 ) -> str:
-    """Every problem on a line of its own: place, key, what is wrong."""
+    """Return the problems, each on its own line: place, key, reason."""
     problems = []
     for item in error.errors():
         key = tuple(str(part) for part in item["loc"])
         place = _place(key, where, lines, names)
-        problems.append(f"{place}: {'.'.join(key) or 'settings'}: {_what(item, key, model)}")
+        problems.append(f"{place}: {'.'.join(key) or 'settings'}: {_reason(item, key, model)}")
     return "\n".join(problems)
 
 
 def _place(key: Key, where: str, lines: Mapping[Key, int], names: Mapping[Key, str]) -> str:
-    """The variable or line of a key, or of the nearest key around it."""
+    """Return the variable or the line of a key, or of the nearest key around it."""
     for length in range(len(key), 0, -1):
         around = key[:length]
         if around in names:
@@ -138,7 +138,7 @@ def _place(key: Key, where: str, lines: Mapping[Key, int], names: Mapping[Key, s
     return where
 
 
-def _what(item: Mapping[str, Any], key: Key, model: type[BaseModel]) -> str:
+def _reason(item: Mapping[str, Any], key: Key, model: type[BaseModel]) -> str:
     match item["type"]:
         case "extra_forbidden":
             near = difflib.get_close_matches(key[-1], _siblings(key, model), n=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,17 @@ import pyspark
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.streaming.readwriter import DataStreamReader
+from pyspark.sql.types import StructType
 
 from slackwater.demo.load import Load
+from slackwater.pipeline.failures import Failure, diagnose
 from slackwater.reader.change_stream import ChangeStream, Dialect
+from slackwater.reader.errors import NotFoundError
 from slackwater.reader.schema import SCHEMA
 from slackwater.reader.transport.connection import Connection
+from slackwater.scheduler.worker_errors import encoded_errors
 from slackwater.timestamp import format_rfc3339, parse_rfc3339
 from tests.emulators import NewDatabase
 from tests.spark.sessions import Collected, wait_until
@@ -129,7 +135,7 @@ def test_available_now_reads_up_to_the_clock_and_ends(
     written = Load(stream, Dialect.GOOGLE_STANDARD_SQL, seed=5).run(
         transactions_per_second=30, seconds=2
     )
-    source = changes(spark, stream).option("start", start).option("max_span_seconds", "1").load()
+    source = changes(spark, stream).option("start", start).option("max_span", "1000ms").load()
     sink = Collected()
     query = (
         source.writeStream.foreachBatch(sink)
@@ -141,7 +147,7 @@ def test_available_now_reads_up_to_the_clock_and_ends(
     got = len({row[1] for row in sink.rows()})
     if HAS_AVAILABLE_NOW:
         assert got == written.transactions
-        assert len(sink.epochs) >= 2, "max_span_seconds did not bound the epochs"
+        assert len(sink.epochs) >= 2, "max_span did not bound the epochs"
     else:
         # Spark 4.1 takes the first offset that the source names and stops: still no record twice.
         assert got <= written.transactions
@@ -159,5 +165,73 @@ def test_a_checkpoint_of_another_change_stream_is_refused(
 ) -> None:
     sink = Collected()
     run_until(changes(spark, new_database()).load(), sink, tmp_path, lambda: len(sink.epochs) >= 2)
-    with pytest.raises((StreamingQueryException, AssertionError), match="belongs to change_stream"):
-        run_until(changes(spark, new_database()).load(), sink, tmp_path, lambda: False)
+    other = changes(spark, new_database()).load()
+    with pytest.raises(
+        (StreamingQueryException, AssertionError), match="belongs to change_stream"
+    ) as caught:
+        run_until(other, sink, tmp_path, lambda: False)
+    # What the planner raised reaches the driver whole.
+    failure = diagnose(str(caught.value))
+    assert (failure.error_class, failure.is_permanent) == ("ForeignCheckpointError", True)
+    assert failure.message.startswith("the checkpoint belongs to change_stream")
+    assert failure.hint == "Give every pipeline a checkpoint of its own"
+
+
+UGLY = 'one "line"\nand another, \u2603 ${x} <y>: {"slackwater_error": {}}\n\tat z'
+
+
+class RaisingSource(DataSource):
+    """A source whose task fails as one of ours would."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "raising"
+
+    def schema(self) -> str:
+        return "x int"
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        del schema
+        return RaisingReader()
+
+
+class RaisingReader(DataSourceReader):
+    def read(self, partition: InputPartition) -> Iterator[tuple[int]]:
+        del partition
+        with encoded_errors():
+            raise NotFoundError(UGLY, "Correct it")
+        yield (1,)
+
+
+def in_a_task(batch: DataFrame, epoch: int) -> None:
+    del epoch
+    batch.sparkSession.read.format("raising").load().collect()
+
+
+def in_a_sink(batch: DataFrame, epoch: int) -> None:
+    del batch, epoch
+    with encoded_errors():
+        raise NotFoundError(UGLY, "Correct it")
+
+
+@pytest.mark.parametrize("sink", [in_a_task, in_a_sink])
+def test_an_error_of_several_lines_reaches_the_driver_whole(
+    sink: Callable[[DataFrame, int], None],
+    spark: SparkSession,
+    new_database: NewDatabase,
+    tmp_path: Path,
+) -> None:
+    spark.dataSource.register(RaisingSource)
+    query = (
+        changes(spark, new_database())
+        .load()
+        .writeStream.foreachBatch(sink)
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .start()
+    )
+    with pytest.raises(StreamingQueryException) as caught:
+        query.awaitTermination(60)
+    text = str(caught.value)
+    assert f"NotFoundError: {UGLY} Correct it\n" in text, "people can't read it"
+    for failure in (diagnose(text), diagnose(query.exception() or "")):
+        assert failure == Failure("NotFoundError", UGLY, "Correct it", True, False)

@@ -132,7 +132,7 @@ def test_output_and_checkpoint_must_differ(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"), [("[1]", "holds no keys"), ("a: [", "is no YAML"), ("", "holds no keys")]
+    ("text", "said"), [("[1]", "has no keys"), ("a: [", "is not valid YAML"), ("", "has no keys")]
 )
 def test_a_file_that_holds_no_settings_is_refused(tmp_path: Path, text: str, said: str) -> None:
     assert said in problems(tmp_path, text)
@@ -271,7 +271,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
     path = tmp_path / "binary.yaml"
     path.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(SettingsError, match="no UTF-8 text"):
+    with pytest.raises(SettingsError, match="not UTF-8 text"):
         load_settings(path, {})
 
 

@@ -105,7 +105,9 @@ CASES: list[tuple[str, Any, Callable[[Any], Any], Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("key", "value", "read", "expected"), CASES, ids=lambda v: str(v)[:30])
+@pytest.mark.parametrize(
+    ("key", "value", "read", "expected"), CASES, ids=lambda v: None if callable(v) else str(v)[:30]
+)
 def test_the_reading_code_gets_what_yaml_says_and_the_same_from_a_notebook(
     key: str, value: Any, read: Callable[[Any], Any], expected: Any, tmp_path: Path
 ) -> None:
