@@ -1,0 +1,70 @@
+"""Whether a pipeline is ready, and what its status shows, without a store or a clock."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from slackwater.monitoring.status import PipelineStatus
+from slackwater.state.models import OpenQuery, Pipeline, PipelineState
+
+SECOND_NS = 10**9
+RUNNING = Pipeline(
+    "orders", "stream", low_watermark_ns=40 * SECOND_NS, state=PipelineState.RUNNING, owner="me"
+)
+READY = PipelineStatus(
+    pipeline=RUNNING,
+    is_owner=True,
+    clock_ns=50 * SECOND_NS,
+    retention_ns=100 * SECOND_NS,
+    partitions=(),
+    by_state=Counter(),
+    queries=(),
+    held_back=None,
+)
+STALLED = OpenQuery("token", 40 * SECOND_NS, 9_000, 8_000, 2)
+SLOW = OpenQuery("token", 40 * SECOND_NS, 9_000, 100, 0)
+
+
+def test_a_pipeline_that_is_connected_owned_and_not_stalled_is_ready() -> None:
+    assert READY.unready_reason() is None
+    assert replace(READY, queries=(SLOW,), held_back=SLOW).unready_reason() is None
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"retention_ns": None}, "the change stream has not been looked up yet"),
+        ({"is_owner": False}, "standing by for me"),
+        ({"held_back": STALLED}, "partition token is stalled"),
+        (
+            {"pipeline": replace(RUNNING, state=PipelineState.FAILED, state_reason="no disk")},
+            "failed: no disk",
+        ),
+        (
+            {"pipeline": replace(RUNNING, state=PipelineState.FAILED_PERMANENTLY)},
+            "failed permanently: ",
+        ),
+    ],
+)
+def test_a_pipeline_that_is_not_ready_says_why(changed: dict[str, Any], reason: str) -> None:
+    assert replace(READY, **changed).unready_reason() == reason
+
+
+def test_the_lag_is_measured_by_spanners_clock_and_as_a_share_of_the_retention() -> None:
+    assert READY.lag_ns == 10 * SECOND_NS
+    assert READY.retention_used == 0.1
+    before_the_first_epoch = replace(READY, pipeline=replace(RUNNING, low_watermark_ns=None))
+    assert before_the_first_epoch.lag_ns is None
+    assert before_the_first_epoch.retention_used is None
+    assert before_the_first_epoch.fields()["lag_seconds"] is None
+
+
+def test_queries_that_were_opened_again_are_listed_as_stalled() -> None:
+    fields = replace(READY, queries=(STALLED, SLOW), held_back=STALLED).fields()
+    assert [query["stalls"] for query in fields["stalled"]] == [2]
+    assert fields["held_back_by"]["partition"] == "token"
+    assert fields["held_back_by"]["silent_seconds"] == 8.0

@@ -1,0 +1,55 @@
+"""Options of `slackwater tail` that are refused before anything is connected to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from slackwater.errors import TailOptionError
+from slackwater.spark_sink.envelopes.envelope import Envelope
+from slackwater.tail.line_format import LineFormat
+from slackwater.tail.options import NAMES, ChangefeedOptions, tail
+
+OPTIONS = ChangefeedOptions(
+    config=None,
+    source_names={name: name.replace("_", "-") for name in NAMES},
+    filter_fields={},
+    line_format=LineFormat.TEXT,
+    envelope=Envelope.WRAPPED,
+    updated=False,
+    mvcc_timestamp=False,
+    cursor=None,
+    end_time=None,
+    initial_scan=False,
+    initial_scan_only=False,
+    resolved=None,
+)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"envelope": Envelope.FLAT, "updated": True}, "can't be used with --envelope flat"),
+        ({"envelope": Envelope.DEBEZIUM, "mvcc_timestamp": True}, "with --envelope debezium"),
+        ({"initial_scan_only": True, "end_time": "1769850000123456500"}, "--end-time can't be"),
+        ({"filter_fields": {"columns": ("Name",)}}, "--column or --exclude-column: 'Name'"),
+        ({"resolved": "soon"}, "--resolved: 'soon'"),
+        ({"cursor": "yesterday"}, "--cursor: 'yesterday'"),
+        ({"end_time": "tomorrow"}, "--end-time: 'tomorrow'"),
+        ({"source_names": {"project": "p"}}, "missing: --instance, --database, --change-stream."),
+    ],
+)
+def test_a_wrong_option_is_named(changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(TailOptionError) as refused:
+        tail(replace(OPTIONS, **changed))
+    assert message in refused.value.message
+    assert refused.value.user_error
+
+
+def test_missing_names_come_with_the_options_that_give_them() -> None:
+    with pytest.raises(TailOptionError) as refused:
+        tail(replace(OPTIONS, source_names={"project": "p", "database": "d"}))
+    assert "-c FILE" in refused.value.hint
+    assert "--instance NAME --change-stream NAME" in refused.value.hint
