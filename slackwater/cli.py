@@ -69,7 +69,7 @@ def run(
     is_one = pipeline is not None or from_watermark is not None or skip_to is not None
     pipelines = (load_settings(config, pipeline=pipeline),) if is_one else load_pipelines(config)
     settings = pipelines[0].log
-    log.configure(level="debug" if _Debug.on else settings.level, form=settings.format)
+    log.configure(level="debug" if _Debug.on else settings.level, log_format=settings.format)
     commands.run(
         pipelines,
         until_caught_up=until_caught_up,
@@ -141,7 +141,7 @@ def status(
 def partitions(
     config: options.ConfigFile = None,
     pipeline: options.PipelineName = None,
-    form: options.Partitions = PartitionFormat.TABLE,
+    partition_format: options.Partitions = PartitionFormat.TABLE,
 ) -> None:
     """List the partitions: running, waiting for their parents, or recently finished."""
     from slackwater.commands import status as inspect
@@ -150,12 +150,12 @@ def partitions(
     from slackwater.scheduler.lineage import states
 
     listed, watermark_ns, stalls = inspect.partition_rows(load_settings(config, pipeline=pipeline))
-    if form is PartitionFormat.DOT:
+    if partition_format is PartitionFormat.DOT:
         print(to_dot(listed, low_watermark_ns=watermark_ns), end="")  # noqa: T201
         return
     state_of = states(listed, watermark_ns or 0)
     rows = [partition_fields(p, state_of[p.token], stalls.get(p.token, 0)) for p in listed]
-    if form is PartitionFormat.JSON:
+    if partition_format is PartitionFormat.JSON:
         print(json.dumps(rows, indent=2))  # noqa: T201
         return
     table = Table("token", "state", "start", "end", "stalls", "parents")
@@ -187,7 +187,7 @@ def tail_(
     system_transactions: options.SystemTransactions = None,
     columns: options.Columns = None,
     exclude_columns: options.ExcludeColumns = None,
-    form: options.Lines = LineFormat.TEXT,
+    line_format: options.Lines = LineFormat.TEXT,
     envelope: options.LineEnvelope = "wrapped",
     updated: options.Updated = False,
     mvcc_timestamp: options.MvccTimestamp = False,
@@ -218,7 +218,7 @@ def tail_(
             config,
             source_names,
             filter_fields,
-            form,
+            line_format,
             envelope,
             updated,
             mvcc_timestamp,
@@ -270,7 +270,7 @@ def verify(
     is_equal = True
     for result in verification.verify(load_settings(config, pipeline=pipeline), tables or ()):
         is_equal &= result.is_equal
-        print(json.dumps(result.fields()) if as_json else result.text())  # noqa: T201
+        print(json.dumps(result.json_fields()) if as_json else result.text())  # noqa: T201
     if not is_equal:
         raise typer.Exit(1)
 

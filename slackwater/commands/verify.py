@@ -51,7 +51,7 @@ class Verification:
         """True if the mirror equals its table."""
         return self.comparison is not None and self.comparison.is_equal
 
-    def fields(self) -> dict[str, Any]:
+    def json_fields(self) -> dict[str, Any]:
         """Return the result as JSON fields."""
         return {**asdict(self), "is_equal": self.is_equal}
 

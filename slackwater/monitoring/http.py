@@ -98,7 +98,7 @@ class Routes:
     def pipelines(self, request: Request) -> Response:
         """Answer with the status of each pipeline."""
         del request
-        return JSONResponse([poller.status().fields() for poller in self._pollers.values()])
+        return JSONResponse([poller.status().json_fields() for poller in self._pollers.values()])
 
     def pipeline(self, request: Request) -> Response:
         """Answer with the status of one pipeline, its gaps, and the last warnings and errors."""
@@ -106,7 +106,7 @@ class Routes:
         name = poller.supervisor.name
         recent = [entry for entry in list(RECENT) if entry.get("pipeline") in (None, name)]
         return JSONResponse(
-            {**poller.status().fields(), "gaps": poller.gaps(), "recent": recent[::-1]}
+            {**poller.status().json_fields(), "gaps": poller.gaps(), "recent": recent[::-1]}
         )
 
     def epochs(self, request: Request) -> Response:

@@ -12,18 +12,17 @@ import structlog
 
 _RECENT_MAX: Final = 50
 _ORDER: Final = ["timestamp", "level", "event", "pipeline", "epoch"]
-_PARTS: Final = ("slackwater", "reader", "scheduler", "spark_sink", "state")
 
 # The last warnings and errors, for the page.
 RECENT: Final[deque[dict[str, Any]]] = deque(maxlen=_RECENT_MAX)
 
 
-def configure(*, level: str = "info", form: str = "console") -> None:
+def configure(*, level: str = "info", log_format: str = "console") -> None:
     """Send this program's logs, and the warnings of its libraries, to standard error.
 
     Args:
         level: debug, info, warning or error; applies to this program's own lines.
-        form: console for key=value, json for a JSON object per line.
+        log_format: console for key=value, json for a JSON object per line.
     """
     number = logging.getLevelNamesMapping()[level.upper()]
     shared: list[Any] = [
@@ -34,7 +33,7 @@ def configure(*, level: str = "info", form: str = "console") -> None:
     ]
     render: Any = (
         structlog.processors.JSONRenderer()
-        if form == "json"
+        if log_format == "json"
         else structlog.processors.LogfmtRenderer(key_order=_ORDER, drop_missing=True)
     )
     structlog.configure(
@@ -52,8 +51,7 @@ def configure(*, level: str = "info", form: str = "console") -> None:
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(logging.WARNING)
-    for part in _PARTS:
-        logging.getLogger(part).setLevel(number)
+    logging.getLogger("slackwater").setLevel(number)
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
 
 

@@ -99,7 +99,7 @@ class PipelineStatus:
             return f"partition {self.held_back.token} is stalled"
         return None
 
-    def fields(self) -> dict[str, Any]:
+    def json_fields(self) -> dict[str, Any]:
         """Return the status as JSON fields."""
         pipeline, lag_ns = self.pipeline, self.lag_ns
         return {

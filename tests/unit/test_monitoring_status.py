@@ -60,11 +60,11 @@ def test_the_lag_is_measured_by_spanners_clock_and_as_a_share_of_the_retention()
     before_the_first_epoch = replace(READY, pipeline=replace(RUNNING, low_watermark_ns=None))
     assert before_the_first_epoch.lag_ns is None
     assert before_the_first_epoch.retention_used is None
-    assert before_the_first_epoch.fields()["lag_seconds"] is None
+    assert before_the_first_epoch.json_fields()["lag_seconds"] is None
 
 
 def test_queries_that_were_opened_again_are_listed_as_stalled() -> None:
-    fields = replace(READY, queries=(STALLED, SLOW), held_back=STALLED).fields()
+    fields = replace(READY, queries=(STALLED, SLOW), held_back=STALLED).json_fields()
     assert [query["stalls"] for query in fields["stalled"]] == [2]
     assert fields["held_back_by"]["partition"] == "token"
     assert fields["held_back_by"]["silent_seconds"] == 8.0
