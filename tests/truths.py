@@ -1,4 +1,4 @@
-"""The truth of a change stream, read past everything that is tested."""
+"""Reads the truth of a change stream with none of the code that is tested."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def truth_of(
     end_ns: int,
     dialect: Dialect = Dialect.GOOGLE_STANDARD_SQL,
 ) -> Truth:
-    """What a plain client reads of the stream between two times."""
+    """Return what a plain client reads from the stream between two times."""
     return read_truth(
         project=stream.project,
         instance=stream.instance,
@@ -29,8 +29,8 @@ def truth_of(
 
 
 def require_equal(output: pa.Table, truth: Truth) -> None:
-    """Every record of the truth once, none else, and each epoch a consistent cut."""
-    found = compare(output, truth.records)
-    assert (found.missing, found.unexpected, found.doubled) == ([], [], [])
-    assert found.equal == len(truth.records) > 0
+    """Assert that the output has each record of the truth once, no other, in consistent cuts."""
+    comparison = compare(output, truth.records)
+    assert (comparison.missing, comparison.unexpected, comparison.doubled) == ([], [], [])
+    assert comparison.equal == len(truth.records) > 0
     assert cut_violations(output) == []

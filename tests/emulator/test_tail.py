@@ -1,4 +1,4 @@
-"""`slackwater tail` writes the truth, in commit order, whole up to each resolved line."""
+"""`slackwater tail` writes the truth in commit order, complete up to each resolved line."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def tail(stream: ChangeStream, *options: str) -> subprocess.CompletedProcess[str
 def written(
     stream: ChangeStream, dialect: Dialect, seconds: int, *, seed: int = 5
 ) -> tuple[str, str]:
-    """Write for a while; a cursor before it and an end_time after it."""
+    """Write for a while; return a cursor before it and an end_time after it."""
     connection = Connection(stream)
     start_ns = connection.strong_read_timestamp_ns()
     Load(stream, dialect, seed=seed).run(transactions_per_second=20, seconds=seconds)
@@ -58,7 +58,7 @@ def written(
 
 
 def truth_record(value: dict[str, Any]) -> TruthRecord:
-    """A line in the envelope record, as the truth has it."""
+    """Return a line in the envelope record as a record of the truth."""
     mods = value["mods"]
     fields = ("keys", "new_values", "old_values")
     return TruthRecord(
@@ -99,7 +99,7 @@ def test_lines_are_the_truth_in_commit_order_and_whole_up_to_each_resolved_line(
     load.join()
     assert (done.returncode, done.stderr) == (0, "")
     truth = truth_of(stream, start_ns, end_ns, dialect)
-    found, stamps, resolved_ns = [], [], [0]
+    records, timestamps, resolved_ns = [], [], [0]
     for line in map(json.loads, done.stdout.splitlines()):
         if "resolved" in line:
             assert nanoseconds(line) > resolved_ns[-1]
@@ -107,14 +107,14 @@ def test_lines_are_the_truth_in_commit_order_and_whole_up_to_each_resolved_line(
             continue
         record = line["value"]
         assert line["table"] == record["table_name"]
-        found.append(truth_record(record))
-        stamps.append(record["commit_timestamp"])
+        records.append(truth_record(record))
+        timestamps.append(record["commit_timestamp"])
         assert record["commit_timestamp"] > format_rfc3339(resolved_ns[-1])
     assert len(resolved_ns) > 10
     assert resolved_ns[-1] >= end_ns
-    assert stamps == sorted(stamps)
-    assert sorted(found) == sorted(truth.records)
-    assert len(found) > 100
+    assert timestamps == sorted(timestamps)
+    assert sorted(records) == sorted(truth.records)
+    assert len(records) > 100
     assert len({p.start_timestamp for p in truth.partitions}) > 2, "no partition churned"
 
 
@@ -129,8 +129,8 @@ def test_a_tail_goes_on_where_a_resolved_line_says(new_database: NewDatabase) ->
     rest = tail(stream, "--cursor", last["resolved"], "--end-time", end_time, *options)
 
     def uuids(text: str) -> list[str]:
-        found = map(json.loads, text.splitlines())
-        return [line["value"]["uuid"] for line in found if "value" in line]
+        lines = map(json.loads, text.splitlines())
+        return [line["value"]["uuid"] for line in lines if "value" in line]
 
     assert len(lines) > 1
     assert uuids(first.stdout) + uuids(rest.stdout) == uuids(whole.stdout)
@@ -170,13 +170,15 @@ def test_an_initial_scan_and_the_changes_after_it_are_the_tables_by_value(
         if after is None:
             del rows[key]
         else:
-            # An update tells what it changed.
+            # An update has only the columns that it changed.
             rows[key] = {**rows.get(key, {}), **after}
     assert set(tables) == {"Customers", "Orders", "Payments"}
     for table, rows in tables.items():
         expected = spanner_rows(stream, dialect, table)
-        found = [{name: comparable(value) for name, value in row.items()} for row in rows.values()]
-        assert sorted(found, key=repr) == sorted(expected, key=repr), table
+        written_rows = [
+            {name: comparable(value) for name, value in row.items()} for row in rows.values()
+        ]
+        assert sorted(written_rows, key=repr) == sorted(expected, key=repr), table
 
 
 def test_an_initial_scan_only_reads_the_watched_columns_at_the_cursor_and_ends(
@@ -208,8 +210,8 @@ def test_an_initial_scan_only_reads_the_watched_columns_at_the_cursor_and_ends(
     options = ("--format", "json", "--envelope", "row", "--initial-scan-only")
     done = tail(stream, "--cursor", str(cursor_ns), *options)
     assert (done.returncode, done.stderr) == (0, "")
-    found = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [(line["table"], line["value"]) for line in found] == [
+    scanned = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(line["table"], line["value"]) for line in scanned] == [
         *(("One", {"Id": i, "B": None, "A": f"a{i}"}) for i in (1, 2, 3)),
         *(("Two", {"Id": i, "A": f"a{i}"}) for i in (1, 2, 3)),
     ]
@@ -248,8 +250,8 @@ def test_csv_and_text_lines_of_chosen_tables(new_database: NewDatabase, tmp_path
     assert rows[-1][:2] == ["NULL", "NULL"]
     assert list(json.loads(rows[-1][2])) == ["resolved"]
     narrow = lines("--format", "json", "--column", "Customers.Name", "--table", "Cust*")
-    said = {name for line in narrow for name in json.loads(line)["value"]["after"] or ()}
-    assert said == {"CustomerId", "Name"}
+    names_written = {name for line in narrow for name in json.loads(line)["value"]["after"] or ()}
+    assert names_written == {"CustomerId", "Name"}
     text = lines("--envelope", "key_only", "--table", "Customers")
     assert [line.split(" ", 3)[2:] for line in text] == [row[:2] for row in changes]
 
@@ -291,7 +293,7 @@ def test_a_closed_pipe_ends_it_though_nothing_more_is_written(new_database: NewD
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (("--cursor", "yesterday"), "--cursor: 'yesterday' is not an RFC 3339 timestamp"),
         (("--column", "Name"), "--column or --exclude-column: 'Name' can't name a column"),
@@ -303,15 +305,15 @@ def test_a_closed_pipe_ends_it_though_nothing_more_is_written(new_database: NewD
     ],
 )
 def test_a_wrong_option_is_named_with_exit_code_2(
-    options: tuple[str, ...], said: str, new_database: NewDatabase
+    options: tuple[str, ...], message: str, new_database: NewDatabase
 ) -> None:
     done = tail(new_database(), *options)
     assert (done.returncode, done.stdout) == (2, "")
-    assert said in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_without_names_it_asks_what_to_read() -> None:
+def test_without_names_it_says_how_to_name_the_change_stream() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "slackwater.cli", "tail", "--project", "p"],
         capture_output=True, text=True, timeout=60, check=False,

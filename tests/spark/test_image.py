@@ -36,9 +36,9 @@ def test_the_entry_point_runs_without_rights_on_a_read_only_root(
         check=True,
         timeout=120,
     )
-    given = settings(stream, Path("/mnt/data"), format_rfc3339(start_ns))
-    given["sink"]["format"] = "delta"
-    (tmp_path / "slackwater.yaml").write_text(yaml.safe_dump(given))
+    values = settings(stream, Path("/mnt/data"), format_rfc3339(start_ns))
+    values["sink"]["format"] = "delta"
+    (tmp_path / "slackwater.yaml").write_text(yaml.safe_dump(values))
     shutil.copy(ROOT / "deploy" / "entrypoint.sh", tmp_path)
     data = tmp_path / "data"
     data.mkdir()
@@ -74,9 +74,9 @@ def container(files: Path, arguments: str) -> str:
     What is run lies in folders that others may not enter, or that are covered by the new /tmp:
     it is mounted again where they can.
     """
-    kept = sorted({sys.base_prefix, sys.prefix, str(ROOT)})
+    needed = sorted({sys.base_prefix, sys.prefix, str(ROOT)})
     tops = sorted({f"/{Path(path).parts[1]}" for path in (sys.base_prefix,)} - {"/usr"})
-    covered = [path for path in kept if path.startswith((*(f"{top}/" for top in tops), "/tmp/"))]
+    covered = [path for path in needed if path.startswith((*(f"{top}/" for top in tops), "/tmp/"))]
     keep = "\n".join(
         f"mkdir -p /mnt/kept/{number} && mount --rbind {shlex.quote(path)} /mnt/kept/{number}"
         for number, path in enumerate(covered)

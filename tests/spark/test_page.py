@@ -45,12 +45,12 @@ def test_the_page_shows_splits_merges_a_stall_and_a_failure_with_its_remedy(
         expect(page.locator("#freshness")).to_have_text(re.compile(r"\d\.\d\d s"))
         expect(page.locator("#lag-plot polyline")).to_have_count(1)
         # Of partitions that live two seconds some have split and others merged.
-        found = page.evaluate("fetch('api/pipelines/orders/partitions').then((a) => a.json())")
+        partitions = page.evaluate("fetch('api/pipelines/orders/partitions').then((a) => a.json())")
         shown = {bar.get_attribute("data-token") for bar in page.locator("#lineage rect").all()}
-        links = sum(len(set(p["parents"]) & shown) for p in found if p["token"] in shown)
+        links = sum(len(set(p["parents"]) & shown) for p in partitions if p["token"] in shown)
         assert page.locator("#lineage path").count() >= links * 0.8 > 0
-        assert max(len(p["parents"]) for p in found) >= 2, "no merge"
-        children = [parent for p in found for parent in p["parents"]]
+        assert max(len(p["parents"]) for p in partitions) >= 2, "no merge"
+        children = [parent for p in partitions for parent in p["parents"]]
         assert max(map(children.count, children)) >= 2, "no split"
         page.screenshot(path=tmp_path / "running.png", full_page=True)
 
@@ -98,11 +98,11 @@ def test_the_page_keeps_up_with_a_thousand_partitions(browser: Browser, tmp_path
 
 
 def start(stream: ChangeStream, folder: Path, start_ns: int) -> Service:
-    given: dict[str, Any] = settings(stream, folder, format_rfc3339(start_ns))
-    given["http"] = {"listen": "127.0.0.1:0"}
-    given["epoch"]["heartbeat"] = "1s"
+    values: dict[str, Any] = settings(stream, folder, format_rfc3339(start_ns))
+    values["http"] = {"listen": "127.0.0.1:0"}
+    values["epoch"]["heartbeat"] = "1s"
     service = Service(
-        given, folder, os.environ | {"SPANNER_EMULATOR_HOST": str(stream.emulator_host)}
+        values, folder, os.environ | {"SPANNER_EMULATOR_HOST": str(stream.emulator_host)}
     )
     service.start()
     service.wait_for_watermark(start_ns, seconds_max=60)

@@ -1,4 +1,4 @@
-"""What is in deploy/ renders, is valid, and names only what the program has."""
+"""The files in deploy/ render, are valid, and name only what the program has."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROOT = Path(__file__).parent.parent.parent
 DEPLOY = ROOT / "deploy"
 OVERLAYS = sorted((DEPLOY / "kubernetes" / "overlays").iterdir())
 KUBERNETES = "1.31"
-# Of the operators; their schemas are not Kubernetes' own.
+# Kinds of the operators, whose schemas are not Kubernetes' own.
 CUSTOM = ("ServiceMonitor", "SparkApplication")
 
 
@@ -58,7 +58,7 @@ def settings_files() -> Iterator[tuple[Path, dict[str, str]]]:
 
 
 def environments() -> Iterator[tuple[str, dict[str, str]]]:
-    """Where deploy/ sets variables of the program's."""
+    """Yield the files in deploy/ that set the program's variables, with these."""
     dockerfile = (DEPLOY / "Dockerfile").read_text()
     yield "Dockerfile", dict(re.findall(r"(SLACKWATER_\w+)=(\S+)", dockerfile))
     compose = yaml.safe_load((DEPLOY / "compose" / "compose.yaml").read_text())
@@ -122,7 +122,7 @@ def test_ports_probes_and_paths_are_those_that_the_program_has(overlay: Path) ->
     )
 
 
-def known_metrics() -> set[str]:
+def all_metrics() -> set[str]:
     metrics = Metrics()
     metrics.registry.register(StatusCollector(list))
     names = set()
@@ -133,7 +133,7 @@ def known_metrics() -> set[str]:
 
 
 def named_metrics(expression: str) -> set[str]:
-    """Of an expression that parses."""
+    """Return the program's metrics in an expression, which must parse."""
     promql_parser.parse(expression)
     return set(re.findall(r"slackwater_\w+", expression))
 
@@ -141,11 +141,11 @@ def named_metrics(expression: str) -> set[str]:
 def test_alerts_parse_name_known_metrics_and_have_a_page_in_the_runbook() -> None:
     rules = yaml.safe_load((DEPLOY / "prometheus" / "alerts.yaml").read_text())
     runbook = (ROOT / "docs" / "runbook.md").read_text()
-    known = known_metrics()
-    found = [rule for group in rules["groups"] for rule in group["rules"]]
-    assert len(found) >= 5
-    for rule in found:
-        assert named_metrics(rule["expr"]) <= known, rule["alert"]
+    in_program = all_metrics()
+    alerts = [rule for group in rules["groups"] for rule in group["rules"]]
+    assert len(alerts) >= 5
+    for rule in alerts:
+        assert named_metrics(rule["expr"]) <= in_program, rule["alert"]
         assert re.search(rf"^## {rule['alert']}$", runbook, re.MULTILINE), rule["alert"]
         assert rule["annotations"]["runbook"] == f"docs/runbook.md#{rule['alert'].lower()}"
 
@@ -158,10 +158,12 @@ def test_the_dashboard_names_known_metrics_and_shows_each() -> None:
         for target in panel["targets"]
     ]
     shown = set().union(*map(named_metrics, expressions))
-    known = known_metrics()
-    assert shown <= known
+    in_program = all_metrics()
+    assert shown <= in_program
     # The low watermark is there as its lag, the owner in an alert.
-    left = {name.removesuffix("_bucket") for name in known if not name.endswith(("_sum", "_count"))}
+    left = {
+        name.removesuffix("_bucket") for name in in_program if not name.endswith(("_sum", "_count"))
+    }
     left -= {name.removesuffix("_bucket") for name in shown}
     assert left == {"slackwater_is_owner", "slackwater_low_watermark_timestamp_seconds"}
 
