@@ -1,12 +1,12 @@
-"""What the commands of the command line do: a module for each, without parsing or printing.
+"""Implements the commands of the command line, a module each, without parsing or printing.
 
 - options: the flags and help texts; slackwater.cli has the commands themselves.
 - run: runs pipelines; asks a running one to pause, resume, drain or stop.
-- check: what a pipeline needs and whether it is there.
-- status: `status` and `partitions`, from the metadata store.
-- verify: whether mirrors equal their tables.
-- sql_views: statements that rebuild tables from a changelog.
-- jars, class_archive: what makes a start faster, or possible without a network.
+- check: tries everything that a pipeline needs.
+- status: looks up what `status` and `partitions` print.
+- verify: compares mirrors with their tables.
+- sql_views: makes statements that rebuild tables from a changelog.
+- jars, class_archive: make files with which Spark starts without a network, or faster.
 
 How a pipeline runs is decided in slackwater.pipeline, not here.
 """

@@ -171,7 +171,7 @@ class StatusCollector(Collector):
         self._read_statuses = read_statuses
 
     def describe(self) -> Iterable[Metric]:
-        """Return nothing: Prometheus' client would otherwise collect at once."""
+        """Return nothing: the gauges are only known at a scrape."""
         return ()
 
     def collect(self) -> Iterator[Metric]:

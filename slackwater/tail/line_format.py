@@ -45,11 +45,11 @@ class LineFormatter:
     record_filter: RecordFilter
     resolved_ms: int | None
 
-    def head(self) -> str:
+    def header(self) -> str:
         """Return what comes before the first line: CSV's header, or nothing."""
         return "table,key,value\n" if self.line_format is LineFormat.CSV else ""
 
-    def of(self, records: pa.Table) -> Iterator[str]:
+    def lines(self, records: pa.Table) -> Iterator[str]:
         """Yield the lines of records in their order, some lines at a time."""
         for batch in records.to_batches(max_chunksize=_ROWS_AT_ONCE):
             rows = batch.to_pylist()
@@ -62,7 +62,7 @@ class LineFormatter:
                 )
             )
 
-    def resolved(self, watermark_ns: int) -> str:
+    def resolved_line(self, watermark_ns: int) -> str:
         """Return the line that says that nothing up to a low watermark is missing."""
         return self._line(self.envelope.resolved(watermark_ns).as_json(), None)
 

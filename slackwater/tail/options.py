@@ -188,7 +188,7 @@ def _scan(
 def _source_options(
     settings: Settings | None, options: ChangefeedOptions, folder: Path
 ) -> dict[str, str]:
-    """Return the options of the source: what to read, where it starts and ends, where it notes it.
+    """Return the options of the source: what to read, from when to when, where its state is.
 
     Raises:
         TailOptionError: the change stream is not named completely, or a time is not valid.

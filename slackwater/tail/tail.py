@@ -79,7 +79,7 @@ class Tail:
             ReaderError, SchedulerError, StateError: Spanner or the store failed. What was written
                 is correct, and complete up to the last resolved line.
         """
-        self._write(self._formatter.head())
+        self._write(self._formatter.header())
         watermark_ns = self._planner.first_watermark_ns()
         self._planner.plan_first(watermark_ns)
         self._planner.commit(watermark_ns)
@@ -99,7 +99,7 @@ class Tail:
         """Write the rows as of the time after which changes follow: no gap, nothing twice."""
         # Commit timestamps are whole microseconds.
         for batch in scan(floor_to_us(watermark_ns)):
-            for text in self._formatter.of(pa.Table.from_batches([batch])):
+            for text in self._formatter.lines(pa.Table.from_batches([batch])):
                 self._write(text)
 
     def _write_epoch(self, start_ns: int) -> int:
@@ -118,7 +118,7 @@ class Tail:
             SCHEMA,
         )
         self._audit(records)
-        for text in self._formatter.of(records.sort_by(_ORDER)):
+        for text in self._formatter.lines(records.sort_by(_ORDER)):
             self._write(text)
         self._planner.commit(end_ns)
         self._record(start_ns, end_ns, records.num_rows, time.monotonic() - began)
@@ -151,4 +151,4 @@ class Tail:
         is_due = self._resolved_at is None or now - self._resolved_at >= ms_to_seconds(least_ms)
         if is_due or is_last:
             self._resolved_at, self._resolved_ns = now, watermark_ns
-            self._write(self._formatter.resolved(watermark_ns))
+            self._write(self._formatter.resolved_line(watermark_ns))

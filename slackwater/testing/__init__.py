@@ -1,4 +1,4 @@
-"""What the demo, the tests and the benchmarks share; no pipeline uses it.
+"""Helps the demo, the tests and the benchmarks; no pipeline uses it.
 
 - emulator: finds, starts and stops the Cloud Spanner emulator.
 - emulator_database: makes databases on it.

@@ -27,7 +27,7 @@ def formatter(
 
 
 def lines(formatting: LineFormatter, *rows: dict[str, Any]) -> list[str]:
-    text = "".join(formatting.of(pa.Table.from_pylist(list(rows))))
+    text = "".join(formatting.lines(pa.Table.from_pylist(list(rows))))
     assert text == "" or text.endswith("\n")
     return text.splitlines()
 
@@ -38,7 +38,7 @@ def test_a_text_line_has_time_mod_type_table_key_and_value() -> None:
     assert (time, mod_type, table) == ("2026-01-31T09:00:00.123456Z", "UPDATE", "sales.Orders")
     assert rest.startswith("[7,")
     assert rest.endswith("}}")
-    assert formatter(LineFormat.TEXT).head() == ""
+    assert formatter(LineFormat.TEXT).header() == ""
 
 
 def test_a_json_line_is_an_object_of_table_key_and_value() -> None:
@@ -56,7 +56,7 @@ def test_a_value_that_an_envelope_leaves_out_is_null_in_json() -> None:
 
 def test_csv_has_a_header_and_quotes_its_cells() -> None:
     formatting = formatter(LineFormat.CSV)
-    assert formatting.head() == "table,key,value\n"
+    assert formatting.header() == "table,key,value\n"
     ((table, key, value),) = csv.reader(lines(formatting, record()))
     assert table == "sales.Orders"
     assert json.loads(key)[0] == 7
@@ -65,7 +65,7 @@ def test_csv_has_a_header_and_quotes_its_cells() -> None:
 
 @pytest.mark.parametrize("line_format", list(LineFormat))
 def test_a_resolved_line_has_its_time_alone(line_format: LineFormat) -> None:
-    line = formatter(line_format).resolved(WATERMARK_NS)
+    line = formatter(line_format).resolved_line(WATERMARK_NS)
     if line_format is LineFormat.CSV:
         ((table, key, line),) = csv.reader([line])
         assert (table, key) == ("NULL", "NULL")
