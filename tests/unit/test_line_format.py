@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from slackwater.spark_sink.envelopes.envelope import Envelope, EnvelopeOptions
+from slackwater.spark_sink.envelopes.envelope import EnvelopeOptions
+from slackwater.spark_sink.envelopes.registry import envelopes
 from slackwater.spark_sink.filters.record_filter import ModType, RecordFilter
 from slackwater.tail.line_format import LineFormat, LineFormatter
 from tests.unit.test_envelopes import ORIGIN, record
@@ -20,10 +21,12 @@ NO_FILTER = RecordFilter()
 
 def formatter(
     line_format: LineFormat,
-    envelope: Envelope = Envelope.WRAPPED,
+    envelope: str = "wrapped",
     record_filter: RecordFilter = NO_FILTER,
 ) -> LineFormatter:
-    return LineFormatter(line_format, EnvelopeOptions(envelope, ORIGIN), record_filter, None)
+    return LineFormatter(
+        line_format, envelopes()[envelope](EnvelopeOptions(ORIGIN)), record_filter, None
+    )
 
 
 def lines(formatting: LineFormatter, *rows: dict[str, Any]) -> list[str]:
@@ -50,7 +53,7 @@ def test_a_json_line_is_an_object_of_table_key_and_value() -> None:
 
 
 def test_a_value_that_an_envelope_leaves_out_is_null_in_json() -> None:
-    (line,) = lines(formatter(LineFormat.JSON, Envelope.KEY_ONLY), record())
+    (line,) = lines(formatter(LineFormat.JSON, "key_only"), record())
     assert json.loads(line)["value"] is None
 
 

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from slackwater.errors import TailOptionError
-from slackwater.spark_sink.envelopes.envelope import Envelope
 from slackwater.tail.line_format import LineFormat
 from slackwater.tail.options import NAMES, ChangefeedOptions, tail
 
@@ -17,7 +16,7 @@ OPTIONS = ChangefeedOptions(
     source_names={name: name.replace("_", "-") for name in NAMES},
     filter_fields={},
     line_format=LineFormat.TEXT,
-    envelope=Envelope.WRAPPED,
+    envelope="wrapped",
     updated=False,
     mvcc_timestamp=False,
     cursor=None,
@@ -31,8 +30,9 @@ OPTIONS = ChangefeedOptions(
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"envelope": Envelope.FLAT, "updated": True}, "can't be used with --envelope flat"),
-        ({"envelope": Envelope.DEBEZIUM, "mvcc_timestamp": True}, "with --envelope debezium"),
+        ({"envelope": "flat", "updated": True}, "can't be used with --envelope flat"),
+        ({"envelope": "debezium", "mvcc_timestamp": True}, "with --envelope debezium"),
+        ({"envelope": "letter"}, "--envelope letter is not one of "),
         ({"initial_scan_only": True, "end_time": "1769850000123456500"}, "--end-time can't be"),
         ({"filter_fields": {"columns": ("Name",)}}, "--column or --exclude-column: 'Name'"),
         ({"resolved": "soon"}, "--resolved: 'soon'"),
