@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 .NOTPARALLEL:
 .PHONY: help install demo check test lint format lock audit bench faults clean
 
-help: ## Show what there is to make
+help: ## Show the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
 
 PIP := $(BIN)/python -m pip -q --disable-pip-version-check
@@ -31,18 +31,18 @@ $(VENV42)/.installed: requirements-spark42.lock $(VENV)/.installed
 		> "$$($(VENV42)/bin/python -c $(PACKAGES))/others.pth"
 	@touch $@
 
-install: $(VENV)/.installed ## Install what the lock file names into .venv
+install: $(VENV)/.installed ## Install the locked dependencies and this checkout into .venv
 
-demo: install ## Show the main job on the emulator, with the proof
+demo: install ## Show the main job on the emulator, and check its output
 	@$(BIN)/slackwater demo
 
-check: install ## The quick checks: style, types, rules, unit tests
+check: install ## The quick checks: style, types, import contracts, unit tests
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/pytest -q tests/unit tests/simulation/test_lineage_rules.py tests/test_house.py
 
-test: install $(VENV42)/.installed ## All tests, on Spark 4.1 and the source's on Spark 4.2 too
+test: install $(VENV42)/.installed ## All tests on Spark 4.1, and the source's tests on Spark 4.2
 	@$(BIN)/python -m slackwater.pipeline.spark.java
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
@@ -54,26 +54,26 @@ lint: install ## Style and types
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 
-format: install ## Put the code into its one form
+format: install ## Fix style and format the code
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
 COMPILE = $(BIN)/uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-header --group dev pyproject.toml
 
-lock: install ## Resolve the lock files anew
+lock: install ## Resolve the lock files again
 	$(BIN)/python -m pip install -q uv
 	echo 'pyspark==4.1.3' | $(COMPILE) -c - -o requirements.lock
 	echo 'pyspark==4.1.3' | $(subst --group dev ,,$(COMPILE)) -c - -o requirements.runtime.lock
 	echo 'pyspark==4.2.0' | $(subst --group dev pyproject.toml,--no-deps -,$(COMPILE)) -o requirements-spark42.lock
 
-audit: install ## Ask the advisory databases about the locked dependencies
+audit: install ## Check the locked dependencies against the advisory databases
 	$(BIN)/python -m pip install -q pip-audit
 	$(BIN)/pip-audit --disable-pip --require-hashes --strict -r requirements.lock
 
 bench: install ## Measure everything; see docs/performance.md
 	@$(BIN)/python -m bench $(if $(GO_TAIL),--go $(GO_TAIL))
 
-faults: install ## The long proofs: seeded faults, kills, takeovers, simulated lives
+faults: install ## The long tests: seeded faults, kills, takeovers, simulated lives
 	@$(BIN)/python -m tests.simulation.test_epochs 0 5000
 	@$(BIN)/python -m tests.faults.seeded --seeds 200
 	@$(BIN)/python -m tests.kills --kills 30 --format parquet
@@ -87,5 +87,5 @@ faults: install ## The long proofs: seeded faults, kills, takeovers, simulated l
 	@$(BIN)/python -m tests.sinks --only flat wrapped row key_only
 	@$(BIN)/python -m tests.sinks --only datastream debezium lines
 
-clean: ## Remove what was built, not what was installed
+clean: ## Remove build output, but not what is installed
 	rm -rf out build spark-warehouse .pytest_cache .mypy_cache .ruff_cache .hypothesis
