@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pyspark import SparkContext
-
 from slackwater.errors import ClassArchiveError
 from slackwater.pipeline.spark.java import find_java
+from slackwater.pipeline.spark.jvm import jvm_process
 from slackwater.pipeline.spark.session import DRIVER_OPTIONS, start_spark, stop_spark
 from slackwater.pipeline.spark.warm_up import warm_up
 
@@ -34,10 +33,10 @@ def make(path: Path) -> None:
     # Without logging: the JVM leaves some classes out and would print a line about each.
     options = f"-XX:ArchiveClassesAtExit={path.absolute()} -Xlog:disable"
     spark = start_spark(["classes"], "local[2]", {DRIVER_OPTIONS: options}, ())
-    process = getattr(SparkContext._gateway, "proc", None)
+    process = jvm_process()
     warm_up(spark)
     stop_spark(spark)
-    if process is not None:
+    if process is not None and process.stdin is not None:
         # The JVM exits when its standard input is closed.
         process.stdin.close()
         process.wait(_EXIT_S_MAX)

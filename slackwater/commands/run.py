@@ -29,18 +29,13 @@ from slackwater.pipeline.signals import TerminationSignals, termination_signals
 from slackwater.pipeline.spark.java import find_java
 from slackwater.pipeline.spark.session import start_spark, stop_spark
 from slackwater.pipeline.supervisor import PipelineSupervisor, RunOptions
-from slackwater.state.models import DesiredState, Pipeline, PipelineState
+from slackwater.pipeline.transitions import OBEYED
+from slackwater.state.models import DesiredState, Pipeline
 from slackwater.state.store import Store
 
 _log = structlog.get_logger("slackwater.commands.run")
 
 _POLL_S: Final = 0.1
-_DONE: Final = {
-    DesiredState.PAUSED: (PipelineState.PAUSED,),
-    DesiredState.RUNNING: (PipelineState.STARTING, PipelineState.RUNNING),
-    DesiredState.DRAINING: (PipelineState.NOT_RUNNING,),
-    DesiredState.STOPPED: (PipelineState.NOT_RUNNING,),
-}
 
 
 def run(pipelines: Sequence[Settings], *, until_caught_up: bool, recovery: Recovery) -> None:
@@ -187,7 +182,7 @@ def _wait(store: Store, pipeline: Pipeline, desired: DesiredState, seconds_max: 
     until = time.monotonic() + seconds_max
     while time.monotonic() < until:
         now = store.pipeline(pipeline.name)
-        if now is None or now.state in _DONE[desired] or now.owner != pipeline.owner:
+        if now is None or now.state in OBEYED[desired] or now.owner != pipeline.owner:
             return
         time.sleep(_POLL_S)
     raise RequestTimeoutError(

@@ -22,12 +22,13 @@ from slackwater.monitoring.json_fields import (
 )
 from slackwater.pipeline.alerts import held_back_by, retention_used
 from slackwater.pipeline.supervisor import PipelineSupervisor
+from slackwater.pipeline.transitions import FAILED_STATES
 from slackwater.reader.errors import ReaderError
 from slackwater.scheduler.lineage import PartitionState, states
 from slackwater.state.epochs import last_epochs
 from slackwater.state.errors import StateError, StoreUnreachableError
 from slackwater.state.gaps import gaps
-from slackwater.state.models import OpenQuery, Partition, Pipeline, PipelineState
+from slackwater.state.models import OpenQuery, Partition, Pipeline
 from slackwater.state.open_queries import open_queries, stalls
 from slackwater.state.plans import latest_plan
 from slackwater.timestamp import ns_to_seconds, seconds_to_ns
@@ -93,7 +94,7 @@ class PipelineStatus:
             return "the change stream has not been looked up yet"
         if not self.is_owner:
             return f"standing by for {self.pipeline.owner}"
-        if self.pipeline.state in (PipelineState.FAILED, PipelineState.FAILED_PERMANENTLY):
+        if self.pipeline.state in FAILED_STATES:
             return f"{self.pipeline.state.value}: {self.pipeline.state_reason}"
         if self.held_back is not None and self.held_back.stalls:
             return f"partition {self.held_back.token} is stalled"

@@ -1,14 +1,14 @@
-"""What is wanted of a pipeline: by its operator, in the metadata store, or by a signal."""
+"""What is desired of a pipeline: by its operator, in the metadata store, or by a signal."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from typing import Final
 
 import structlog
 
+from slackwater.pipeline.transitions import ends_run, may_begin
 from slackwater.state.errors import StateError
 from slackwater.state.models import DesiredState
 from slackwater.state.store import Store
@@ -17,13 +17,13 @@ _log = structlog.get_logger("slackwater.pipeline.desired_state")
 
 _LOOK_S: Final = 0.5
 _POLL_S: Final = 0.05
-_ENDS: Final = frozenset({DesiredState.DRAINING, DesiredState.STOPPED})
-# Meant for whoever ran the pipeline then; a pause is meant for the pipeline.
-_OF_FORMER: Final = _ENDS | {DesiredState.AWAITING_OPERATOR}
+_OF_OWNER: Final = frozenset(desired for desired in DesiredState if ends_run(desired))
+# Meant for the process that ran the pipeline then; a pause is meant for the pipeline.
+_OF_FORMER_OWNER: Final = _OF_OWNER | {DesiredState.AWAITING_OPERATOR}
 
 
 class DesiredStatePoller:
-    """Looks twice a second, from a thread of its own, at what is wanted.
+    """Looks twice a second, in a thread of its own, at what is desired.
 
     Args:
         store: the metadata store, which knows the pipeline.
@@ -35,16 +35,18 @@ class DesiredStatePoller:
         self._store = store
         self._pipeline = pipeline
         self._signalled = signalled
-        self._wanted = DesiredState.RUNNING
+        self._in_store = DesiredState.RUNNING
         self._stopped = threading.Event()
 
     def start(self) -> None:
-        """Begin to look; what was wanted of a former owner counts no more, but a pause holds.
+        """Begin to look. A request to a former owner no longer counts, but a pause does.
 
         Raises:
             StateError: the store can't be reached.
         """
-        self._store.set_desired_state(self._pipeline, DesiredState.RUNNING, in_place_of=_OF_FORMER)
+        self._store.set_desired_state(
+            self._pipeline, DesiredState.RUNNING, in_place_of=_OF_FORMER_OWNER
+        )
         self._look()
         self._stopped = threading.Event()
         threading.Thread(
@@ -52,46 +54,41 @@ class DesiredStatePoller:
         ).start()
 
     def stop(self) -> None:
-        """End; what was wanted of this owner was done."""
+        """Stop looking, and take back the requests that this owner has obeyed."""
         self._stopped.set()
-        self._wanted = DesiredState.RUNNING
+        self._in_store = DesiredState.RUNNING
         try:
-            self._store.set_desired_state(self._pipeline, DesiredState.RUNNING, in_place_of=_ENDS)
+            self._store.set_desired_state(
+                self._pipeline, DesiredState.RUNNING, in_place_of=_OF_OWNER
+            )
         except StateError as error:
             # The next owner does the same when it starts.
-            _log.warning("not noted", pipeline=self._pipeline, error=error.message)
+            _log.warning("request not taken back", pipeline=self._pipeline, error=error.message)
 
-    @property
-    def wanted(self) -> DesiredState:
-        """As it was seen last; a signal is a drain."""
-        if self._signalled.is_set() and self._wanted is not DesiredState.STOPPED:
+    def current(self) -> DesiredState:
+        """Return the desired state as it was seen last; a signal is a drain."""
+        if self._signalled.is_set() and self._in_store is not DesiredState.STOPPED:
             return DesiredState.DRAINING
-        return self._wanted
+        return self._in_store
 
-    def must_end(self) -> bool:
-        """True where the pipeline's run shall end, at the epoch's end or at once."""
-        return self.wanted in _ENDS
+    def close_source(self) -> None:
+        """Have the source choose no further epoch after a signal, which only this process has seen.
 
-    def is_held(self) -> bool:
-        """True where nothing further shall be begun."""
-        return self.wanted is not DesiredState.RUNNING
-
-    def drain(self) -> None:
-        """Have no further epoch chosen; a pause does so already, and is to outlast this process.
-
-        To be called again until the end: meanwhile an operator may resume what is paused.
+        A request in the store does so already, and a pause is to outlast this process. To be called
+        again until the query has ended: meanwhile an operator may resume what is paused.
 
         Raises:
             StateError: the store can't be reached.
         """
-        if self._wanted is DesiredState.RUNNING:
+        if self._signalled.is_set() and self._in_store is DesiredState.RUNNING:
+            draining = DesiredState.DRAINING
             self._store.set_desired_state(
-                self._pipeline, DesiredState.DRAINING, in_place_of={DesiredState.RUNNING}
+                self._pipeline, draining, in_place_of={DesiredState.RUNNING}
             )
-            self._wanted = DesiredState.DRAINING
+            self._in_store = draining
 
-    def give_up(self) -> None:
-        """Nobody wants it to run until it is resumed, or the process started again.
+    def await_operator(self) -> None:
+        """Have the pipeline wait until it is resumed, or its process started again.
 
         Raises:
             StateError: the store can't be reached.
@@ -101,30 +98,21 @@ class DesiredStatePoller:
         )
         self._look()
 
-    def wait(self, seconds: float) -> bool:
-        """Wait; True as soon as nothing further shall be begun."""
-        until = time.monotonic() + seconds
-        while not self.is_held() and time.monotonic() < until:
+    def wait(self, seconds: float) -> None:
+        """Wait, at most until nothing further is to be begun."""
+        until_s = time.monotonic() + seconds
+        while may_begin(self.current()) and time.monotonic() < until_s:
             time.sleep(_POLL_S)
-        return self.is_held()
-
-    def wait_for_resume(self, until: Callable[[], bool]) -> bool:
-        """Wait until the pipeline shall run; False where it shall end, or until() was true."""
-        while self.is_held():
-            if self.must_end() or until():
-                return False
-            time.sleep(_POLL_S)
-        return True
 
     def _run(self, stopped: threading.Event) -> None:
         while not stopped.wait(_LOOK_S):
             try:
                 self._look()
             except StateError as error:
-                # Who needs the store meets the same error where it matters.
+                # Anyone who needs the store meets the same error where it matters.
                 _log.debug("can't look", pipeline=self._pipeline, error=error.message)
 
     def _look(self) -> None:
-        known = self._store.pipeline(self._pipeline)
-        if known is not None:
-            self._wanted = known.desired_state
+        pipeline = self._store.pipeline(self._pipeline)
+        if pipeline is not None:
+            self._in_store = pipeline.desired_state

@@ -22,6 +22,7 @@ from slackwater.pipeline.failures import delay_s, diagnose
 from slackwater.pipeline.lease_holder import LeaseHolder
 from slackwater.pipeline.source import SourceHandle, source_options
 from slackwater.pipeline.spark.session import register_source
+from slackwater.pipeline.transitions import may_begin
 from slackwater.reader.database.snapshot_read import select
 from slackwater.reader.database.watched_tables import watched_tables
 from slackwater.reader.errors import ReaderError
@@ -173,7 +174,7 @@ class InitialScan:
     def _tried(self, work: Callable[[], T]) -> T | None:
         """work(), again after a growing delay where it fails; None where it shall not run."""
         failures = 0
-        while not self._desired_state.is_held():
+        while may_begin(self._desired_state.current()):
             try:
                 return work()
             except LeaseLostError:

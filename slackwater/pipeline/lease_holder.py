@@ -105,6 +105,10 @@ class LeaseHolder:
         """True while this process owns the pipeline, as far as it knows."""
         return self._lease is not None and not self.lost.is_set()
 
+    def is_lost(self) -> bool:
+        """Return True where another process took the lease that this one held."""
+        return self.lost.is_set()
+
     def acquire(
         self,
         *,

@@ -50,7 +50,7 @@ class Recovery:
         }
 
 
-def last_watermark_known_ns(spark: SparkSession, known: Pipeline, sink: Sink) -> int | None:
+def last_committed_watermark_ns(spark: SparkSession, known: Pipeline, sink: Sink) -> int | None:
     """The low watermark of the last epoch that is anywhere known to be committed.
 
     A pipeline that died between making an epoch visible and noting it has one more in its output
@@ -76,7 +76,7 @@ def start_after_lost_checkpoint(
             f"the checkpoint {settings.sink.checkpoint} is not lost: it holds epochs.",
             "Leave out --from-watermark",
         )
-    last_ns = last_watermark_known_ns(spark, known, sink)
+    last_ns = last_committed_watermark_ns(spark, known, sink)
     given = str(recovery.from_watermark)
     wanted_ns = last_ns if given == LAST else watermark_for_start(_time_ns(given))
     if wanted_ns is None:

@@ -1,4 +1,4 @@
-"""What Spark's checkpoint says of a pipeline, read before Spark is asked to go on from it.
+"""The position of a pipeline in Spark's checkpoint, read before Spark goes on from it.
 
 A streaming checkpoint holds a file for each planned epoch under offsets/, whose last line is the
 source's offset as JSON, and one for each committed epoch under commits/.
@@ -12,20 +12,21 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from slackwater.errors import CheckpointError
+from slackwater.pipeline.spark.jvm import joined, names_in
 
 
 def last_offset(spark: SparkSession, checkpoint: str) -> dict[str, Any] | None:
-    """The source's offset of the last epoch planned, None where no epoch was.
+    """Return the source's offset of the last epoch planned; None where no epoch was.
 
     Raises:
-        CheckpointError: the file is none that Spark writes for one source.
+        CheckpointError: the file is not one that Spark writes for a single source.
     """
     epochs = _epochs(spark, checkpoint, "offsets")
     return _offset(spark, checkpoint, epochs[-1]) if epochs else None
 
 
 def committed_offset(spark: SparkSession, checkpoint: str) -> dict[str, Any] | None:
-    """The source's offset of the last epoch committed, None where no epoch was.
+    """Return the source's offset of the last epoch committed; None where no epoch was.
 
     Raises:
         CheckpointError: as last_offset().
@@ -35,19 +36,12 @@ def committed_offset(spark: SparkSession, checkpoint: str) -> dict[str, Any] | N
 
 
 def _epochs(spark: SparkSession, checkpoint: str, log: str) -> list[int]:
-    jvm: Any = spark._jvm
-    jsc: Any = spark._jsc
-    folder = jvm.org.apache.hadoop.fs.Path(checkpoint, log)
-    files = folder.getFileSystem(jsc.hadoopConfiguration())
-    if not files.exists(folder):
-        return []
-    names = [status.getPath().getName() for status in files.listStatus(folder)]
+    names = names_in(spark, joined(spark, checkpoint, log))
     return sorted(int(name) for name in names if name.isdigit())
 
 
 def _offset(spark: SparkSession, checkpoint: str, epoch: int) -> dict[str, Any]:
-    jvm: Any = spark._jvm
-    path = jvm.org.apache.hadoop.fs.Path(checkpoint, f"offsets/{epoch}").toString()
+    path = joined(spark, checkpoint, f"offsets/{epoch}")
     text = spark.sparkContext.wholeTextFiles(path).first()[1]
     try:
         offset = json.loads(text.rstrip().splitlines()[-1])
@@ -55,7 +49,7 @@ def _offset(spark: SparkSession, checkpoint: str, epoch: int) -> dict[str, Any]:
         offset = None
     if not isinstance(offset, dict):
         raise CheckpointError(
-            f"the checkpoint's file {path} ends with no source's offset.",
+            f"the checkpoint's file {path} does not end with a source's offset.",
             "Use the checkpoint that slackwater made",
         )
     return offset

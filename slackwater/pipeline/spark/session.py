@@ -6,17 +6,17 @@ import os
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 import pyspark
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
-from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 
 from slackwater.errors import SettingsError, SparkFailedError
+from slackwater.pipeline.spark.jvm import activate, is_local, launch, shut_down
 from slackwater.scheduler.spark.data_source import SpannerChangesDataSource
 from slackwater.spark_sink import formats
 from slackwater.spark_sink.sinks import kafka
@@ -78,9 +78,6 @@ def start_spark(
         SettingsError: there are no jars in the folder, or there is no archive.
         SparkFailedError: the JVM did not start, for want of a jar that could not be fetched or
             another reason that its output names.
-
-    The JVM gets a session of its own in the operating system's sense: a Ctrl-C in the terminal
-    shall reach this program, which drains, and not the JVM and its Python workers.
     """
     # Or Spark's workers start another Python, without our packages.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -107,7 +104,7 @@ def start_spark(
     for key, value in {**_DEFAULTS, **needed, **conf}.items():
         settings.set(key, value)
     try:
-        gateway = launch_gateway(settings, popen_kwargs={"start_new_session": True})
+        gateway = launch(settings)
     except PySparkRuntimeError as error:
         packages = {**needed, **conf}.get("spark.jars.packages")
         raise SparkFailedError(
@@ -133,19 +130,9 @@ def session_for_pipeline(spark: SparkSession, checkpoint: str) -> SparkSession:
     """
     session = spark.newSession()
     register_source(session, SpannerChangesDataSource)
-    if session.conf.get(_CHECKPOINT_FILES, None) is None and _is_local(spark, checkpoint):
+    if session.conf.get(_CHECKPOINT_FILES, None) is None and is_local(spark, checkpoint):
         session.conf.set(_CHECKPOINT_FILES, _WITHOUT_READLINK)
     return session
-
-
-def _is_local(spark: SparkSession, path: str) -> bool:
-    jvm: Any = spark._jvm
-    jsc: Any = spark._jsc
-    files = jvm.org.apache.hadoop.fs
-    uri = files.Path(path).toUri()
-    if uri.getScheme() is None:
-        uri = files.FileSystem.getDefaultUri(jsc.hadoopConfiguration())
-    return bool(uri.getScheme() == "file")
 
 
 def register_source(session: SparkSession, source: type[DataSource]) -> None:
@@ -154,7 +141,7 @@ def register_source(session: SparkSession, source: type[DataSource]) -> None:
     Spark refuses a name that the thread's active session knows and this one does not: so this one
     becomes the active one first.
     """
-    SparkSession._get_j_spark_session_class(session._jvm).setActiveSession(session._jsparkSession)
+    activate(session)
     session.dataSource.register(source)
 
 
@@ -212,8 +199,4 @@ def _memory_environment() -> dict[str, str]:
 def stop_spark(spark: SparkSession) -> None:
     """Stop the session and its JVM."""
     spark.stop()
-    gateway = SparkContext._gateway
-    if gateway is not None:
-        gateway.shutdown()
-        SparkContext._gateway = None
-        SparkContext._jvm = None
+    shut_down()

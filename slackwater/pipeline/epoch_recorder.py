@@ -1,0 +1,193 @@
+"""Recording the epochs that Spark has committed: in the metadata store, and for those who watch."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import structlog
+
+from slackwater.pipeline.epoch_report import EpochReport, Progress, parse_progress
+from slackwater.pipeline.epoch_writer import EpochWriter, WrittenEpoch
+from slackwater.pipeline.lease_holder import LeaseHolder
+from slackwater.pipeline.observer import Observer
+from slackwater.reader.errors import ReaderError
+from slackwater.reader.transport.connection import Connection
+from slackwater.scheduler.lineage import is_finished
+from slackwater.state.epochs import forget_epochs, record_epoch
+from slackwater.state.errors import LeaseLostError, StateError
+from slackwater.state.models import Epoch
+from slackwater.state.plans import confirm_partition_ends
+from slackwater.state.store import Store
+
+_log = structlog.get_logger("slackwater.pipeline.epoch_recorder")
+
+_FORGET_EVERY: Final = 100
+
+
+class ProgressSource(Protocol):
+    """A query, as far as its progress goes."""
+
+    def last_progress(self) -> str | None:
+        """Return the JSON of the last progress; None before the first."""
+
+    def recent_progress(self) -> Sequence[str]:
+        """Return the JSON of the last few, the newest last."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordPolicy:
+    """How long epochs are recorded, and are remembered.
+
+    Attributes:
+        until_ns: the pipeline ends with the epoch that reaches this low watermark; None for never.
+        keep_ns: how long epochs are remembered.
+    """
+
+    until_ns: int | None
+    keep_ns: int
+
+
+class EpochRecorder:
+    """Records the committed epochs of one pipeline.
+
+    Args:
+        pipeline: its name.
+        store: the metadata store.
+        lease: the pipeline's.
+        connection: for Spanner's clock.
+        writer: has written the epochs.
+        observer: is told of each.
+        policy: how long.
+    """
+
+    def __init__(
+        self,
+        pipeline: str,
+        store: Store,
+        lease: LeaseHolder,
+        connection: Connection,
+        writer: EpochWriter,
+        observer: Observer,
+        policy: RecordPolicy,
+    ) -> None:
+        self._pipeline = pipeline
+        self._store = store
+        self._lease = lease
+        self._connection = connection
+        self._writer = writer
+        self._observer = observer
+        self._policy = policy
+        self._epochs = 0
+        self._last_epoch = -1
+        self._last_text: str | None = None
+        self._has_reached_end = False
+
+    @property
+    def epochs(self) -> int:
+        """How many epochs have been committed."""
+        return self._epochs
+
+    @property
+    def has_reached_end(self) -> bool:
+        """True when the pipeline's end is reached."""
+        return self._has_reached_end
+
+    def look(self, query: ProgressSource) -> None:
+        """Record the epochs that Spark has committed since the last look.
+
+        Spark's listeners would report the same, but taking apart what they hand over costs a
+        hundred calls to the JVM: on a busy machine their queue was half a minute behind.
+        """
+        text = query.last_progress()
+        if text is None or text == self._last_text:
+            return
+        self._last_text = text
+        progress = parse_progress(json.loads(text))
+        if progress.epoch > self._last_epoch + 1:
+            for earlier_text in query.recent_progress():
+                earlier = parse_progress(json.loads(earlier_text))
+                if earlier.is_epoch and self._last_epoch < earlier.epoch < progress.epoch:
+                    self._committed(earlier)
+        self._committed(progress)
+
+    def _committed(self, progress: Progress) -> None:
+        """Take a progress of Spark's: an epoch is committed, or there was nothing new."""
+        try:
+            if progress.is_epoch and progress.end_ns is not None:
+                self._store.commit_watermark(
+                    self._pipeline, progress.end_ns, generation=self._lease.generation
+                )
+                confirm_partition_ends(self._store, self._pipeline, progress.end_ns)
+                self._epochs += 1
+                self._record(progress, progress.start_ns, progress.end_ns)
+        except LeaseLostError:
+            self._lease.lost.set()
+        except StateError as error:
+            # The next epoch's commit says all that this one would have.
+            _log.warning("epoch not recorded", pipeline=self._pipeline, error=error.message)
+        finally:
+            self._last_epoch = max(self._last_epoch, progress.epoch if progress.is_epoch else -1)
+            # A store that fails here must not keep the program from ending.
+            until_ns = self._policy.until_ns
+            if until_ns is not None and (progress.end_ns or 0) >= until_ns:
+                self._has_reached_end = True
+
+    def _record(self, progress: Progress, start_ns: int | None, end_ns: int) -> None:
+        written = self._writer.take(progress.epoch)
+        if start_ns is None or written is None:
+            return
+        report = self._report(progress, written, start_ns, end_ns)
+        record_epoch(
+            self._store,
+            Epoch(
+                pipeline=self._pipeline,
+                start_ns=start_ns,
+                end_ns=end_ns,
+                records=report.records,
+                transactions=report.transactions,
+                partitions=report.partitions,
+                committed_at_ns=time.time_ns(),
+                seconds=report.seconds,
+                late_records=report.late_records,
+            ),
+        )
+        if progress.epoch % _FORGET_EVERY == 0:
+            forget_epochs(self._store, self._pipeline, before_ns=end_ns - self._policy.keep_ns)
+        self._observer.epoch_committed(self._pipeline, report)
+
+    def _report(
+        self, progress: Progress, written: WrittenEpoch, start_ns: int, end_ns: int
+    ) -> EpochReport:
+        lag_ns = self._lag_ns(end_ns)
+        # How far Spanner's clock is ahead of this machine's.
+        ahead_ns = end_ns + lag_ns - time.time_ns()
+        lineage = self._store.lineage_at(self._pipeline, end_ns)
+        return EpochReport(
+            epoch=progress.epoch,
+            start_ns=start_ns,
+            low_watermark_ns=end_ns,
+            records=written.summary.records,
+            written=written.summary.written,
+            transactions=written.summary.transactions,
+            late_records=written.audited.late_records,
+            partitions=len([p for p in lineage if not is_finished(p, end_ns)]),
+            lag_ns=lag_ns,
+            seconds=progress.seconds,
+            stages_ms=progress.stages_ms,
+            read_ms=written.read_ms,
+            sink_ms=written.sink_ms,
+            begun_ns=progress.begun_ns,
+            durable_ns=written.durable_at_ns + ahead_ns,
+            measures=written.audited.measures,
+        )
+
+    def _lag_ns(self, end_ns: int) -> int:
+        """Return how far a low watermark is behind Spanner's clock, or else this machine's."""
+        with suppress(ReaderError):
+            return self._connection.strong_read_timestamp_ns() - end_ns
+        return time.time_ns() - end_ns

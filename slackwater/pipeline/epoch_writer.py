@@ -1,0 +1,114 @@
+"""Writing an epoch: staged, audited, made visible; Spark calls it for each micro-batch."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+from datetime import datetime
+
+from pyspark.sql import DataFrame, SparkSession
+from structlog.contextvars import bound_contextvars
+
+from slackwater.pipeline.epoch_audit import AuditedEpoch, audit_written
+from slackwater.pipeline.lease_holder import LeaseHolder
+from slackwater.scheduler.audit import SinkCounts
+from slackwater.scheduler.read_options import AuditMode
+from slackwater.scheduler.worker_errors import encoded_errors
+from slackwater.spark_sink.sink import EpochSummary, Sink
+from slackwater.state.store import Store
+from slackwater.timestamp import datetime_to_ns, ns_to_datetime, seconds_to_ms
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenEpoch:
+    """An epoch that is visible, and that Spark has not yet reported as committed.
+
+    Attributes:
+        summary: what it holds.
+        audited: what the audit says of it.
+        read_ms: how long its records took to be read and staged.
+        sink_ms: how long the audit and the sink took to make it visible.
+        durable_at_ns: when it was visible, by this machine's clock.
+    """
+
+    summary: EpochSummary
+    audited: AuditedEpoch
+    read_ms: int
+    sink_ms: int
+    durable_at_ns: int
+
+
+class EpochWriter:
+    """Writes the epochs of one pipeline into its sink.
+
+    Args:
+        spark: a session.
+        pipeline: its name.
+        sink: where epochs go.
+        store: the metadata store.
+        lease: the pipeline's, asked before an epoch becomes visible.
+        audit: what becomes of an epoch that fails the audit.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        pipeline: str,
+        sink: Sink,
+        store: Store,
+        lease: LeaseHolder,
+        audit: AuditMode,
+    ) -> None:
+        self._spark = spark
+        self._pipeline = pipeline
+        self._sink = sink
+        self._store = store
+        self._lease = lease
+        self._audit = audit
+        self._written: dict[int, WrittenEpoch] = {}
+        self._writing = threading.Lock()
+
+    def write(self, changes: DataFrame, epoch: int) -> None:
+        """Write an epoch; writing it again after a failure leaves it there once.
+
+        Raises:
+            LeaseLostError: another process owns the pipeline; nothing was made visible.
+            AuditError: the epoch breaks a promise, and the mode is to stop.
+            SinkError, StateError: the sink or the store failed.
+        """
+        context = bound_contextvars(pipeline=self._pipeline, epoch=epoch)
+        with self._writing, context, encoded_errors():
+            begun_s = time.monotonic()
+            summary = self._sink.stage(changes, epoch)
+            read_s = time.monotonic()
+            self._lease.check()
+            audited = audit_written(self._store, self._pipeline, _as_written(summary), self._audit)
+            watermark = ns_to_datetime(audited.low_watermark_ns)
+            self._sink.publish(self._spark, epoch, summary, watermark)
+            self._written[epoch] = WrittenEpoch(
+                summary,
+                audited,
+                read_ms=seconds_to_ms(read_s - begun_s),
+                sink_ms=seconds_to_ms(time.monotonic() - read_s),
+                durable_at_ns=time.time_ns(),
+            )
+
+    def take(self, epoch: int) -> WrittenEpoch | None:
+        """Return an epoch that this process wrote, once; None where another one wrote it."""
+        return self._written.pop(epoch, None)
+
+    def wait_until_idle(self, seconds_max: float) -> None:
+        """Wait until the sink is not being written to, but no longer than seconds_max."""
+        if self._writing.acquire(timeout=seconds_max):
+            self._writing.release()
+
+
+def _as_written(summary: EpochSummary) -> SinkCounts:
+    """Return what the audit compares of an epoch."""
+    first, last = summary.commit_timestamp_min, summary.commit_timestamp_max
+    return SinkCounts(summary.records, _ns(first), _ns(last))
+
+
+def _ns(timestamp: datetime | None) -> int | None:
+    return None if timestamp is None else datetime_to_ns(timestamp)

@@ -1,0 +1,129 @@
+"""A pipeline's state in this process: events go to the table, new states to the metadata store."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final, Protocol
+
+import structlog
+
+from slackwater.pipeline.transitions import Action, Event, RunMode, State, may_begin, transition
+from slackwater.state.errors import StateError
+from slackwater.state.models import DesiredState, PipelineState
+
+_log = structlog.get_logger("slackwater.pipeline.lifecycle")
+
+POLL_S: Final = 0.05
+_RESUMED_FROM: Final = frozenset({State.DRAINING, State.PAUSED, State.FAILED_PERMANENTLY})
+
+
+class StateStore(Protocol):
+    """The part of the metadata store that a lifecycle needs."""
+
+    def set_state(self, name: str, state: PipelineState, reason: str, since_ns: int) -> None:
+        """Record what the pipeline's owner does; see Store.set_state()."""
+
+
+class Clock(Protocol):
+    """The part of the module time that waits need."""
+
+    def monotonic(self) -> float:
+        """Return seconds since some moment."""
+
+    def sleep(self, seconds: float, /) -> None:
+        """Wait."""
+
+
+class Lifecycle:
+    """Holds the state of one pipeline in this process.
+
+    Each change of state is recorded in the store. A store that can't be reached is only logged: the
+    state is for those who watch, and nothing is decided by it.
+
+    Args:
+        pipeline: its name.
+        store: the metadata store.
+        desired_state: returns what is desired of the pipeline.
+        mode: how long the process stays with it.
+        clock: the time, for tests.
+    """
+
+    def __init__(
+        self,
+        pipeline: str,
+        store: StateStore,
+        desired_state: Callable[[], DesiredState],
+        mode: RunMode,
+        clock: Clock = time,
+    ) -> None:
+        self.pipeline: Final = pipeline
+        self.mode: Final = mode
+        self.clock: Final = clock
+        self._store = store
+        self._desired_state = desired_state
+        self._state = State.STANDING_BY
+
+    @property
+    def state(self) -> State:
+        """The state as of the last event."""
+        return self._state
+
+    def on(self, event: Event, reason: str = "") -> Action:
+        """Take an event: enter the state that follows, and return what to do.
+
+        Args:
+            event: what has been seen.
+            reason: why the pipeline failed and what to do about it; empty where it did not.
+
+        Raises:
+            ImpossibleTransitionError: the table does not expect the event now.
+        """
+        next_state, action = transition(self._state, self._desired_state(), event)
+        if next_state is not self._state:
+            self._enter(next_state, reason)
+        return action
+
+    def may_begin(self) -> bool:
+        """Return True where another epoch may be begun."""
+        return may_begin(self._desired_state())
+
+    def without_query(self) -> Action:
+        """Return what to do while this process owns the pipeline and no query runs."""
+        return self.on(self.mode.without_query())
+
+    def lease_lost(self) -> Action:
+        """Return what to do when another process has taken the pipeline over."""
+        return self.on(self.mode.lease_lost())
+
+    def wait(self, is_lease_lost: Callable[[], bool], seconds: float | None = None) -> Action:
+        """Wait in this state, and return the first action that is not to wait in it.
+
+        Args:
+            is_lease_lost: asked at each look.
+            seconds: after this time a failed pipeline is tried again; None for never.
+        """
+        state = self._state
+        until_s = None if seconds is None else self.clock.monotonic() + seconds
+        while True:
+            if is_lease_lost():
+                return self.lease_lost()
+            action = self.without_query()
+            if self._state is state and until_s is not None and self.clock.monotonic() >= until_s:
+                action = self.on(Event.DELAY_OVER)
+            if action is not Action.WAIT or self._state is not state:
+                return action
+            self.clock.sleep(POLL_S)
+
+    def _enter(self, state: State, reason: str) -> None:
+        if state is State.PAUSED:
+            _log.info("paused", pipeline=self.pipeline)
+        elif state is State.STARTING and self._state in _RESUMED_FROM:
+            _log.info("resumed", pipeline=self.pipeline)
+        self._state = state
+        if state.recorded is None:
+            return
+        try:
+            self._store.set_state(self.pipeline, state.recorded, reason, time.time_ns())
+        except StateError as error:
+            _log.warning("state not recorded", pipeline=self.pipeline, error=error.message)

@@ -1,0 +1,183 @@
+"""The loop of a pipeline in one process: own it, start it, wait, start it again, leave it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import structlog
+
+from slackwater.errors import PipelineFailedError, PipelinePausedError, SlackwaterError
+from slackwater.pipeline.failures import delay_s
+from slackwater.pipeline.lifecycle import Lifecycle
+from slackwater.pipeline.observer import Observer
+from slackwater.pipeline.transitions import Action, Event
+from slackwater.reader.errors import ReaderError
+from slackwater.scheduler.errors import SchedulerError
+from slackwater.spark_sink.errors import SinkError
+from slackwater.spark_sink.output.dead_letters import SPARK_ERRORS
+from slackwater.state.errors import LeaseLostError, StateError
+
+_log = structlog.get_logger("slackwater.pipeline.run_loop")
+
+# What is expected to go wrong; anything else is a defect and ends the process.
+_ERRORS = (ReaderError, SchedulerError, SinkError, SlackwaterError, StateError, *SPARK_ERRORS)
+
+
+class Lease(Protocol):
+    """The lease of a pipeline; see LeaseHolder."""
+
+    def acquire(
+        self, *, wait: bool, until: Callable[[], bool], while_waiting: Callable[[], None]
+    ) -> bool:
+        """Become the owner; return False where until() became true before."""
+
+    def is_lost(self) -> bool:
+        """Return True when another process has taken the pipeline over."""
+
+    def check(self) -> None:
+        """Ask the store whether the lease is still held.
+
+        Raises:
+            LeaseLostError: another process owns the pipeline.
+        """
+
+    def release(self) -> None:
+        """Leave the pipeline to another process."""
+
+
+class Requests(Protocol):
+    """What is desired of a pipeline; see DesiredStatePoller."""
+
+    def start(self) -> None:
+        """Begin to look; requests to a former owner no longer count."""
+
+    def stop(self) -> None:
+        """Stop looking, and take back the requests that were obeyed."""
+
+    def await_operator(self) -> None:
+        """Have the pipeline wait until it is resumed."""
+
+
+class RunLoop:
+    """Does what the table of transitions says, around the part that starts the query.
+
+    Args:
+        lifecycle: the pipeline's state.
+        lease: the pipeline's.
+        requests: what is desired of it.
+        observer: is told of failures.
+        start: starts the pipeline, and returns what to do when nothing runs any more.
+    """
+
+    def __init__(
+        self,
+        lifecycle: Lifecycle,
+        lease: Lease,
+        requests: Requests,
+        observer: Observer,
+        start: Callable[[], Action],
+    ) -> None:
+        self._lifecycle = lifecycle
+        self._lease = lease
+        self._requests = requests
+        self._observer = observer
+        self._start = start
+        self._failures = 0
+
+    def query_starts(self) -> None:
+        """Take note that a query is about to run: an earlier failure to start counts no more."""
+        self._failures = 0
+
+    def run_while_owned(self, while_waiting: Callable[[], None]) -> Action:
+        """Become the owner, and run until the end or until the lease is lost.
+
+        Args:
+            while_waiting: called once, where the lease has to be waited for.
+
+        Returns:
+            FINISH or STAND_BY.
+
+        Raises:
+            PipelineOwnedError, LeaseLostError: another process runs it, and it is not to stand by.
+            PipelinePausedError: it is to run until it has caught up, and is paused.
+            ReaderError, StateError, SchedulerError, SinkError, SlackwaterError: it failed; where
+                the process stays, only before it was owned.
+        """
+        lifecycle = self._lifecycle
+        try:
+            if not self._lease.acquire(
+                wait=lifecycle.mode.stands_by,
+                until=lambda: lifecycle.on(Event.LEASE_TAKEN_ELSEWHERE) is Action.FINISH,
+                while_waiting=while_waiting,
+            ):
+                return Action.FINISH
+            self._requests.start()
+            try:
+                return self._run()
+            finally:
+                self._requests.stop()
+        finally:
+            self._lease.release()
+
+    def _run(self) -> Action:
+        """Start and wait until the process is to leave the pipeline."""
+        action = self._lifecycle.without_query()
+        while True:
+            match action:
+                case Action.START:
+                    action = self._started()
+                case Action.WAIT:
+                    action = self._lifecycle.wait(self._lease.is_lost)
+                case Action.RAISE:
+                    raise LeaseLostError(
+                        f"pipeline {self._lifecycle.pipeline!r} was taken over by another process."
+                    )
+                case Action.REFUSE:
+                    raise PipelinePausedError(
+                        f"pipeline {self._lifecycle.pipeline!r} is paused.",
+                        "Resume it: slackwater resume",
+                    )
+                case _:
+                    return action
+
+    def _started(self) -> Action:
+        """Start the pipeline; return what to do when nothing runs any more, or it failed."""
+        try:
+            # Another process may have taken it over while this one waited.
+            self._lease.check()
+            return self._start()
+        except LeaseLostError:
+            return self._lifecycle.lease_lost()
+        except _ERRORS as error:
+            action = self._failed(error)
+            if action is Action.RAISE:
+                raise
+        match action:
+            case Action.AWAIT_OPERATOR:
+                self._requests.await_operator()
+                return self._lifecycle.without_query()
+            case Action.RETRY:
+                return self._lifecycle.wait(self._lease.is_lost, delay_s(self._failures))
+            case _:
+                return action
+
+    def _failed(self, error: Exception) -> Action:
+        """Record a failure that the query runner did not try again; return what to do."""
+        name = self._lifecycle.pipeline
+        is_given_up = isinstance(error, PipelineFailedError)
+        if not is_given_up:
+            # The query runner has reported the others itself.
+            self._observer.failed(name)
+        is_permanent = bool(getattr(error, "user_error", False))
+        message = getattr(error, "message", None) or str(error)
+        reason = f"{message} {getattr(error, 'hint', '')}".strip()
+        event = self._lifecycle.mode.failed(is_permanent=is_permanent, is_given_up=is_given_up)
+        action = self._lifecycle.on(event, reason)
+        if action is Action.AWAIT_OPERATOR:
+            _log.error("failed permanently", pipeline=name, error=reason)
+        elif action is Action.RETRY:
+            self._failures += 1
+            seconds = delay_s(self._failures)
+            _log.error("failed, will try again", pipeline=name, seconds=seconds, error=reason)
+        return action

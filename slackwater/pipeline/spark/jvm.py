@@ -1,0 +1,95 @@
+"""Calls into Spark's JVM that PySpark has no public name for: py4j is used here only.
+
+What begins with an underscore is PySpark's own and may change with its version; and py4j has no
+types. So everything that reaches behind the public interface stands on this page, each function
+with plain Python values on its face.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from typing import Any
+
+from py4j.java_gateway import JavaGateway
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+
+def launch(conf: SparkConf) -> JavaGateway:
+    """Start a JVM in a session of its own in the operating system's sense.
+
+    A Ctrl-C in the terminal is to reach this program, which drains, and not the JVM and its Python
+    workers.
+
+    Raises:
+        PySparkRuntimeError: the JVM did not start.
+    """
+    return launch_gateway(conf, popen_kwargs={"start_new_session": True})
+
+
+def shut_down() -> None:
+    """Shut the JVM down, so that the next session starts another one."""
+    gateway = SparkContext._gateway
+    if gateway is not None:
+        gateway.shutdown()
+        SparkContext._gateway = None
+        SparkContext._jvm = None
+
+
+def jvm_process() -> subprocess.Popen[bytes] | None:
+    """Return the JVM's process; None where another program started it."""
+    process = getattr(SparkContext._gateway, "proc", None)
+    return process if isinstance(process, subprocess.Popen) else None
+
+
+def activate(session: SparkSession) -> None:
+    """Make a session the thread's active one."""
+    SparkSession._get_j_spark_session_class(session._jvm).setActiveSession(session._jsparkSession)
+
+
+def joined(spark: SparkSession, folder: str, name: str) -> str:
+    """Return the path of a file in a folder of any file system."""
+    return str(_hadoop(spark).Path(folder, name).toString())
+
+
+def names_in(spark: SparkSession, folder: str) -> list[str]:
+    """Return the names of the files in a folder of any file system; none where there is none."""
+    path = _hadoop(spark).Path(folder)
+    files = path.getFileSystem(_hadoop_conf(spark))
+    if not files.exists(path):
+        return []
+    return [status.getPath().getName() for status in files.listStatus(path)]
+
+
+def is_local(spark: SparkSession, path: str) -> bool:
+    """Return True where a path lies on this machine's disk."""
+    uri = _hadoop(spark).Path(path).toUri()
+    if uri.getScheme() is None:
+        uri = _hadoop(spark).FileSystem.getDefaultUri(_hadoop_conf(spark))
+    return bool(uri.getScheme() == "file")
+
+
+def last_progress(query: StreamingQuery) -> str | None:
+    """Return a query's last progress as JSON; None before the first.
+
+    PySpark's own lastProgress takes the object apart by a hundred calls.
+    """
+    progress = query._jsq.lastProgress()
+    return None if progress is None else str(progress.json())
+
+
+def recent_progress(query: StreamingQuery) -> list[str]:
+    """Return a query's last progresses as JSON, the newest last."""
+    return [str(progress.json()) for progress in query._jsq.recentProgress()]
+
+
+def _hadoop(spark: SparkSession) -> Any:
+    jvm: Any = spark._jvm
+    return jvm.org.apache.hadoop.fs
+
+
+def _hadoop_conf(spark: SparkSession) -> Any:
+    jsc: Any = spark._jsc
+    return jsc.hadoopConfiguration()
