@@ -1,4 +1,4 @@
-"""Which change stream to read, and how its queries ask for it."""
+"""The change stream to read: its address, checked, and the request options of its queries."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PATTERNS = {
 
 
 class Dialect(StrEnum):
-    """The database's SQL dialect, by Spanner's names."""
+    """The SQL dialects of a database, by Spanner's names."""
 
     GOOGLE_STANDARD_SQL = "GOOGLE_STANDARD_SQL"
     POSTGRESQL = "POSTGRESQL"
@@ -29,7 +29,7 @@ class Dialect(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ChangeStream:
-    """A change stream's address and the request options of its queries.
+    """The address of a change stream and the request options of its queries.
 
     Attributes:
         project, instance, database, change_stream: names, without paths.
@@ -40,7 +40,7 @@ class ChangeStream:
         emulator_host: HOST:PORT of an emulator; None for the service.
 
     Raises:
-        ChangeStreamNameError: a name that Spanner could not have given.
+        ChangeStreamNameError: a name is malformed, so that it can't exist in Spanner.
     """
 
     project: str
@@ -58,16 +58,16 @@ class ChangeStream:
             value = getattr(self, field)
             if not pattern.fullmatch(value):
                 raise ChangeStreamNameError(
-                    f"{field} {value!r} is no name that Spanner gives.",
+                    f"{field} {value!r} is not a valid name in Spanner.",
                     f"It must match {pattern.pattern}",
                 )
 
     @property
     def database_path(self) -> str:
-        """projects/P/instances/I/databases/D."""
+        """Return projects/P/instances/I/databases/D."""
         return f"projects/{self.project}/instances/{self.instance}/databases/{self.database}"
 
     @property
     def path(self) -> str:
-        """The database's path and the stream's name: the identity of what is read."""
+        """Return the database's path and the stream's name, which together identify the stream."""
         return f"{self.database_path}/changeStreams/{self.change_stream}"

@@ -1,29 +1,29 @@
-"""What can go wrong between us and Spanner, each with what to do about it.
+"""The errors of reading from Spanner, each with a hint at what to do about it.
 
 ReaderError
 |- ChangeStreamNameError      user: a project, instance, database or stream name is malformed
-|- NotFoundError              user: it is well-formed and does not exist
-|- PermissionDeniedError      world: the credentials are known and do not suffice
+|- NotFoundError              user: the name is well-formed but does not exist
+|- PermissionDeniedError      world: the credentials are valid but not sufficient
 |- UnauthenticatedError       world: there are no credentials
-|- StartTooOldError           user: start before the retention or the stream's creation
-|- StartInFutureError         user: start after Spanner's clock
+|- StartTooOldError           user: the start is before the retention period or the stream
+|- StartInFutureError         user: the start is after Spanner's clock
 |- InvalidQueryError          user: Spanner refused an argument
-|- UnsupportedStreamError     user: the stream has a form that this reader does not know
-|- StartOutsidePartitionError the partition ended before the start: see reader.ending
-|- DecodeError                world: Spanner answered something that its documents do not show
-`- UnavailableError           world: Spanner could not be reached, or went on failing
+|- UnsupportedStreamError     user: this reader can't read a stream of this form
+|- StartOutsidePartitionError the partition ended before the start: see reader.query_outcome
+|- DecodeError                world: Spanner's answer is not what its documentation says
+`- UnavailableError           world: Spanner could not be reached, or kept failing
 """
 
 from __future__ import annotations
 
 
 class ReaderError(Exception):
-    """Root of the reader's errors.
+    """The root of the reader's errors.
 
     Attributes:
-        message: what was wrong, and where.
+        message: what is wrong, and where.
         hint: what to do about it; may be empty.
-        user_error: True where the user's input is at fault, False where the world is.
+        user_error: True if the user's input is at fault, False if the environment is.
     """
 
     user_error = False
@@ -34,12 +34,12 @@ class ReaderError(Exception):
         self.hint = hint
 
     def __reduce__(self) -> tuple[type[ReaderError], tuple[str, str]]:
-        """Errors cross from Spark's workers to the driver, so they must pickle."""
+        """Return what pickle needs: errors cross from Spark's workers to the driver."""
         return (type(self), (self.message, self.hint))
 
 
 class ChangeStreamNameError(ReaderError):
-    """A name that Spanner could not have given; nothing was sent."""
+    """A name is malformed, so that it can't exist in Spanner; nothing was sent."""
 
     user_error = True
 
@@ -65,7 +65,7 @@ class StartTooOldError(ReaderError):
 
 
 class StartInFutureError(ReaderError):
-    """The start lies after Spanner's clock: start now or earlier."""
+    """The start is after Spanner's clock: start now or earlier."""
 
     user_error = True
 
@@ -77,7 +77,7 @@ class InvalidQueryError(ReaderError):
 
 
 class UnsupportedStreamError(ReaderError):
-    """The change stream exists in a form that this version does not read."""
+    """The change stream exists in a form that this version can't read."""
 
     user_error = True
 
@@ -87,8 +87,8 @@ class StartOutsidePartitionError(ReaderError):
 
 
 class DecodeError(ReaderError):
-    """A row has a shape that Spanner's documents do not show: report it, nothing was skipped."""
+    """A row is not as Spanner documents it: report this; no record was skipped."""
 
 
 class UnavailableError(ReaderError):
-    """Spanner could not be reached, or went on failing after all retries: try again later."""
+    """Spanner could not be reached, or kept failing after all retries: try again later."""

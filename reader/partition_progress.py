@@ -1,8 +1,8 @@
 """How far one partition has been read.
 
-"A heartbeat at H" means that all records at or before H were returned; a data change record or a
-child partitions record at T means only that all before T were, since more of T may follow
-(Spanner's documentation, "Heartbeat records").
+A heartbeat at H means that all records at or before H have been returned. A data change record or a
+child partitions record at T means only that all records before T have, since more records at T may
+follow ("Heartbeat records" in Spanner's documentation).
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from slackwater.reader.records import (
 
 
 class PartitionProgress:
-    """Where a broken query goes on, and what must not be handed on twice there.
+    """The position from which a broken query goes on, and the records already handed on there.
 
-    Not a frozen dataclass: a transaction of 80,000 records shares one commit timestamp, and
-    copying what was handed on at it once a message would cost the square of that.
+    It is mutable because the 80,000 records of one transaction share a commit timestamp: copying
+    the set of those handed on for every message would take quadratic time.
 
     Attributes:
-        reopen_ns: the start_timestamp of the next query; it never goes back.
+        reopen_ns: the start_timestamp of the next query, nanoseconds; it never goes back.
     """
 
     __slots__ = ("_handed_on", "reopen_ns")
@@ -35,19 +35,20 @@ class PartitionProgress:
 
     @property
     def watermark_ns(self) -> int:
-        """The partition is complete through this time, inclusive."""
+        """The time, inclusive, up to which all records of the partition have come."""
         return self.reopen_ns - 1
 
     def drop_duplicates(self, records: Sequence[ChangeRecord]) -> Sequence[ChangeRecord]:
-        """Of the first records of a reopened query, those that were not handed on before."""
+        """Return those records of a reopened query that were not handed on before."""
         return [record for record in records if not self._was_handed_on(record)]
 
     def advance(self, records: Sequence[ChangeRecord]) -> None:
-        """Note that these records, in the order they came, are handed on.
+        """Advance past records that are handed on, in the order in which they came.
 
         Raises:
-            ValueError: a data change record lies before the progress. Commit order within a
-                partition is Spanner's promise; going on would lose records at a reopening.
+            ValueError: a data change record is older than the ones before it. Spanner guarantees
+                commit order within a partition; without it, records would be lost when the query
+                is opened again.
         """
         for record in records:
             time_ns = record_time_ns(record)
@@ -60,10 +61,11 @@ class PartitionProgress:
                 self._handed_on.add((record.server_transaction_id, record.record_sequence))
 
     def advance_to(self, time_ns: int, keys: Iterable[tuple[str, str]]) -> None:
-        """Note that records in commit order are handed on, the last ones at time_ns.
+        """Advance to time_ns, past records that are handed on in commit order.
 
         Args:
-            time_ns: not before the progress; who calls has seen to it.
+            time_ns: of the last of these records; the caller has checked that it is not before
+                reopen_ns.
             keys: server_transaction_id and record_sequence of the records at time_ns.
         """
         if time_ns > self.reopen_ns:
@@ -72,7 +74,7 @@ class PartitionProgress:
         self._handed_on.update(keys)
 
     def was_handed_on(self, key: tuple[str, str]) -> bool:
-        """True for a record at reopen_ns that was handed on before."""
+        """Return True for a record at reopen_ns that was handed on before."""
         return key in self._handed_on
 
     def _was_handed_on(self, record: ChangeRecord) -> bool:
@@ -84,7 +86,7 @@ class PartitionProgress:
 
 
 def record_time_ns(record: ChangeRecord) -> int:
-    """The time that a record shows its partition to have reached."""
+    """Return the time, nanoseconds, that a partition has reached when this record comes."""
     if isinstance(record, DataChangeRecord):
         return record.commit_timestamp_ns
     if isinstance(record, HeartbeatRecord):

@@ -1,9 +1,9 @@
-"""How a partition query ended, and what OUT_OF_RANGE means: decided here and nowhere else.
+"""The outcome of a partition query, and the meaning of OUT_OF_RANGE: decided only here.
 
-A query ends in one of three ways: its child partitions records were seen (finished), its
-end_timestamp was reached (alive), or neither can be shown (inconclusive: query again). Taking one
-for another is how readers lost partitions or looped (debezium/debezium-connector-spanner pull
-requests 172 and 175, apache/beam issue 40232).
+A query ends in one of three ways: it returned child partitions records (Finished), it reached its
+end_timestamp (Alive), or it shows neither (Inconclusive: query again). Other readers confused these
+and lost partitions or queried forever (debezium/debezium-connector-spanner pull requests 172 and
+175, apache/beam issue 40232).
 
 Spanner answers OUT_OF_RANGE for records lost to retention, for a start in the future and for a
 start after the partition's end alike; only its message tells them apart.
@@ -21,7 +21,7 @@ from slackwater.timestamp import HALF_MICROSECOND_NS, ceil_to_us, parse_rfc3339
 
 
 class OutOfRange(Enum):
-    """What an OUT_OF_RANGE answer means."""
+    """The meanings of an OUT_OF_RANGE answer."""
 
     START_TOO_OLD = auto()
     START_IN_FUTURE = auto()
@@ -38,17 +38,18 @@ _EARLIEST = re.compile(r"earliest read timestamp: (\S+?)[.,]?(?:\s|$)")
 
 
 def out_of_range(message: str) -> OutOfRange:
-    """The meaning of an OUT_OF_RANGE answer, by Spanner's message."""
+    """Return the meaning of an OUT_OF_RANGE answer, by Spanner's message."""
     return next(
         (meaning for text, meaning in _MEANINGS if text in message.lower()), OutOfRange.UNKNOWN
     )
 
 
 def earliest_start_ns(message: str) -> int | None:
-    """The earliest start that the message of a refused one leaves open, in nanoseconds, if any.
+    """Return the earliest start that Spanner's refusal of a start names, in nanoseconds, if any.
 
-    A whole microsecond, as commit timestamps are, with half of one to spare: a low watermark lies
-    half a microsecond before its start, and Spanner would refuse that too.
+    It is rounded up to a whole microsecond, as commit timestamps are, with half a microsecond to
+    spare: the low watermark of a start lies half a microsecond before it, and Spanner would refuse
+    that too.
     """
     match = _EARLIEST.search(message)
     try:
@@ -60,7 +61,7 @@ def earliest_start_ns(message: str) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The partition ended at end_timestamp_ns and handed over to these partitions."""
+    """The partition ended at end_timestamp_ns, and these child partitions continue it."""
 
     end_timestamp_ns: int
     children: tuple[ChildPartition, ...]
@@ -68,14 +69,14 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Alive:
-    """The partition was read through its query's end_timestamp and goes on."""
+    """The partition was read up to the end_timestamp of its query, and continues."""
 
     through_ns: int
 
 
 @dataclass(frozen=True, slots=True)
 class Inconclusive:
-    """The query ended with nothing to show for it: query again."""
+    """The query ended and shows neither the partition's end nor a time reached: query again."""
 
 
 QueryOutcome = Finished | Alive | Inconclusive
@@ -84,14 +85,14 @@ QueryOutcome = Finished | Alive | Inconclusive
 def outcome_of(
     child_partitions_records: Sequence[ChildPartitionsRecord], end_timestamp_ns: int | None
 ) -> QueryOutcome:
-    """What a query that ended with status OK has shown.
+    """Return the outcome of a query that ended with status OK.
 
     Args:
         child_partitions_records: all that the query returned.
         end_timestamp_ns: the query's end_timestamp, None where it had none.
 
     Raises:
-        ValueError: child partitions records of one partition with several start timestamps.
+        ValueError: the child partitions records have different start timestamps.
     """
     if child_partitions_records:
         starts = {record.start_timestamp_ns for record in child_partitions_records}

@@ -1,8 +1,7 @@
-"""The three change records of a change stream query, and how its partitions are announced.
+"""The three change records of a change stream query.
 
-Fields carry Spanner's names: see "Change streams record format" in Spanner's documentation of
-change streams partitions, records, and queries. Timestamps are whole nanoseconds since the Unix
-epoch, UTC.
+Fields have Spanner's names: see "Change streams record format" in Spanner's documentation.
+Timestamps are whole nanoseconds since the Unix epoch, UTC.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import NamedTuple
 
 
 class ColumnType(NamedTuple):
-    """A column that a data change record speaks of; type is Spanner's JSON text of its type."""
+    """A column of a data change record; type is Spanner's JSON text of the column's type."""
 
     name: str
     type: str
@@ -21,7 +20,7 @@ class ColumnType(NamedTuple):
 
 
 class Mod(NamedTuple):
-    """One changed row: three JSON texts, or None where Spanner sent NULL."""
+    """A changed row: three JSON objects as Spanner wrote them, or None where it sent NULL."""
 
     keys: str | None
     new_values: str | None
@@ -29,10 +28,9 @@ class Mod(NamedTuple):
 
 
 class DataChangeRecord(NamedTuple):
-    """Changes to one table with one mod_type, of one transaction in one partition.
+    """Changes with one mod_type that a transaction made to one table, in one partition.
 
-    A tuple and not a dataclass: millions of them are made, and a frozen dataclass costs five times
-    as much to make.
+    It is a tuple because millions are made, and a frozen dataclass takes five times as long.
     """
 
     commit_timestamp_ns: int
@@ -52,16 +50,16 @@ class DataChangeRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatRecord:
-    """All changes with commit_timestamp at or before timestamp_ns have been returned."""
+    """A record that all changes committed at or before timestamp_ns have been returned."""
 
     timestamp_ns: int
 
 
 @dataclass(frozen=True, slots=True)
 class ChildPartition:
-    """A partition that takes over, and the partitions it takes over from.
+    """A partition that continues others: its parents.
 
-    parent_partition_tokens is empty where a query with a NULL partition token announced it.
+    parent_partition_tokens is empty in the answer to a query with a NULL partition token.
     """
 
     token: str
@@ -70,7 +68,7 @@ class ChildPartition:
 
 @dataclass(frozen=True, slots=True)
 class ChildPartitionsRecord:
-    """Partitions that hold the changes from start_timestamp_ns on."""
+    """A record that names partitions which have the changes from start_timestamp_ns on."""
 
     start_timestamp_ns: int
     record_sequence: str

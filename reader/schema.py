@@ -1,4 +1,9 @@
-"""The output's columns: the only list of their names, order and types."""
+"""The output's columns: the only list of their names, order and types.
+
+The values of changed columns are JSON texts in mods, and a column's type is JSON in column_types,
+both as Spanner wrote them: slackwater.spark_sink.sql.types decides what they become in a typed
+table.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +45,7 @@ SCHEMA: Final = pa.schema(
     ]
 )
 
-# Those of a data change record, without ours.
+# The columns of a data change record, without the two that Slackwater adds.
 DATA_SCHEMA: Final = pa.schema([SCHEMA.field(i) for i in range(13)])
 
 _DDL = {
@@ -52,7 +57,7 @@ _DDL = {
 
 
 def ddl(schema: pa.Schema = SCHEMA) -> str:
-    """The schema as Spark's DDL text, which needs no Spark to make."""
+    """Return the schema as Spark's DDL text; this needs no Spark."""
     return ", ".join(f"{field.name} {_ddl_type(field.type)}" for field in schema)
 
 

@@ -1,1 +1,8 @@
-"""Database."""
+"""The database around a change stream: its dialect, its options, its tables and their rows.
+
+What an epoch reads of a change stream does not come through here: see reader.query.
+
+- change_stream_info: decides whether a change stream can be read, and how long it retains records.
+- watched_tables: the tables and columns that a change stream watches.
+- snapshot_read: decides how a row of a table, as it stood at a time, is written as a record.
+"""

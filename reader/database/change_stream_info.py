@@ -1,4 +1,4 @@
-"""What the database says of itself and of the change stream: dialect, options, earliest start."""
+"""The change stream in the information schema, and the partitions alive at a time."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _UNITS_S: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 @dataclass(frozen=True, slots=True)
 class ChangeStreamInfo:
-    """What is known of a change stream before it is read.
+    """A change stream's properties in the information schema.
 
     Attributes:
         dialect: the database's.
-        retention_ns: how long records are kept, nanoseconds.
-        options: the stream's options as the information schema shows them.
+        retention_ns: how long records are retained, nanoseconds.
+        options: the stream's options, as they stand there.
     """
 
     dialect: Dialect
@@ -35,11 +35,11 @@ class ChangeStreamInfo:
 
 
 def read_change_stream_info(connection: Connection) -> ChangeStreamInfo:
-    """Look the change stream up in the information schema.
+    """Return the change stream's properties from the information schema.
 
     Raises:
-        NotFoundError: the database has no such change stream; names those it has.
-        UnsupportedStreamError: its partition_mode is not read yet.
+        NotFoundError: the database has no such change stream; the hint names those it has.
+        UnsupportedStreamError: a stream with this partition_mode can't be read yet.
         ReaderError: as Connection.query().
     """
     rows = connection.query(DATABASE_DIALECT)
@@ -60,13 +60,13 @@ def read_change_stream_info(connection: Connection) -> ChangeStreamInfo:
     if options.get("partition_mode", "IMMUTABLE_KEY_RANGE") != "IMMUTABLE_KEY_RANGE":
         raise UnsupportedStreamError(
             f"change stream {name!r} has partition_mode {options['partition_mode']}.",
-            "Only IMMUTABLE_KEY_RANGE is read yet; create a stream with that mode",
+            "Only IMMUTABLE_KEY_RANGE can be read yet; create a stream with that mode",
         )
     return ChangeStreamInfo(dialect, parse_retention_ns(options.get("retention_period")), options)
 
 
 def parse_retention_ns(text: str | None) -> int:
-    """A retention_period such as 36h or 7d in nanoseconds; Spanner's default is one day."""
+    """Return a retention_period such as 36h or 7d in nanoseconds; one day by default."""
     match = re.fullmatch(r"(\d+)([smhd])", text or "")
     if match is None:
         return RETENTION_DEFAULT_NS
@@ -76,10 +76,10 @@ def parse_retention_ns(text: str | None) -> int:
 def partitions_alive(
     connection: Connection, dialect: Dialect, at_ns: int, *, heartbeat_ms: int
 ) -> list[str]:
-    """The tokens of the partitions alive at a time: the query with a NULL partition token.
+    """Return the tokens of the partitions alive at a time: a query with a NULL partition token.
 
     Raises:
-        StartTooOldError: the time lies before the retention or the stream's creation.
+        StartTooOldError: the time is before the retention period or the stream's creation.
         ReaderError: any other answer of Spanner.
     """
     query = PartitionQuery(

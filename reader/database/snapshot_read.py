@@ -1,7 +1,7 @@
-"""A table as it stood at a time: the rows that were there before the first change.
+"""Reading a table as it stood at a time: the rows that were there before the first change.
 
-Spanner's JSON of a value is the same in a query's answer as in a data change record, so a row
-becomes a mod without knowing its types.
+Spanner writes a value in the same JSON in the answer to a query as in a data change record. So a
+row becomes a mod without any conversion by type.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ _QUOTES: Final = {Dialect.GOOGLE_STANDARD_SQL: "`", Dialect.POSTGRESQL: '"'}
 def snapshot(
     connection: Connection, dialect: Dialect, table: Table, at_ns: int
 ) -> Iterator[DataChangeRecord]:
-    """The rows of a table at a time, in the order of its key, each as a record of its own.
+    """Yield the rows of a table at a time, in the order of its key, each as a record of its own.
 
-    A row of a snapshot belongs to no transaction: its server_transaction_id is empty. It is told as
-    an INSERT at the time of the snapshot, with the whole row as new_values.
+    The record is an INSERT at the time of the snapshot, with the whole row as new_values. It
+    belongs to no transaction, so its server_transaction_id is empty.
 
     Args:
         connection: to the table's database.
         dialect: the database's.
-        table: which columns are read.
-        at_ns: the read timestamp, nanoseconds; inside the database's version retention period.
+        table: the table and the columns to read.
+        at_ns: the read timestamp, nanoseconds; within the database's version retention period.
 
     Raises:
-        ReaderError: what Spanner failed with, after some tries.
+        ReaderError: Spanner's answer, after some attempts.
     """
     sql = f"{select(dialect, table)}{_order(dialect, table)}"
     done = failures = 0
@@ -49,7 +49,7 @@ def snapshot(
         seen = 0
         call = connection.read(sql, at_ns)
         try:
-            # The rows once each, however often the read breaks: their order is always the same.
+            # Each row comes once, however often the read breaks: their order never changes.
             for record in _records(call, table, at_ns):
                 seen += 1
                 if seen > done:
@@ -77,21 +77,21 @@ def snapshot_part(
     token: bytes,
     data_boost: bool = False,
 ) -> Iterator[DataChangeRecord]:
-    """The rows of one part of a partitioned read of a table, in no particular order.
+    """Yield the rows of one part of a partitioned read of a table, in no particular order.
 
-    A part that breaks has to be read again from its beginning, and what it gave dropped.
+    If it breaks, the caller must drop its rows and read the part again from its beginning.
 
     Args:
         connection: to the table's database.
         dialect: the database's.
-        table: as its read was cut.
+        table: the same as when the read was divided.
         at_ns: the read timestamp, nanoseconds, of the partitioned read.
         read: the partitioned read.
         token: the part's.
-        data_boost: on compute of its own, away from the instance.
+        data_boost: read with Data Boost, which does not use the instance's compute.
 
     Raises:
-        ReaderError: what Spanner failed with.
+        ReaderError: Spanner's answer.
     """
     call = connection.read_part(select(dialect, table), read, token, data_boost=data_boost)
     try:
@@ -103,7 +103,7 @@ def snapshot_part(
 
 
 def select(dialect: Dialect, table: Table) -> str:
-    """The query of a table's rows; Spanner can cut it into parts."""
+    """Return the query of a table's rows; Spanner can divide it into parts."""
     columns = ", ".join(_quoted(dialect, name) for name in table.columns)
     # Names come from the information schema, and identifiers hold no quotation marks.
     return f"SELECT {columns} FROM {_quoted(dialect, table.name)}"  # noqa: S608
@@ -120,7 +120,7 @@ def _quoted(dialect: Dialect, name: str) -> str:
 
 
 def _records(call: Iterable[bytes], table: Table, at_ns: int) -> Iterator[DataChangeRecord]:
-    """The rows in the messages of a query, as records."""
+    """Yield the rows in the messages of a query, as records."""
     rows = ResultRows(len(table.columns))
     columns: tuple[ColumnType, ...] = ()
     number = 0
@@ -158,7 +158,7 @@ def _column_types(metadata: Any, table: Table) -> tuple[ColumnType, ...]:
 
 
 def _type(spanner_type: Any) -> Any:
-    """A type as a data change record writes it."""
+    """Return a type in the JSON of a data change record."""
     names = {"typeAnnotation": "type_annotation", "arrayElementType": "array_element_type"}
     as_json = json_format.MessageToDict(spanner_type)
 

@@ -1,4 +1,4 @@
-"""The database's tables as its information schema shows them: columns, types, primary keys."""
+"""The tables that a change stream watches: columns, types and primary keys."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ _WATCHED_COLUMNS: Final = (
     "SELECT change_stream_name, table_schema, table_name, column_name"
     " FROM information_schema.change_stream_columns"
 )
-# One dialect has booleans, the other texts.
+# The values for yes: one dialect has booleans, the other has texts.
 _YES: Final = (True, "YES")
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table.
+    """A table in the information schema.
 
     Attributes:
-        name: as data change records name it: with its schema, unless that is the default one.
-        columns: in the table's order, the type of each by its name, as the dialect spells it:
-            STRING(MAX), character varying.
+        name: the same as in data change records: with its schema, unless that is the default one.
+        columns: the type of each column by its name, in the table's order and the dialect's
+            spelling: STRING(MAX), character varying.
         key: the primary key's columns, in the key's order; a table may have none.
     """
 
@@ -57,7 +57,7 @@ class Table:
 
 
 def tables(connection: Connection, dialect: Dialect) -> list[Table]:
-    """The tables of a database.
+    """Return the tables of a database.
 
     Raises:
         ReaderError: as Connection.query().
@@ -69,9 +69,9 @@ def tables(connection: Connection, dialect: Dialect) -> list[Table]:
 
 
 def watched_tables(connection: Connection, dialect: Dialect) -> list[Table]:
-    """The tables that the connection's change stream watches, each with the columns it watches.
+    """Return the tables that the connection's change stream watches, with the watched columns.
 
-    The primary key is watched always; see "Watching explicitly" in Spanner's documentation.
+    The primary key is always watched; see "Watching explicitly" in Spanner's documentation.
 
     Raises:
         ReaderError: as Connection.query().

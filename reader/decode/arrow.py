@@ -1,4 +1,4 @@
-"""Data change records to Arrow record batches of the output's schema."""
+"""Arrow record batches of the output's schema, made of data change records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _STRING = pa.string()
 
 
 def data_columns(records: Sequence[DataChangeRecord]) -> pa.RecordBatch:
-    """Data change records as the first 13 columns of the output."""
+    """Return data change records as the first 13 columns of the output."""
     columns: list[Sequence[Any]] = list(zip(*records, strict=True)) or [()] * len(DATA_SCHEMA)
     timestamp = DATA_SCHEMA.field("commit_timestamp").type
     commit_us = [ns // NANOSECONDS_PER_MICROSECOND for ns in columns[0]]
@@ -36,13 +36,13 @@ def data_columns(records: Sequence[DataChangeRecord]) -> pa.RecordBatch:
 def to_record_batch(
     data: pa.RecordBatch, owners: Sequence[tuple[str, int]], *, low_watermark_ns: int
 ) -> pa.RecordBatch:
-    """All columns of the output.
+    """Return all columns of the output.
 
     Args:
-        data: the first 13.
-        owners: pairs of a partition token and the number of its rows, in the rows' order.
-        low_watermark_ns: the low watermark of the epoch, nanoseconds; the column has microseconds,
-            and rounding down keeps every commit_timestamp of the epoch at or below it.
+        data: the first 13 columns.
+        owners: pairs of a partition token and its number of rows, in the rows' order.
+        low_watermark_ns: the low watermark of the epoch, nanoseconds. The column has microseconds,
+            rounded down: every commit_timestamp of the epoch is still at or below it.
     """
     tokens = pa.DictionaryArray.from_arrays(
         pa.array(np.repeat(np.arange(len(owners), dtype=np.int32), [n for _, n in owners])),
@@ -57,9 +57,9 @@ def to_record_batch(
 
 
 def _column_types(columns: Sequence[tuple[ColumnType, ...]]) -> pa.Array:
-    """Each distinct list of column types is built once and then taken by its index."""
+    """Build each distinct list of column types once, and take it by its index for each row."""
     index: dict[tuple[ColumnType, ...], int] = {}
-    # The decoder hands out one tuple for equal column types: its identity spares the hashing.
+    # The decoder uses one tuple for equal column types, so its id() makes hashing unnecessary.
     by_identity: dict[int, int] = {}
     indices = []
     for column in columns:
@@ -78,17 +78,22 @@ def _mods(columns: Sequence[Sequence[Any]]) -> pa.Array:
 
 
 def column_types_array(distinct: Iterable[Sequence[ColumnType]], indices: pa.Array) -> pa.Array:
-    """The column, of lists of column types that repeat.
+    """Return the column column_types, whose values repeat from row to row.
 
     Args:
-        distinct: each list once.
-        indices: for each row, which of them.
+        distinct: each list of column types once.
+        indices: the index of each row's list in distinct.
     """
-    made = pa.array([[c._asdict() for c in column] for column in distinct], COLUMN_TYPES)
-    return made.take(indices)
+    lists = pa.array([[c._asdict() for c in column] for column in distinct], COLUMN_TYPES)
+    return lists.take(indices)
 
 
 def mods_array(offsets: pa.Array, texts: Sequence[pa.Array]) -> pa.Array:
-    """The column, of its mods' keys, new_values and old_values, and where each row's begin."""
+    """Return the column mods.
+
+    Args:
+        offsets: the index of each row's first mod, and the number of all mods.
+        texts: keys, new_values and old_values of all mods.
+    """
     values = pa.StructArray.from_arrays(list(texts), fields=list(MODS.value_type))
     return pa.ListArray.from_arrays(offsets, values, type=MODS)

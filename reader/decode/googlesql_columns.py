@@ -1,10 +1,10 @@
-"""From the wire to Arrow by column: thousands of GoogleSQL data change records at once.
+"""Decoding of GoogleSQL data change records by column: from bytes to Arrow, thousands at once.
 
-What costs is not bytes but steps: walking one record's values in Python takes as long as cutting
-the same column out of hundreds of records with numpy. A record is a tree of lists whose lengths
-are stated, so all records are walked in step, and what does not have the usual shape (heartbeats,
-child partitions, values cut over messages, NULL where none is usual) is left to reader.decode,
-whose answer this must always equal.
+The cost lies in Python's steps, not in the bytes: reading the values of one record in Python takes
+as long as cutting one column out of hundreds of records with numpy. In protobuf's wire format a
+record is a tree of lists, each after its length, so that all records can be read in step. A message
+with anything unusual (heartbeats, child partitions, a value in pieces, an unexpected NULL) is left
+to reader.decode.records. Both ways must give the same rows for any message.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ _BOOL: Final = tag(4, VARINT)
 _NULL: Final = tag(1, VARINT)
 _LIST: Final = tag(6, LEN)
 _ITEM: Final = tag(1, LEN)
-# The two other kinds of record in a data change record's row: two empty lists.
+# The other two kinds of record in the row of a data change record: two empty lists.
 _NO_OTHER_RECORDS: Final = bytes((_ITEM, 2, _LIST, 0)) * 2
-# With fewer rows in step than this, walking them one by one costs less.
+# With fewer rows in step than this, decoding them one by one costs less.
 _ROWS_IN_STEP_MIN: Final = 16
 _TEXT: Final = pa.string()
 _TIMESTAMP: Final = DATA_SCHEMA.field("commit_timestamp").type
@@ -63,9 +63,9 @@ class Columns:
 
     Attributes:
         batch: the first 13 columns of the output.
-        message_of: the message of each row, its index among those given.
-        fallback_messages: indexes of the messages that hold anything else; none of their rows is
-            in the batch.
+        message_of: the index of each row's message.
+        fallback_messages: the indexes of the messages to be decoded one by one, because they hold
+            something unusual; none of their rows is in the batch.
     """
 
     batch: pa.RecordBatch
@@ -74,14 +74,14 @@ class Columns:
 
 
 def decode_columns(messages: Sequence[bytes], layout: Layout) -> Columns:
-    """The data change records of serialized PartialResultSets.
+    """Decode the data change records of serialized PartialResultSets.
 
-    A message that goes on with a value that the one before it has begun can look whole: whoever
-    calls knows of it from what was left.
+    A message that continues a value of the message before it can look whole. The caller must check
+    for that: the message before it is then one of the fallback_messages.
 
     Args:
-        messages: of any number of queries whose result sets have the layout.
-        layout: where the fields stand.
+        messages: of any number of queries whose result sets have this layout.
+        layout: the order of a record's fields.
     """
     all_fall_back = Columns(NO_RECORDS, np.zeros(0, np.int64), range(len(messages)))
     try:
@@ -89,12 +89,13 @@ def decode_columns(messages: Sequence[bytes], layout: Layout) -> Columns:
         field_spans = _find_fields(rows, layout)
         return _assemble(rows, field_spans) if len(rows.begin) else all_fall_back
     except (IndexError, ValueError, DecodeError):
-        # Lengths that lead out of the buffer, or a text that is no time: for the plain way to name.
+        # A length that leads out of the buffer, or a text that is not a timestamp: decoding one by
+        # one raises an error that names it.
         return all_fall_back
 
 
 class _FieldSpans:
-    """What a walk over the rows has found: where the texts of each column lie."""
+    """The places of the fields in the buffer: begin and end in each row."""
 
     def __init__(self) -> None:
         self.texts: dict[str, Span] = {}
@@ -104,11 +105,11 @@ class _FieldSpans:
 
 
 def _find_fields(rows: RowSpans, layout: Layout) -> _FieldSpans:
-    """Walk all rows in step, to the end of the only record of each."""
+    """Return where the fields of each row's only record lie, reading all rows in step."""
     field_spans = _FieldSpans()
     at = Cursors(rows.buffer, rows.begin)
     inner_end = _only_item(at, rows.end)
-    # The list of data change records stands first; a list that is empty ends here.
+    # The list of data change records comes first; where it is empty, the row ends here.
     _, data_end = at.span(_ITEM)
     record_end = _only_item(at, data_end)
     at.require(inner_end - data_end == len(_NO_OTHER_RECORDS))
@@ -134,7 +135,7 @@ def _find_fields(rows: RowSpans, layout: Layout) -> _FieldSpans:
 
 
 def _only_item(at: Cursors, end: Ints) -> Ints:
-    """Step into a list of a single list; where that ends."""
+    """Step into a list whose only item is a list, and return where that one ends."""
     _, outer_end = at.span(_LIST)
     at.require(outer_end == end)
     _, item_end = at.span(_ITEM)
@@ -172,7 +173,7 @@ def _assemble(rows: RowSpans, field_spans: _FieldSpans) -> Columns:
 
 
 class _Mods:
-    """Where the three texts of each mod lie, walked one mod of each row at a time."""
+    """The places of the three texts of each mod, found one mod of each row at a time."""
 
     def __init__(self, rows: RowSpans, span: Span) -> None:
         self._counts = np.zeros(len(rows.begin), np.int64)
@@ -207,7 +208,7 @@ class _Mods:
         return active
 
     def array(self, buffer: pa.Buffer, is_chosen: Flags) -> pa.Array:
-        """The column, of the rows that are kept."""
+        """Return the column mods of the chosen rows."""
         owner = np.concatenate(self._owners) if self._owners else np.zeros(0, np.int64)
         order = np.argsort(owner, kind="stable")
         order = order[is_chosen[owner[order]]]
@@ -218,7 +219,7 @@ class _Mods:
 
 
 def _texts(buffer: pa.Buffer, steps: Sequence[tuple[Ints, Ints, Flags]], order: Ints) -> pa.Array:
-    """Texts that were found in steps, brought into order."""
+    """Return the texts found in these steps, in this order."""
     if not steps:
         return pa.array([], _TEXT)
     begin = np.concatenate([step[0] for step in steps])[order]
@@ -228,7 +229,7 @@ def _texts(buffer: pa.Buffer, steps: Sequence[tuple[Ints, Ints, Flags]], order: 
 
 
 def _nullable(at: Cursors) -> tuple[Ints, Ints, Flags]:
-    """A text or NULL: where it begins and ends, and whether it is NULL."""
+    """Read a text or NULL: return where it begins and ends, and whether it is NULL."""
     _, cell_end = at.span(_ITEM)
     is_null = at.buffer[at.at] == _NULL
     if is_null.any():
@@ -244,7 +245,7 @@ def _nullable(at: Cursors) -> tuple[Ints, Ints, Flags]:
         begin, end = at.span(_STRING)
         at.require(end == cell_end)
     at.skip_to(cell_end)
-    # As in reader.decode: an empty text is no JSON, so it stands for NULL.
+    # As in reader.decode.records: an empty text is not JSON, so it stands for NULL.
     return begin, end, is_null | (begin == end)
 
 
@@ -255,10 +256,16 @@ def strings(
     kind: pa.DataType = _TEXT,
     is_null: Flags | None = None,
 ) -> pa.Array:
-    """The texts between these places, which rise.
+    """Return the texts between these places, which must be in rising order.
 
-    Offsets at both ends of each text make an array of texts and what lies between them; taking
-    every second one copies the texts alone.
+    With the begins and ends as its offsets, an Arrow array holds the texts and what lies between
+    them, in turn; taking every second value copies only the texts.
+
+    Args:
+        buffer: which holds the texts.
+        begin, end: the place of each text.
+        kind: string or binary.
+        is_null: which of the values are NULL; None for none.
     """
     count = len(begin)
     if count == 0:
@@ -272,11 +279,10 @@ def strings(
 
 
 def _column_types(texts: pa.Array) -> pa.Array:
-    """Column types repeat from record to record: each distinct text is decoded once."""
+    """Decode each distinct text once, since column types repeat from record to record."""
     encoded = texts.dictionary_encode()
     distinct = [column_types_of(text) for text in encoded.dictionary.to_pylist()]
     return column_types_array(distinct, encoded.indices)
 
 
-# No records.
 NO_RECORDS: Final = pa.RecordBatch.from_pylist([], schema=DATA_SCHEMA)

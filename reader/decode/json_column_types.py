@@ -1,8 +1,8 @@
-"""The column types with which JSON data change records begin.
+"""The column types at the beginning of JSON data change records, parsed once for many records.
 
-Spanner sorts the names in a JSON object, so column_types comes first in a data change record, and
-all records of a table, until its columns change, begin with the same bytes: a third of a record of
-a few columns, and more of a wide one. Those bytes are parsed once, and compared in all others.
+Spanner sorts the names in a JSON object, so column_types comes first in a data change record. Until
+a table's columns change, all its records begin with the same bytes: a third of a record with few
+columns, more of a wide one. These bytes are parsed in one record and compared in the others.
 """
 
 from __future__ import annotations
@@ -22,19 +22,20 @@ _LIST: Final = len(_PREFIX) - 1
 
 
 class JsonColumnTypes:
-    """What JSON records begin with.
+    """The column types of many JSON records.
 
     Args:
-        rows: where the bytes are.
-        begin, end: where each record lies.
+        rows: with the buffer that holds the records.
+        begin, end: the place of each record in it.
 
     Attributes:
-        index: of each record, which of the column types it has; -1 where it begins otherwise.
         distinct: each list of column types once.
-        end: where the comma behind the column types stands.
+        index: of each record, the index of its column types in distinct; -1 for a record that does
+            not begin with column_types.
+        end: of each record, the place of the comma after its column types.
 
     Raises:
-        ValueError: a list of column types is no JSON.
+        ValueError: a list of column types is not valid JSON.
     """
 
     def __init__(self, rows: RowSpans, begin: Ints, end: Ints) -> None:
@@ -59,10 +60,10 @@ class JsonColumnTypes:
 
 
 def _list_end(text: bytes) -> int:
-    """Behind the list of column types."""
+    """Return the place after the list of column types."""
     end = _LIST
     while True:
-        # A name could hold these bytes too: the list ends where it can be parsed.
+        # A column's name can hold these bytes, too: the list ends where it can be parsed.
         end = text.index(b'],"', end) + 1
         try:
             orjson.loads(text[_LIST:end])

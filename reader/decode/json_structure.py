@@ -1,8 +1,8 @@
-"""Where the keys and values of many JSON texts lie, found for all of them at once.
+"""The places of keys and values in many JSON texts, found in all of them at once.
 
-The first step of simdjson (Langdale and Lemire, "Parsing Gigabytes of JSON per Second", 2019) with
-numpy: quotation marks tell what is inside a string, the brackets outside of strings tell how deep
-a place is, and from there keys and values are cut out without parsing what they hold.
+This is the first step of simdjson (Langdale and Lemire, "Parsing Gigabytes of JSON per Second",
+2019) with numpy: the quotation marks show what is inside a string, and the brackets outside of
+strings show how deep a place is nested. Keys and values can then be cut out without being parsed.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ _COLON: Final = ord(":")
 _SPACE: Final = ord(" ")
 _OPEN: Final = ord("{")
 _CLOSE: Final = ord("}")
-# What tells a square bracket from a curly one.
+# The bit in which a square bracket differs from a curly one.
 _CURLY: Final = 0x20
-# Escapes that every writer of JSON spells alike.
+# Escapes that every writer of JSON writes in the same way.
 _PLAIN_ESCAPES: Final = np.isin(np.arange(256), np.frombuffer(rb"\"bfnrt", np.uint8))
-# Zeros behind the texts: a key can be looked for wherever one could stand.
+# Zeros after the texts, so that a key can be compared at any place where one could be.
 PADDING: Final = bytes(64)
 
 
 class JsonStructure:
-    """The brackets, strings and keys of JSON objects that lie one behind the other.
+    """The brackets, strings and keys of JSON objects that follow each other in a buffer.
 
     Args:
-        buffer: the texts, with PADDING behind.
-        ends: where each of them ends.
-        is_spaced: there may be white space between values, to be taken out.
+        buffer: the texts, and PADDING after them.
+        ends: where each text ends.
+        is_spaced: there may be white space between values, which is removed.
 
     Attributes:
         buffer, ends: without white space between values.
         key_begin, value_begin: where each key and its value begin.
-        key_depth: how many brackets are open there; at most 127, and Spanner's JSON has 80.
-        first_key: of each text, its position among the keys; and the number of all.
-        escapes: where the escapes in strings stand.
-        odd_escapes: those that could be spelled otherwise.
+        key_depth: how many brackets are open there: at most 127, and 80 in Spanner's JSON.
+        first_key: of each text, the index of its first key; and at the end the number of keys.
+        escapes: the places of the escapes in strings.
+        odd_escapes: those that another writer might write differently.
 
     Raises:
-        ValueError: a text is no JSON object.
+        ValueError: a text is not a JSON object.
     """
 
     def __init__(self, buffer: Bytes, ends: Ints, *, is_spaced: bool) -> None:
@@ -59,7 +59,7 @@ class JsonStructure:
             is_outside = ~_is_inside(byte) | (byte == _QUOTE)
             at, byte = at[is_outside], byte[is_outside]
             quotes = np.flatnonzero(byte == _QUOTE)
-        # In ASCII, brackets lie behind the quotation mark and tell open from close by these bits.
+        # In ASCII, these bits tell an opening bracket from a closing one.
         step = (3 - (byte & 6).view(np.int8)) * (byte != _QUOTE)
         depth = np.cumsum(step, dtype=np.int8)
         last = np.searchsorted(at, self.ends) - 1
@@ -69,7 +69,7 @@ class JsonStructure:
             or (byte[last] != _CLOSE).any()
             or (at[np.concatenate(([0], last[:-1] + 1))] != self.begins).any()
         ):
-            raise ValueError("a text is no JSON object")
+            raise ValueError("a text is not a JSON object")
         closing = quotes[1::2]
         keys = closing[self.buffer[at[closing] + 1] == _COLON]
         self.key_depth = depth[keys]
@@ -78,11 +78,11 @@ class JsonStructure:
 
     @property
     def begins(self) -> Ints:
-        """Where each text begins."""
+        """The place where each text begins."""
         return np.concatenate(([0], self.ends[:-1]))
 
     def _marks(self, *, with_blanks: bool = False) -> tuple[Ints, Bytes]:
-        """Brackets and quotation marks that are not escaped: where and which."""
+        """Return the places of brackets and unescaped quotation marks, and which each is."""
         buffer = self.buffer[: len(self.buffer) - len(PADDING)]
         folded = buffer | _CURLY
         is_mark = (buffer == _QUOTE) | (folded == _OPEN) | (folded == _CLOSE)
@@ -94,7 +94,7 @@ class JsonStructure:
         return at, buffer[at]
 
     def _find_escapes(self, buffer: Bytes) -> None:
-        """A backslash escapes what follows if an even number of them stands before it."""
+        """Find the backslashes that escape: those after an even number of backslashes."""
         at = np.flatnonzero(buffer == _BACKSLASH)
         self.escapes = self.odd_escapes = at
         if not len(at):
@@ -117,24 +117,24 @@ class JsonStructure:
         self.buffer = self.buffer[stays]
 
     def text_index(self, places: Ints) -> Ints:
-        """The number of the text that each place lies in."""
+        """Return the index of the text that each place lies in."""
         return np.searchsorted(self.ends, places, side="right").astype(np.int64)
 
     def key_name(self, key: int) -> bytes:
-        """A key's name."""
+        """Return the name of a key."""
         return self.buffer[self.key_begin[key] + 1 : self.value_begin[key] - 2].tobytes()
 
     def have_name(self, keys: Ints, name: bytes) -> Flags:
-        """Which of these keys have this name, of at most 32 bytes."""
+        """Return which of these keys have this name, of at most 32 bytes."""
         return self.matches_at(self.key_begin[keys], b'"' + name + b'":')
 
     def matches_at(self, places: Ints, text: bytes) -> Flags:
-        """At which places this text stands, of at most 40 bytes."""
+        """Return at which of these places this text stands, of at most 40 bytes."""
         return matches_at(self.buffer, places, text)
 
 
 def _is_inside(byte: Bytes) -> Flags:
-    """Behind which of these marks a string is open."""
-    # Whether their number is odd survives that it overflows.
+    """Return after which of these marks a string is open."""
+    # The sum may overflow: only its lowest bit is used.
     quotes = np.cumsum((byte == _QUOTE).view(np.uint8), dtype=np.uint8)
     return (quotes & 1).view(np.bool_)

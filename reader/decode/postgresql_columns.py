@@ -1,8 +1,10 @@
-"""From PostgreSQL's JSON rows to Arrow by column; see reader.columns.
+"""Decoding of PostgreSQL's JSON records by column: from bytes to Arrow, thousands at once.
 
-Rows of one stream name the same fields in the same order: it is learnt from the first row, and a
-row that has another is left to reader.decode. Spanner sorts an object's names, so that a record
-begins with its column types, which all records of a table share: they are compared, not read.
+As in reader.decode.googlesql_columns, a message with anything unusual is left to
+reader.decode.records. The rows of a stream name the same fields in the same order. This order is
+taken from the first row, and a row with another order is unusual. Spanner sorts the names of an
+object, so a record begins with its column types, which all records of a table share: these bytes
+are compared and not parsed (reader.decode.json_column_types).
 """
 
 from __future__ import annotations
@@ -34,23 +36,23 @@ from slackwater.reader.schema import DATA_SCHEMA, MODS
 
 _STRING: Final = tag(3, LEN)
 _PREFIX: Final = b'{"data_change_record":{'
-# The same without the names and the first value.
+# The same without the names, and without the first value: the column types.
 _SHORT_PREFIX: Final = b"{{,"
 _DATA_DEPTH: Final = 2
 _MOD_DEPTH: Final = 4
 _BYTES: Final = pa.binary()
 _QUOTE: Final = ord('"')
 _MOD: Final = tuple(field.name for field in MODS.value_type)
-# Spanner may leave these out.
+# Fields that Spanner may leave out.
 _OPTIONAL: Final = {"transaction_tag", "is_system_transaction"}
 
 
 class _AnotherShapeError(ValueError):
-    """The rows are not of the usual shape."""
+    """The rows do not have the usual shape."""
 
 
 def decode_json_columns(messages: Sequence[bytes]) -> Columns:
-    """The data change records of serialized PartialResultSets of the PostgreSQL dialect."""
+    """Decode the data change records of serialized PartialResultSets of the PostgreSQL dialect."""
     all_fall_back = Columns(NO_RECORDS, np.zeros(0, np.int64), range(len(messages)))
     try:
         rows = RowSpans.of(messages)
@@ -70,26 +72,26 @@ def decode_json_columns(messages: Sequence[bytes]) -> Columns:
             return all_fall_back
         mods = _Mods(records)
         rows.is_good[rows.message[candidates[~records.is_good]]] = False
-        # One row that is left leaves all of its message.
+        # One unusual row excludes its whole message.
         chosen = rows.is_good[rows.message[candidates]]
         batch = _batch(records, mods, chosen)
         fallback_messages = np.flatnonzero(~rows.is_good).tolist()
         return Columns(batch, rows.message[candidates[chosen]], fallback_messages)
     except (IndexError, KeyError, TypeError, ValueError, DecodeError):
-        # What is wrong is for the plain way to name.
+        # Decoding one by one raises an error that names what is wrong.
         return all_fall_back
 
 
 class _Records:
-    """The rows with a data change record: where the values of its fields lie.
+    """The rows with a data change record, and the places of its fields' values.
 
     Attributes:
-        structure: of all rows.
-        is_good: of each row, whether it looks as expected so far.
-        values: of each field, where its values lie, texts without their quotation marks; of rows
-            that are not good, anywhere.
-        flags: of each field that is true or false, its values.
-        column_types: each list once, and which of them each row has.
+        structure: the keys and values of all rows.
+        is_good: whether each row has had the usual shape so far.
+        values: of each field, the places of its values, texts without their quotation marks. Of
+            rows that are not good, the places mean nothing.
+        flags: of each boolean field, its values.
+        column_types: each list of column types once, and the index of each row's list.
     """
 
     column_types: tuple[Sequence[tuple[ColumnType, ...]], Ints]
@@ -105,7 +107,7 @@ class _Records:
         row = int(np.argmax(self.is_good))
         names = [structure.key_name(key) for key in keys[first[row] : first[row + 1]]]
         self.is_good &= np.diff(first) == len(names)
-        # Rows that are not good take part with the keys of the first that is.
+        # For rows that are not good, the keys of the first good row are used.
         own = np.where(self.is_good, first[:-1], first[row])
         last_end = np.where(self.is_good, structure.ends, structure.ends[row]) - 2
         self.values: dict[str, Span] = {}
@@ -124,39 +126,39 @@ class _Records:
 
     @classmethod
     def whole(cls, rows: RowSpans, begin: Ints, end: Ints) -> _Records:
-        """The rows between these places."""
+        """Return the rows between these places."""
         buffer, ends = _copied(rows, begin, end)
-        # Who writes white space writes it everywhere.
+        # A writer that puts white space between values does so in every row.
         is_spaced = buffer[: len(_PREFIX)].tobytes() != _PREFIX
-        made = cls(JsonStructure(buffer, ends, is_spaced=is_spaced), _PREFIX)
-        made.column_types = _column_types(made)
-        return made
+        records = cls(JsonStructure(buffer, ends, is_spaced=is_spaced), _PREFIX)
+        records.column_types = _column_types(records)
+        return records
 
     @classmethod
     def after_column_types(cls, prefixes: JsonColumnTypes, rows: RowSpans, end: Ints) -> _Records:
-        """The rows without their prefixes: these bytes would only be found to be the same again."""
+        """Return the rows without the column types that JsonColumnTypes has compared."""
         number = prefixes.index[prefixes.index >= 0]
         begin = prefixes.end[prefixes.index >= 0] - len(_SHORT_PREFIX) + 1
         buffer, ends = _copied(rows, begin, end)
-        # The last bytes of a head make place for the two brackets that it opened.
+        # The last bytes of the prefix are overwritten with the two brackets that it opened.
         for offset, byte in enumerate(_SHORT_PREFIX[:-1]):
             buffer[ends - (end - begin) + offset] = byte
-        made = cls(JsonStructure(buffer, ends, is_spaced=False), _SHORT_PREFIX)
-        made.column_types = (prefixes.distinct, number)
-        return made
+        records = cls(JsonStructure(buffer, ends, is_spaced=False), _SHORT_PREFIX)
+        records.column_types = (prefixes.distinct, number)
+        return records
 
     def _exclude_rows_at(self, places: Ints) -> None:
         self.is_good[self.structure.text_index(places)] = False
 
     def _exclude_escapes_outside_mods(self) -> None:
-        """Only the mods stay JSON: elsewhere an escape would have to be resolved."""
+        """Exclude rows with an escape outside of mods: elsewhere it would have to be decoded."""
         places = self.structure.escapes
         begin, end = self.values["mods"]
         row = self.structure.text_index(places)
         self._exclude_rows_at(places[(places < begin[row]) | (places > end[row])])
 
     def _find_scalars(self) -> None:
-        """Texts, numbers and flags, by what the output's columns are."""
+        """Find the places of texts and numbers, and the values of booleans."""
         buffer = self.structure.buffer
         for field in DATA_SCHEMA:
             if field.name not in self.values or pa.types.is_nested(field.type):
@@ -173,25 +175,25 @@ class _Records:
 
 
 class _Mods:
-    """Where the three texts of each mod lie."""
+    """The places of the three texts of each mod."""
 
     def __init__(self, records: _Records) -> None:
         structure = records.structure
         begin, end = records.values["mods"]
-        keys, keys_of = _between(structure.key_depth == _MOD_DEPTH, *records.mods_keys)
-        records.is_good &= keys_of % len(_MOD) == 0
-        keys = keys[np.repeat(records.is_good, keys_of)].reshape(-1, len(_MOD))
-        self.counts = np.where(records.is_good, keys_of // len(_MOD), 0)
-        self.owner = np.repeat(np.arange(len(keys_of)), self.counts)
-        # Every byte of the list is accounted for: [{mod},{mod}], and a mod has its keys alone.
+        keys, key_counts = _between(structure.key_depth == _MOD_DEPTH, *records.mods_keys)
+        records.is_good &= key_counts % len(_MOD) == 0
+        keys = keys[np.repeat(records.is_good, key_counts)].reshape(-1, len(_MOD))
+        self.counts = np.where(records.is_good, key_counts // len(_MOD), 0)
+        self.owner = np.repeat(np.arange(len(key_counts)), self.counts)
+        # The list must be exactly [{mod},{mod}], and a mod must have only the three keys.
         opened = structure.key_begin[keys[:, 0]] - 1
-        behind = np.cumsum(self.counts)
+        mods_end = np.cumsum(self.counts)
         closed = np.append(opened, 0)[1:] - 2
         has_mods = self.counts > 0
-        closed[behind[has_mods] - 1] = end[has_mods] - 2
-        first = (behind - self.counts)[has_mods]
+        closed[mods_end[has_mods] - 1] = end[has_mods] - 2
+        first = (mods_end - self.counts)[has_mods]
         is_good = structure.matches_at(closed, b"},{")
-        is_good[behind[has_mods] - 1] = structure.matches_at(end[has_mods] - 2, b"}]")
+        is_good[mods_end[has_mods] - 1] = structure.matches_at(end[has_mods] - 2, b"}]")
         is_good[first] &= opened[first] == begin[has_mods] + 1
         records.is_good[~has_mods] &= structure.matches_at(begin[~has_mods], b"[]")
         is_good &= structure.matches_at(opened, b"{")
@@ -209,16 +211,16 @@ class _Mods:
 
 
 def _between(chosen: Flags, begin: Ints, end: Ints) -> tuple[Ints, Ints]:
-    """The indexes of what is chosen in each range, one range after the other, and how many."""
+    """Return the indexes of the chosen items in each range in turn, and their number in each."""
     indexes = np.flatnonzero(chosen)
-    first, behind = np.searchsorted(indexes, begin), np.searchsorted(indexes, end)
-    counts = behind - first
+    first, last = np.searchsorted(indexes, begin), np.searchsorted(indexes, end)
+    counts = last - first
     before = np.cumsum(counts) - counts
     return indexes[np.repeat(first - before, counts) + np.arange(counts.sum())], counts
 
 
 def _batch(records: _Records, mods: _Mods, chosen: Flags) -> pa.RecordBatch:
-    """The columns of the chosen rows."""
+    """Return the first 13 columns of the output, of the chosen rows."""
     buffer = pa.py_buffer(records.structure.buffer)
     arrays = []
     for field in DATA_SCHEMA:
@@ -240,7 +242,7 @@ def _batch(records: _Records, mods: _Mods, chosen: Flags) -> pa.RecordBatch:
 
 
 def _copied(rows: RowSpans, begin: Ints, end: Ints) -> tuple[Bytes, Ints]:
-    """Parts of the rows, one behind the other, and where each ends."""
+    """Return a copy of these parts of the rows, one after the other, and where each ends."""
     ends = np.cumsum(end - begin)
     texts = strings(pa.py_buffer(rows.joined), begin, end, _BYTES)
     buffer = np.zeros(int(ends[-1]) + len(PADDING), np.uint8)
@@ -249,7 +251,7 @@ def _copied(rows: RowSpans, begin: Ints, end: Ints) -> tuple[Bytes, Ints]:
 
 
 def _column_types(records: _Records) -> tuple[Sequence[tuple[ColumnType, ...]], Ints]:
-    """Column types that stand anywhere: each distinct text is parsed once."""
+    """Return the column types of rows that have them at any place; parse each text once."""
     begin, end = records.values["column_types"]
     good = records.is_good
     texts = strings(pa.py_buffer(records.structure.buffer), begin[good], end[good], _BYTES)

@@ -1,8 +1,8 @@
 """Protobuf's wire format, read at thousands of places of one buffer at the same time.
 
-See "Encoding" in the documentation of protocol buffers. A Cursors object stands at one place in
-each of many rows and takes the same step in all of them; a row that does not look as expected is
-noted and left out, so that the others go on.
+See "Encoding" in the documentation of protocol buffers. A Cursors object has a place in each of
+many rows and takes the same step in all of them. A row that is not as expected is excluded, and the
+others go on.
 """
 
 from __future__ import annotations
@@ -18,23 +18,27 @@ Bytes = npt.NDArray[np.uint8]
 
 VARINT: Final = 0
 LEN: Final = 2
-# Zeros behind the buffer, where the cursors of rows that are left out stay: whatever is expected
-# is not found there, and a length of 0 moves them by two bytes a step.
+# Zeros after the buffer, where the cursors of excluded rows stay: nothing that is expected stands
+# there, and a length of 0 moves them by two bytes a step.
 PADDING: Final = 4_096
 _WORD: Final = 8
 
 
 def tag(field: int, wire_type: int) -> int:
-    """The byte before a field's value; fields above 15 have more than a byte."""
+    """Return the byte before a field's value, for fields up to 15."""
     return field << 3 | wire_type
 
 
 class Cursors:
-    """A place in each of many rows.
+    """The places of a cursor in each of many rows.
 
     Args:
-        buffer: bytes, with PADDING zeros at its end.
+        buffer: the bytes, with PADDING zeros at the end.
         at: where each row begins.
+
+    Attributes:
+        at: the place of the cursor in each row.
+        is_good: whether each row was as expected so far; the other rows are excluded.
     """
 
     def __init__(self, buffer: Bytes, at: Ints) -> None:
@@ -44,24 +48,24 @@ class Cursors:
         self._nowhere = len(buffer) - PADDING
 
     def require(self, condition: Flags) -> None:
-        """Leave out the rows for which this is not so."""
+        """Exclude the rows for which the condition is false."""
         if not condition.all():
             self.is_good &= condition
             self.at = np.where(self.is_good, self.at, self._nowhere)
 
     def expect(self, byte: int) -> None:
-        """Take a step over a byte of this value."""
+        """Step over one byte, and exclude the rows where it has another value."""
         self.require(self.buffer[self.at] == byte)
         self.at = self.at + 1
 
     def byte(self) -> Bytes:
-        """Take a step over one byte."""
+        """Step over one byte and return it."""
         value = self.buffer[self.at]
         self.at = self.at + 1
         return value
 
     def length(self) -> Ints:
-        """Take a step over a length, a varint of at most 28 bits."""
+        """Step over a length, a varint of at most 28 bits, and return it."""
         first = self.buffer[self.at]
         value = first.astype(np.int64)
         self.at = self.at + 1
@@ -73,7 +77,8 @@ class Cursors:
                 self.require(~going_on)
                 break
             following = self.buffer[self.at]
-            # The byte before it counted its sign that another follows as a digit: take it out.
+            # The highest bit of the byte before, which says that another follows, was counted as
+            # a digit: the subtraction takes it out.
             digits = (following.astype(np.int64) - 1) << shift
             if going_on.all():
                 self.at = self.at + 1
@@ -86,20 +91,24 @@ class Cursors:
         return value
 
     def span(self, byte: int) -> tuple[Ints, Ints]:
-        """Expect a field of bytes, stay at its content: where that begins, and where it ends."""
+        """Step to the content of a field of bytes; return where it begins and where it ends.
+
+        Args:
+            byte: the field's tag; rows with another one are excluded.
+        """
         self.expect(byte)
         size = self.length()
         return self.at, self.at + size
 
     def skip_to(self, place: Ints) -> None:
-        """Go on at these places; rows that were left out stay where they are."""
+        """Go to these places; excluded rows stay where they are."""
         self.at = place if self.is_good.all() else np.where(self.is_good, place, self._nowhere)
 
 
 def matches_at(buffer: Bytes, places: Ints, text: bytes) -> Flags:
-    """At which places of a buffer this text stands, compared in words of eight bytes.
+    """Return at which places of a buffer this text stands, comparing words of eight bytes.
 
-    Behind each place the buffer must have bytes for the whole text and one word more.
+    After each place, the buffer must have room for the whole text and one more word.
     """
     words = np.ndarray((len(buffer) - _WORD + 1,), "<u8", buffer, strides=(1,))
     is_match: Flags = np.ones(len(places), np.bool_)

@@ -1,8 +1,8 @@
-"""From the wire's PartialResultSets to change records, in both dialects.
+"""Decoding one by one: from Spanner's PartialResultSets to change records, in both dialects.
 
-GoogleSQL answers ARRAY<STRUCT<...>> values, whose fields are found by the names in the result
-set's metadata, so that a field added to the records later does not shift the others. PostgreSQL
-answers one JSON text a record.
+GoogleSQL returns ARRAY<STRUCT<...>> values. Their fields are found by the names in the result set's
+metadata, so that a field that Spanner adds to the records does not shift the others. PostgreSQL
+returns a JSON text for each record. Values of columns stay JSON texts: no type is converted here.
 """
 
 from __future__ import annotations
@@ -46,30 +46,31 @@ DATA_CHANGE_FIELDS: Final = (
 
 
 class ChangeRecordDecoder:
-    """Decodes the messages of one query, in the order they came.
+    """A decoder of the messages of one query, in the order in which they came.
 
-    A value may be cut over several messages ("chunked"); its pieces are kept until it is whole.
-    After a query broke, half a value is of no use: reset() forgets it.
+    A value may come in pieces, in several messages ("chunked"); its pieces are stored until it is
+    complete. When a query is opened again, Spanner sends the value again from its beginning, and
+    reset() drops the pieces.
     """
 
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
-        """Call before the first message of a query that is opened again."""
+        """Forget what came so far, before the first message of a query that is opened again."""
         self._row: Callable[[Any], list[ChangeRecord]] | None = None
         self._rows = ResultRows(1)
 
     def set_metadata(self, metadata: Any) -> None:
-        """Take the metadata of a first message that is decoded elsewhere."""
+        """Use the metadata of a first message that is decoded elsewhere."""
         self._row = _row_decoder(metadata)
 
     def feed(self, message: bytes) -> list[ChangeRecord]:
-        """The records that one serialized PartialResultSet completes.
+        """Return the records that a serialized PartialResultSet completes.
 
         Raises:
-            DecodeError: the message does not have the shape that Spanner documents.
-            UnsupportedStreamError: the stream's records are of a form not known here.
+            DecodeError: the message is not as Spanner documents it.
+            UnsupportedStreamError: the stream's records have a form that can't be read.
         """
         rows = self._rows.feed(message)
         if self._row is None:
@@ -79,11 +80,11 @@ class ChangeRecordDecoder:
 
     @property
     def has_partial_value(self) -> bool:
-        """The next message goes on with a value that was cut."""
+        """True if the next message continues a value that this one began."""
         return self._rows.has_partial_value
 
     def finish(self) -> None:
-        """Call at the end of the query.
+        """Check, at the end of the query, that no value is incomplete.
 
         Raises:
             DecodeError: the query ended in the middle of a value.
@@ -93,14 +94,14 @@ class ChangeRecordDecoder:
 
 
 class ResultRows:
-    """The rows of any query's messages, in the order they came.
+    """The rows of the messages of any query, in the order in which they came.
 
     Args:
-        columns: how many values make a row.
+        columns: the number of values in a row.
 
     Attributes:
-        metadata: of the result set, once the first message has come.
-        has_partial_value: the next message goes on with a value that was cut.
+        metadata: the result set's, once the first message has come.
+        has_partial_value: the next message continues a value that this one began.
     """
 
     def __init__(self, columns: int) -> None:
@@ -110,15 +111,15 @@ class ResultRows:
         self.has_partial_value = False
 
     def feed(self, message: bytes) -> list[list[Any]]:
-        """The rows that one serialized PartialResultSet completes, as google.protobuf.Values.
+        """Return the rows that a serialized PartialResultSet completes, as google.protobuf.Values.
 
         Raises:
-            DecodeError: the message does not have the shape that Spanner documents.
+            DecodeError: the message is not as Spanner documents it.
         """
         try:
             part = _PartialResultSet.FromString(message)
         except Exception as error:
-            raise DecodeError(f"a message is no PartialResultSet: {error}") from error
+            raise DecodeError(f"a message is not a PartialResultSet: {error}") from error
         if self.metadata is None:
             self.metadata = part.metadata
         values = list(part.values)
@@ -134,13 +135,13 @@ class ResultRows:
 
 
 def merge_chunk(left: Any, right: Any) -> Any:
-    """One google.protobuf.Value of two pieces, by PartialResultSet.chunked_value's rules.
+    """Join two pieces of a google.protobuf.Value, by PartialResultSet.chunked_value's rules.
 
-    Strings are joined; lists are joined, and where the last of the left and the first of the
-    right can be pieces of one value themselves, these two are merged first.
+    Strings are joined. Lists are joined, too; where the last item on the left and the first on the
+    right can be pieces of one value, these two are merged first.
 
     Raises:
-        DecodeError: the pieces are of kinds that are never cut.
+        DecodeError: the pieces are of kinds that never come in pieces.
     """
     kind = left.WhichOneof("kind")
     if kind != right.WhichOneof("kind") or kind not in ("string_value", "list_value"):
@@ -170,13 +171,16 @@ def _row_decoder(metadata: Any) -> Callable[[Any], list[ChangeRecord]]:
         return _StructRows(fields[0].type_.array_element_type).decode
     raise UnsupportedStreamError(
         f"the change stream's records have type code {code}.",
-        "Streams with partition_mode MUTABLE_KEY_RANGE are not read yet;"
+        "Streams with partition_mode MUTABLE_KEY_RANGE can't be read yet;"
         " create one with partition_mode IMMUTABLE_KEY_RANGE",
     )
 
 
 class _StructRows:
-    """GoogleSQL: ARRAY<STRUCT<data_change_record, heartbeat_record, child_partitions_record>>."""
+    """A decoder of GoogleSQL rows.
+
+    They are ARRAY<STRUCT<data_change_record, heartbeat_record, child_partitions_record>>.
+    """
 
     def __init__(self, element_type: Any) -> None:
         outer = _positions(element_type)
@@ -225,7 +229,7 @@ class _StructRows:
         )
 
     def _columns(self, value: Any) -> tuple[ColumnType, ...]:
-        """Column types repeat from record to record: each distinct text is decoded once."""
+        """Return column types; each distinct value is decoded once, since they repeat."""
         key = value.SerializeToString()
         column_types = self._column_types.get(key)
         if column_types is None:
@@ -234,7 +238,7 @@ class _StructRows:
 
 
 def column_types_of(serialized: bytes) -> tuple[ColumnType, ...]:
-    """The column types in a serialized google.protobuf.Value of GoogleSQL."""
+    """Return the column types in a serialized google.protobuf.Value of GoogleSQL."""
     return _column_types(Value.FromString(serialized))
 
 
@@ -264,7 +268,7 @@ def _mod(value: Any) -> Mod:
 
 
 def _json_text(value: Any) -> str | None:
-    # An empty string is no JSON text, so only NULL can look empty.
+    # An empty string is not valid JSON, so only NULL can look empty.
     return value.string_value or None
 
 
@@ -276,7 +280,7 @@ def _child_partitions(value: Any) -> ChildPartitionsRecord:
         tuple(
             ChildPartition(
                 child.list_value.values[0].string_value,
-                # Spanner's page shows [NULL] for the parents of the first partitions.
+                # Spanner's documentation shows [NULL] for the parents of the first partitions.
                 frozenset(
                     parent.string_value
                     for parent in child.list_value.values[1].list_value.values
@@ -289,7 +293,7 @@ def _child_partitions(value: Any) -> ChildPartitionsRecord:
 
 
 class _JsonRows:
-    """PostgreSQL: one JSON object a row, with one of the three records in it."""
+    """A decoder of PostgreSQL rows: each is a JSON object with one of the three records."""
 
     def __init__(self) -> None:
         self._timestamp = _LastTimestamp()
@@ -297,7 +301,7 @@ class _JsonRows:
 
     def decode(self, value: Any) -> list[ChangeRecord]:
         try:
-            # Numbers stay as Spanner wrote them: a float read and written again may change.
+            # Numbers stay as Spanner wrote them: a float may change when it is read and written.
             row = json.loads(value.string_value, parse_float=orjson.Fragment, parse_int=_integer)
             if (data := row.get("data_change_record")) is not None:
                 return [self._data_change(data)]
@@ -335,7 +339,7 @@ class _JsonRows:
 
 
 def json_column_types(columns: Sequence[Mapping[str, Any]]) -> tuple[ColumnType, ...]:
-    """The column types of a PostgreSQL record."""
+    """Return the column types of a PostgreSQL record."""
     return tuple(
         ColumnType(
             column["name"],
@@ -348,7 +352,7 @@ def json_column_types(columns: Sequence[Mapping[str, Any]]) -> tuple[ColumnType,
 
 
 def _integer(text: str) -> int | orjson.Fragment:
-    # orjson writes integers of 64 bits at most.
+    # orjson writes integers of at most 64 bits.
     return int(text) if len(text) < 19 else orjson.Fragment(text)
 
 
@@ -372,7 +376,7 @@ def _child_partitions_json(record: Mapping[str, Any]) -> ChildPartitionsRecord:
 
 
 class _LastTimestamp:
-    """Parses a commit timestamp once for the records of a transaction, which share it."""
+    """A cache of one commit timestamp, which the records of a transaction share."""
 
     __slots__ = ("_ns", "_text")
 

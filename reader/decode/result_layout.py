@@ -1,4 +1,4 @@
-"""Where the fields of a change record stand in the rows of a result set."""
+"""The order of a change record's fields in the rows of a result set, from its metadata."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _KINDS: Final = ("data_change_record", "heartbeat_record", "child_partitions_rec
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How the rows hold their records.
+    """The way in which rows hold their records.
 
     Attributes:
-        is_json: they are PostgreSQL's JSON texts.
-        field_names: of a GoogleSQL data change record, in the order of the wire.
+        is_json: the rows are PostgreSQL's JSON texts.
+        field_names: the fields of a GoogleSQL data change record, in the order of the rows.
     """
 
     is_json: bool
@@ -29,7 +29,10 @@ class Layout:
 
 
 def metadata_of(message: bytes) -> Any | None:
-    """The ResultSetMetadata in a query's first message, without parsing the rows behind it."""
+    """Return the ResultSetMetadata of a query's first message, without parsing its rows.
+
+    None where the message does not begin with metadata.
+    """
     if not message or message[0] != _METADATA_TAG:
         return None
     size = shift = 0
@@ -46,10 +49,10 @@ def metadata_of(message: bytes) -> Any | None:
 
 
 def layout_of(metadata: Any) -> Layout | None:
-    """The layout of rows with this metadata.
+    """Return the layout of rows with this metadata.
 
-    None where the three kinds of record come in another order than documented: reader.decode
-    finds its way by the names.
+    None where the three kinds of record are not in the documented order: such rows are decoded by
+    reader.decode.records, which finds the fields by their names.
     """
     fields = metadata.row_type.fields
     if len(fields) == 1 and fields[0].type_.code == TypeCode.JSON:

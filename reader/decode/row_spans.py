@@ -1,4 +1,4 @@
-"""Where the rows of many PartialResultSets lie, found without parsing what they hold."""
+"""The places of the rows of many PartialResultSets, found without parsing the rows."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from slackwater.reader.decode.protobuf_cursor import LEN, PADDING, VARINT, Curso
 
 _METADATA: Final = tag(1, LEN)
 _VALUES: Final = tag(2, LEN)
-# What may follow a message's values: resume_token, stats, precommit_token, last.
+# The fields that may follow a message's values.
 _RESUME_TOKEN: Final = tag(4, LEN)
 _STATS: Final = tag(5, LEN)
 _PRECOMMIT_TOKEN: Final = tag(8, LEN)
 _LAST: Final = tag(9, VARINT)
-# From this size on, a message's rows are found by protobuf's own parser.
+# From this size on, protobuf's own parser finds a message's rows.
 _LARGE_BYTES: Final = 32_768
 
 
 class RowSpans:
-    """The values of some messages in one buffer.
+    """The rows of some messages in one buffer.
 
     Attributes:
-        joined, buffer: the bytes, with wire.PADDING zeros behind.
-        begin, end: where each value lies, in the messages' order.
-        message: the message of each value, its index.
-        is_good: of each message, whether its rows look as expected so far.
+        joined, buffer: the bytes, with protobuf_cursor.PADDING zeros at the end.
+        begin, end: the place of each row, in the messages' order.
+        message: the index of each row's message.
+        is_good: whether the rows of each message were as expected so far.
     """
 
     def __init__(self, joined: bytes, begin: Ints, end: Ints, message: Ints, is_good: Flags):
@@ -43,7 +43,7 @@ class RowSpans:
 
     @classmethod
     def of(cls, messages: Sequence[bytes]) -> RowSpans:
-        """Find the rows, one of each message at a time."""
+        """Find the rows, one row of each message at a time."""
         sizes = np.fromiter(map(len, messages), np.int64, len(messages))
         if sizes.mean() > _LARGE_BYTES:
             return cls._of_large(messages)
@@ -77,7 +77,7 @@ class RowSpans:
 
     @classmethod
     def _of_large(cls, messages: Sequence[bytes]) -> RowSpans:
-        """Find the many rows of few messages."""
+        """Find the rows of large messages: there are many rows in few messages."""
         values: list[bytes] = []
         counts = np.zeros(len(messages), np.int64)
         is_good = np.ones(len(messages), np.bool_)
@@ -93,7 +93,7 @@ class RowSpans:
         return cls(joined, ends - sizes, ends, owner, is_good)
 
     def exclude(self, is_good: Flags) -> Flags:
-        """Leave out the messages of the rows that are not good; the rows that stay."""
+        """Exclude the messages of the rows that are not good; return which rows remain."""
         self.is_good[self.message[~is_good]] = False
         return np.asarray(self.is_good[self.message])
 
@@ -107,7 +107,7 @@ def _skip_metadata(at: Cursors) -> None:
 
 
 def _at_their_end(at: Cursors, ends: Ints) -> Flags:
-    """The messages in which nothing that matters follows the values."""
+    """Return the messages in which nothing unexpected follows the values."""
     for expected in (_RESUME_TOKEN, _STATS, _PRECOMMIT_TOKEN, _LAST):
         follows = (at.at < ends) & (at.buffer[at.at] == expected)
         if follows.any():
@@ -118,7 +118,7 @@ def _at_their_end(at: Cursors, ends: Ints) -> Flags:
 
 
 def _parts() -> Any:
-    """PartialResultSet with its values left as bytes."""
+    """Return the class of a PartialResultSet whose values stay bytes."""
     file = FileDescriptorProto(name="slackwater_parts.proto", package="slackwater", syntax="proto3")
     message = file.message_type.add(name="Parts")
     kind = FieldDescriptorProto

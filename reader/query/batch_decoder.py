@@ -1,9 +1,10 @@
-"""Messages of many partition queries, gathered and decoded together.
+"""Decoding the messages of many partition queries together.
 
 Each query has a thread of its own that receives. Decoding a few thousand records by column costs a
-tenth of decoding them one by one (reader.decode.googlesql_columns), so the threads lay their
-messages on one heap; whoever makes the heap large enough, or needs to know at once what its own
-messages held, decodes all of it. Nobody waits for a timer, and nobody is woken.
+tenth of decoding them one by one (reader.decode.googlesql_columns), so the threads add their
+messages to one list of pending messages. A thread decodes the whole list when it is large enough,
+or when the thread must know what its own messages hold. There is no timer, and no thread wakes
+another.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from slackwater.reader.decode.records import ChangeRecordDecoder
 from slackwater.reader.decode.result_layout import Layout, layout_of, metadata_of
 from slackwater.reader.records import ChangeRecord, DataChangeRecord
 
-# A query brings its messages in portions of about this size, so that it seldom asks for the lock.
+# A query adds its messages in portions of about this size, so that it seldom takes the lock.
 PORTION_BYTES: Final = 64 * 1024
-# What is decoded at once: some ten thousand records.
+# Pending messages are decoded at this size: some ten thousand records.
 _PENDING_BYTES_MAX: Final = 8 * 1024 * 1024
 # Below this, decoding by column costs more than decoding one by one.
 _BY_COLUMN_BYTES_MIN: Final = 48 * 1024
-# Records decoded one by one are kept until so many can make one batch.
+# Records that were decoded one by one are delivered when there are so many of them.
 _UNDELIVERED_ROWS_MAX: Final = 512
 
 
@@ -48,30 +49,38 @@ class Rows:
 
 
 class RecordConsumer(Protocol):
-    """Where the records of one partition query go; never called by two threads at once."""
+    """The receiver of the records of one partition query; called by one thread at a time."""
 
     @property
     def token(self) -> str:
-        """The partition's."""
+        """The token of the partition."""
 
     @property
     def is_done(self) -> bool:
-        """Nothing more is wanted of this query."""
+        """True if no more records of this query are needed."""
 
     def take_rows(self, rows: Rows) -> Flags | None:
-        """The next records, by column; those to be delivered, None for all."""
+        """Take the next records, by column; return which are to be delivered, None for all."""
 
     def take_records(self, records: Sequence[ChangeRecord]) -> Sequence[DataChangeRecord]:
-        """The next records, one by one; those to be delivered."""
+        """Take the next records, one by one; return those to be delivered."""
 
 
+# Whose the rows of a batch are: pairs of a partition token and a number of rows, in order.
 Owners = Sequence[tuple[str, int]]
 Deliver = Callable[[pa.RecordBatch, Owners], None]
 
 
 @dataclass(slots=True)
 class QueryStream:
-    """A query that was opened, and what decoding needs to know of it."""
+    """The messages of one query: who receives its records, and how they are decoded.
+
+    Attributes:
+        consumer: receives the query's records.
+        decoder: decodes single messages.
+        layout: of the query's rows; None where they can only be decoded one by one.
+        is_first: the next message is the first since the query was opened.
+    """
 
     consumer: RecordConsumer
     decoder: ChangeRecordDecoder = field(default_factory=ChangeRecordDecoder)
@@ -79,7 +88,7 @@ class QueryStream:
     is_first: bool = True
 
     def read_layout(self, message: bytes) -> None:
-        """Take the result set's metadata from the first message."""
+        """Read the result set's metadata in the first message."""
         self.is_first = False
         metadata = metadata_of(message)
         self.layout = None if metadata is None else layout_of(metadata)
@@ -87,17 +96,17 @@ class QueryStream:
             self.decoder.set_metadata(metadata)
 
     def reset(self) -> None:
-        """The query is opened again; what came before was settled."""
+        """Begin again, because the query is opened again; all its messages must be decoded."""
         self.decoder.reset()
         self.is_first = True
 
 
 class BatchDecoder:
-    """The messages of all queries of a task.
+    """The decoder of the messages of all queries of a task.
 
     Args:
-        deliver: called with the first 13 columns of data change records, and whose they are: pairs
-            of a partition token and a number of rows, in order; never by two threads at once.
+        deliver: called with the first 13 columns of data change records and their owners; never by
+            two threads at once.
     """
 
     def __init__(self, deliver: Deliver) -> None:
@@ -109,7 +118,7 @@ class BatchDecoder:
         self._undelivered_rows = 0
 
     def add(self, stream: QueryStream, messages: list[bytes]) -> None:
-        """The next messages of a query; they may be decoded at once, or later."""
+        """Add the next messages of a query; they are decoded at once, or later."""
         if stream.is_first:
             stream.read_layout(messages[0])
         with self._lock:
@@ -119,22 +128,22 @@ class BatchDecoder:
                 self._decode()
 
     def add_records(self, consumer: RecordConsumer, records: Sequence[ChangeRecord]) -> None:
-        """The next records of a query that decodes its messages itself."""
+        """Add the next records of a query that decodes its messages itself."""
         with self._lock:
             self._take_records(consumer, records)
 
     def flush(self) -> None:
-        """Decode all that was added: then the receptions know it."""
+        """Decode all pending messages, so that the consumers have their records."""
         with self._lock:
             self._decode()
 
     def deliver_remaining(self) -> None:
-        """Deliver what was kept for a larger batch."""
+        """Deliver the records that wait for a larger batch."""
         with self._lock:
             self._deliver_undelivered()
 
     def _decode(self) -> None:
-        """Decode the heap, each query's messages in their order."""
+        """Decode the pending messages, each query's in their order."""
         size, pending = self._pending_bytes, self._pending
         self._pending, self._pending_bytes = [], 0
         if size < _BY_COLUMN_BYTES_MIN:
@@ -176,18 +185,18 @@ class BatchDecoder:
     def _consume_in_order(
         self, delivery: _Delivery, stream: QueryStream, messages: Sequence[bytes], position: int
     ) -> None:
-        """One query's messages: rows by column, and one by one what they left, in order."""
+        """Give a query's records to its consumer in order, those decoded by column and others."""
         consumer, decoder = stream.consumer, stream.decoder
         end = position + len(messages)
         begin_row, end_row = delivery.rows_of(position, end)
         for number in range(position, end):
-            # A message that goes on with a value that the one before has begun may look whole.
+            # A message that continues a value of the message before it can look whole.
             if not (decoder.has_partial_value or number in delivery.fallback_messages):
                 continue
-            first, behind = delivery.rows_of(number, number + 1)
+            first, next_row = delivery.rows_of(number, number + 1)
             records = decoder.feed(messages[number - position])
             delivery.take_rows(consumer, begin_row, first)
-            begin_row = behind
+            begin_row = next_row
             if data := consumer.take_records(records):
                 delivery.add_records(consumer.token, data)
         delivery.take_rows(consumer, begin_row, end_row)
@@ -209,7 +218,7 @@ class BatchDecoder:
 
 
 class _Delivery:
-    """What is delivered of some decoded messages: parts of their rows, and records between."""
+    """The rows to deliver of messages that were decoded by column, and records between them."""
 
     def __init__(self, columns: Columns) -> None:
         self._columns = columns
@@ -218,16 +227,16 @@ class _Delivery:
         self.fallback_messages = frozenset(columns.fallback_messages)
         self._parts: list[pa.RecordBatch] = []
         self._owners: list[tuple[str, int]] = []
-        # As long as nothing was left out, the parts are the whole batch.
+        # As long as no row was left out and none added, the parts are the whole batch.
         self._is_whole_batch = True
 
     def rows_of(self, begin: int, end: int) -> tuple[int, int]:
-        """The first row of message begin, and the first of message end."""
+        """Return the first row of message begin, and the first of message end."""
         rows = np.searchsorted(self._columns.message_of, (begin, end))
         return int(rows[0]), int(rows[1])
 
     def take_rows(self, consumer: RecordConsumer, begin: int, end: int) -> None:
-        """Hand the rows [begin, end) to their consumer, and note what is to be delivered."""
+        """Give the rows [begin, end) to their consumer, and add those to be delivered."""
         if begin == end:
             return
         part = self._columns.batch.slice(begin, end - begin)
@@ -238,7 +247,7 @@ class _Delivery:
         self._add(consumer.token, part)
 
     def add_records(self, token: str, records: Sequence[DataChangeRecord]) -> None:
-        """Records that were decoded one by one."""
+        """Add records that were decoded one by one."""
         self._is_whole_batch = False
         self._add(token, data_columns(records))
 
@@ -248,7 +257,7 @@ class _Delivery:
             self._owners.append((token, part.num_rows))
 
     def deliver(self, deliver: Deliver) -> None:
-        """Hand on everything that was noted."""
+        """Deliver everything that was added."""
         rows = sum(count for _, count in self._owners)
         if not rows:
             return

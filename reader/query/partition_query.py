@@ -1,9 +1,9 @@
-"""One partition query: its records, with retries, once each.
+"""One partition query, opened again as often as it breaks: each record comes once.
 
 A query that breaks or stalls (reader.query.stall_watchdog) is opened again at the last
-commit_timestamp seen, and the records that were already handed on at that timestamp are dropped:
-what was given to Spark can't be taken back. Resume tokens are not used: the emulator ignores them,
-and a timestamp serves everywhere.
+commit_timestamp seen. Records at that timestamp that were handed on before are dropped, because
+Spark can't give them back. Resume tokens are not used: the emulator ignores them, and a timestamp
+works everywhere.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from slackwater.timestamp import format_rfc3339, ns_to_us, seconds_to_ms, us_to_
 
 _log = logging.getLogger(__name__)
 
-# Attempts in a row without one new record; with the waits below, about a minute.
+# Attempts in a row without a new record: about a minute, with the waits below.
 _ATTEMPTS_MAX: Final = 15
 _WAIT = wait_random_exponential(multiplier=0.05, max=8)
 
@@ -64,14 +64,19 @@ class DecodedMessage:
 class PartitionQuery:
     """The change records of one partition token over [start, end], in commit order.
 
-    Iterating ends when Spanner ended the query with status OK; what that shows is for
-    reader.ending.conclude to say. A query without an end_timestamp that ended without child
-    partitions records shows nothing, and is opened again. Each record comes once, however often
-    the query broke.
+    Iteration ends when Spanner has ended the query with status OK. What that means is decided by
+    reader.query_outcome.outcome_of: an inconclusive query, without an end_timestamp and without
+    child partitions records, is opened again. Each record comes once, however often the query
+    breaks.
+
+    Attributes:
+        retries: how often the query was opened again.
+        retried: how often for each gRPC status code, by its name.
+        stalls: how often it stalled.
 
     Raises while iterating:
         StartOutsidePartitionError: the partition ended before the start.
-        ReaderError: any other answer of Spanner, retryable ones after a minute without progress.
+        ReaderError: Spanner's answer; a retryable one after a minute without progress.
     """
 
     def __init__(
@@ -93,7 +98,7 @@ class PartitionQuery:
         self._call: Call | None = None
         self._cancelled = threading.Event()
         self._opened_s = time.monotonic()
-        # Since when Spanner, and not whoever takes the messages, is waited for.
+        # Since when this query waits for Spanner, and not for the consumer of its messages.
         self._waiting_since_s: float | None = None
         self._stalls_in_a_row = 0
         self._child_records: list[ChildPartitionsRecord] = []
@@ -103,7 +108,7 @@ class PartitionQuery:
         self.stalls = 0
 
     def __iter__(self) -> Iterator[DecodedMessage]:
-        """The query's messages; see the class."""
+        """Iterate over the query's messages; see the class."""
         decoder = ChangeRecordDecoder()
         for portion in self._all_portions(decoder.reset, lambda: None, decoder.finish):
             for serialized in portion:
@@ -113,10 +118,14 @@ class PartitionQuery:
                     yield DecodedMessage(records)
 
     def run(self, decoder: BatchDecoder, consumer: RecordConsumer) -> None:
-        """Read to the end, together with other queries: see reader.query.batch_decoder.
+        """Read to the end, and decode together with other queries (reader.query.batch_decoder).
 
-        A query without an end_timestamp decodes its messages itself, since whoever wants it may
-        have enough at any record.
+        A query without an end_timestamp decodes its messages itself, because its consumer may be
+        done at any record.
+
+        Args:
+            decoder: shared with other queries.
+            consumer: receives the records.
 
         Raises:
             StartOutsidePartitionError, ReaderError: see the class.
@@ -135,12 +144,12 @@ class PartitionQuery:
     def _all_portions(
         self, reset: Callable[[], None], flush: Callable[[], None], finish: Callable[[], None]
     ) -> Iterator[list[bytes]]:
-        """The messages of the query in portions, however often it is opened.
+        """Yield the query's messages in portions, opening it again as often as necessary.
 
         Args:
-            reset: called before the first message of each time that it is opened.
-            flush: called to have all messages noted that came so far.
-            finish: called when the query has ended with OK, and all was noted.
+            reset: called each time before the query is opened.
+            flush: called when the progress must include all messages so far.
+            finish: called when the query has ended with OK, after flush.
         """
         failures = 0
         while True:
@@ -163,7 +172,7 @@ class PartitionQuery:
                 self._give_up_or_reopen(failures)
 
     def cancel(self) -> None:
-        """End the query from another thread; its iterator stops with an error."""
+        """End the query, from another thread; its iterator then raises an error."""
         self._cancelled.set()
         call = self._call
         if call is not None:
@@ -171,22 +180,22 @@ class PartitionQuery:
 
     @property
     def watermark_ns(self) -> int:
-        """The partition is complete through this time, as far as its records have come."""
+        """The time up to which all records of the partition have come, nanoseconds."""
         return self._progress.watermark_ns
 
     @property
     def open_ms(self) -> int:
-        """Since the query was made, milliseconds."""
+        """The time since the query was made, milliseconds."""
         return seconds_to_ms(time.monotonic() - self._opened_s)
 
     @property
     def silent_ms(self) -> int:
-        """How long Spanner has been waited for, milliseconds; 0 while its messages are used."""
+        """The time for which Spanner has been silent, milliseconds; 0 while messages are used."""
         since_s = self._waiting_since_s
         return 0 if since_s is None else seconds_to_ms(time.monotonic() - since_s)
 
     def cancel_if_stalled(self, now_s: float) -> None:
-        """See reader.stall.Watched; the query is then opened again."""
+        """Cancel the running call if Spanner has been silent too long; it is then opened again."""
         since_s, call = self._waiting_since_s, self._call
         if since_s is None or call is None or self._is_stalled:
             return
@@ -208,7 +217,7 @@ class PartitionQuery:
         WATCHDOG.add(self)
         try:
             if self._cancelled.is_set():
-                # cancel() came before there was a call to cancel.
+                # cancel() was called before there was a call to cancel.
                 call.cancel()
             yield from self._call_portions(call)
         finally:
@@ -216,9 +225,10 @@ class PartitionQuery:
             call.cancel()
 
     def _call_portions(self, call: Call) -> Iterator[list[bytes]]:
-        """The messages of a running query, as many together as were there already.
+        """Yield the messages of a running query, as many together as have already arrived.
 
-        With an end_timestamp that has passed the next one is never far. Without, each comes alone.
+        A query with an end_timestamp reads the past, so its next message comes soon. Without one,
+        each message is yielded alone.
         """
         portion: list[bytes] = []
         room = enough = 0 if self._end_ns is None else PORTION_BYTES
@@ -275,11 +285,11 @@ class PartitionQuery:
         return True
 
     def _new_records(self, records: Sequence[ChangeRecord]) -> Sequence[ChangeRecord]:
-        """Those that were not handed on before the query was opened again."""
+        """Return the records that were not handed on before the query was opened again."""
         return self._progress.drop_duplicates(records) if self.retries else records
 
     def _new_rows(self, rows: Rows) -> Flags | None:
-        """As _fresh, by column; None for all."""
+        """Return which rows were not handed on before; None for all."""
         at_reopening = rows.commit_us == ns_to_us(self._progress.reopen_ns)
         if not self.retries or not at_reopening.any():
             return None
@@ -321,8 +331,8 @@ class PartitionQuery:
             raise QueryCancelledError(f"the query of partition {self._token} was cancelled.")
         if failures >= _ATTEMPTS_MAX:
             raise UnavailableError(
-                f"the query of partition {self._token} ended {failures} times with OK and showed"
-                " neither the partition's end nor anything new.",
+                f"the query of partition {self._token} ended {failures} times with OK, without the"
+                " partition's end and without a new record.",
                 "Try again later",
             )
         self.retried["OK"] += 1
@@ -337,13 +347,13 @@ class PartitionQuery:
 
 
 def _keys(rows: Rows, begin: int, end: int) -> list[tuple[str, str]]:
-    """server_transaction_id and record_sequence of rows."""
+    """Return server_transaction_id and record_sequence of the rows [begin, end)."""
     columns = (rows.batch.column(name) for name in ("server_transaction_id", "record_sequence"))
     return list(zip(*(c.slice(begin, end - begin).to_pylist() for c in columns), strict=True))
 
 
 class _TrackedConsumer:
-    """A consumer that notes how far the query has come before it hands on."""
+    """A consumer that advances the query's progress before it hands records on."""
 
     def __init__(self, query: PartitionQuery, consumer: RecordConsumer) -> None:
         self._query = query
@@ -374,4 +384,4 @@ class _TrackedConsumer:
 
 
 class QueryCancelledError(ReaderError):
-    """The query was cancelled by its owner; nobody is at fault."""
+    """The query was cancelled by its owner: this is not a fault."""

@@ -1,8 +1,9 @@
-"""The way to Spanner: channel, credentials, session and the two kinds of call that we make.
+"""The connection to Spanner: channels, credentials, session, and two kinds of call.
 
-Partition queries go through a stub that leaves the messages as bytes, because the client's result
-set costs ten times what decoding costs; everything else goes through google-cloud-spanner's
-generated client. Both share one channel and one multiplexed session, which needs no pool.
+Partition queries and reads of rows go through a stub that leaves messages as bytes, because the
+client's result set costs ten times as much as decoding. Everything else goes through
+google-cloud-spanner's generated client. Both use the same channels and one multiplexed session,
+which needs no pool.
 """
 
 from __future__ import annotations
@@ -54,39 +55,40 @@ _SERVICE_HOST: Final = "spanner.googleapis.com:443"
 _SCOPES: Final = ("https://www.googleapis.com/auth/spanner.data",)
 _EXECUTE_STREAMING_SQL: Final = "/google.spanner.v1.Spanner/ExecuteStreamingSql"
 _CALL_SECONDS_MAX: Final = 30.0
-# A multiplexed session lives 28 days; the service recommends a new one every 7.
+# A multiplexed session lives for 28 days; Google recommends a new one every 7.
 _SESSION_SECONDS_MAX: Final = 7 * 86_400.0
-# A front end allows 100 streams on a connection.
+# Spanner's front end allows 100 streams on a connection.
 _STREAMS_PER_CHANNEL_MAX: Final = 90
 _CHANNEL_OPTIONS: Final = (
     ("grpc.max_receive_message_length", -1),
     ("grpc.keepalive_time_ms", 120_000),
-    # What may wait in a stream that nobody takes from. gRPC would raise it with the bandwidth,
-    # and sixteen streams held hundreds of megabytes while Spark was busy.
+    # How much may wait in a stream that is not read. gRPC would raise this with the bandwidth, and
+    # sixteen streams held hundreds of megabytes while Spark was busy.
     ("grpc.http2.bdp_probe", 0),
     ("grpc.http2.lookahead_bytes", 2 * 1024 * 1024),
-    # Without a pool of its own a second channel would share the first one's connection.
+    # Without a pool of its own, a second channel would share the first one's connection.
     ("grpc.use_local_subchannel_pool", 1),
     *FAST_STREAM_OPTIONS,
 )
 
 
 class Call(Protocol):
-    """A running partition query: its messages, and how to end it early."""
+    """A running streaming call: its messages, and how to end it early."""
 
     def __iter__(self) -> Iterator[bytes]:
-        """The serialized PartialResultSets as they come."""
+        """Iterate over the serialized PartialResultSets as they come."""
 
     def cancel(self) -> bool:
-        """End the query; the iterator raises."""
+        """End the call; its iterator then raises an error."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionedRead:
-    """A read of the database as it stood at one time, in parts that anybody can read.
+    """A read of the database as it stood at one time, in parts that any process can read.
 
     Attributes:
-        session, transaction_id: in which the parts' tokens count; they outlive this process.
+        session, transaction_id: those in which the parts' tokens are valid; they outlive this
+            process.
     """
 
     session: str
@@ -96,7 +98,7 @@ class PartitionedRead:
 class Connection:
     """A connection to one database, for many threads.
 
-    Open it once in a process, after any fork, and keep it: connecting costs more than a query.
+    Open one in each process, after any fork, and reuse it: connecting costs more than a query.
     """
 
     def __init__(self, change_stream: ChangeStream) -> None:
@@ -110,15 +112,15 @@ class Connection:
         self._session_made = 0.0
 
     def query(self, sql: str) -> list[list[Any]]:
-        """The rows of a small strong read, as Spanner's JSON values.
+        """Return the rows of a small strong read, as Spanner's JSON values.
 
         Raises:
-            ReaderError: by Spanner's answer; retryable ones after 30 s of trying.
+            ReaderError: Spanner's answer; a retryable one after 30 s of attempts.
         """
         return [list(row) for row in self._execute_sql(sql).rows]
 
     def strong_read_timestamp_ns(self) -> int:
-        """Spanner's clock: every transaction committed at or before it is visible.
+        """Return Spanner's clock: every transaction committed at or before it is visible.
 
         Raises:
             ReaderError: as query().
@@ -127,12 +129,11 @@ class Connection:
         return int(stamp.timestamp_pb().ToNanoseconds())
 
     def read(self, sql: str, at_ns: int) -> Call:
-        """Start a read of the database as it stood at a time; errors come as in stream().
+        """Start a read of the database as it stood at a time; errors are raised as in stream().
 
         Args:
             sql: a query.
-            at_ns: the read timestamp, nanoseconds; it must lie inside the database's version
-                retention period.
+            at_ns: the read timestamp, nanoseconds; within the database's version retention period.
         """
         request = ExecuteSqlRequest.pb(self._request(sql))
         only = request.transaction.single_use.read_only
@@ -143,12 +144,14 @@ class Connection:
     def partitioned_read(
         self, sql: str, at_ns: int, read: PartitionedRead | None = None
     ) -> tuple[PartitionedRead, list[bytes]]:
-        """Cut a read of the database as it stood at a time into parts; see "Read data in parallel".
+        """Divide a read of the database as it stood at a time into parts.
+
+        See "Read data in parallel" in Spanner's documentation.
 
         Args:
-            sql: a query that Spanner can cut, such as a SELECT of one table.
+            sql: a query that Spanner can divide, such as a SELECT of one table.
             at_ns: the read timestamp, nanoseconds.
-            read: the same one for every query of a snapshot; None for the first.
+            read: the same for all queries of a snapshot; None for the first.
 
         Returns:
             The read, and the partition tokens of its parts.
@@ -171,13 +174,13 @@ class Connection:
     def read_part(
         self, sql: str, read: PartitionedRead, token: bytes, *, data_boost: bool = False
     ) -> Call:
-        """Start to read one part; errors come as in stream().
+        """Start to read one part; errors are raised as in stream().
 
         Args:
-            sql: the query that was cut.
-            read: as partitioned_read() gave it.
+            sql: the query that was divided.
+            read: returned by partitioned_read().
             token: of the part.
-            data_boost: on compute of its own, away from the instance.
+            data_boost: read with Data Boost, which does not use the instance's compute.
         """
         request = ExecuteSqlRequest.pb(self._request(sql))
         request.session = read.session
@@ -198,7 +201,7 @@ class Connection:
         return PartitionedRead(session, begun.id)
 
     def stream(self, statement: Statement) -> Call:
-        """Start a partition query; errors come out of its iterator as grpcio raises them."""
+        """Start a partition query; its iterator raises errors as grpcio does."""
         request = ExecuteSqlRequest.pb(self._request(statement.sql))
         for name, value in statement.params.items():
             if value is None:
@@ -222,10 +225,10 @@ class Connection:
         )
 
     def retry(self, call: Callable[[], T], *, seconds_max: float = _CALL_SECONDS_MAX) -> T:
-        """call(), repeated with jitter while it fails with what Spanner calls retryable.
+        """Return call()'s result, repeating it with jitter while its error is retryable.
 
         Raises:
-            ReaderError: by Spanner's last answer.
+            ReaderError: Spanner's last answer.
         """
         try:
             return Retrying(
@@ -238,7 +241,7 @@ class Connection:
             raise to_reader_error(error, self.change_stream) from error
 
     def forget_session_if_lost(self, error: BaseException) -> None:
-        """Make a new session for the next call where error says that the old one is gone."""
+        """Make a new session for the next call if the error says that the old one is lost."""
         if isinstance(error, CALL_ERRORS) and is_session_lost(details_of(error)):
             with self._lock:
                 self._session = None
@@ -270,7 +273,7 @@ class Connection:
                 single_use=TransactionOptions(
                     read_only=TransactionOptions.ReadOnly(
                         strong=True,
-                        # Spanner answers a change stream query with a meaningless value.
+                        # Spanner's answer to a change stream query has a meaningless value here.
                         return_read_timestamp=True,
                     )
                 )
@@ -292,7 +295,7 @@ class Connection:
             if self._session is not None and age < _SESSION_SECONDS_MAX:
                 return self._session
         session = Session(multiplexed=True, creator_role=self.change_stream.database_role or "")
-        made = self.retry(
+        created = self.retry(
             lambda: self._spanner().create_session(
                 request=CreateSessionRequest(
                     database=self.change_stream.database_path, session=session
@@ -302,8 +305,8 @@ class Connection:
             ),
         )
         with self._lock:
-            self._session, self._session_made = made.name, time.monotonic()
-        return str(made.name)
+            self._session, self._session_made = created.name, time.monotonic()
+        return str(created.name)
 
     def _spanner(self) -> SpannerClient:
         with self._lock:
@@ -313,7 +316,7 @@ class Connection:
             return self._client
 
     def _pick_stream(self) -> Callable[..., Any]:
-        """A stub, in turn over enough channels for the streams that run at once."""
+        """Return the stub of the next channel, in turn."""
         with self._lock:
             if not self._streams:
                 self._streams.append(self._stub(self._channels[0]))
@@ -321,7 +324,7 @@ class Connection:
             return self._streams[self._next_stream % len(self._streams)]
 
     def reserve(self, streams: int) -> None:
-        """Open as many channels as this number of partition queries at once needs."""
+        """Open as many channels as this number of concurrent streams needs."""
         self._spanner()
         with self._lock:
             while len(self._streams) * _STREAMS_PER_CHANNEL_MAX < streams:

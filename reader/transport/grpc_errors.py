@@ -1,4 +1,4 @@
-"""gRPC status codes to the reader's errors, and which of them are worth another try."""
+"""The reader's errors for gRPC status codes, and which codes are worth another try."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ RETRYABLE: Final = frozenset(
         grpc.StatusCode.ABORTED,
         grpc.StatusCode.RESOURCE_EXHAUSTED,
         grpc.StatusCode.DEADLINE_EXCEEDED,
-        # A stream reset in the middle arrives as INTERNAL or UNKNOWN, by the gRPC version. Reading
-        # again is safe; a real internal error ends when the retries are used up.
+        # A stream that is reset arrives as INTERNAL or UNKNOWN, depending on gRPC's version.
+        # Reading again is safe; for a real internal error, it ends when the retries are used up.
         grpc.StatusCode.INTERNAL,
         grpc.StatusCode.UNKNOWN,
     }
@@ -51,14 +51,14 @@ _GO_ON: Final = (
 
 
 def is_retryable(error: BaseException) -> bool:
-    """True where the same request may well succeed later."""
+    """Return True if the same request may succeed later."""
     return isinstance(error, CALL_ERRORS) and (
         code_of(error) in RETRYABLE or _is_session_lost(error)
     )
 
 
 def code_of(error: BaseException) -> grpc.StatusCode:
-    """The gRPC status code of an error of grpcio, google-api-core or google-auth."""
+    """Return the gRPC status code of an error of grpcio, google-api-core or google-auth."""
     if isinstance(error, GoogleAuthError):
         return grpc.StatusCode.UNAUTHENTICATED
     code = error.grpc_status_code if isinstance(error, GoogleAPICallError) else _call(error).code()
@@ -66,7 +66,7 @@ def code_of(error: BaseException) -> grpc.StatusCode:
 
 
 def details_of(error: BaseException) -> str:
-    """The status message, without the library's decorations."""
+    """Return the status message, without what the library adds to it."""
     if isinstance(error, GoogleAPICallError):
         return str(error.message)
     return str(error) if isinstance(error, GoogleAuthError) else str(_call(error).details() or "")
@@ -77,7 +77,7 @@ def _is_session_lost(error: BaseException) -> bool:
 
 
 def is_session_lost(message: str) -> bool:
-    """True for the NOT_FOUND that a new session cures."""
+    """Return True for the message of a NOT_FOUND that a new session resolves."""
     return "Session not found" in message
 
 
@@ -86,7 +86,7 @@ def _call(error: BaseException) -> Any:
 
 
 def to_reader_error(error: BaseException, change_stream: ChangeStream) -> ReaderError:
-    """The error to raise for a failed call, with what to do about it."""
+    """Return the error to raise for a failed call, with a hint at what to do about it."""
     code, message = code_of(error), details_of(error)
     where = f"Spanner answered {code.name} for {change_stream.path}: {message}"
     match code:
@@ -113,7 +113,7 @@ def to_reader_error(error: BaseException, change_stream: ChangeStream) -> Reader
         case _ if code in RETRYABLE:
             return UnavailableError(
                 where,
-                "Check the network and the service; if it is an emulator, that it runs at"
+                "Check the network and the service; for an emulator, check that it runs at"
                 f" {change_stream.emulator_host or 'the host in SPANNER_EMULATOR_HOST'}",
             )
         case _:
@@ -122,8 +122,8 @@ def to_reader_error(error: BaseException, change_stream: ChangeStream) -> Reader
 
 def _no_stream(where: str) -> ReaderError:
     return NotFoundError(
-        # The lines after the first show our query, not what is wrong.
-        f"the change stream does not exist, or no longer. {where.splitlines()[0]}.",
+        # The lines after the first show the query, not what is wrong.
+        f"the change stream does not exist, or no longer exists. {where.splitlines()[0]}.",
         "Correct change_stream, or create the stream. If it was dropped, its records are gone. To"
         f" go on without them, create it, {_GO_ON}",
     )
@@ -131,8 +131,8 @@ def _no_stream(where: str) -> ReaderError:
 
 def _foreign_token(where: str) -> ReaderError:
     return InvalidQueryError(
-        f"the change stream does not know a partition of the pipeline. {where}",
-        "If the stream was dropped and made anew under its name, the records before its last"
+        f"a partition of the pipeline does not belong to the change stream. {where}",
+        "If the stream was dropped and created again under its name, the records before its last"
         f" creation are gone. To go on without them, {_GO_ON}",
     )
 
@@ -144,7 +144,7 @@ def _out_of_range(message: str, where: str) -> ReaderError:
             earliest = "" if earliest_ns is None else f" at {format_rfc3339(earliest_ns)} or later"
             return StartTooOldError(
                 "the start lies before the change stream's retention period or its creation; a"
-                f" stream that was dropped and made anew begins at its last creation. {where}",
+                f" stream that was dropped and created again begins at its last creation. {where}",
                 f"Start{earliest}, or use start: earliest. If the pipeline has run before, the"
                 " records from its low watermark to then are gone. To go on without them,"
                 f" {_GO_ON}",

@@ -1,8 +1,8 @@
-"""The SQL of a change stream query, in both dialects, and its parameters.
+"""The SQL of change stream queries and their parameters, in both dialects.
 
-The texts follow "Change stream read functions and query syntax" in Spanner's documentation. The
-stream's name is part of the function's name, where no parameter can stand: it is checked by
-reader.change_stream and quoted here.
+See "Change stream read functions and query syntax" in Spanner's documentation. The stream's name is
+part of the function's name, which can't be a parameter: it is checked by reader.change_stream and
+quoted here.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ DATABASE_DIALECT: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A statement's text, its parameters as Spanner's JSON values, and their type codes."""
+    """An SQL statement: text, parameters as Spanner's JSON values, and their type codes."""
 
     sql: str
     params: Mapping[str, str | None]
@@ -55,10 +55,18 @@ def partition_query(
     partition_token: str | None,
     heartbeat_ms: int,
 ) -> Statement:
-    """The query of one partition; partition_token None asks for those alive at the start.
+    """Return the query of one partition.
+
+    Args:
+        dialect: the database's.
+        change_stream: the stream's name, checked.
+        start_timestamp_ns, end_timestamp_ns: both inclusive; without an end, the query goes on
+            until the partition ends.
+        partition_token: None asks for the partitions that are alive at the start.
+        heartbeat_ms: the heartbeat interval, milliseconds.
 
     Raises:
-        ValueError: heartbeat_ms is outside Spanner's 1,000 to 300,000, or end lies before start.
+        ValueError: heartbeat_ms is outside Spanner's 1,000 to 300,000, or end is before start.
     """
     if not HEARTBEAT_MS_MIN <= heartbeat_ms <= HEARTBEAT_MS_MAX:
         raise ValueError(
@@ -73,7 +81,7 @@ def partition_query(
         ("INT64", str(heartbeat_ms)),
     )
     if dialect is Dialect.POSTGRESQL:
-        # Doubling is not needed for a checked name; quoting keeps its case.
+        # A checked name holds no quotation mark; quoting preserves its case.
         function = f'"spanner"."read_json_{change_stream}"'
         sql = f"SELECT * FROM {function}($1, $2, $3, $4, null)"  # noqa: S608 - name checked
         names: tuple[str, ...] = ("p1", "p2", "p3", "p4")

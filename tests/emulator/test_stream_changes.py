@@ -1,4 +1,4 @@
-"""The change stream itself changes while a pipeline reads it: altered, dropped, made anew."""
+"""The change stream itself changes while a pipeline reads it: altered, dropped, created again."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ def assert_is_dropped(error: ReaderError, database: ChangingDatabase) -> None:
 def assert_is_made_anew(error: ReaderError) -> None:
     assert type(error) is StartTooOldError
     assert error.user_error
-    assert "made anew begins at its last creation" in error.message
+    assert "created again begins at its last creation" in error.message
     assert "are gone" in error.hint
     assert "another name and a new checkpoint" in error.hint
 
@@ -301,7 +301,7 @@ def test_a_stream_made_anew_while_a_query_is_open_stops_the_pipeline(watching: W
     if type(error) is InvalidQueryError:
         assert error.user_error
         assert "partition_token" in error.message
-        assert "dropped and made anew" in error.hint
+        assert "dropped and created again" in error.hint
         assert "another name and a new checkpoint" in error.hint
     else:
         # The query's time was looked at before its token: both were the old stream's.

@@ -81,9 +81,9 @@ def rules_of(choose: random.Random) -> list[Rule]:
 
 
 def decoding_of(seed: int) -> dict[str, Any]:
-    """Half of the seeds decode by column however few the messages are, and in small heaps."""
+    """Half of the seeds decode by column however few the messages are, and in small batches."""
     if seed % 4 < 2:
-        return {"_FEW_ROWS": 512}
+        return {"_UNDELIVERED_ROWS_MAX": 512}
     return {"_BY_COLUMN_BYTES_MIN": 0, "_PENDING_BYTES_MAX": 5_000}
 
 

@@ -58,13 +58,13 @@ def test_another_name_that_is_missing_is_not_taken_for_the_stream() -> None:
 @pytest.mark.parametrize(
     ("answer", "kind"), [(FOREIGN_TOKEN, InvalidQueryError), (TOO_OLD, StartTooOldError)]
 )
-def test_a_stream_made_anew_stops_the_pipeline_with_a_way_to_go_on(
+def test_a_stream_created_again_stops_the_pipeline_with_a_way_to_go_on(
     answer: GoogleAPICallError, kind: type[ReaderError]
 ) -> None:
     error = to_reader_error(answer, STREAM)
     assert type(error) is kind
     assert error.user_error
-    assert "dropped and made anew" in str(error)
+    assert "dropped and created again" in str(error)
     assert "are gone. To go on without them" in error.hint
     assert "another name and a new checkpoint" in error.hint
     assert STREAM.path in error.message
