@@ -99,7 +99,7 @@ def said(text: str) -> str:
             {"change_stream": "Other"},
             "has no change stream 'Other'",
         ),
-        ("source", {"change_stream": "S`; DROP"}, "no name that Spanner gives"),
+        ("source", {"change_stream": "S`; DROP"}, "is not a valid name in Spanner"),
         ("source", {"change_strem": "S"}, "unknown key; did you mean 'change_stream'?"),
         ("source", {"start": "1999-01-01T00:00:00Z"}, "or later"),
         ("source", {"start": "2999-01-01T00:00:00Z"}, "after Spanner's clock"),

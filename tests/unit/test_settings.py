@@ -180,12 +180,12 @@ def test_what_yaml_reads_as_yes_or_no_is_no_duration(text: object) -> None:
         ("database", ""),
     ],
 )
-def test_a_name_that_spanner_could_not_have_given_is_refused(
+def test_a_name_that_spanner_does_not_allow_is_refused(
     tmp_path: Path, key: str, name: str
 ) -> None:
     source = MINIMAL["source"] | {key: name}
     said = problems(tmp_path, yaml.safe_dump(MINIMAL | {"source": source}))
-    assert f"source.{key}: {key} {name!r} is no name" in said
+    assert f"source.{key}: {key} {name!r} is not a valid name" in said
 
 
 def test_every_wrong_name_is_named(tmp_path: Path) -> None:
