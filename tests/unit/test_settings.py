@@ -180,9 +180,7 @@ def test_what_yaml_reads_as_yes_or_no_is_no_duration(text: object) -> None:
         ("database", ""),
     ],
 )
-def test_a_name_that_spanner_does_not_allow_is_refused(
-    tmp_path: Path, key: str, name: str
-) -> None:
+def test_a_name_that_spanner_does_not_allow_is_refused(tmp_path: Path, key: str, name: str) -> None:
     source = MINIMAL["source"] | {key: name}
     said = problems(tmp_path, yaml.safe_dump(MINIMAL | {"source": source}))
     assert f"source.{key}: {key} {name!r} is not a valid name" in said
