@@ -57,7 +57,7 @@ FromWatermark = Annotated[
 SkipTo = Annotated[
     str | None,
     typer.Option(
-        help="If the retention period has passed: continue from here and record the gap;"
+        help="If records are lost to the retention period: continue from here and record the gap;"
         " 'earliest' or a time."
     ),
 ]

@@ -1,1 +1,11 @@
-"""Config."""
+"""Turns a YAML file and the environment into settings that are checked as a whole.
+
+- load: decides which of the file's pipelines are meant, and what they share.
+- settings, sink_settings: the keys, their defaults and what excludes what.
+- setting_types: how a duration, a time or a list can be written.
+- yaml_file: reads the file with its line numbers, and explains what is wrong with it.
+- filters: decides which tables and columns a pipeline reads.
+- sinks: makes the sink that the settings name.
+
+Nothing here connects to anything or starts Spark.
+"""
