@@ -18,7 +18,7 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE)
 class _EndError(BaseException):
     """The reader or the operator wants no more output.
 
-    This is no failure: as a BaseException it passes every `except Exception`.
+    This is not a failure: as a BaseException it passes every `except Exception`.
     """
 
 
