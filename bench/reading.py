@@ -33,7 +33,7 @@ from slackwater.reader.query.batch_decoder import BatchDecoder, Owners
 from slackwater.reader.query.partition_query import PartitionQuery
 from slackwater.reader.transport.connection import Connection
 from slackwater.scheduler.audit import PartialTransactions, PartitionAudit, task_counts
-from slackwater.scheduler.epoch import watermark_for_end
+from slackwater.scheduler.epoch import cut_of, watermark_for_end
 from slackwater.scheduler.tasks.cut_filter import CutFilter
 from slackwater.state.models import Plan
 from slackwater.timestamp import format_rfc3339
@@ -112,8 +112,8 @@ def ours(case: Case, stream: ChangeStream) -> int:
             end_timestamp_ns=plan.end_ns,
             heartbeat_ms=10_000,
         )
-        audit = PartitionAudit(token, plan, partial_transactions)
-        query.run(decoder, CutFilter(token, START_US * 1_000, plan.end_ns, audit))
+        audit = PartitionAudit(token, cut_of(plan), partial_transactions)
+        query.run(decoder, CutFilter(token, cut_of(plan), audit))
         audit.end()
         return audit
 

@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
+from slackwater.scheduler.epoch import Cut, cut_of
 from slackwater.state.models import PartialTransaction, Plan, TaskCounts
 from slackwater.timestamp import format_rfc3339
 
@@ -78,14 +79,14 @@ class PartitionAudit:
 
     Args:
         token: the partition's.
-        plan: the epoch; what was committed at or before its start is late.
+        cut: the epoch's.
         partial_transactions: where transactions of several partitions are put together.
     """
 
-    def __init__(self, token: str, plan: Plan, partial_transactions: PartialTransactions) -> None:
+    def __init__(self, token: str, cut: Cut, partial_transactions: PartialTransactions) -> None:
         self.token = token
         self._partial_transactions = partial_transactions
-        self._start_ns = plan.start_ns
+        self.cut = cut
         self._commit_ns = -1
         self._open: dict[str, _InPartition] = {}
         self.records = 0
@@ -96,11 +97,6 @@ class PartitionAudit:
     def commit_ns(self) -> int:
         """The last commit timestamp that was seen; its transactions may go on."""
         return self._commit_ns
-
-    @property
-    def start_ns(self) -> int:
-        """What was committed at or before it is late."""
-        return self._start_ns
 
     def feed_whole(
         self,
@@ -135,7 +131,7 @@ class PartitionAudit:
                 if commit_ns < self._commit_ns:
                     self._violated(f"a record of {_stamp(commit_ns)} after {self._at()}")
                 self._commit_ns = commit_ns
-            self.late_records += commit_ns <= self._start_ns
+            self.late_records += self.cut.is_late(commit_ns)
             self._add(record)
 
     def end(self) -> None:
@@ -170,7 +166,7 @@ class PartitionAudit:
             if partitions == 1:
                 if broken := describe_incomplete(partial):
                     self._violated(broken)
-            elif self._commit_ns > self._start_ns:
+            elif not self.cut.is_late(self._commit_ns):
                 # The other parts of a late transaction lie in an earlier epoch.
                 self._partial_transactions.add(partial)
         self._open.clear()
@@ -269,7 +265,7 @@ def audit_epoch(
         partial for found in counts_by_task.values() for partial in found.partial_transactions
     )
     broken += _first(describe_incomplete(partial) for partial in partial_transactions.values())
-    broken += _outside_the_cut(plan, counts_by_task.values(), written)
+    broken += _outside_the_cut(cut_of(plan), counts_by_task.values(), written)
     if low_watermark_ns is not None and plan.end_ns < low_watermark_ns:
         broken.append(
             f"the low watermark would go back from {_stamp(low_watermark_ns)} to"
@@ -279,14 +275,15 @@ def audit_epoch(
 
 
 def _outside_the_cut(
-    plan: Plan, counts_by_task: Collection[TaskCounts], written: SinkCounts
+    cut: Cut, counts_by_task: Collection[TaskCounts], written: SinkCounts
 ) -> Iterable[str]:
-    cut = f"({_stamp(plan.start_ns)}, {_stamp(plan.end_ns)}]"
-    if written.commit_ns_max is not None and written.commit_ns_max > plan.end_ns:
-        yield f"a record of {_stamp(written.commit_ns_max)} lies after the cut {cut}"
-    is_late = any(found.late_records for found in counts_by_task)
-    if written.commit_ns_min is not None and written.commit_ns_min <= plan.start_ns and not is_late:
-        yield f"a record of {_stamp(written.commit_ns_min)} lies before the cut {cut}"
+    first_ns, last_ns = written.commit_ns_min, written.commit_ns_max
+    bounds = f"({_stamp(cut.start_ns)}, {_stamp(cut.end_ns)}]"
+    if last_ns is not None and cut.is_beyond(last_ns):
+        yield f"a record of {_stamp(last_ns)} lies after the cut {bounds}"
+    has_late = any(counts.late_records for counts in counts_by_task)
+    if first_ns is not None and cut.is_late(first_ns) and not has_late:
+        yield f"a record of {_stamp(first_ns)} lies before the cut {bounds}"
 
 
 def _first(found: Iterable[str | None]) -> list[str]:

@@ -7,12 +7,24 @@ end of a query is inclusive.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from slackwater.state.models import Plan
 from slackwater.timestamp import (
     HALF_MICROSECOND_NS,
     NANOSECONDS_PER_MICROSECOND,
     ceil_to_us,
     floor_to_us,
+    us_to_ns,
 )
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Timestamps = npt.NDArray[np.int64]
+    Flags = npt.NDArray[np.bool_]
 
 
 def watermark_before(time_ns: int) -> int:
@@ -63,6 +75,39 @@ def next_watermark(
     return target
 
 
-def in_cut(commit_timestamp_ns: int, start_ns: int, end_ns: int) -> bool:
-    """True for a record of the epoch (start, end]."""
-    return start_ns < commit_timestamp_ns <= end_ns
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The commit timestamps of an epoch: start_ns < commit_timestamp <= end_ns.
+
+    Every question whether a record belongs to an epoch is answered here: for one timestamp, and for
+    a column of them.
+    """
+
+    start_ns: int
+    end_ns: int
+
+    def contains(self, commit_ns: int) -> bool:
+        """Return True for a commit timestamp of the epoch."""
+        return not self.is_late(commit_ns) and not self.is_beyond(commit_ns)
+
+    def is_late(self, commit_ns: int) -> bool:
+        """Return True for a commit timestamp of an earlier epoch."""
+        return commit_ns <= self.start_ns
+
+    def is_beyond(self, commit_ns: int) -> bool:
+        """Return True for a commit timestamp of a later epoch."""
+        return commit_ns > self.end_ns
+
+    def contains_each(self, commit_us: Timestamps) -> Flags:
+        """Return for each commit timestamp, in microseconds, what contains() says of it."""
+        commit_ns = us_to_ns(commit_us)
+        return (commit_ns > self.start_ns) & (commit_ns <= self.end_ns)
+
+    def late_each(self, commit_us: Timestamps) -> Flags:
+        """Return for each commit timestamp, in microseconds, what is_late() says of it."""
+        return us_to_ns(commit_us) <= self.start_ns
+
+
+def cut_of(plan: Plan) -> Cut:
+    """Return the cut of a plan's epoch."""
+    return Cut(plan.start_ns, plan.end_ns)

@@ -8,7 +8,7 @@ Spanner's documentation).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 
 from slackwater.state.models import Partition
@@ -36,6 +36,22 @@ def is_finished(partition: Partition, watermark_ns: int) -> bool:
         and partition.end_timestamp_ns <= watermark_ns
         and partition.end_confirmed_in_epoch_ns < watermark_ns
     )
+
+
+def unfinished(partitions: Iterable[Partition], watermark_ns: int) -> list[Partition]:
+    """Return the partitions that are not finished at a low watermark."""
+    return [p for p in partitions if not is_finished(p, watermark_ns)]
+
+
+def lineage_at(partitions: Collection[Partition], watermark_ns: int) -> list[Partition]:
+    """Return the partitions that are not finished at a low watermark, and their parents.
+
+    Chosen here and not in SQL: of the statements that would find the parents, SQLite ran some and
+    PostgreSQL, without statistics yet, the others in more than 10 s for 10,000 merges. This takes
+    some 0.15 s, and partitions that finished long ago have been pruned.
+    """
+    needed = {t for p in unfinished(partitions, watermark_ns) for t in (p.token, *p.parents)}
+    return [p for p in partitions if p.token in needed]
 
 
 def roots(partitions: Collection[Partition], watermark_ns: int) -> list[Partition]:

@@ -22,12 +22,12 @@ from slackwater.scheduler.options import SourceOptions
 from slackwater.scheduler.plan import Task, balance
 from slackwater.scheduler.source_settings import NOW
 from slackwater.scheduler.start_position import first_watermark_ns
+from slackwater.state.commit import commit_epoch
 from slackwater.state.epochs import last_epochs
 from slackwater.state.gaps import gaps
 from slackwater.state.models import DesiredState, Gap, Partition, Plan
 from slackwater.state.plans import (
     begin_plan,
-    confirm_partition_ends,
     partition_load,
     sealed_plan_id,
 )
@@ -149,7 +149,7 @@ class Planner:
         if gap := self._gap_at(start_ns):
             return self._plan_over(gap, end_ns)
         # A crash may have come between the epoch's commit and the note of it.
-        confirm_partition_ends(self._store, self._options.pipeline, start_ns)
+        self._commit_epoch(start_ns)
         if not self._has_lineage_at(start_ns):
             _log.warning(
                 "pipeline %s: the metadata store does not know the partitions at low watermark %s;"
@@ -167,14 +167,17 @@ class Planner:
             LeaseLostError: the pipeline has got another owner.
         """
         name = self._options.pipeline
-        self._store.commit_watermark(name, watermark_ns, generation=self._options.generation)
-        confirm_partition_ends(self._store, name, watermark_ns)
+        self._commit_epoch(watermark_ns)
         if time.monotonic() - self._pruned_at >= _PRUNE_EVERY_S:
             self._pruned_at = time.monotonic()
             partitions = self._store.partitions(name)
             self._store.remove_partitions(
                 name, lineage.prunable(partitions, watermark_ns, keep_ns=self._options.keep_ns)
             )
+
+    def _commit_epoch(self, watermark_ns: int) -> None:
+        options = self._options
+        commit_epoch(self._store, options.pipeline, watermark_ns, generation=options.generation)
 
     def _gap_at(self, watermark_ns: int) -> Gap | None:
         """The accepted gap in which an epoch would start."""
@@ -206,7 +209,7 @@ class Planner:
         )
         tasks: list[Task] = []
         if start_ns < end_ns:
-            partitions = self._store.lineage_at(name, start_ns)
+            partitions = lineage.lineage_at(self._store.partitions(name), start_ns)
             self._warn_of_orphans(partitions, start_ns)
             roots = lineage.roots(partitions, start_ns)
             tasks = balance(
@@ -230,7 +233,9 @@ class Planner:
 
     def _has_lineage_at(self, watermark_ns: int) -> bool:
         pipeline = self._store.pipeline(self._options.pipeline)
-        if pipeline is None or not self._store.lineage_at(pipeline.name, watermark_ns):
+        if pipeline is None or not lineage.unfinished(
+            self._store.partitions(pipeline.name), watermark_ns
+        ):
             return False
         # What had ended so long before the last commit may have been forgotten.
         committed_ns = pipeline.low_watermark_ns

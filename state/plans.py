@@ -1,4 +1,4 @@
-"""Plans: attempts at epochs, their tasks, and which of them was committed."""
+"""Plans: attempts at epochs, and the tasks of each."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from slackwater.state.errors import PlanMissingError
 from slackwater.state.models import Plan
 from slackwater.state.store import Store
 from slackwater.state.tables import (
-    partitions,
     pipelines,
     plan_arrivals,
     plan_carried,
@@ -138,37 +137,6 @@ def unseal_plans(store: Store, plan: Plan) -> None:
         for plan_id in list(connection.execute(of_cut).scalars()):
             connection.execute(
                 sa.update(plan_tasks).where(plan_tasks.c.plan_id == plan_id).values(records=None)
-            )
-
-    store.write(work)
-
-
-def confirm_partition_ends(store: Store, pipeline: str, watermark_ns: int) -> None:
-    """Let the ends count that the committed plan up to a low watermark has shown.
-
-    That is the last plan made for the watermark: after it was committed nobody plans it again.
-    """
-    p, a = partitions.c, plan_arrivals.c
-
-    def work(connection: sa.Connection) -> None:
-        plan = connection.execute(
-            sa.select(plans.c.plan_id, plans.c.start_ns)
-            .where(
-                plans.c.pipeline == pipeline,
-                plans.c.end_ns == watermark_ns,
-                plans.c.start_ns < watermark_ns,
-            )
-            .order_by(plans.c.number.desc())
-            .limit(1)
-        ).one_or_none()
-        if plan is None:
-            return
-        shown = sa.select(a.parent_token).where(a.plan_id == plan.plan_id).distinct()
-        for chunk in chunks(list(connection.execute(shown).scalars())):
-            connection.execute(
-                sa.update(partitions)
-                .where(p.pipeline == pipeline, p.token.in_(chunk), p.end_found_ns.is_(None))
-                .values(end_found_ns=plan.start_ns)
             )
 
     store.write(work)

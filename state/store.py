@@ -171,24 +171,6 @@ class Store:
         """
         self._update_pipeline(name, state=state.value, state_reason=reason, state_since_ns=since_ns)
 
-    def commit_watermark(
-        self, name: str, watermark_ns: int, *, generation: int | None = None
-    ) -> None:
-        """The sink has committed everything through the watermark; it never goes back.
-
-        Raises:
-            LeaseLostError: the pipeline has got another owner than that of the generation.
-        """
-        column = pipelines.c.low_watermark_ns
-        forward = sa.or_(column.is_(None), column < watermark_ns)
-        statement = sa.update(pipelines).where(pipelines.c.name == name, forward)
-
-        def work(connection: sa.Connection) -> None:
-            Transaction(connection).require_generation(name, generation)
-            connection.execute(statement.values(low_watermark_ns=watermark_ns))
-
-        self.write(work)
-
     def _update_pipeline(self, name: str, **values: Any) -> None:
         statement = sa.update(pipelines).where(pipelines.c.name == name).values(**values)
         self.write(lambda c: c.execute(statement))
@@ -205,28 +187,6 @@ class Store:
                 c.execute(rows.order_by(p.c.start_timestamp_ns, p.c.token)), c.execute(links)
             )
         )
-
-    def lineage_at(self, pipeline: str, watermark_ns: int) -> list[Partition]:
-        """The partitions not finished at a low watermark, and the finished parents of theirs.
-
-        See scheduler.lineage.is_finished for what finished means.
-        """
-        # Chosen here and not in SQL: of the statements that find the parents, SQLite executed some
-        # and PostgreSQL, without statistics yet, the others in more than 10 s for 10,000 merges.
-        # This takes some 0.15 s, and what finished long ago has been forgotten.
-        remembered = self.partitions(pipeline)
-        wanted: set[str] = set()
-        for p in remembered:
-            if p.end_timestamp_ns is None or p.end_confirmed_in_epoch_ns is None:
-                is_finished = False
-            else:
-                is_finished = (
-                    p.end_timestamp_ns <= watermark_ns
-                    and p.end_confirmed_in_epoch_ns < watermark_ns
-                )
-            if not is_finished:
-                wanted |= {p.token, *p.parents}
-        return [p for p in remembered if p.token in wanted]
 
     def replace_partitions(
         self, pipeline: str, found: Sequence[Partition], *, generation: int | None = None

@@ -14,6 +14,7 @@ from slackwater.reader.partition_progress import record_time_ns
 from slackwater.reader.query.batch_decoder import Rows
 from slackwater.reader.records import ChangeRecord, ChildPartitionsRecord, DataChangeRecord
 from slackwater.scheduler.audit import PartitionAudit
+from slackwater.scheduler.epoch import Cut
 from slackwater.state.models import PartialTransaction
 from slackwater.timestamp import ns_to_us, us_to_ns
 
@@ -23,21 +24,18 @@ class CutFilter:
 
     Args:
         token: the partition's.
-        start_ns, end_ns: what is wanted, both inclusive.
+        cut: the commit timestamps to deliver.
         audit: sees every record that is delivered; None where none is.
 
     Attributes:
         announced: the child partitions records.
     """
 
-    def __init__(
-        self, token: str, start_ns: int, end_ns: int, audit: PartitionAudit | None
-    ) -> None:
+    def __init__(self, token: str, cut: Cut, audit: PartitionAudit | None) -> None:
         self.token = token
         self.announced: list[ChildPartitionsRecord] = []
         self.is_done = False
-        self._start_ns = start_ns
-        self._end_ns = end_ns
+        self._cut = cut
         self._audit = audit
 
     def take_records(self, records: Sequence[ChangeRecord]) -> Sequence[DataChangeRecord]:
@@ -45,12 +43,13 @@ class CutFilter:
         data = []
         for record in records:
             time_ns = record_time_ns(record)
+            is_beyond = self._cut.is_beyond(time_ns)
             if isinstance(record, DataChangeRecord):
-                if self._start_ns <= time_ns <= self._end_ns:
+                if self._cut.contains(time_ns):
                     data.append(record)
-            elif isinstance(record, ChildPartitionsRecord) and time_ns <= self._end_ns:
+            elif isinstance(record, ChildPartitionsRecord) and not is_beyond:
                 self.announced.append(record)
-            self.is_done = self.is_done or time_ns > self._end_ns
+            self.is_done = self.is_done or is_beyond
         if self._audit is None:
             return ()
         self._audit.feed(data)
@@ -61,14 +60,14 @@ class CutFilter:
         if self._audit is None:
             return np.zeros(len(rows.commit_us), np.bool_)
         first_ns, last_ns = us_to_ns(int(rows.commit_us[0])), us_to_ns(int(rows.commit_us[-1]))
-        if first_ns >= self._start_ns and last_ns <= self._end_ns:
+        if self._cut.contains(first_ns) and self._cut.contains(last_ns):
             audit_rows(self._audit, rows)
             return None
-        commit_ns = us_to_ns(rows.commit_us)
-        kept: Flags = (commit_ns >= self._start_ns) & (commit_ns <= self._end_ns)
-        if kept.any():
-            audit_rows(self._audit, Rows(rows.batch.filter(pa.array(kept)), rows.commit_us[kept]))
-        return kept
+        inside = self._cut.contains_each(rows.commit_us)
+        if inside.any():
+            selected = rows.batch.filter(pa.array(inside))
+            audit_rows(self._audit, Rows(selected, rows.commit_us[inside]))
+        return inside
 
 
 class _Row(NamedTuple):
@@ -134,7 +133,7 @@ def _feed_whole(audit: PartitionAudit, rows: Rows, begin: int, end: int) -> bool
     partitions = np.asarray(part.column("number_of_partitions_in_transaction"))[first]
     if ((partitions == 1) & (found != stated)).any():
         return False
-    late = us_to_ns(times) <= audit.start_ns
+    late = audit.cut.late_each(times)
     shared = first[(partitions != 1) & ~late[first]]
     audit.feed_whole(
         records=len(times),

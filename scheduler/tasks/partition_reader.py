@@ -20,6 +20,7 @@ from slackwater.reader.query_outcome import QueryOutcome, outcome_of
 from slackwater.reader.records import ChildPartitionsRecord
 from slackwater.reader.transport.connection import Connection
 from slackwater.scheduler.audit import PartitionAudit
+from slackwater.scheduler.epoch import Cut, watermark_for_start
 from slackwater.scheduler.read_options import Proof
 from slackwater.scheduler.tasks.cut_filter import CutFilter
 from slackwater.state.models import Partition, Plan
@@ -186,7 +187,9 @@ class PartitionReading:
         query = self._reader.query(
             partition.token, start_ns, end_ns if self._proof is Proof.OK else None
         )
-        consumer = CutFilter(partition.token, start_ns, end_ns, audit)
+        # The query's own start: a child that comes late is read from before the epoch's.
+        cut = Cut(watermark_for_start(start_ns), end_ns)
+        consumer = CutFilter(partition.token, cut, audit)
         with self._running(partition, query):
             query.run(decoder, consumer)
         return consumer.announced

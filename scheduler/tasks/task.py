@@ -21,6 +21,7 @@ from slackwater.reader.decode.arrow import to_record_batch
 from slackwater.reader.query.batch_decoder import BatchDecoder, Owners
 from slackwater.reader.query_outcome import Finished, QueryOutcome
 from slackwater.scheduler.audit import PartialTransactions, PartitionAudit, task_counts
+from slackwater.scheduler.epoch import cut_of
 from slackwater.scheduler.epoch_lead import wait_until_past
 from slackwater.scheduler.errors import AuditError
 from slackwater.scheduler.lineage import query_start_ns
@@ -138,6 +139,7 @@ class _TaskRun:
         self._attempt = TaskAttempt(task, store)
         self._reading = PartitionReading(task.plan, reader, options.proof, self._running)
         self._reporter = OpenQueryReporter(store, task.plan.plan_id, task.index, self._open_queries)
+        self._cut = cut_of(task.plan)
         self._lock = threading.Lock()
         self._queries: dict[Query, Partition] = {}
         self._audits: list[PartitionAudit] = []
@@ -254,7 +256,7 @@ class _TaskRun:
 
     def _read(self, partition: Partition, start_ns: int) -> QueryOutcome:
         """Read one partition; how it ended."""
-        audit = PartitionAudit(partition.token, self._task.plan, self._partial_transactions)
+        audit = PartitionAudit(partition.token, self._cut, self._partial_transactions)
         ending = self._reading.read(partition, start_ns, self._decoder, audit)
         if audit.violations and self._options.audit is AuditMode.STOP:
             raise AuditError(audit.violations)

@@ -17,11 +17,11 @@ from slackwater.pipeline.lease_holder import LeaseHolder
 from slackwater.pipeline.observer import Observer
 from slackwater.reader.errors import ReaderError
 from slackwater.reader.transport.connection import Connection
-from slackwater.scheduler.lineage import is_finished
+from slackwater.scheduler.lineage import unfinished
+from slackwater.state.commit import commit_epoch
 from slackwater.state.epochs import forget_epochs, record_epoch
 from slackwater.state.errors import LeaseLostError, StateError
 from slackwater.state.models import Epoch
-from slackwater.state.plans import confirm_partition_ends
 from slackwater.state.store import Store
 
 _log = structlog.get_logger("slackwater.pipeline.epoch_recorder")
@@ -119,10 +119,9 @@ class EpochRecorder:
         """Take a progress of Spark's: an epoch is committed, or there was nothing new."""
         try:
             if progress.is_epoch and progress.end_ns is not None:
-                self._store.commit_watermark(
-                    self._pipeline, progress.end_ns, generation=self._lease.generation
+                commit_epoch(
+                    self._store, self._pipeline, progress.end_ns, generation=self._lease.generation
                 )
-                confirm_partition_ends(self._store, self._pipeline, progress.end_ns)
                 self._epochs += 1
                 self._record(progress, progress.start_ns, progress.end_ns)
         except LeaseLostError:
@@ -166,7 +165,7 @@ class EpochRecorder:
         lag_ns = self._lag_ns(end_ns)
         # How far Spanner's clock is ahead of this machine's.
         ahead_ns = end_ns + lag_ns - time.time_ns()
-        lineage = self._store.lineage_at(self._pipeline, end_ns)
+        partitions = unfinished(self._store.partitions(self._pipeline), end_ns)
         return EpochReport(
             epoch=progress.epoch,
             start_ns=start_ns,
@@ -175,7 +174,7 @@ class EpochRecorder:
             written=written.summary.written,
             transactions=written.summary.transactions,
             late_records=written.audited.late_records,
-            partitions=len([p for p in lineage if not is_finished(p, end_ns)]),
+            partitions=len(partitions),
             lag_ns=lag_ns,
             seconds=progress.seconds,
             stages_ms=progress.stages_ms,

@@ -17,7 +17,9 @@ import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
+from slackwater.scheduler.lineage import lineage_at
 from slackwater.state import tables
+from slackwater.state.commit import commit_epoch
 from slackwater.state.epochs import last_epochs, prune_epochs, record_epoch
 from slackwater.state.errors import (
     ContradictionError,
@@ -30,7 +32,7 @@ from slackwater.state.errors import (
     StoreUrlError,
 )
 from slackwater.state.models import DesiredState, Epoch, Partition, Plan
-from slackwater.state.plans import begin_plan, confirm_partition_ends, plan_by_id
+from slackwater.state.plans import begin_plan, plan_by_id
 from slackwater.state.store import Store
 from slackwater.state.transaction import Transaction
 from slackwater.testing.emulator import Emulator
@@ -130,7 +132,7 @@ def test_two_pipelines_in_one_store_do_not_touch_each_other(store: Store) -> Non
     store.ensure_pipeline("payments", "stream")
     store.replace_partitions("orders", [A, B, C])
     store.replace_partitions("payments", [A])
-    store.commit_watermark("payments", 7)
+    commit_epoch(store, "payments", 7)
     begin_plan(store, Plan("p1", "payments", 0, 7), tasks=1)
     store.remove_partitions("payments", ["a"])
     assert store.partitions("orders") == [A, B, C]
@@ -141,8 +143,8 @@ def test_two_pipelines_in_one_store_do_not_touch_each_other(store: Store) -> Non
 
 
 def test_a_low_watermark_never_goes_back(store: Store) -> None:
-    store.commit_watermark("orders", 10)
-    store.commit_watermark("orders", 5)
+    commit_epoch(store, "orders", 10)
+    commit_epoch(store, "orders", 5)
     begin_plan(store, Plan("p1", "orders", 0, 20), tasks=1)
     begin_plan(store, Plan("p2", "orders", 0, 15), tasks=1)
     known = store.pipeline("orders")
@@ -238,7 +240,7 @@ def test_a_partition_is_never_read_without_its_parents(store: Store, url: str) -
 
     sa.event.listen(sa.Engine, "after_cursor_execute", after)
     try:
-        assert store.lineage_at("orders", 0) == [A, B, C]
+        assert lineage_at(store.partitions("orders"), 0) == [A, B, C]
     finally:
         sa.event.remove(sa.Engine, "after_cursor_execute", after)
     assert not between
@@ -255,12 +257,12 @@ def test_the_lineage_at_a_watermark_is_what_is_unfinished_and_its_parents(store:
     store.run(lambda t: t.record_finished_parents("p1", {"a": ["c"]}, 0))
     # Not committed: what showed the end may never be.
     shown = replace(a, end_timestamp_ns=10)
-    assert store.lineage_at("orders", 20) == [B, old, shown, C]
-    confirm_partition_ends(store, "orders", 20)
+    assert lineage_at(store.partitions("orders"), 20) == [B, old, shown, C]
+    commit_epoch(store, "orders", 20)
     ended = replace(shown, end_confirmed_in_epoch_ns=8)
-    assert store.lineage_at("orders", 20) == [B, ended, C]
+    assert lineage_at(store.partitions("orders"), 20) == [B, ended, C]
     # At the watermark whose epoch found the end, the partition is not finished yet.
-    assert store.lineage_at("orders", 8) == [B, old, ended, C]
+    assert lineage_at(store.partitions("orders"), 8) == [B, old, ended, C]
 
 
 def test_a_forgotten_partition_is_no_parent_any_more(store: Store) -> None:
@@ -316,7 +318,7 @@ def test_ten_thousand_partitions_are_read_back_whole(store: Store) -> None:
     parents = [Partition(f"p{i}", 0, frozenset(), 10, 0) for i in range(pairs)]
     children = [Partition(f"c{i}", 10, frozenset({f"p{i}"})) for i in range(pairs)]
     store.replace_partitions("orders", parents + children)
-    assert set(store.lineage_at("orders", 20)) == set(parents + children)
+    assert set(lineage_at(store.partitions("orders"), 20)) == set(parents + children)
     store.remove_partitions("orders", [p.token for p in parents])
     assert {p.parents for p in store.partitions("orders")} == {frozenset()}
 

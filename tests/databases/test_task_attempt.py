@@ -20,10 +20,11 @@ from slackwater.reader.records import ChildPartition
 from slackwater.scheduler.lineage import is_finished
 from slackwater.scheduler.plan import Task
 from slackwater.scheduler.tasks.task_attempt import TaskAttempt
+from slackwater.state.commit import commit_epoch
 from slackwater.state.errors import LeaseLostError
 from slackwater.state.lease import acquire_lease, read_lease
 from slackwater.state.models import Partition, Plan, TaskCounts
-from slackwater.state.plans import begin_plan, confirm_partition_ends
+from slackwater.state.plans import begin_plan
 from slackwater.state.store import Store
 from slackwater.state.task_counts import read_task_counts
 from slackwater.state.transaction import Transaction
@@ -223,7 +224,7 @@ def test_an_end_seen_after_the_task_was_sealed_is_left_to_the_next_epoch(store: 
     assert sealed.seal(TaskCounts(records=7)) == []
     assert finish(TaskAttempt(task, store), "a", SPLIT) == []
     assert read_task_counts(store, "plan") == {0: TaskCounts(records=7)}
-    confirm_partition_ends(store, "orders", PLAN.end_ns)
+    commit_epoch(store, "orders", PLAN.end_ns)
     assert not any(is_finished(p, PLAN.end_ns) for p in store.partitions("orders"))
 
 
@@ -231,10 +232,10 @@ def test_an_end_counts_only_once_the_plan_that_showed_it_is_committed(store: Sto
     finish(TaskAttempt(Task(PLAN, 0, ()), store), "a", SPLIT)
     again = replace(PLAN, plan_id="again")
     begin_plan(store, again, tasks=1)
-    confirm_partition_ends(store, "orders", PLAN.end_ns)
+    commit_epoch(store, "orders", PLAN.end_ns)
     assert not any(is_finished(p, PLAN.end_ns) for p in store.partitions("orders"))
     finish(TaskAttempt(Task(again, 0, ()), store), "a", SPLIT)
-    confirm_partition_ends(store, "orders", PLAN.end_ns)
+    commit_epoch(store, "orders", PLAN.end_ns)
     finished = [p.token for p in store.partitions("orders") if is_finished(p, PLAN.end_ns)]
     assert finished == ["a"]
 
@@ -250,7 +251,7 @@ def test_what_a_former_owner_finishes_is_refused(store: Store) -> None:
         lambda: finish(attempt, "a"),
         lambda: attempt.seal(TaskCounts()),
         lambda: begin_plan(store, replace(owned, plan_id="next"), tasks=1),
-        lambda: store.commit_watermark("orders", 9, generation=first.generation),
+        lambda: commit_epoch(store, "orders", 9, generation=first.generation),
         lambda: store.replace_partitions("orders", [], generation=first.generation),
     ):
         with pytest.raises(LeaseLostError, match="second took over"):

@@ -26,6 +26,7 @@ from slackwater.reader.records import (
     HeartbeatRecord,
 )
 from slackwater.scheduler.audit import PartialTransactions, PartitionAudit, task_counts
+from slackwater.scheduler.epoch import cut_of
 from slackwater.scheduler.errors import AuditError
 from slackwater.scheduler.lineage import query_start_ns
 from slackwater.scheduler.plan import Task
@@ -156,7 +157,7 @@ class SimulatedTask:
             for _ in range(min(len(waiting), self.stream.choose.choice((1, 1, 2, 3)))):
                 partition, start_ns = waiting.pop(self.stream.choose.randrange(len(waiting)))
                 self._require_parents_first(partition)
-                audit = PartitionAudit(partition.token, plan, partial_transactions)
+                audit = PartitionAudit(partition.token, cut_of(plan), partial_transactions)
                 audits.append(audit)
                 reading = PartitionReading(plan, self.stream, self.proof, _running)
                 ending = reading.read(partition, start_ns, decoder, audit)

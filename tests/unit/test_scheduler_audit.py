@@ -16,6 +16,7 @@ from slackwater.scheduler.audit import (
     audit_epoch,
     task_counts,
 )
+from slackwater.scheduler.epoch import cut_of
 from slackwater.state.models import Plan, TaskCounts
 
 PLAN = Plan("plan", "orders", 500, 100_500)
@@ -73,7 +74,7 @@ def audit(epoch: Epoch, *, tasks: int = 2, written: int | None = None) -> list[s
         partial_transactions = PartialTransactions()
         for token, records in enumerate(epoch):
             if token % tasks == task:
-                audits.append(PartitionAudit(f"p{token}", PLAN, partial_transactions))
+                audits.append(PartitionAudit(f"p{token}", cut_of(PLAN), partial_transactions))
                 audits[-1].feed(records)
                 audits[-1].end()
         counts_by_task[task] = task_counts(audits, partial_transactions)
@@ -142,7 +143,7 @@ def test_a_record_outside_the_cut_is_found(time_us: int, side: str) -> None:
 
 def test_late_records_are_counted_and_pass() -> None:
     partial_transactions = PartialTransactions()
-    audited = PartitionAudit("p", PLAN, partial_transactions)
+    audited = PartitionAudit("p", cut_of(PLAN), partial_transactions)
     audited.feed([record(0, 0, records=2, partitions=2, is_last=True)])
     audited.end()
     counted = task_counts([audited], partial_transactions)
@@ -157,7 +158,7 @@ def test_a_low_watermark_that_would_go_back_is_found() -> None:
 
 def test_what_is_found_names_partition_and_transaction_and_no_values() -> None:
     partial_transactions = PartialTransactions()
-    audited = PartitionAudit("p7", PLAN, partial_transactions)
+    audited = PartitionAudit("p7", cut_of(PLAN), partial_transactions)
     audited.feed([record(3, 0, records=2, partitions=1, is_last=True)])
     audited.end()
     assert task_counts([audited], partial_transactions).violations == (

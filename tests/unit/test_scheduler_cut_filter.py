@@ -13,6 +13,7 @@ from slackwater.reader.decode.arrow import data_columns
 from slackwater.reader.query.batch_decoder import Rows
 from slackwater.reader.records import DataChangeRecord, HeartbeatRecord
 from slackwater.scheduler.audit import PartialTransactions, PartitionAudit, task_counts
+from slackwater.scheduler.epoch import Cut, cut_of
 from slackwater.scheduler.tasks import cut_filter as module
 from slackwater.scheduler.tasks.cut_filter import CutFilter, audit_rows
 from slackwater.state.models import Plan, TaskCounts
@@ -28,7 +29,7 @@ def rows(records: list[DataChangeRecord]) -> Rows:
 
 def audited(plan: Plan, batches: list[list[DataChangeRecord]], *, by_column: bool) -> TaskCounts:
     partial_transactions = PartialTransactions()
-    audit = PartitionAudit("p", plan, partial_transactions)
+    audit = PartitionAudit("p", cut_of(plan), partial_transactions)
     for batch in batches:
         if by_column:
             audit_rows(audit, rows(batch))
@@ -104,12 +105,12 @@ def test_what_is_usual_is_audited_by_column(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_rows_outside_the_cut_are_neither_delivered_nor_audited() -> None:
     partial_transactions = PartialTransactions()
-    audit = PartitionAudit("p", PLAN, partial_transactions)
-    consumer = CutFilter("p", 2_000, 3_000, audit)
+    audit = PartitionAudit("p", cut_of(PLAN), partial_transactions)
+    consumer = CutFilter("p", Cut(1_500, 3_500), audit)
     records = [record(t, 0, records=1, partitions=1, is_last=True) for t in (1, 2, 3, 4)]
-    kept = consumer.take_rows(rows(records))
-    assert kept is not None
-    assert kept.tolist() == [False, True, True, False]
+    inside = consumer.take_rows(rows(records))
+    assert inside is not None
+    assert inside.tolist() == [False, True, True, False]
     assert consumer.take_rows(rows(records[1:3])) is None
     assert consumer.take_records([*records, HeartbeatRecord(3_000)]) == records[1:3]
     assert consumer.is_done, "the last record lies after the cut"
@@ -117,9 +118,9 @@ def test_rows_outside_the_cut_are_neither_delivered_nor_audited() -> None:
 
 
 def test_without_an_audit_nothing_is_delivered() -> None:
-    consumer = CutFilter("p", 1_000, 9_000, None)
+    consumer = CutFilter("p", Cut(500, 9_500), None)
     records = [record(1, 0, records=1, partitions=1, is_last=True)]
-    kept = consumer.take_rows(rows(records))
-    assert kept is not None
-    assert not kept.any()
+    inside = consumer.take_rows(rows(records))
+    assert inside is not None
+    assert not inside.any()
     assert consumer.take_records(records) == ()
