@@ -74,7 +74,7 @@ def plain(figures: Figures) -> Iterator[tuple[str, str]]:
     """The figures that fit a line of the table."""
     for name, value in figures.items():
         if isinstance(value, dict):
-            yield name, ", ".join(f"{key} {found}" for key, found in value.items())
+            yield name, ", ".join(f"{key} {figure}" for key, figure in value.items())
         elif not isinstance(value, list):
             yield name, f"{value:,.3f}" if isinstance(value, float) else f"{value}"
 
@@ -93,29 +93,29 @@ def machine() -> dict[str, Any]:
 def main() -> None:
     """Measure, print and keep."""
     parser = argparse.ArgumentParser(description=__doc__)
-    known = sections(None)
-    parser.add_argument("--only", nargs="*", choices=list(known), default=list(known))
+    names = sections(None)
+    parser.add_argument("--only", nargs="*", choices=list(names), default=list(names))
     parser.add_argument("--go", help="path of spanner-change-streams-tail")
     parser.add_argument("--into", type=Path, default=Path("docs/performance"))
-    given = parser.parse_args()
-    given.into.mkdir(parents=True, exist_ok=True)
-    file = given.into / "last.json"
-    kept: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
+    options = parser.parse_args()
+    options.into.mkdir(parents=True, exist_ok=True)
+    file = options.into / "last.json"
+    figures: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
     console = Console()
-    for name, runs in sections(given.go).items():
-        if name not in given.only:
+    for name, runs in sections(options.go).items():
+        if name not in options.only:
             continue
-        found = []
+        results = []
         for measure, arguments in runs:
-            found.append(run(measure, arguments))
+            results.append(run(measure, arguments))
             table = Table(title=name, show_header=False)
-            for row in plain(found[-1]):
+            for row in plain(results[-1]):
                 table.add_row(*row)
             console.print(table)
             sys.stdout.flush()
-        kept[name] = {"machine": machine(), "runs": found}
-        file.write_text(json.dumps(kept, indent=1) + "\n")
-    plots.draw(kept, given.into)
+        figures[name] = {"machine": machine(), "runs": results}
+        file.write_text(json.dumps(figures, indent=1) + "\n")
+    plots.draw(figures, options.into)
 
 
 if __name__ == "__main__":

@@ -87,8 +87,8 @@ def measure(rounds: int) -> dict[str, Any]:
 
 
 def _is(store: Store, state: PipelineState) -> bool:
-    known = store.pipeline("bench")
-    return known is not None and known.state is state
+    pipeline = store.pipeline("bench")
+    return pipeline is not None and pipeline.state is state
 
 
 def _wait(done: Callable[[], bool]) -> None:
@@ -102,8 +102,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", type=Path, default=None)
-    given = parser.parse_args()
-    tell(measure(given.rounds), given.json)
+    options = parser.parse_args()
+    tell(measure(options.rounds), options.json)
 
 
 if __name__ == "__main__":

@@ -88,7 +88,7 @@ def measure(
 
 
 def delta_freshness_seconds(path: Path, *, committed_from: float) -> list[float]:
-    """As slackwater.proof.freshness_seconds: a commit is readable when its log entry is there."""
+    """As slackwater.testing.compare.freshness_seconds: a commit is readable when its log entry is there."""
     seconds = []
     for entry in sorted((path / "_delta_log").glob("*.json")):
         readable = entry.stat().st_ctime
@@ -102,12 +102,12 @@ def delta_freshness_seconds(path: Path, *, committed_from: float) -> list[float]
 
 def stage_seconds(log: str) -> dict[str, float]:
     """The median of each stage that the epochs' log lines name."""
-    found: dict[str, list[float]] = {}
+    by_stage: dict[str, list[float]] = {}
     for line in log.splitlines():
         if "event=epoch" in line:
             for stage, value in re.findall(r"(\w+)_ms=(\d+)", line):
-                found.setdefault(stage, []).append(int(value) / 1000)
-    return {stage: statistics.median(values) for stage, values in found.items()}
+                by_stage.setdefault(stage, []).append(int(value) / 1000)
+    return {stage: statistics.median(values) for stage, values in by_stage.items()}
 
 
 def main() -> None:
@@ -118,18 +118,18 @@ def main() -> None:
     parser.add_argument("--format", choices=("parquet", "delta"), default="parquet")
     parser.add_argument("--conf", nargs="*", default=[], help="settings of Spark, key=value")
     parser.add_argument("--json", type=Path)
-    given = parser.parse_args()
-    conf = dict(setting.split("=", 1) for setting in given.conf)
-    found = measure(given.seconds, given.rate, given.format, conf)
+    options = parser.parse_args()
+    conf = dict(setting.split("=", 1) for setting in options.conf)
+    figures = measure(options.seconds, options.rate, options.format, conf)
     print(
-        f"freshness of {found['records']} records: median {found['median_seconds']:.3f} s,"
-        f" p99 {found['p99_seconds']:.3f} s, worst {found['worst_seconds']:.3f} s"
+        f"freshness of {figures['records']} records: median {figures['median_seconds']:.3f} s,"
+        f" p99 {figures['p99_seconds']:.3f} s, worst {figures['worst_seconds']:.3f} s"
     )
-    print(f"{found['epochs']} epochs, median {found['epoch_median_seconds']:.3f} s, of which")
-    for stage, value in found["stage_median_seconds"].items():
+    print(f"{figures['epochs']} epochs, median {figures['epoch_median_seconds']:.3f} s, of which")
+    for stage, value in figures["stage_median_seconds"].items():
         print(f"  {stage:16} {value:.3f} s")
-    if given.json:
-        given.json.write_text(json.dumps(found, indent=2))
+    if options.json:
+        options.json.write_text(json.dumps(figures, indent=2))
 
 
 if __name__ == "__main__":

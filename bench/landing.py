@@ -141,9 +141,9 @@ def measure(
         spent = time.monotonic() - before
         python, java = (now - then for now, then in zip(watched.look(), before_cpu, strict=True))
         service.wait(60)
-        found = landed(folder / "changes", file_format)
-    if found != records:
-        raise SystemExit(f"{found} of {records} records landed")
+        records_landed = landed(folder / "changes", file_format)
+    if records_landed != records:
+        raise SystemExit(f"{records_landed} of {records} records landed")
     counted = partitions * (START_US + span_us - first_ns / 1_000) / every_us
     return {
         "format": file_format,
@@ -166,12 +166,12 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, default=8)
     parser.add_argument("--format", choices=("parquet", "delta"), default="parquet")
     parser.add_argument("--json", type=Path)
-    given = parser.parse_args()
-    found = measure(given.records, given.epochs, given.partitions, given.format)
-    for name, value in found.items():
+    options = parser.parse_args()
+    figures = measure(options.records, options.epochs, options.partitions, options.format)
+    for name, value in figures.items():
         print(f"{name}: {value}")
-    if given.json:
-        given.json.write_text(json.dumps(found, indent=2))
+    if options.json:
+        options.json.write_text(json.dumps(figures, indent=2))
 
 
 if __name__ == "__main__":

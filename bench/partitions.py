@@ -114,8 +114,8 @@ def main() -> None:
     parser.add_argument("--store", choices=("sqlite", "postgresql"), default="sqlite")
     parser.add_argument("--churn", action="store_true")
     parser.add_argument("--json", type=Path)
-    given = parser.parse_args()
-    tell(measure(given.partitions, given.store, churn=given.churn), given.json)
+    options = parser.parse_args()
+    tell(measure(options.partitions, options.store, churn=options.churn), options.json)
 
 
 if __name__ == "__main__":

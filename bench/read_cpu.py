@@ -146,20 +146,20 @@ def measure(records: int, rounds: int) -> dict[str, Any]:
             .start()
         )
         connection = Connection(stream)
-        found: dict[str, list[float]] = {"client": [], "source": []}
+        by_side: dict[str, list[float]] = {"client": [], "source": []}
         for number in range(WARM_UP_ROUNDS + rounds):
             spent = one_round(stream, connection, epochs, records, number)
             if number >= WARM_UP_ROUNDS:
                 for side, seconds in spent.items():
-                    found[side].append(seconds)
+                    by_side[side].append(seconds)
         epochs.let_all_go()
         query.stop()
         stop_spark(spark)
-    ratios = [b / a for a, b in zip(found["client"], found["source"], strict=True)]
+    ratios = [b / a for a, b in zip(by_side["client"], by_side["source"], strict=True)]
     return {
         "records": records,
-        "client_cpu_seconds": found["client"],
-        "source_cpu_seconds": found["source"],
+        "client_cpu_seconds": by_side["client"],
+        "source_cpu_seconds": by_side["source"],
         "source_to_client": statistics.median(ratios),
     }
 
@@ -195,17 +195,17 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=20_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", type=Path)
-    given = parser.parse_args()
-    found = measure(given.records, given.rounds)
+    options = parser.parse_args()
+    figures = measure(options.records, options.rounds)
     for side in ("client", "source"):
-        spent = found[f"{side}_cpu_seconds"]
+        spent = figures[f"{side}_cpu_seconds"]
         print(
-            f"{side:7} {statistics.median(spent):6.2f} CPU s for {found['records']} records"
+            f"{side:7} {statistics.median(spent):6.2f} CPU s for {figures['records']} records"
             f" (from {min(spent):.2f} to {max(spent):.2f})"
         )
-    print(f"source / client: {found['source_to_client']:.2f}")
-    if given.json:
-        given.json.write_text(json.dumps(found, indent=2))
+    print(f"source / client: {figures['source_to_client']:.2f}")
+    if options.json:
+        options.json.write_text(json.dumps(figures, indent=2))
 
 
 if __name__ == "__main__":

@@ -175,39 +175,39 @@ def go(path: str, case: Case, stream: ChangeStream) -> float:
         stdout=subprocess.PIPE, check=True, timeout=600,
     )  # fmt: skip
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    found = done.stdout.count(b'"commit_timestamp"')
-    if found != case.records:
-        raise SystemExit(f"spanner-change-streams-tail wrote {found} of {case.records} records")
+    records = done.stdout.count(b'"commit_timestamp"')
+    if records != case.records:
+        raise SystemExit(f"spanner-change-streams-tail wrote {records} of {case.records} records")
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def cpu_seconds(reader: Reader, case: Case, stream: ChangeStream) -> float:
     """Of this process."""
     before = time.process_time()
-    found = reader(case, stream)
+    records = reader(case, stream)
     spent = time.process_time() - before
-    if found != case.records:
-        raise SystemExit(f"{reader.__name__} read {found} of {case.records} records")
+    if records != case.records:
+        raise SystemExit(f"{reader.__name__} read {records} of {case.records} records")
     return spent
 
 
 def measure(case: Case, rounds: int, go_path: str | None) -> dict[str, Any]:
     """The CPU seconds of each round, all sides in turn; medians and ratios."""
-    found: dict[str, list[float]] = {}
+    by_side: dict[str, list[float]] = {}
     with synthetic_process(case.script()) as host:
         os.environ["SPANNER_EMULATOR_HOST"] = host
         stream = ChangeStream("bench-project", "bench", "bench", CHANGE_STREAM, emulator_host=host)
         for _ in range(rounds):
-            found.setdefault("ours", []).append(cpu_seconds(ours, case, stream))
-            found.setdefault("client", []).append(cpu_seconds(client, case, stream))
+            by_side.setdefault("ours", []).append(cpu_seconds(ours, case, stream))
+            by_side.setdefault("client", []).append(cpu_seconds(client, case, stream))
             if go_path and case.dialect is Dialect.GOOGLE_STANDARD_SQL:
-                found.setdefault("go", []).append(go(go_path, case, stream))
+                by_side.setdefault("go", []).append(go(go_path, case, stream))
         del os.environ["SPANNER_EMULATOR_HOST"]
     result: dict[str, Any] = {"case": case.name, "records": case.records}
-    for side, seconds in found.items():
+    for side, seconds in by_side.items():
         result[f"{side}_records_per_cpu_second"] = round(case.records / statistics.median(seconds))
         if side != "ours":
-            ratios = [s / o for s, o in zip(seconds, found["ours"], strict=True)]
+            ratios = [s / o for s, o in zip(seconds, by_side["ours"], strict=True)]
             result[f"ours_to_{side}"] = round(statistics.median(ratios), 1)
     return result
 
@@ -219,14 +219,14 @@ def main() -> None:
     parser.add_argument("--go", help=f"path of spanner-change-streams-tail {GO_VERSION}")
     parser.add_argument("--case", type=int, help="one of them only, counted from 0")
     parser.add_argument("--json", type=Path)
-    given = parser.parse_args()
-    cases = CASES if given.case is None else CASES[given.case : given.case + 1]
-    found = []
+    options = parser.parse_args()
+    cases = CASES if options.case is None else CASES[options.case : options.case + 1]
+    results = []
     for case in cases:
-        found.append(measure(case, given.rounds, given.go))
-        print(" | ".join(f"{name}: {value}" for name, value in found[-1].items()), flush=True)
-    if given.json:
-        given.json.write_text(json.dumps(found, indent=2))
+        results.append(measure(case, options.rounds, options.go))
+        print(" | ".join(f"{name}: {value}" for name, value in results[-1].items()), flush=True)
+    if options.json:
+        options.json.write_text(json.dumps(results, indent=2))
 
 
 if __name__ == "__main__":

@@ -71,9 +71,9 @@ def _row(number: int) -> list[Any]:
 
 def _scan(stream: ChangeStream, folder: Path, rows: int) -> dict[str, Any]:
     start_ns = Connection(stream).strong_read_timestamp_ns()
-    given = service_settings(folder, stream, start_ns)
-    given["source"] |= {"initial_scan": "only", "start": "now"}
-    service = Service(given, folder, os.environ)
+    pipeline_settings = service_settings(folder, stream, start_ns)
+    pipeline_settings["source"] |= {"initial_scan": "only", "start": "now"}
+    service = Service(pipeline_settings, folder, os.environ)
     began = time.monotonic()
     service.start()
     watched = Watched(service.pid)
@@ -81,9 +81,9 @@ def _scan(stream: ChangeStream, folder: Path, rows: int) -> dict[str, Any]:
     code = service.wait(_SECONDS_MAX)
     seconds = time.monotonic() - began
     python, java = watched.look()
-    found = ds.dataset(folder / "changes", format="parquet").count_rows()
-    if code or found != rows:
-        raise SystemExit(f"exit code {code}, {found} of {rows} rows landed")
+    rows_landed = ds.dataset(folder / "changes", format="parquet").count_rows()
+    if code or rows_landed != rows:
+        raise SystemExit(f"exit code {code}, {rows_landed} of {rows} rows landed")
     return {
         "seconds": round(seconds, 1),
         "rows_per_second": round(rows / seconds),
@@ -98,8 +98,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--json", type=Path, default=None)
-    given = parser.parse_args()
-    tell(measure(given.rows), given.json)
+    options = parser.parse_args()
+    tell(measure(options.rows), options.json)
 
 
 if __name__ == "__main__":

@@ -112,33 +112,33 @@ class LoggedLoad:
 def output_of(path: Path) -> Counter[Change]:
     """The changes that were written, read by pyarrow."""
     columns = ["commit_timestamp", "table_name", "mod_type", "mods"]
-    found: Counter[Change] = Counter()
+    changes: Counter[Change] = Counter()
     for batch in ds.dataset(path, format="parquet").to_batches(columns=columns):
         for row in batch.to_pylist():
             at_us = round(row["commit_timestamp"].timestamp() * 1_000_000)
-            found.update(
+            changes.update(
                 (at_us, row["table_name"], row["mod_type"], int(json.loads(mod["keys"])["Id"]))
                 for mod in row["mods"]
             )
-    return found
+    return changes
 
 
 def sample(service: Service, folder: Path) -> dict[str, float]:
     """What could grow."""
     driver = psutil.Process(service.pid)
-    found = {"driver_mib": driver.memory_info().rss / 2**20, "jvm_mib": 0.0, "workers_mib": 0.0}
+    figures = {"driver_mib": driver.memory_info().rss / 2**20, "jvm_mib": 0.0, "workers_mib": 0.0}
     files = driver.num_fds()
     for child in driver.children(recursive=True):
         try:
             kind = "jvm_mib" if child.name() == "java" else "workers_mib"
-            found[kind] += child.memory_info().rss / 2**20
+            figures[kind] += child.memory_info().rss / 2**20
             files += child.num_fds()
         except psutil.NoSuchProcess:
             continue
     checkpoint = [path for path in (folder / "checkpoint").rglob("*") if path.is_file()]
     watermark_ns = service.low_watermark_ns() or 0
     return {
-        **found,
+        **figures,
         "open_files": files,
         "store_rows": store_rows(folder / "state.db"),
         "store_kib": (folder / "state.db").stat().st_size / 2**10,
@@ -196,12 +196,14 @@ def measure(minutes: float, into: Path | None) -> dict[str, Any]:
         connection = Connection(stream)
         start_ns = connection.strong_read_timestamp_ns()
         behind = replace(stream, emulator_host=proxy.host)
-        given = service_settings(
+        pipeline_settings = service_settings(
             folder, behind, start_ns, epoch={"trigger": "1s", "heartbeat": "2s"}
         )
-        given["state"]["keep"] = KEEP
-        given["http"] = {"listen": "127.0.0.1:0"}
-        service = Service(given, folder, os.environ | {"SPANNER_EMULATOR_HOST": proxy.host})
+        pipeline_settings["state"]["keep"] = KEEP
+        pipeline_settings["http"] = {"listen": "127.0.0.1:0"}
+        service = Service(
+            pipeline_settings, folder, os.environ | {"SPANNER_EMULATOR_HOST": proxy.host}
+        )
         service.start()
         service.wait_for_watermark(start_ns, seconds_max=90)
         load, stop = LoggedLoad(stream, seed=1), threading.Event()
@@ -241,13 +243,13 @@ def _watched(
     began = time.monotonic()
     for thread in threads:
         thread.start()
-    kept: list[dict[str, float]] = []
+    samples: list[dict[str, float]] = []
     while threads[0].is_alive():
-        found = {"minute": (time.monotonic() - began) / 60, **sample(service, folder)}
-        kept.append(found)
-        yield found
-        if into is not None and len(kept) % 60 == 0:
-            draw(kept, into)
+        latest = {"minute": (time.monotonic() - began) / 60, **sample(service, folder)}
+        samples.append(latest)
+        yield latest
+        if into is not None and len(samples) % 60 == 0:
+            draw(samples, into)
         time.sleep(EVERY_S)
     stop.set()
     threads[1].join()
@@ -298,16 +300,16 @@ def save(figures: Mapping[str, Any], into: Path) -> None:
     """The plots, and the figures as JSON."""
     draw(figures["samples"], into)
     # A sample a minute is enough to keep.
-    kept = {**figures, "samples": figures["samples"][:: round(60 / EVERY_S)]}
-    (into / "soak.json").write_text(json.dumps(kept, indent=1) + "\n")
+    thinned = {**figures, "samples": figures["samples"][:: round(60 / EVERY_S)]}
+    (into / "soak.json").write_text(json.dumps(thinned, indent=1) + "\n")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--into", type=Path, default=None)
-    given = parser.parse_args()
-    figures = measure(given.minutes, given.into)
+    options = parser.parse_args()
+    figures = measure(options.minutes, options.into)
     print(json.dumps({name: value for name, value in figures.items() if name != "samples"}))
     is_well = not (figures["missing"] or figures["unexpected"] or figures["exit_code"])
     raise SystemExit(0 if is_well else 1)

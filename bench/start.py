@@ -37,15 +37,17 @@ def measure(rounds: int) -> dict[str, Any]:
         make(archive)
         mib = round(archive.stat().st_size / 2**20)
         for number in range(rounds):
-            for kind, found in seconds.items():
-                given = service_settings(
+            for kind, starts in seconds.items():
+                pipeline_settings = service_settings(
                     folder / f"{kind}{number}",
                     stream,
                     Connection(stream).strong_read_timestamp_ns(),
                 )
                 if kind == "archive":
-                    given["spark"]["class_archive"] = str(archive)
-                found.append(_start(Service(given, folder / f"{kind}{number}", os.environ)))
+                    pipeline_settings["spark"]["class_archive"] = str(archive)
+                starts.append(
+                    _start(Service(pipeline_settings, folder / f"{kind}{number}", os.environ))
+                )
     pairs = zip(seconds["archive"], seconds["plain"], strict=True)
     return {
         "archive_mib": mib,
@@ -67,8 +69,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", type=Path, default=None)
-    given = parser.parse_args()
-    tell(measure(given.rounds), given.json)
+    options = parser.parse_args()
+    tell(measure(options.rounds), options.json)
 
 
 if __name__ == "__main__":

@@ -62,8 +62,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", type=Path)
-    given = parser.parse_args()
-    tell(measure(given.rounds), given.json)
+    options = parser.parse_args()
+    tell(measure(options.rounds), options.json)
 
 
 if __name__ == "__main__":

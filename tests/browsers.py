@@ -22,9 +22,9 @@ _ARGUMENTS = (
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    found = next((path for name in _NAMES if (path := shutil.which(name))), None)
-    assert found, "Chromium is missing; on Debian and Ubuntu: apt-get install chromium"
+    executable = next((path for name in _NAMES if (path := shutil.which(name))), None)
+    assert executable, "Chromium is missing; on Debian and Ubuntu: apt-get install chromium"
     with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=found, args=list(_ARGUMENTS))
+        running = playwright.chromium.launch(executable_path=executable, args=list(_ARGUMENTS))
         yield running
         running.close()

@@ -68,12 +68,12 @@ class Change:
 def changes(records: pa.Table) -> list[Change]:
     """An epoch's records, in the order in which the database changed."""
     order = [(name, "ascending") for name in ("commit_timestamp", "record_sequence")]
-    found = []
+    rows = []
     for row in records.sort_by(order).to_pylist():
         (mod,) = row["mods"]
         keys, new, old = (json.loads(mod[f] or "{}") for f in ("keys", "new_values", "old_values"))
         types = {c["name"]: json.loads(c["type"])["code"] for c in row["column_types"]}
-        found.append(
+        rows.append(
             Change(
                 row["table_name"],
                 row["mod_type"],
@@ -84,7 +84,7 @@ def changes(records: pa.Table) -> list[Change]:
                 old or {},
             )
         )
-    return found
+    return rows
 
 
 class ChangingDatabase:

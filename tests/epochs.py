@@ -46,7 +46,7 @@ class EpochLoop:
         options: Mapping[str, str] | None = None,
         resume: EpochLoop | None = None,
     ) -> None:
-        given = {
+        source_options = {
             "project": stream.project,
             "instance": stream.instance,
             "database": stream.database,
@@ -58,7 +58,7 @@ class EpochLoop:
             "tasks": "3",
             "heartbeat_milliseconds": "1000",
         }
-        self.options: SourceOptions = parse_options({**given, **(options or {})}, {})
+        self.options: SourceOptions = parse_options({**source_options, **(options or {})}, {})
         self.connection = Connection(stream)
         self.store = Store.open(state_url, migrate=True)
         self.planner = Planner(self.options, self.connection, self.store)
@@ -133,5 +133,5 @@ class EpochLoop:
             )
 
         with ThreadPoolExecutor(max(1, len(tasks))) as pool:
-            batches = [batch for found in pool.map(run, tasks) for batch in found]
+            batches = [batch for of_task in pool.map(run, tasks) for batch in of_task]
         return pa.Table.from_batches(batches, SCHEMA)

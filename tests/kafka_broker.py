@@ -65,20 +65,20 @@ def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def read_topics(host: str, prefix: str) -> dict[tuple[str, int], list[Message]]:
     """All messages of the topics whose names begin so, by topic and partition, in their order."""
     consumer = Consumer({"bootstrap.servers": host, "group.id": uuid.uuid4().hex})
-    found: dict[tuple[str, int], list[Message]] = {}
+    by_partition: dict[tuple[str, int], list[Message]] = {}
     for name, topic in consumer.list_topics(timeout=10).topics.items():
         for number in topic.partitions if name.startswith(prefix) else ():
             place = TopicPartition(name, number, 0)
             _, end = consumer.get_watermark_offsets(place, timeout=10)
             consumer.assign([place])
-            messages = found[name, number] = []
+            messages = by_partition[name, number] = []
             while len(messages) < end:
                 message = consumer.poll(10)
                 assert message is not None, f"{name} {number} ends at {end}, not {len(messages)}"
                 assert message.error() is None, message.error()
                 messages.append(message)
     consumer.close()
-    return found
+    return by_partition
 
 
 def spark_conf() -> dict[str, str]:
@@ -112,8 +112,8 @@ def _fetched(group: str, artifact: str, version: str) -> Path:
             text=True,
             timeout=300,
         )
-        found = list(new.glob(f"{artifact}-*.jar"))
-        assert found, f"{artifact} was not fetched:\n{fetched.stdout[-2_000:]}"
+        jars = list(new.glob(f"{artifact}-*.jar"))
+        assert jars, f"{artifact} was not fetched:\n{fetched.stdout[-2_000:]}"
         with suppress(OSError):
             new.rename(folder)
         shutil.rmtree(new, ignore_errors=True)

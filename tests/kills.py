@@ -127,9 +127,11 @@ class Killing:
         """
         connection = Connection(self.stream)
         start_ns = connection.strong_read_timestamp_ns()
-        given: dict[str, Any] = settings(self.stream, self.folder, format_rfc3339(start_ns))
-        given["sink"]["format"] = self.file_format
-        service = Service(given, self.folder, os.environ)
+        pipeline_settings: dict[str, Any] = settings(
+            self.stream, self.folder, format_rfc3339(start_ns)
+        )
+        pipeline_settings["sink"]["format"] = self.file_format
+        service = Service(pipeline_settings, self.folder, os.environ)
         stop = threading.Event()
         writer = threading.Thread(target=self._write, args=(stop,))
         service.start()
@@ -193,17 +195,17 @@ def main() -> int:
     parser.add_argument("--format", default="parquet")
     parser.add_argument("--dialect", type=Dialect, default=Dialect.GOOGLE_STANDARD_SQL)
     parser.add_argument("--seed", type=int, default=1)
-    given = parser.parse_args()
+    options = parser.parse_args()
     began = time.monotonic()
     killed: Counter[str] = Counter()
     records = 0
-    for first in range(0, given.kills, _KILLS_OF_AN_EMULATOR):
-        kills = min(_KILLS_OF_AN_EMULATOR, given.kills - first)
-        killing, output = _run(given.format, given.seed + first, kills, given.dialect)
+    for first in range(0, options.kills, _KILLS_OF_AN_EMULATOR):
+        kills = min(_KILLS_OF_AN_EMULATOR, options.kills - first)
+        killing, output = _run(options.format, options.seed + first, kills, options.dialect)
         killed += killing.killed
         records += output.num_rows
     print(
-        f"{given.format}, {given.dialect}: {given.kills} kills {dict(killed)},"
+        f"{options.format}, {options.dialect}: {options.kills} kills {dict(killed)},"
         f" {records} records equal, {time.monotonic() - began:.0f} s"
     )
     return 0

@@ -55,10 +55,14 @@ def mirror_settings(
     deletes: str = "apply",
     table_format: str = "delta",
 ) -> dict[str, Any]:
-    given = settings(stream, folder, format_rfc3339(start_ns))
-    given["sink"]["format"] = table_format
-    given["sink"] |= {"kind": "mirror", "path": str(folder / "mirrors"), "deletes": deletes}
-    return given
+    pipeline_settings = settings(stream, folder, format_rfc3339(start_ns))
+    pipeline_settings["sink"]["format"] = table_format
+    pipeline_settings["sink"] |= {
+        "kind": "mirror",
+        "path": str(folder / "mirrors"),
+        "deletes": deletes,
+    }
+    return pipeline_settings
 
 
 @dataclass(frozen=True)
@@ -127,15 +131,15 @@ class Looker:
     def look(self) -> None:
         """Compare, once all of the mirrors have gone on since the last look."""
         until = time.monotonic() + LOOK_SECONDS_MAX
-        found: dict[str, Seen] = {}
-        while len(found) < len(mixed_load.TABLES):
+        advanced: dict[str, Seen] = {}
+        while len(advanced) < len(mixed_load.TABLES):
             assert time.monotonic() < until, f"no new low watermark; there is {self._watermarks}"
             time.sleep(0.2)
             for name in mixed_load.TABLES:
                 seen = stated(self._folder / name)
                 if seen is not None and (seen.watermark_ns or 0) > self._watermarks.get(name, 0):
-                    found[name] = seen
-        for name, seen in found.items():
+                    advanced[name] = seen
+        for name, seen in advanced.items():
             self._watermarks[name] = seen.watermark_ns or 0
             self._require_equal(name, seen)
 
@@ -170,8 +174,8 @@ def run(
     """Change, kill, compare; how many rows the mirrors keep marked as deleted."""
     connection = Connection(stream)
     start_ns = connection.strong_read_timestamp_ns()
-    given = mirror_settings(stream, folder, start_ns, deletes, table_format)
-    service = Service(given, folder, os.environ)
+    pipeline_settings = mirror_settings(stream, folder, start_ns, deletes, table_format)
+    service = Service(pipeline_settings, folder, os.environ)
     # The Python that runs the service up to the first kill.
     service.python = before
     load = MixedLoad(stream, dialect, seed=7)
@@ -215,7 +219,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--changes", type=int, default=2_000)
     parser.add_argument("--looks", type=int, default=10)
-    given = parser.parse_args()
+    options = parser.parse_args()
     for dialect, capture, deletes, table_format in KINDS + MORE_KINDS:
         with (
             own_database(
@@ -223,18 +227,18 @@ def main() -> None:
             ) as stream,
             tempfile.TemporaryDirectory() as folder,
         ):
-            kills_after = range(2, given.looks, 3)
+            kills_after = range(2, options.looks, 3)
             run(
                 stream,
                 dialect,
                 Path(folder),
                 deletes=deletes,
                 table_format=table_format,
-                changes=given.changes,
-                looks=given.looks,
+                changes=options.changes,
+                looks=options.looks,
                 kills_after=kills_after,
             )
-            done = f"equal at {given.looks} looks, {len(kills_after)} kills"
+            done = f"equal at {options.looks} looks, {len(kills_after)} kills"
             print(f"{dialect}, {table_format}: {done}", flush=True)
 
 

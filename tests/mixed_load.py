@@ -69,16 +69,16 @@ class MixedLoad:
         with self._database.batch() as batch:
             for _ in range(self._random.randint(1, 4)):
                 table = self._random.choice(TABLES)
-                known = sorted(self._rows[table] - {row for name, row in changed if name == table})
+                rows = sorted(self._rows[table] - {row for name, row in changed if name == table})
                 kind = self._random.random()
                 if table == ALBUMS and not self._rows[SINGERS]:
                     continue
-                if kind < 0.4 or not known:
+                if kind < 0.4 or not rows:
                     key: tuple[Any, ...] | None = self._insert(batch, table)
                 elif kind < 0.8:
-                    key = self._update(batch, table, self._random.choice(known))
+                    key = self._update(batch, table, self._random.choice(rows))
                 else:
-                    key = self._delete(batch, table, self._random.choice(known), changed)
+                    key = self._delete(batch, table, self._random.choice(rows), changed)
                 if key is not None:
                     changed.add((table, key))
                     self.changes += 1
@@ -103,8 +103,8 @@ class MixedLoad:
             return None
         # Only some columns: with some capture types the others are not told.
         chosen = self._random.sample(sorted(values), self._random.randint(1, len(values)))
-        given = [*key, *(values[name] for name in chosen)]
-        batch.update(table, (*_KEYS[table], *chosen), [given])
+        row = [*key, *(values[name] for name in chosen)]
+        batch.update(table, (*_KEYS[table], *chosen), [row])
         return key
 
     def _delete(

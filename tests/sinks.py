@@ -34,7 +34,7 @@ from tests.emulators import own_database
 from tests.mirrors import iceberg_table
 from tests.services import settings
 from tests.truths import truth_of
-from tests.typed_changelogs import expected_changes, found_changes
+from tests.typed_changelogs import expected_changes, written_changes
 
 Sink = Mapping[str, Any]
 RECORDS: dict[str, Sink] = {
@@ -59,9 +59,11 @@ TRANSACTIONS_PER_SECOND = 20
 class Pipelines(Service):
     """Several pipelines of one process."""
 
-    def __init__(self, given: Mapping[str, Any], names: Iterable[str], folder: Path) -> None:
-        super().__init__({**given, "pipeline": "none"}, folder, os.environ)
-        self.config.write_text(yaml.safe_dump(dict(given), sort_keys=False))
+    def __init__(
+        self, pipelines_settings: Mapping[str, Any], names: Iterable[str], folder: Path
+    ) -> None:
+        super().__init__({**pipelines_settings, "pipeline": "none"}, folder, os.environ)
+        self.config.write_text(yaml.safe_dump(dict(pipelines_settings), sort_keys=False))
         self._names = tuple(names)
 
     def low_watermark_ns(self) -> int | None:
@@ -72,11 +74,15 @@ class Pipelines(Service):
         except StateError:
             return None
         try:
-            known = {p.name: p.low_watermark_ns for p in store.pipelines()}
+            by_pipeline = {p.name: p.low_watermark_ns for p in store.pipelines()}
         finally:
             store.close()
-        found = [known.get(name) for name in self._names]
-        return None if None in found else min(ns for ns in found if ns is not None)
+        low_watermarks_ns = [by_pipeline.get(name) for name in self._names]
+        return (
+            None
+            if None in low_watermarks_ns
+            else min(ns for ns in low_watermarks_ns if ns is not None)
+        )
 
 
 def run(
@@ -99,13 +105,13 @@ def run(
     """
     connection = Connection(stream)
     start_ns = connection.strong_read_timestamp_ns()
-    given = settings(stream, folder, format_rfc3339(start_ns))
-    del given["pipeline"], given["sink"]
-    given["spark"]["conf"] = {"spark.driver.memory": "2g"}
-    given["pipelines"] = {name: {"sink": _sink(name, folder)} for name in names}
+    pipelines_settings = settings(stream, folder, format_rfc3339(start_ns))
+    del pipelines_settings["pipeline"], pipelines_settings["sink"]
+    pipelines_settings["spark"]["conf"] = {"spark.driver.memory": "2g"}
+    pipelines_settings["pipelines"] = {name: {"sink": _sink(name, folder)} for name in names}
     if state_url is not None:
-        given["state"]["url"] = state_url
-    service = Pipelines(given, names, folder)
+        pipelines_settings["state"]["url"] = state_url
+    service = Pipelines(pipelines_settings, names, folder)
     service.python = before
     load, stop = Load(stream, dialect, seed=17), threading.Event()
     rate: dict[str, Any] = {"transactions_per_second": TRANSACTIONS_PER_SECOND, "seconds": 600}
@@ -134,26 +140,30 @@ def run(
 
 
 def _sink(name: str, folder: Path) -> dict[str, Any]:
-    given = dict(SINKS[name])
+    sink_settings = dict(SINKS[name])
     if name == "passed":
-        given["options"] = {"path": str(folder / "passed-output")}
-    if given.get("envelope") in ("wrapped", "row"):
-        given["updated"] = True
-    return {**given, "path": str(folder / name), "checkpoint": str(folder / f"{name}-checkpoint")}
+        sink_settings["options"] = {"path": str(folder / "passed-output")}
+    if sink_settings.get("envelope") in ("wrapped", "row"):
+        sink_settings["updated"] = True
+    return {
+        **sink_settings,
+        "path": str(folder / name),
+        "checkpoint": str(folder / f"{name}-checkpoint"),
+    }
 
 
 def require_equal(name: str, path: Path, truth: Truth) -> int:
     """A pipeline's output is the truth; how many records or changes it has."""
     if SINKS[name].get("kind") == "changelogs":
-        changes, wanted = found_changes(path), expected_changes(truth.records)
+        changes, wanted = written_changes(path), expected_changes(truth.records)
         assert changes == wanted, (name, changes - wanted, wanted - changes)
         return wanted.total()
     if "envelope" not in SINKS[name]:
         output = _records(name, path)
-        found = compare(output, truth.records)
+        comparison = compare(output, truth.records)
         # A format that knows nothing of epochs may double those of a kill.
-        doubled = [] if name == "passed" else found.doubled
-        differences = (found.missing, found.unexpected, doubled)
+        doubled = [] if name == "passed" else comparison.doubled
+        differences = (comparison.missing, comparison.unexpected, doubled)
         assert differences == ([], [], []), (name, [some[:3] for some in differences])
         return len(truth.records)
     expected = Counter(change for record in truth.records for change in _expected(name, record))
@@ -215,7 +225,7 @@ def _row(*texts: str) -> Any:
 def _expected(name: str, record: TruthRecord) -> list[tuple[Any, ...]]:
     """The changes of a record as an envelope has to show them, by the truth alone."""
     at_ns = parse_rfc3339(record.commit_timestamp)
-    found: list[tuple[Any, ...]] = []
+    changes: list[tuple[Any, ...]] = []
     for number, (keys, new, _) in enumerate(record.mods):
         is_delete = not _loads(new)
         after = None if is_delete else _row(keys, new)
@@ -223,20 +233,20 @@ def _expected(name: str, record: TruthRecord) -> list[tuple[Any, ...]]:
         place = (record.server_transaction_id, record.record_sequence, str(number))
         match name:
             case "wrapped":
-                found.append((record.table_name, key, after, at_ns))
+                changes.append((record.table_name, key, after, at_ns))
             case "lines":
-                found.append((after, at_ns))
+                changes.append((after, at_ns))
             case "row":
-                found.append((record.table_name, key, after, None if is_delete else at_ns))
+                changes.append((record.table_name, key, after, None if is_delete else at_ns))
             case "key_only":
-                found.append((record.table_name, key))
+                changes.append((record.table_name, key))
             case "flat":
-                found.append((*place, record.table_name, _row(keys), after))
+                changes.append((*place, record.table_name, _row(keys), after))
             case "datastream":
-                found.append((*place, record.table_name, is_delete, at_ns))
+                changes.append((*place, record.table_name, is_delete, at_ns))
             case "debezium":
-                found.append((*place[:2], record.table_name, _row(keys), after))
-    return found
+                changes.append((*place[:2], record.table_name, _row(keys), after))
+    return changes
 
 
 def _updated_ns(value: Mapping[str, Any]) -> int:
@@ -303,12 +313,12 @@ _OF_ENVELOPE: dict[str, Callable[[Mapping[str, Any]], tuple[Any, ...]]] = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", nargs="*", choices=SINKS, default=list(SINKS))
-    given = parser.parse_args()
+    options = parser.parse_args()
     with (
         own_database() as stream,
         tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
     ):
-        for name, count in run(stream, Path(folder), given.only).items():
+        for name, count in run(stream, Path(folder), options.only).items():
             print(f"{name}: {count} equal")
 
 

@@ -25,10 +25,10 @@ def spanner_rows(
     name = f"{quote}.{quote}".join(table.split("."))
     at = None if at_ns is None else datetime.fromtimestamp(at_ns // 1_000 / 1e6, UTC)
     with database.snapshot(read_timestamp=at) as snapshot:
-        found = snapshot.execute_sql(f"SELECT * FROM {quote}{name}{quote}")
+        result = snapshot.execute_sql(f"SELECT * FROM {quote}{name}{quote}")
         # The client leaves bytes in Base64.
-        rows = [[b64decode(v) if isinstance(v, bytes) else v for v in row] for row in found]
-        names = [field.name for field in found.fields]
+        rows = [[b64decode(v) if isinstance(v, bytes) else v for v in row] for row in result]
+        names = [field.name for field in result.fields]
     return [dict(zip(names, map(comparable, row), strict=True)) for row in rows]
 
 

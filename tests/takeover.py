@@ -44,9 +44,11 @@ class Pair:
         self.folder = folder
         self.connection = Connection(stream)
         self.start_ns = self.connection.strong_read_timestamp_ns()
-        given = settings(stream, folder, format_rfc3339(self.start_ns)) | {"lease": lease}
-        self.first = Service(given, folder / "first", os.environ)
-        self.second = Service(given, folder / "second", os.environ)
+        pipeline_settings = settings(stream, folder, format_rfc3339(self.start_ns)) | {
+            "lease": lease
+        }
+        self.first = Service(pipeline_settings, folder / "first", os.environ)
+        self.second = Service(pipeline_settings, folder / "second", os.environ)
         self._stop = threading.Event()
         self._writer = threading.Thread(target=self._write)
 
@@ -131,13 +133,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     rounds = parser.parse_args().rounds
     for name, elsewhere in (("another machine's", True), ("this machine's", False)):
-        found = []
+        failures = []
         for _ in range(rounds):
             with tempfile.TemporaryDirectory() as folder:
-                found.append(_measure(Path(folder), elsewhere=elsewhere))
+                failures.append(_measure(Path(folder), elsewhere=elsewhere))
         print(
             f"{name} owner killed: the standby has read up to it after"
-            f" {statistics.median(found):.1f} s (worst {max(found):.1f} s)"
+            f" {statistics.median(failures):.1f} s (worst {max(failures):.1f} s)"
         )
 
 

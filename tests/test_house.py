@@ -140,5 +140,5 @@ def test_no_file_names_a_place_of_one_machine() -> None:
         path = ROOT / name
         if path.suffix in {".png", ".svg"} or not path.is_file():
             continue
-        found = bad.search(path.read_text(errors="replace"))
-        assert found is None, f"{name} names {found and found.group()}"
+        match = bad.search(path.read_text(errors="replace"))
+        assert match is None, f"{name} names {match and match.group()}"

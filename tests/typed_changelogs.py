@@ -23,15 +23,15 @@ PARTS = ("before", "after")
 def rows_of(path: Path) -> list[dict[str, Any]]:
     """The rows of one, in a Delta or an Iceberg table."""
     if (path / "metadata").exists():
-        found: list[dict[str, Any]] = iceberg_table(path).scan().to_arrow().to_pylist()
-        return found
+        rows: list[dict[str, Any]] = iceberg_table(path).scan().to_arrow().to_pylist()
+        return rows
     return list(deltalake.DeltaTable(path).to_pyarrow_table().to_pylist())
 
 
-def found_changes(folder: Path) -> Counter[Change]:
+def written_changes(folder: Path) -> Counter[Change]:
     """The changes of all that lie in a folder."""
     tables = [path for path in folder.iterdir() if not path.name.startswith("_")]
-    return Counter(_found(path.name, row) for path in tables for row in rows_of(path))
+    return Counter(_written(path.name, row) for path in tables for row in rows_of(path))
 
 
 def expected_changes(records: Iterable[TruthRecord]) -> Counter[Change]:
@@ -41,21 +41,21 @@ def expected_changes(records: Iterable[TruthRecord]) -> Counter[Change]:
     )
 
 
-def _found(table: str, row: Mapping[str, Any]) -> Change:
+def _written(table: str, row: Mapping[str, Any]) -> Change:
     key = row["key"]
-    known = []
+    before_and_after = []
     for part in PARTS:
-        values, given = row[part], row["given"][part]
+        values, changed_names = row[part], row["given"][part]
         if values is not None:
             # What is not said is NULL.
-            others = values.keys() - key.keys() - set(given)
+            others = values.keys() - key.keys() - set(changed_names)
             assert all(values[name] is None for name in others), row
-            values = {name: values[name] for name in (*key, *given)}
-        known.append(_plain(values))
+            values = {name: values[name] for name in (*key, *changed_names)}
+        before_and_after.append(_plain(values))
     return (
         f"{row['commit_timestamp'].astimezone(UTC):%Y-%m-%dT%H:%M:%S.%f}Z",
         *(row["server_transaction_id"], row["record_sequence"], row["mod_number"], table),
-        *(_plain(key), *known),
+        *(_plain(key), *before_and_after),
     )
 
 

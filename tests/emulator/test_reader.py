@@ -69,7 +69,7 @@ def follow(
     connection: Connection, dialect: Dialect, start_ns: int, end_ns: int
 ) -> list[ChangeRecord]:
     """Every record between two times, children after their parents."""
-    found: list[ChangeRecord] = []
+    records: list[ChangeRecord] = []
     waiting = [
         (token, start_ns)
         for token in partitions_alive(connection, dialect, start_ns, heartbeat_ms=1_000)
@@ -78,12 +78,12 @@ def follow(
     while waiting:
         token, begin_ns = waiting.pop(0)
         for record in read(connection, dialect, token, begin_ns, end_ns):
-            found.append(record)
+            records.append(record)
             if isinstance(record, ChildPartitionsRecord):
                 new = [c.token for c in record.child_partitions if c.token not in seen]
                 seen.update(new)
                 waiting += [(child, record.start_timestamp_ns) for child in new]
-    return found
+    return records
 
 
 def read(

@@ -27,10 +27,10 @@ WAIT_NS = 3 * NANOSECONDS_PER_SECOND
 
 def truth(database: ChangingDatabase) -> list[TruthRecord]:
     """What the plain client finds of all that the pipeline has read."""
-    found = truth_of(
+    plain_read = truth_of(
         database.stream, database.start_ns, database.loop.watermark_ns or 0, database.dialect
     )
-    return sorted(found.records)
+    return sorted(plain_read.records)
 
 
 def write_both(database: ChangingDatabase, name: str) -> None:
@@ -68,9 +68,11 @@ def test_the_emulator_watches_the_last_table_only_of_those_that_a_stream_is_alte
     write_both(database, "created")
     database.ddl("ALTER CHANGE STREAM `S` SET FOR `U`, `T`")
     write_both(database, "altered")
-    found = [(change.new["A"], change.table) for change in database.read()]
-    assert found == [("created", "T"), ("created", "U"), ("altered", "T")]
-    assert [record.table_name for record in truth(database)] == [table for _, table in found]
+    values_and_tables = [(change.new["A"], change.table) for change in database.read()]
+    assert values_and_tables == [("created", "T"), ("created", "U"), ("altered", "T")]
+    assert [record.table_name for record in truth(database)] == [
+        table for _, table in values_and_tables
+    ]
 
 
 def test_a_stream_altered_to_other_columns_gives_what_it_watched_at_each_commit(
@@ -276,8 +278,8 @@ def test_a_stream_made_anew_stops_the_pipeline_and_goes_on_from_its_creation_as_
     assert named is not None
     for start in (named.group(1), "earliest"):
         other = database.pipeline(parse_rfc3339(named.group(1)), start=start)
-        found = changes(other.epoch(end_ns=other.planner.next_watermark_ns(None)))
-        assert [change.new["A"] for change in found] == ["new"]
+        records = changes(other.epoch(end_ns=other.planner.next_watermark_ns(None)))
+        assert [change.new["A"] for change in records] == ["new"]
 
 
 def test_a_stream_made_anew_is_not_taken_for_the_old_one_where_the_metadata_store_is_lost(

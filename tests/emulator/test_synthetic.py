@@ -63,7 +63,7 @@ def seen_of(connection: Connection, dialect: Dialect, start_ns: int, end_ns: int
         ScriptedPartition(token, start_ns // 1_000)
         for token in partitions_alive(connection, dialect, start_ns, heartbeat_ms=1_000)
     ]
-    found: dict[str, ScriptedPartition] = {}
+    by_token: dict[str, ScriptedPartition] = {}
     while waiting:
         partition = waiting.pop()
         start_us = partition.start_us
@@ -72,14 +72,14 @@ def seen_of(connection: Connection, dialect: Dialect, start_ns: int, end_ns: int
         ends = [r for r in records if isinstance(r, ChildPartitionsRecord)]
         end_us = ends[0].start_timestamp_ns // 1_000 if ends else None
         rows = ListedRows(data, dialect)
-        found[partition.token] = ScriptedPartition(
+        by_token[partition.token] = ScriptedPartition(
             partition.token, start_us, end_us, partition.parents, rows
         )
         for child in (child for record in ends for child in record.child_partitions):
-            if child.token not in found:
+            if child.token not in by_token:
                 parents = tuple(sorted(child.parent_partition_tokens))
                 waiting.append(ScriptedPartition(child.token, end_us or 0, None, parents))
-    return Script(dialect, tuple(found.values()), rows_per_message=3)
+    return Script(dialect, tuple(by_token.values()), rows_per_message=3)
 
 
 def same(left: Answer, right: Answer) -> bool:

@@ -247,8 +247,8 @@ class FaultProxy:
             return iter(whole)
         self._count("hidden end")
         row = postgresql_row if asked.is_postgresql else googlesql_row
-        kept = [row(r) for r in records if not isinstance(r, ChildPartitionsRecord)]
-        return iter(messages(kept, is_postgresql=asked.is_postgresql))
+        rows = [row(r) for r in records if not isinstance(r, ChildPartitionsRecord)]
+        return iter(messages(rows, is_postgresql=asked.is_postgresql))
 
     def _interrupt(self, act: Script, context: grpc.ServicerContext) -> None:
         if act.fail_with is not None:

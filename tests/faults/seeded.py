@@ -117,8 +117,8 @@ def run(seed: int, sample: Sample, folder: Path) -> Counter[str]:
         tables, seen = _epochs(stream, url, sample, options, choose)
         seen.update(proxy.injected)
     output = pa.concat_tables(tables)
-    found = compare(output, sample.truth)
-    assert found.is_equal, f"seed {seed}: {found}"
+    comparison = compare(output, sample.truth)
+    assert comparison.is_equal, f"seed {seed}: {comparison}"
     is_strict = options["proof"] == "record"
     hides = any(isinstance(rule, HideEnds) for rule in rules)
     if is_strict or not hides:
@@ -195,14 +195,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=200)
     parser.add_argument("--first", type=int, default=0)
-    given = parser.parse_args()
+    options = parser.parse_args()
     total: Counter[str] = Counter()
     failed: list[int] = []
-    seeds = range(given.first, given.first + given.seeds)
+    seeds = range(options.first, options.first + options.seeds)
     for first in seeds[::_SEEDS_OF_AN_EMULATOR]:
         batch = [seed for seed in seeds if first <= seed < first + _SEEDS_OF_AN_EMULATOR]
         total += _run_all(batch, failed)
-    print(f"{given.seeds} runs, {len(failed)} differ {failed}: {dict(total)}")
+    print(f"{options.seeds} runs, {len(failed)} differ {failed}: {dict(total)}")
     return 1 if failed else 0
 
 

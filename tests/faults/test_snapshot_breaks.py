@@ -76,11 +76,11 @@ def read(spanner: BreakingSpanner) -> list[tuple[str, Mod]]:
     )
     try:
         dialect = Dialect.GOOGLE_STANDARD_SQL
-        found = list(snapshot(connection, dialect, TABLE, 1_769_850_000_000_001_000))
+        rows = list(snapshot(connection, dialect, TABLE, 1_769_850_000_000_001_000))
     finally:
         connection.close()
-    assert {r.column_types for r in found} <= {found[0].column_types}
-    return [(record.record_sequence, record.mods[0]) for record in found]
+    assert {r.column_types for r in rows} <= {rows[0].column_types}
+    return [(record.record_sequence, record.mods[0]) for record in rows]
 
 
 EXPECTED = [
@@ -122,6 +122,6 @@ def test_what_trying_again_can_not_mend_is_raised() -> None:
 def test_rows_are_whole_however_their_messages_are_cut(sizes: set[int], rows: int) -> None:
     expected = values(rows)
     decoder = ResultRows(2)
-    found = [row for message in cut(values(rows), sorted(sizes)) for row in decoder.feed(message)]
-    assert [v for row in found for v in row] == expected
-    assert all(len(row) == 2 for row in found)
+    decoded = [row for message in cut(values(rows), sorted(sizes)) for row in decoder.feed(message)]
+    assert [v for row in decoded for v in row] == expected
+    assert all(len(row) == 2 for row in decoded)

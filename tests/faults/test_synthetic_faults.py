@@ -52,9 +52,9 @@ def test_broken_queries_are_resumed_in_the_middle_of_a_transaction(
     by_column = Counter[str]()
 
     def counted(messages: Sequence[bytes], layout: Layout) -> Columns:
-        found = decode_columns(messages, layout)
-        by_column["rows"] += found.batch.num_rows
-        return found
+        decoded = decode_columns(messages, layout)
+        by_column["rows"] += decoded.batch.num_rows
+        return decoded
 
     with (
         SyntheticSpanner(history) as server,

@@ -44,8 +44,8 @@ class Environment:
 
     @property
     def packages(self) -> Path:
-        (found,) = self.folder.glob("lib/python*/site-packages")
-        return found
+        (site_packages,) = self.folder.glob("lib/python*/site-packages")
+        return site_packages
 
     def install(self, *arguments: str) -> None:
         run(*PIP, "--python", str(self.python), "install", *NO_FETCHING, *arguments)

@@ -39,13 +39,15 @@ def test_a_registry_s_consumer_has_every_row_as_it_was_and_is(
 ) -> None:
     stream = new_database(dialect, mixed_load.ddl(dialect, "NEW_ROW_AND_OLD_VALUES"), CHANGE_STREAM)
     connection = Connection(stream)
-    given = settings(stream, tmp_path, format_rfc3339(connection.strong_read_timestamp_ns()))
-    given["epoch"]["max_span"] = "1s"
+    pipeline_settings = settings(
+        stream, tmp_path, format_rfc3339(connection.strong_read_timestamp_ns())
+    )
+    pipeline_settings["epoch"]["max_span"] = "1s"
     load = MixedLoad(stream, dialect, seed=11)
     while load.changes < CHANGES:
         load.transaction()
     with running_registry() as (registry, url):
-        given["sink"] = {
+        pipeline_settings["sink"] = {
             "kind": "kafka",
             "format": "avro",
             "confluent_schema_registry": url,
@@ -55,14 +57,14 @@ def test_a_registry_s_consumer_has_every_row_as_it_was_and_is(
             "resolved": "0s",
             "options": {"kafka.bootstrap.servers": kafka_broker},
         }
-        given["spark"]["conf"] = spark_conf()
-        service = Service(given, tmp_path, os.environ)
+        pipeline_settings["spark"]["conf"] = spark_conf()
+        service = Service(pipeline_settings, tmp_path, os.environ)
         service.start("--until-caught-up")
         assert service.wait(150) == 0, service.log.read_text()[-2_000:]
-    found = read_topics(kafka_broker, f"{dialect}.")
-    subjects = {f"{topic}-{part}" for topic, _ in found for part in ("key", "value")}
+    messages = read_topics(kafka_broker, f"{dialect}.")
+    subjects = {f"{topic}-{part}" for topic, _ in messages for part in ("key", "value")}
     assert set(registry.subjects) == subjects
-    rows, changes, resolved = replayed(found, registry)
+    rows, changes, resolved = replayed(messages, registry)
     assert changes >= CHANGES
     assert resolved >= PARTITIONS * len(mixed_load.TABLES)
     for table in mixed_load.TABLES:
@@ -73,12 +75,12 @@ def test_a_registry_s_consumer_has_every_row_as_it_was_and_is(
 
 
 def replayed(
-    found: dict[tuple[str, int], list[Message]], registry: Registry
+    messages_by_partition: dict[tuple[str, int], list[Message]], registry: Registry
 ) -> tuple[Rows, int, int]:
     """The rows that the messages lead to, each by its key; how many changes and resolved ones."""
     rows: Rows = {table: {} for table in mixed_load.TABLES}
     changes = resolved = 0
-    for message in (m for messages in found.values() for m in messages):
+    for message in (m for messages in messages_by_partition.values() for m in messages):
         value = decoded(registry, message.value())
         if value["resolved"] is not None:
             resolved += 1
@@ -114,11 +116,11 @@ def decoded(registry: Registry, message: bytes | None) -> Any:
 
 def same(row: dict[str, Any]) -> dict[str, Any]:
     """Comparable with the rows of a plain client."""
-    found = {}
+    values = {}
     for name, value in row.items():
         if name == "Extra" and isinstance(value, str):
             value = json.loads(value, parse_float=Decimal)
         if name in ("Fee", "Sold") and isinstance(value, str):
             value = Decimal(value)
-        found[name] = comparable(value)
-    return found
+        values[name] = comparable(value)
+    return values

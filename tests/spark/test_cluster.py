@@ -135,9 +135,9 @@ def test_a_worker_killed_in_the_middle_loses_nothing_and_doubles_nothing(
     stream = new_database(dialect)
     connection = Connection(stream)
     start_ns = connection.strong_read_timestamp_ns()
-    given = settings(stream, tmp_path, format_rfc3339(start_ns))
-    given["state"] = {"url": new_postgres_url()}
-    given["spark"] = {
+    pipeline_settings = settings(stream, tmp_path, format_rfc3339(start_ns))
+    pipeline_settings["state"] = {"url": new_postgres_url()}
+    pipeline_settings["spark"] = {
         "master": cluster.master,
         "conf": {
             "spark.executor.memory": "512m",
@@ -145,7 +145,7 @@ def test_a_worker_killed_in_the_middle_loses_nothing_and_doubles_nothing(
             "spark.driver.bindAddress": "127.0.0.1",
         },
     }
-    service = Service(given, tmp_path, os.environ)
+    service = Service(pipeline_settings, tmp_path, os.environ)
     service.start()
     service.wait_for_watermark(start_ns, seconds_max=90)
     writer = threading.Thread(

@@ -25,9 +25,9 @@ def expected(spark: SparkSession) -> DataFrame:
 
 def test_the_same_rows_in_another_order_are_equal(spark: SparkSession, expected: DataFrame) -> None:
     other = spark.createDataFrame(ROWS[::-1], SCHEMA).repartition(7).select("E", *SELECTED)
-    found = compare(expected, other, KEY)
-    assert found.is_equal
-    assert found.rows == len(ROWS)
+    comparison = compare(expected, other, KEY)
+    assert comparison.is_equal
+    assert comparison.rows == len(ROWS)
 
 
 SELECTED = ("Id", "Kind", "A", "B", "C", "D")
@@ -48,9 +48,14 @@ def test_one_value_makes_a_row_different(
     spark: SparkSession, expected: DataFrame, row: tuple[object, ...]
 ) -> None:
     assert row != ROWS[1]
-    found = compare(expected, spark.createDataFrame([ROWS[0], row, *ROWS[2:]], SCHEMA), KEY)
-    assert (found.ranges, found.missing, found.unexpected, found.different) == (1, 0, 0, 1)
-    assert found.examples == (Difference("different", '{"Id":1,"Kind":"k1"}'),)
+    comparison = compare(expected, spark.createDataFrame([ROWS[0], row, *ROWS[2:]], SCHEMA), KEY)
+    assert (comparison.ranges, comparison.missing, comparison.unexpected, comparison.different) == (
+        1,
+        0,
+        0,
+        1,
+    )
+    assert comparison.examples == (Difference("different", '{"Id":1,"Kind":"k1"}'),)
 
 
 def test_rows_that_are_missing_unexpected_or_doubled_are_listed(
@@ -58,18 +63,18 @@ def test_rows_that_are_missing_unexpected_or_doubled_are_listed(
 ) -> None:
     strange = (-1, None, "a", None, None, None, None)
     rows = [*ROWS[:7], *ROWS[8:], ROWS[9], strange]
-    found = compare(expected, spark.createDataFrame(rows, SCHEMA), KEY, examples_max=2)
-    assert (found.missing, found.unexpected, found.different) == (1, 1, 1)
-    assert not found.is_equal
-    assert len(found.examples) == 2
-    assert Difference("unexpected", '{"Id":-1,"Kind":null}') in found.examples
+    comparison = compare(expected, spark.createDataFrame(rows, SCHEMA), KEY, examples_max=2)
+    assert (comparison.missing, comparison.unexpected, comparison.different) == (1, 1, 1)
+    assert not comparison.is_equal
+    assert len(comparison.examples) == 2
+    assert Difference("unexpected", '{"Id":-1,"Kind":null}') in comparison.examples
 
 
 def test_timestamps_of_one_millisecond_are_told_apart(spark: SparkSession) -> None:
     rows = [("2026-01-31 09:00:00.123456",), ("2026-01-31 09:00:00.123457",)]
     of_key = spark.createDataFrame(rows, "At string").selectExpr("timestamp(At) AS At")
-    found = compare(of_key, of_key.limit(1), ("At",))
-    assert (found.missing, found.different) == (1, 0)
+    comparison = compare(of_key, of_key.limit(1), ("At",))
+    assert (comparison.missing, comparison.different) == (1, 0)
     of_array = of_key.selectExpr("1 AS Id", "array(At) AS At").coalesce(1).collect()
     one, other = (spark.createDataFrame([row]) for row in of_array)
     assert compare(one, other, ("Id",)).different == 1

@@ -46,15 +46,11 @@ def test_a_pipeline_is_paused_resumed_stopped_and_drained(
     stream = new_database()
     connection = Connection(stream)
     start_ns = connection.strong_read_timestamp_ns()
-    given = settings(stream, tmp_path, format_rfc3339(start_ns))
-    given["http"] = {"listen": "127.0.0.1:0"}
-    given["log"] = {"format": "json"}
-    given["trace"] = {"endpoint": collector.endpoint}
-    service = Service(given, tmp_path, os.environ)
-
-    def told(verb: str) -> str:
-        return _told(verb, service)
-
+    pipeline_settings = settings(stream, tmp_path, format_rfc3339(start_ns))
+    pipeline_settings["http"] = {"listen": "127.0.0.1:0"}
+    pipeline_settings["log"] = {"format": "json"}
+    pipeline_settings["trace"] = {"endpoint": collector.endpoint}
+    service = Service(pipeline_settings, tmp_path, os.environ)
     service.start()
     service.wait_for_watermark(start_ns, seconds_max=60)
     load = Load(stream, Dialect.GOOGLE_STANDARD_SQL, seed=5)
@@ -65,41 +61,18 @@ def test_a_pipeline_is_paused_resumed_stopped_and_drained(
     assert _get(service, "/healthz") == "ok\n"
     assert _get(service, "/readyz") == "ok\n"
 
-    assert told("pause") == "orders: paused"
-    paused_ns = service.low_watermark_ns()
-    time.sleep(2)
-    assert service.low_watermark_ns() == paused_ns
-    # A pause is meant for the pipeline: who is started finds it paused.
-    service.kill()
-    service.start()
-    _wait_for_state(service, "paused")
-    assert service.low_watermark_ns() == paused_ns
-    assert told("resume") in ("orders: starting", "orders: running")
-    service.wait_for_watermark(connection.strong_read_timestamp_ns(), seconds_max=60)
-
-    _wait_for_state(service, "running")
-    metrics = _get(service, "/metrics")
-    assert 'slackwater_state{pipeline="orders",state="running"} 1.0' in metrics
-    for name in ("records_total", "mods_total", "freshness_seconds_bucket", "bytes_total"):
-        values = re.findall(rf"^slackwater_{name}{{.*}} (.*)$", metrics, re.MULTILINE)
-        assert max(map(float, values)) > 0, name
-    # A pause keeps the query: it goes on at once.
-    begun = _events(service)["running"]
-    assert told("pause") == "orders: paused"
-    assert told("resume") in ("orders: starting", "orders: running")
-    _wait_for_state(service, "running")
-    service.wait_for_watermark(connection.strong_read_timestamp_ns(), seconds_max=60)
-    assert _events(service)["running"] == begun
-    assert _events(service)["failed, will try again"] == 0
-    assert told("stop") == "orders: not running"
+    require_a_pause_that_outlives_its_process(service, connection)
+    require_metrics(service)
+    require_a_pause_that_keeps_the_query(service, connection)
+    assert _request("stop", service) == "orders: not running"
     assert service.wait(20) == 0
     service.start()
     writer.join()
     end_ns = connection.strong_read_timestamp_ns()
     service.wait_for_watermark(end_ns, seconds_max=60)
-    assert told("drain") == "orders: not running"
+    assert _request("drain", service) == "orders: not running"
     assert service.wait(20) == 0
-    assert told("drain") == "orders: no process runs it"
+    assert _request("drain", service) == "orders: no process runs it"
 
     truth = truth_of(stream, start_ns, end_ns, Dialect.GOOGLE_STANDARD_SQL)
     require_equal(read_changelog(tmp_path / "changes"), truth)
@@ -107,22 +80,60 @@ def test_a_pipeline_is_paused_resumed_stopped_and_drained(
     assert {line["pipeline"] for line in _lines(service) if line["event"] == "epoch"} == {"orders"}
 
 
+def require_a_pause_that_outlives_its_process(service: Service, connection: Connection) -> None:
+    """Pause, kill and start the service, which has to stay paused until it is resumed."""
+    assert _request("pause", service) == "orders: paused"
+    paused_ns = service.low_watermark_ns()
+    time.sleep(2)
+    assert service.low_watermark_ns() == paused_ns
+    # The pipeline is paused, not the process: a new one stays paused.
+    service.kill()
+    service.start()
+    _wait_for_state(service, "paused")
+    assert service.low_watermark_ns() == paused_ns
+    assert _request("resume", service) in ("orders: starting", "orders: running")
+    service.wait_for_watermark(connection.strong_read_timestamp_ns(), seconds_max=60)
+
+
+def require_metrics(service: Service) -> None:
+    """Require a running state and metrics above zero."""
+    _wait_for_state(service, "running")
+    metrics = _get(service, "/metrics")
+    assert 'slackwater_state{pipeline="orders",state="running"} 1.0' in metrics
+    for name in ("records_total", "mods_total", "freshness_seconds_bucket", "bytes_total"):
+        values = re.findall(rf"^slackwater_{name}{{.*}} (.*)$", metrics, re.MULTILINE)
+        assert max(map(float, values)) > 0, name
+
+
+def require_a_pause_that_keeps_the_query(service: Service, connection: Connection) -> None:
+    """Pause and resume; the pipeline goes on at once, without starting another query."""
+    begun = _events(service)["running"]
+    assert _request("pause", service) == "orders: paused"
+    assert _request("resume", service) in ("orders: starting", "orders: running")
+    _wait_for_state(service, "running")
+    service.wait_for_watermark(connection.strong_read_timestamp_ns(), seconds_max=60)
+    assert _events(service)["running"] == begun
+    assert _events(service)["failed, will try again"] == 0
+
+
 def test_of_two_pipelines_in_a_process_one_fails_alone_and_is_resumed(
     new_database: NewDatabase, tmp_path: Path
 ) -> None:
     stream = new_database()
     connection = Connection(stream)
-    given = settings(stream, tmp_path, format_rfc3339(connection.strong_read_timestamp_ns()))
-    del given["pipeline"]
-    sink = given.pop("sink")
+    pipelines_settings = settings(
+        stream, tmp_path, format_rfc3339(connection.strong_read_timestamp_ns())
+    )
+    del pipelines_settings["pipeline"]
+    sink = pipelines_settings.pop("sink")
     late = {name: f"{path}-late" for name, path in sink.items()}
-    given["pipelines"] = {
+    pipelines_settings["pipelines"] = {
         "orders": {"sink": sink},
         "late": {"sink": late, "source": {"change_stream": "LateStream", "start": "now"}},
     }
-    given["http"] = {"listen": "127.0.0.1:0"}
-    service = Service({**given, "pipeline": "orders"}, tmp_path, os.environ)
-    service.config.write_text(yaml.safe_dump(given))
+    pipelines_settings["http"] = {"listen": "127.0.0.1:0"}
+    service = Service({**pipelines_settings, "pipeline": "orders"}, tmp_path, os.environ)
+    service.config.write_text(yaml.safe_dump(pipelines_settings))
     service.start()
     _wait_for_state(service, "failed permanently", "late")
     standing = json.loads(_get(service, "/api/pipelines/late"))
@@ -131,11 +142,11 @@ def test_of_two_pipelines_in_a_process_one_fails_alone_and_is_resumed(
     assert _get(service, "/readyz").startswith("late: ")
 
     update_ddl(stream, ["CREATE CHANGE STREAM LateStream FOR ALL"])
-    assert _told("resume", service, "--pipeline", "late").startswith("late: ")
+    assert _request("resume", service, "--pipeline", "late").startswith("late: ")
     _wait_for_state(service, "running", "late")
     assert _get(service, "/readyz") == "ok\n"
     assert slackwater("stop", "-c", str(service.config)).returncode == 2
-    assert _told("pause", service, "--pipeline", "late") == "late: paused"
+    assert _request("pause", service, "--pipeline", "late") == "late: paused"
     os.kill(service.pid, signal.SIGTERM)
     assert service.wait(30) == 0
 
@@ -159,7 +170,7 @@ def require_span_trees(collector: Collector) -> None:
 
 
 def _lines(service: Service) -> list[dict[str, Any]]:
-    """Of the log, beside those that the JVM writes."""
+    """Return the log's lines of JSON, without those of the JVM."""
     lines = service.log.read_text().splitlines()
     return [json.loads(line) for line in lines if line.startswith("{")]
 
@@ -168,7 +179,8 @@ def _events(service: Service) -> Counter[str]:
     return Counter(line["event"] for line in _lines(service))
 
 
-def _told(verb: str, service: Service, *arguments: str) -> str:
+def _request(verb: str, service: Service, *arguments: str) -> str:
+    """Run a command against the service, and return what it prints."""
     begun = time.monotonic()
     done = slackwater(verb, "-c", str(service.config), *arguments)
     assert done.returncode == 0, done.stderr
@@ -181,12 +193,14 @@ def _wait_for_state(service: Service, state: str, pipeline: str = "orders") -> N
     shown: Any = None
     while time.monotonic() < until:
         try:
-            found = json.loads(_get(service, "/api/pipelines"))
+            pipelines = json.loads(_get(service, "/api/pipelines"))
         except (OSError, IndexError):
-            found = []
-        # Before it is owned the store may say what a killed process said.
+            pipelines = []
+        # Until the pipeline has an owner, the store may have the state of a killed process.
         shown = {
-            standing["pipeline"]: standing["state"] for standing in found if standing["is_owner"]
+            standing["pipeline"]: standing["state"]
+            for standing in pipelines
+            if standing["is_owner"]
         }
         if shown.get(pipeline) == state:
             return
@@ -195,7 +209,7 @@ def _wait_for_state(service: Service, state: str, pipeline: str = "orders") -> N
 
 
 def _get(service: Service, path: str) -> str:
-    """Of the process that was started last, which chose its port itself."""
+    """Get a page from the process that was started last, which chose its own port."""
     address = re.findall(r"http://127\.0\.0\.1:\d+", service.log.read_text())[-1]
     try:
         with urllib.request.urlopen(address + path, timeout=10) as answer:

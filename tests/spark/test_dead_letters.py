@@ -50,19 +50,19 @@ def test_bad_records_stop_a_mirror_or_are_set_aside(
         with database.batch() as batch:
             batch.insert("T", NAMES, [row])
         commits[str(row[0])] = datetime_to_rfc3339(batch.committed)
-    given = mirror_settings(stream, tmp_path, start_ns, "apply")
-    given["source"]["initial_scan"] = "no"
-    code, log = run(given, tmp_path)
+    pipeline_settings = mirror_settings(stream, tmp_path, start_ns, "apply")
+    pipeline_settings["source"]["initial_scan"] = "no"
+    code, log = run(pipeline_settings, tmp_path)
     assert code == 2
     assert "T: a value of column Moment" in log
     assert "sink.bad_records to dead_letter" in log
-    given["sink"]["bad_records"] = "dead_letter"
-    code, log = run(given, tmp_path)
+    pipeline_settings["sink"]["bad_records"] = "dead_letter"
+    code, log = run(pipeline_settings, tmp_path)
     assert code == 0, log
     mirror = deltalake.DeltaTable(tmp_path / "mirrors" / "T").to_pyarrow_table().to_pylist()
-    found = [{name: comparable(value) for name, value in row.items()} for row in mirror]
+    mirror_rows = [{name: comparable(value) for name, value in row.items()} for row in mirror]
     expected = spanner_rows(stream, Dialect.GOOGLE_STANDARD_SQL, "T")
-    assert sorted(found, key=repr) == sorted(
+    assert sorted(mirror_rows, key=repr) == sorted(
         (row for row in expected if row["Id"] in (1, 4)), key=repr
     )
     lines = (tmp_path / "mirrors" / "_dead_letters").glob("*/*.json")
@@ -75,7 +75,7 @@ def test_bad_records_stop_a_mirror_or_are_set_aside(
         assert letter["record"]["commit_timestamp"] == commits[json.loads(letter["key"])["Id"]]
 
 
-def run(given: dict[str, Any], tmp_path: Path) -> tuple[int, str]:
-    service = Service(given, tmp_path, os.environ)
+def run(pipeline_settings: dict[str, Any], tmp_path: Path) -> tuple[int, str]:
+    service = Service(pipeline_settings, tmp_path, os.environ)
     service.start("--until-caught-up")
     return service.wait(120), service.log.read_text()

@@ -61,8 +61,8 @@ class Epochs:
         (delta or Delta()).append(rows, str(self.table), APPLICATION, epoch, staged)
 
     def ids(self) -> list[int]:
-        found = self.spark.read.format("delta").load(str(self.table)).select("id").collect()
-        return sorted(row["id"] for row in found)
+        rows = self.spark.read.format("delta").load(str(self.table)).select("id").collect()
+        return sorted(row["id"] for row in rows)
 
     def actions(self, name: str) -> list[list[dict[str, Any]]]:
         """Of one name, in each commit."""
@@ -130,8 +130,8 @@ def test_a_files_statistics_are_those_of_its_rows(session: SparkSession, tmp_pat
     }
     assert [json.loads(file["stats"]) for file in epochs.actions("add")[2]] == [expected] * 2
     table = session.read.format("delta").load(str(epochs.table))
-    found = table.where(F.col("low_watermark") >= F.lit(START + timedelta(seconds=2)))
-    assert sorted(row["id"] for row in found.collect()) == list(range(20, 30))
+    later_rows = table.where(F.col("low_watermark") >= F.lit(START + timedelta(seconds=2)))
+    assert sorted(row["id"] for row in later_rows.collect()) == list(range(20, 30))
     assert table.count() == 30
 
 

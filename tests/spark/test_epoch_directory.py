@@ -52,8 +52,8 @@ def test_of_two_that_publish_an_epoch_at_once_one_does_and_nothing_is_mixed(
 
         with ThreadPoolExecutor(2) as pool:
             assert sorted(pool.map(publish, owners)) == [False, True]
-        found = sorted(path.name for path in (tmp_path / epoch_name(at)).rglob("*"))
-        assert found == ["part-0.parquet", "part-1.parquet"]
+        names = sorted(path.name for path in (tmp_path / epoch_name(at)).rglob("*"))
+        assert names == ["part-0.parquet", "part-1.parquet"]
     assert not list((tmp_path / STAGING_FOLDER).rglob("*.parquet"))
 
 

@@ -67,11 +67,11 @@ def test_spark_and_python_keep_the_same(spark: SparkSession) -> None:
     ]
     frame = spark.createDataFrame([tuple(row.values()) for row in rows], list(names))
     kept_of = []
-    for given in FILTERS:
-        found = [row.asDict() for row in frame.where(given.condition()).collect()]
-        kept = [row for row in rows if given.keeps(row)]
-        assert sorted(found, key=repr) == sorted(kept, key=repr), given
-        kept_of.append(len(kept))
+    for record_filter in FILTERS:
+        rows_of_spark = [row.asDict() for row in frame.where(record_filter.condition()).collect()]
+        rows_of_python = [row for row in rows if record_filter.keeps(row)]
+        assert sorted(rows_of_spark, key=repr) == sorted(rows_of_python, key=repr), record_filter
+        kept_of.append(len(rows_of_python))
     assert kept_of[0] == len(rows)
     # A glob has no alternatives.
     assert kept_of[4] == 0
@@ -94,15 +94,15 @@ def test_spark_cuts_columns_out_as_python_does(spark: SparkSession) -> None:
         for number, table in enumerate(TABLES)
     ]
     frame = spark.createDataFrame(rows, ddl())
-    given = ColumnFilter(("*.Item", "Or*.?*", "*ß*.Note"), ("*.Tags", "sales.*.Amount"))
-    cut = given.apply_to_frame(frame)
+    column_filter = ColumnFilter(("*.Item", "Or*.?*", "*ß*.Note"), ("*.Tags", "sales.*.Amount"))
+    cut = column_filter.apply_to_frame(frame)
     assert cut.schema.simpleString() == frame.schema.simpleString()
-    found = [row.asDict(recursive=True) for row in cut.orderBy("record_sequence").collect()]
+    filtered = [row.asDict(recursive=True) for row in cut.orderBy("record_sequence").collect()]
     whole = [row.asDict(recursive=True) for row in frame.orderBy("record_sequence").collect()]
-    assert found == [given.apply_to_row(row) for row in whole]
-    kept = {row["table_name"]: row["mods"][0]["new_values"] for row in found}
-    assert kept["Orders"] == '{"Item": "a, \\"b\\"","Amount":1.50,"Note":null}'
-    assert kept["sales.Orders"] == '{"Item": "a, \\"b\\""}'
+    assert filtered == [column_filter.apply_to_row(row) for row in whole]
+    new_values = {row["table_name"]: row["mods"][0]["new_values"] for row in filtered}
+    assert new_values["Orders"] == '{"Item": "a, \\"b\\"","Amount":1.50,"Note":null}'
+    assert new_values["sales.Orders"] == '{"Item": "a, \\"b\\""}'
     assert ColumnFilter().apply_to_frame(frame) is frame
 
 
@@ -121,37 +121,37 @@ def test_pipelines_write_what_their_filters_keep_and_audit_all(
     service = pipelines(stream, tmp_path, start_ns, end_ns)
     service.start()
     assert service.wait(200) == 0, service.log.read_text()[-2_000:]
-    found = read_changelog(tmp_path / "changes").to_pylist()
+    output = read_changelog(tmp_path / "changes").to_pylist()
     loop = EpochLoop(stream, f"sqlite:///{tmp_path / 'other.db'}", start_ns=start_ns)
     everything = pa.concat_tables(loop.epochs(end_ns)).to_pylist()
     loop.close()
     others = [row for row in everything if row["table_name"] != "Customers"]
-    kept = [row for row in others if row["mod_type"] != "DELETE"]
-    assert sorted(map(said, found)) == sorted(map(said, kept))
-    assert 0 < len(kept) < len(others) < len(everything)
+    expected = [row for row in others if row["mod_type"] != "DELETE"]
+    assert sorted(map(said, output)) == sorted(map(said, expected))
+    assert 0 < len(expected) < len(others) < len(everything)
     assert {row["mod_type"] for row in everything} == {"INSERT", "UPDATE", "DELETE"}
-    names = {column["name"] for row in found for column in row["column_types"]}
+    names = {column["name"] for row in output for column in row["column_types"]}
     assert names == {"CustomerId", "OrderId", "Item", "PaymentId", "Amount"}
     require_mirrors_without_columns(service, tmp_path)
 
 
 def pipelines(stream: ChangeStream, folder: Path, start_ns: int, end_ns: int) -> Pipelines:
     """A changelog and mirrors of one process, with filters of columns."""
-    given = settings(stream, folder, format_rfc3339(start_ns))
-    given["source"]["end"] = format_rfc3339(end_ns)
-    given["filter"] = {"exclude_columns": LEFT_OUT}
-    del given["pipeline"]
+    pipelines_settings = settings(stream, folder, format_rfc3339(start_ns))
+    pipelines_settings["source"]["end"] = format_rfc3339(end_ns)
+    pipelines_settings["filter"] = {"exclude_columns": LEFT_OUT}
+    del pipelines_settings["pipeline"]
     of_records = {"exclude_tables": ["Cust*"], "mod_types": ["INSERT", "UPDATE"]}
     sink = {
         "kind": "mirror",
         "path": str(folder / "mirrors"),
         "checkpoint": str(folder / "mirrors-checkpoint"),
     }
-    given["pipelines"] = {
-        "changes": {"sink": given.pop("sink"), "filter": of_records},
+    pipelines_settings["pipelines"] = {
+        "changes": {"sink": pipelines_settings.pop("sink"), "filter": of_records},
         "mirrors": {"sink": sink},
     }
-    return Pipelines(given, given["pipelines"], folder)
+    return Pipelines(pipelines_settings, pipelines_settings["pipelines"], folder)
 
 
 def require_mirrors_without_columns(service: Pipelines, folder: Path) -> None:

@@ -39,10 +39,10 @@ def wait_for_first_chunk(url: str, service: Service) -> None:
         except StateError:
             # Not made yet.
             continue
-        found = read_scan(store, "orders")
+        stored_scan = read_scan(store, "orders")
         store.close()
-        if found and any(part.is_done for part in found[1]):
-            assert not found[0].is_done, "the scan was over before it could be killed"
+        if stored_scan and any(part.is_done for part in stored_scan[1]):
+            assert not stored_scan[0].is_done, "the scan was over before it could be killed"
             return
     raise AssertionError(service.log.read_text()[-2_000:])
 
@@ -53,11 +53,11 @@ def require_verified(service: Service, mirror: Path) -> None:
     fifth = sorted(table.to_pyarrow_table(columns=["Id"]).column(0).to_pylist())[4]
     table.delete(f'"Id" <= {fifth}')
     done = verify(service, "--json")
-    found = {line["table"]: line for line in map(json.loads, done.stdout.splitlines())}
+    by_table = {line["table"]: line for line in map(json.loads, done.stdout.splitlines())}
     assert done.returncode == 1
-    assert set(found) == set(mixed_load.TABLES)
-    changed = found.pop(mirror.name)
-    assert all(line["is_equal"] and line["comparison"]["rows"] > 10 for line in found.values())
+    assert set(by_table) == set(mixed_load.TABLES)
+    changed = by_table.pop(mirror.name)
+    assert all(line["is_equal"] and line["comparison"]["rows"] > 10 for line in by_table.values())
     comparison = changed["comparison"]
     assert not changed["is_equal"]
     assert comparison["missing"] >= 5
@@ -82,10 +82,10 @@ def test_a_mirror_from_a_scan_and_changes_is_the_table_through_a_kill(
     load = MixedLoad(stream, dialect, seed=9)
     while load.changes < 300:
         load.transaction()
-    given = mirror_settings(stream, tmp_path, 0, "apply")
+    pipeline_settings = mirror_settings(stream, tmp_path, 0, "apply")
     # One task at once: a chunk is half of the parts that the emulator makes.
-    given["spark"]["master"] = "local[1,4]"
-    del given["source"]["start"]
+    pipeline_settings["spark"]["master"] = "local[1,4]"
+    del pipeline_settings["source"]["start"]
     is_over = threading.Event()
 
     def write() -> None:
@@ -95,12 +95,12 @@ def test_a_mirror_from_a_scan_and_changes_is_the_table_through_a_kill(
 
     writer = threading.Thread(target=write, daemon=True)
     writer.start()
-    service = Service(given, tmp_path, os.environ)
+    service = Service(pipeline_settings, tmp_path, os.environ)
     service.start()
     looker = Looker(tmp_path / "mirrors", stream, dialect)
     connection = Connection(stream)
     try:
-        wait_for_first_chunk(given["state"]["url"], service)
+        wait_for_first_chunk(pipeline_settings["state"]["url"], service)
         service.kill()
         service.start()
         looker.look()
@@ -125,21 +125,21 @@ def test_a_scan_only_writes_the_rows_of_its_time_and_ends(
     load = MixedLoad(stream, dialect, seed=10)
     while load.changes < 200:
         load.transaction()
-    given = settings(stream, tmp_path, "now")
-    given["source"]["initial_scan"] = "only"
-    given["filter"] = {"exclude_tables": [mixed_load.FLAGS], "mod_types": ["DELETE"]}
-    service = Service(given, tmp_path, os.environ)
+    pipeline_settings = settings(stream, tmp_path, "now")
+    pipeline_settings["source"]["initial_scan"] = "only"
+    pipeline_settings["filter"] = {"exclude_tables": [mixed_load.FLAGS], "mod_types": ["DELETE"]}
+    service = Service(pipeline_settings, tmp_path, os.environ)
     for _ in range(2):
         # Asked again, it has nothing to do.
         service.start()
         assert service.wait(120) == 0, service.log.read_text()[-2_000:]
     changes = tmp_path / "changes"
-    found = ds.dataset(changes, format="parquet", partitioning="hive").to_table().to_pylist()
+    output = ds.dataset(changes, format="parquet", partitioning="hive").to_table().to_pylist()
     (line,) = next((changes / "_watermarks").glob("*.json")).read_text().splitlines()
-    assert json.loads(line)["records"] == len(found) > 20
-    assert {(row["server_transaction_id"], row["mod_type"]) for row in found} == {("", "INSERT")}
+    assert json.loads(line)["records"] == len(output) > 20
+    assert {(row["server_transaction_id"], row["mod_type"]) for row in output} == {("", "INSERT")}
     for table in mixed_load.TABLES:
-        rows = [key_and_row(row) for row in found if row["table_name"] == table]
+        rows = [key_and_row(row) for row in output if row["table_name"] == table]
         expected = [] if table == mixed_load.FLAGS else spanner_rows(stream, dialect, table)
         names = ("Id", "Title")
         keys = [{n: str(row[n]) for n in names if n in row} for row in expected]

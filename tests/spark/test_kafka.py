@@ -30,8 +30,8 @@ TABLES = ("Customers", "Orders", "Payments")
 
 
 def kafka_settings(stream: ChangeStream, folder: Path, start_ns: int, host: str) -> dict[str, Any]:
-    given = settings(stream, folder, format_rfc3339(start_ns))
-    given["sink"] = {
+    pipeline_settings = settings(stream, folder, format_rfc3339(start_ns))
+    pipeline_settings["sink"] = {
         "kind": "kafka",
         "checkpoint": str(folder / "checkpoint"),
         "topic": f"{folder.name}.{{table}}",
@@ -40,8 +40,8 @@ def kafka_settings(stream: ChangeStream, folder: Path, start_ns: int, host: str)
         "resolved": "0s",
         "options": {"kafka.bootstrap.servers": host},
     }
-    given["spark"]["conf"] = spark_conf()
-    return given
+    pipeline_settings["spark"]["conf"] = spark_conf()
+    return pipeline_settings
 
 
 def places(truth: Truth) -> set[tuple[str, str, int]]:
@@ -52,11 +52,13 @@ def places(truth: Truth) -> set[tuple[str, str, int]]:
     }
 
 
-def require_truth(found: dict[tuple[str, int], list[Message]], truth: Truth) -> None:
+def require_truth(
+    messages_by_partition: dict[tuple[str, int], list[Message]], truth: Truth
+) -> None:
     """Every change, in commit order a key, whole up to each resolved message."""
     seen: dict[str, tuple[str, str, int]] = {}
     resolved = 0
-    for (topic, _), messages in found.items():
+    for (topic, _), messages in messages_by_partition.items():
         resolved_ns = 0
         newest: dict[str, int] = {}
         for message in messages:
@@ -110,14 +112,14 @@ def test_kafka_gets_every_change_through_a_kill(
         stop.set()
         service.kill()
     truth = truth_of(stream, start_ns, end_ns)
-    found = read_topics(kafka_broker, "killed.")
-    of_changes = {place: found[place] for place in found if "watermarks" not in place[0]}
+    messages = read_topics(kafka_broker, "killed.")
+    of_changes = {place: messages[place] for place in messages if "watermarks" not in place[0]}
     assert {topic for topic, _ in of_changes} == {f"killed.{table}" for table in TABLES}
     require_truth(of_changes, truth)
     lines = [
         json.loads(message.value() or b"")
-        for place in found.keys() - of_changes.keys()
-        for message in found[place]
+        for place in messages.keys() - of_changes.keys()
+        for message in messages[place]
     ]
     # The epoch that the kill hit may be told twice.
     records = {line["epoch"]: line["records"] for line in lines}

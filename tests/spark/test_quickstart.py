@@ -44,5 +44,5 @@ def test_the_quick_start_runs_word_for_word(tmp_path: Path) -> None:
     records = re.search(r"^(\d+) records$", said, re.MULTILINE)
     assert records
     assert int(records.group(1)) >= 100
-    for told in ("orders: paused", "orders: not running"):
-        assert told in said
+    for answer in ("orders: paused", "orders: not running"):
+        assert answer in said

@@ -37,15 +37,15 @@ def captured(dialect: Dialect, capture: str) -> list[str]:
 
 
 def rows_in_view(spark: SparkSession, table: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = spark.table(table).toArrow().to_pylist()
-    for row in found:
+    rows: list[dict[str, Any]] = spark.table(table).toArrow().to_pylist()
+    for row in rows:
         for name, value in row.items():
             if name == JSON_COLUMN and value is not None:
                 value = json.loads(value, parse_float=Decimal)
             if name == NUMERIC_COLUMN and value is not None:
                 value = Decimal(value)
             row[name] = comparable(value)
-    return found
+    return rows
 
 
 @pytest.mark.parametrize(
@@ -86,8 +86,8 @@ def test_views_over_the_changelog_are_the_tables_by_value(
         spark.sql(statement)
     for table in TABLES:
         expected = spanner_rows(stream, dialect, table)
-        found = rows_in_view(spark, table)
-        assert sorted(found, key=repr) == sorted(expected, key=repr), table
+        rows = rows_in_view(spark, table)
+        assert sorted(rows, key=repr) == sorted(expected, key=repr), table
         assert len(expected) > 10
         of_table = [row for row in changes.to_pylist() if row["table_name"] == table]
         deleted += sum(row["mod_type"] == "DELETE" for row in of_table)

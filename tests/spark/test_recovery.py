@@ -45,9 +45,9 @@ class Runs:
     def run(self, *arguments: str) -> tuple[int, str]:
         """Exit code and log."""
         done = self.slackwater("run", "--until-caught-up", *arguments)
-        told = done.stderr.rpartition("slackwater: ")[2]
+        message = done.stderr.rpartition("slackwater: ")[2]
         # Of a run that ends well, Spark's runner of the source may tell that it was stopped.
-        assert done.returncode == 0 or "Traceback" not in told, told[-3_000:]
+        assert done.returncode == 0 or "Traceback" not in message, message[-3_000:]
         return done.returncode, done.stderr
 
     def slackwater(self, command: str, *arguments: str) -> Any:
@@ -65,8 +65,8 @@ class Runs:
         )
 
     def status(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.slackwater("status", "--json").stdout)
-        return found
+        status: dict[str, Any] = json.loads(self.slackwater("status", "--json").stdout)
+        return status
 
     def truth(self, start_ns: int) -> Truth:
         return truth_of(self.stream, start_ns, self.connection.strong_read_timestamp_ns())
@@ -144,10 +144,10 @@ def test_records_lost_for_good_stop_the_pipeline_until_the_gap_is_accepted(runs:
     assert code == 0, log
     output = read_changelog(runs.folder / "changes")
     truth = runs.truth(made_ns)
-    found = compare(output, truth.records)
-    assert found.missing == []
-    assert found.doubled == []
-    assert len(found.unexpected) == before
+    comparison = compare(output, truth.records)
+    assert comparison.missing == []
+    assert comparison.doubled == []
+    assert len(comparison.unexpected) == before
     assert cut_violations(output) == []
 
 

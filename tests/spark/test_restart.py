@@ -32,17 +32,19 @@ def test_a_failed_pipeline_goes_on_when_the_cause_is_gone(
     connection = Connection(stream)
     start_ns = connection.strong_read_timestamp_ns()
     with FaultProxy(str(stream.emulator_host)) as proxy:
-        given = settings(replace(stream), tmp_path, format_rfc3339(start_ns))
-        service = Service(given, tmp_path, {**os.environ, "SPANNER_EMULATOR_HOST": proxy.host})
+        pipeline_settings = settings(replace(stream), tmp_path, format_rfc3339(start_ns))
+        service = Service(
+            pipeline_settings, tmp_path, {**os.environ, "SPANNER_EMULATOR_HOST": proxy.host}
+        )
         service.start()
         service.wait_for_watermark(start_ns, seconds_max=90)
         proxy.rules = [Refuses(grpc.StatusCode.PERMISSION_DENIED)]
-        wait_for_state(given["state"]["url"], PipelineState.FAILED, "PERMISSION_DENIED")
+        wait_for_state(pipeline_settings["state"]["url"], PipelineState.FAILED, "PERMISSION_DENIED")
         proxy.rules = []
         Load(stream, Dialect.GOOGLE_STANDARD_SQL, seed=2).run(transactions_per_second=30, seconds=3)
         end_ns = connection.strong_read_timestamp_ns()
         service.wait_for_watermark(end_ns, seconds_max=60)
-        wait_for_state(given["state"]["url"], PipelineState.RUNNING, "")
+        wait_for_state(pipeline_settings["state"]["url"], PipelineState.RUNNING, "")
         assert service.drain() == 0
     assert "failed, will try again" in service.log.read_text()
     truth = truth_of(stream, start_ns, end_ns)
@@ -53,9 +55,9 @@ def wait_for_state(url: str, state: PipelineState, reason: str) -> None:
     until = time.monotonic() + 60
     while time.monotonic() < until:
         store = Store.open(url, migrate=False)
-        known = store.pipeline("orders")
+        pipeline = store.pipeline("orders")
         store.close()
-        if known is not None and known.state is state and reason in known.state_reason:
+        if pipeline is not None and pipeline.state is state and reason in pipeline.state_reason:
             return
         time.sleep(0.1)
-    raise AssertionError(f"the pipeline is {known and known.state}, not {state}")
+    raise AssertionError(f"the pipeline is {pipeline and pipeline.state}, not {state}")

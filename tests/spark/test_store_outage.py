@@ -82,10 +82,10 @@ def test_an_epoch_is_retried_when_the_store_comes_back(
     wire = Wire(f"{url.query['host']}/.s.PGSQL.5432")
     connection = Connection(stream)
     start_ns = connection.strong_read_timestamp_ns()
-    given = settings(stream, tmp_path, format_rfc3339(start_ns))
+    pipeline_settings = settings(stream, tmp_path, format_rfc3339(start_ns))
     through = url.set(host="127.0.0.1", port=wire.port, query={})
-    given["state"] = {"url": through.render_as_string(hide_password=False)}
-    service = Service(given, tmp_path, os.environ)
+    pipeline_settings["state"] = {"url": through.render_as_string(hide_password=False)}
+    service = Service(pipeline_settings, tmp_path, os.environ)
     service.start()
     service.wait_for_watermark(start_ns, seconds_max=90)
     stop = threading.Event()

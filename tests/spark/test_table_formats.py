@@ -39,22 +39,22 @@ def test_versions_land_once_and_small_files_become_one(
             writer.append(rows, path, "slackwater orders", version)
     table_format.append(session.range(100, 105), path, "slackwater other", 0)
 
-    def found() -> tuple[list[int], int]:
+    def rows_and_files() -> tuple[list[int], int]:
         table = session.table(table_format.name(session, path))
         name = table_format.name(session, path)
         is_iceberg = table_format.using == "iceberg"
         files = session.table(f"{name}.files").count() if is_iceberg else len(table.inputFiles())
         return sorted(row["id"] for row in table.select("id").collect()), files
 
-    before, files = found()
+    before, files = rows_and_files()
     assert before == [*range(VERSIONS * 10), *range(100, 105)]
     compaction = Compaction(table_format, every_s=0.0)
     assert compaction.is_due
     compaction.run(session, [path, str(tmp_path / "none")])
-    after, fewer = found()
+    after, fewer = rows_and_files()
     assert after == before
     assert fewer == 1 < files
     # What was there before the compaction is known after it.
     type(table_format)().append(session.range(5), path, "slackwater orders", VERSIONS - 1)
-    assert found()[0] == before
+    assert rows_and_files()[0] == before
     assert not Compaction(table_format, every_s=None).is_due

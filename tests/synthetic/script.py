@@ -84,11 +84,11 @@ class Script:
     @cached_property
     def children(self) -> dict[str, tuple[ScriptedPartition, ...]]:
         """Those that take over from each partition."""
-        found: dict[str, list[ScriptedPartition]] = {}
+        by_parent: dict[str, list[ScriptedPartition]] = {}
         for partition in self.partitions:
             for parent in partition.parents:
-                found.setdefault(parent, []).append(partition)
-        return {token: tuple(children) for token, children in found.items()}
+                by_parent.setdefault(parent, []).append(partition)
+        return {token: tuple(children) for token, children in by_parent.items()}
 
     def alive(self, time_us: int) -> list[ScriptedPartition]:
         """The partitions that cover a time."""

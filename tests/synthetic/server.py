@@ -223,8 +223,8 @@ def _name_columns(metadata: Any, names: Iterable[str]) -> None:
 
 
 def _child_record(child: ScriptedPartition) -> ChildPartitionsRecord:
-    known = ChildPartition(child.token, frozenset(child.parents))
-    return ChildPartitionsRecord(child.start_us * 1_000, "00000001", (known,))
+    partition = ChildPartition(child.token, frozenset(child.parents))
+    return ChildPartitionsRecord(child.start_us * 1_000, "00000001", (partition,))
 
 
 def _now_us() -> int:
@@ -234,20 +234,20 @@ def _now_us() -> int:
 def _parse(asked: Any) -> _Query:
     """The arguments by name or by position, whatever a client calls its parameters."""
     inside = asked.sql[asked.sql.index("(") + 1 :]
-    given: dict[str, str] = {}
+    parameters: dict[str, str] = {}
     for position, match in enumerate(_ARGUMENT.finditer(inside)):
         name, parameter, bare = match.groups()
         parameter = parameter or (bare if "@" in asked.sql else f"p{bare}")
         if position < len(_NAMES):
-            found = asked.params.fields[parameter].string_value
-            given[name or _NAMES[position]] = found
-    start_ns, end = parse_rfc3339(given["start_timestamp"]), given["end_timestamp"]
+            value = asked.params.fields[parameter].string_value
+            parameters[name or _NAMES[position]] = value
+    start_ns, end = parse_rfc3339(parameters["start_timestamp"]), parameters["end_timestamp"]
     return _Query(
         start_ns,
         -(-start_ns // 1_000),
         parse_rfc3339(end) // 1_000 if end else None,
-        given["partition_token"] or None,
-        int(given["heartbeat_milliseconds"]) * 1_000,
+        parameters["partition_token"] or None,
+        int(parameters["heartbeat_milliseconds"]) * 1_000,
     )
 
 

@@ -119,7 +119,7 @@ def test_where_old_values_come_what_they_do_not_name_is_as_it_was() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "given", "expected"),
+    ("kind", "json_value", "expected"),
     [
         ('{"code":"INT64"}', "-9223372036854775808", -(2**63)),
         ('{"code":"FLOAT64"}', "-Infinity", float("-inf")),
@@ -140,15 +140,17 @@ def test_where_old_values_come_what_they_do_not_name_is_as_it_was() -> None:
         ("what there will be", {"x": 1}, '{"x":1}'),
     ],
 )  # fmt: skip
-def test_each_type_has_a_schema_that_holds_its_values(kind: str, given: Any, expected: Any) -> None:
+def test_each_type_has_a_schema_that_holds_its_values(
+    kind: str, json_value: Any, expected: Any
+) -> None:
     schema = fastavro.parse_schema(["null", avro_schema(kind)])
-    found = read(schema, encode(7, schema, avro_converter(kind)(given)))
-    assert found == expected
+    decoded = read(schema, encode(7, schema, avro_converter(kind)(json_value)))
+    assert decoded == expected
     assert avro_converter(kind)(None) is None
 
 
 @pytest.mark.parametrize(
-    ("kind", "given"),
+    ("kind", "json_value"),
     [
         *(
             ("INT64", "x"),
@@ -160,9 +162,9 @@ def test_each_type_has_a_schema_that_holds_its_values(kind: str, given: Any, exp
         ("TIMESTAMP", "2026-01-31T09:00:00"),
     ],
 )
-def test_a_value_that_is_none_of_its_type_is_named(kind: str, given: Any) -> None:
+def test_a_value_that_is_none_of_its_type_is_named(kind: str, json_value: Any) -> None:
     with pytest.raises(ValueError, match=f"is not a value of type.*{kind}"):
-        avro_converter(f'{{"code":"{kind}"}}')(given)
+        avro_converter(f'{{"code":"{kind}"}}')(json_value)
 
 
 NAMES = st.sampled_from(["A", "B", "C d", "Ünï", "__x", "9"])
@@ -181,10 +183,10 @@ def test_any_version_reads_any_other_but_for_a_changed_type(
 
     def schema(columns: dict[str, str]) -> Any:
         of = ((name, f'{{"code":"{kind}"}}', False) for name, kind in columns.items())
-        found = value_schema(
+        value = value_schema(
             TableSchema(TOPIC, "Orders", (("Id", "INT64", True), *of)), TOPIC, wrap
         )
-        return found or resolved_schema(TOPIC, wrap)
+        return value or resolved_schema(TOPIC, wrap)
 
     fastavro.parse_schema(json.loads(json.dumps(schema(new))))
     texts = {"STRING", "JSON"}
@@ -206,8 +208,8 @@ def test_avro_takes_every_name_and_keeps_different_ones_apart(one: str, other: s
 
 
 def test_a_namespace_is_the_topic_and_where_tables_share_it_the_table() -> None:
-    found = namespace("my-db.sales.Orders", "sales.Orders", by_table=False)
-    assert found == "my_u002d_db.sales.Orders"
+    topic_namespace = namespace("my-db.sales.Orders", "sales.Orders", by_table=False)
+    assert topic_namespace == "my_u002d_db.sales.Orders"
     assert namespace("changes", "sales.Orders", by_table=True) == "changes.sales.Orders"
     assert namespace("changes", "", by_table=True) == "changes"
 

@@ -57,10 +57,10 @@ def test_what_is_left_out_is_gone_and_the_rest_keeps_its_spelling(
         for name, value in values.items()
     }
     text = f"{space}{{{space}{f'{space},{space}'.join(members.values())}{space}}}{space}"
-    found = select_members(text, lambda name: name not in left_out)
-    kept = [member for name, member in members.items() if name not in left_out]
-    assert found == (text if len(kept) == len(members) else f"{{{','.join(kept)}}}")
-    assert list(json.loads(found)) == [name for name in values if name not in left_out]
+    selected = select_members(text, lambda name: name not in left_out)
+    expected = [member for name, member in members.items() if name not in left_out]
+    assert selected == (text if len(expected) == len(members) else f"{{{','.join(expected)}}}")
+    assert list(json.loads(selected)) == [name for name in values if name not in left_out]
 
 
 def test_numbers_are_not_written_again() -> None:
@@ -84,7 +84,7 @@ def test_where_there_are_no_values_nothing_changes(text: str | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kept", "names"),
+    ("column_filter", "names"),
     [
         (ColumnFilter(), "Id Item Note Email"),
         (ColumnFilter(columns=("sales.Orders.Item",)), "Id Item"),
@@ -96,30 +96,30 @@ def test_where_there_are_no_values_nothing_changes(text: str | None) -> None:
     ],
 )
 def test_a_record_keeps_its_key_and_the_columns_that_are_kept(
-    kept: ColumnFilter, names: str
+    column_filter: ColumnFilter, names: str
 ) -> None:
     values = '{"Item":"a","Note":null,"Email":"x@y"}'
-    given = row("sales.Orders", new=values, old=values)
-    found = kept.apply_to_row(given)
-    assert [c["name"] for c in found["column_types"]] == names.split()
-    (mod,) = found["mods"]
+    record = row("sales.Orders", new=values, old=values)
+    filtered = column_filter.apply_to_row(record)
+    assert [c["name"] for c in filtered["column_types"]] == names.split()
+    (mod,) = filtered["mods"]
     assert mod["keys"] == '{"Id":"1"}'
     for part in ("new_values", "old_values"):
         assert ["Id", *json.loads(mod[part])] == names.split()
-    assert {**found, "column_types": 0, "mods": 0} == {**given, "column_types": 0, "mods": 0}
+    assert {**filtered, "column_types": 0, "mods": 0} == {**record, "column_types": 0, "mods": 0}
 
 
 def test_a_change_of_nothing_but_what_is_left_out_stays() -> None:
-    kept = RecordFilter(exclude_columns=("Orders.Email",))
-    given = row("Orders", new='{"Email":"new"}', old='{"Email":"old"}')
-    assert kept.keeps_all
-    found = kept.column_filter.apply_to_row(given)
-    assert found["mods"] == [{"keys": '{"Id":"1"}', "new_values": "{}", "old_values": "{}"}]
+    record_filter = RecordFilter(exclude_columns=("Orders.Email",))
+    record = row("Orders", new='{"Email":"new"}', old='{"Email":"old"}')
+    assert record_filter.keeps_all
+    filtered = record_filter.column_filter.apply_to_row(record)
+    assert filtered["mods"] == [{"keys": '{"Id":"1"}', "new_values": "{}", "old_values": "{}"}]
 
 
 def test_a_value_that_no_column_type_describes_is_left_out_by_its_name() -> None:
-    given = row("T", new='{"A":1}') | {"column_types": [column("Id", is_key=True)]}
-    assert ColumnFilter(columns=("T.B",)).apply_to_row(given)["mods"][0]["new_values"] == "{}"
+    record = row("T", new='{"A":1}') | {"column_types": [column("Id", is_key=True)]}
+    assert ColumnFilter(columns=("T.B",)).apply_to_row(record)["mods"][0]["new_values"] == "{}"
 
 
 def test_a_glob_without_a_dot_is_refused() -> None:
@@ -133,7 +133,9 @@ def test_a_glob_without_a_dot_is_refused() -> None:
 def test_tables_are_read_without_the_columns_that_are_left_out() -> None:
     types = {"A": "INT64", "Id": "INT64", "B": "INT64"}
     tables = [Table("T", types, ("Id",)), Table("U", types, ()), Table("V", types, ("A",))]
-    given = RecordFilter(exclude_tables=("V",), columns=("T.*",), exclude_columns=("*.B", "*.Id"))
-    (found,) = tables_to_read(tables, given)
+    record_filter = RecordFilter(
+        exclude_tables=("V",), columns=("T.*",), exclude_columns=("*.B", "*.Id")
+    )
+    (table,) = tables_to_read(tables, record_filter)
     # Nothing is left of U, which has no key.
-    assert (found.name, list(found.columns), found.key) == ("T", ["A", "Id"], ("Id",))
+    assert (table.name, list(table.columns), table.key) == ("T", ["A", "Id"], ("Id",))

@@ -111,8 +111,8 @@ def test_flat_has_a_message_a_mod_with_what_was_and_what_is() -> None:
         {"keys": f'{{"Id":"{i}","At":"2026-01-01"}}', "new_values": "{}", "old_values": "{}"}
         for i in range(3)
     ]
-    found = [json.loads(m.value or "") for m in messages("flat", record("UPDATE", *mods))]
-    assert [(value["mod_number"], value["key"]["Id"]) for value in found] == [
+    values = [json.loads(m.value or "") for m in messages("flat", record("UPDATE", *mods))]
+    assert [(value["mod_number"], value["key"]["Id"]) for value in values] == [
         (0, 0),
         (1, 1),
         (2, 2),
@@ -167,13 +167,13 @@ def test_a_row_of_an_initial_scan_is_told_apart_from_a_change() -> None:
     scanned = [
         record("INSERT", server_transaction_id="", table_name=table) for table in ("a.A", "b.B")
     ]
-    found = [
+    values = [
         json.loads(message.value or "")
         for row in scanned
         for message in messages("datastream", row)
     ]
-    assert [value["read_method"] for value in found] == ["spanner-backfill"] * 2
-    assert len({value["uuid"] for value in found}) == 2
+    assert [value["read_method"] for value in values] == ["spanner-backfill"] * 2
+    assert len({value["uuid"] for value in values}) == 2
     (message,) = messages("debezium", scanned[0])
     value = json.loads(message.value or "")
     assert (value["op"], value["source"]["snapshot"]) == ("r", "true")
@@ -242,8 +242,8 @@ def test_numbers_keep_their_value(decimal: Decimal, integer: int) -> None:
     row = record("INSERT", {"keys": text, "new_values": "{}", "old_values": None})
     row["column_types"] = [c | {"is_primary_key": True} for c in columns]
     (message,) = messages("key_only", row)
-    found = json.loads(message.key or "", parse_float=Decimal, parse_int=Decimal)
-    assert found == [Decimal(f"{decimal:f}"), integer]
+    key = json.loads(message.key or "", parse_float=Decimal, parse_int=Decimal)
+    assert key == [Decimal(f"{decimal:f}"), integer]
 
 
 def test_a_column_without_a_type_stays_as_it_is_and_a_text_that_is_no_object_is_an_error() -> None:

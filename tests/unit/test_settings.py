@@ -95,10 +95,10 @@ def test_a_filter_takes_lists_and_from_the_environment_commas(tmp_path: Path) ->
     path = tmp_path / "slackwater.yaml"
     path.write_text(text)
     environ = {"SLACKWATER_FILTER_MOD_TYPES": "INSERT,DELETE"}
-    found = load_settings(path, environ).filter
-    assert found.tables == ("Orders", "sales.*")
-    assert found.mod_types == ("INSERT", "DELETE")
-    assert found.system_transactions
+    filter_settings = load_settings(path, environ).filter
+    assert filter_settings.tables == ("Orders", "sales.*")
+    assert filter_settings.mod_types == ("INSERT", "DELETE")
+    assert filter_settings.system_transactions
     wrong = yaml.safe_dump(MINIMAL | {"filter": {"mod_types": ["UPSERT"]}})
     said = problems(tmp_path, wrong)
     assert "filter.mod_types" in said
@@ -106,9 +106,12 @@ def test_a_filter_takes_lists_and_from_the_environment_commas(tmp_path: Path) ->
 
 
 def test_a_filter_of_columns_needs_their_tables(tmp_path: Path) -> None:
-    given = {"columns": ["Orders.*"], "exclude_columns": ["*.Email"]}
-    found = load(tmp_path, yaml.safe_dump(MINIMAL | {"filter": given})).filter
-    assert (found.columns, found.exclude_columns) == (("Orders.*",), ("*.Email",))
+    column_globs = {"columns": ["Orders.*"], "exclude_columns": ["*.Email"]}
+    filter_settings = load(tmp_path, yaml.safe_dump(MINIMAL | {"filter": column_globs})).filter
+    assert (filter_settings.columns, filter_settings.exclude_columns) == (
+        ("Orders.*",),
+        ("*.Email",),
+    )
     wrong = yaml.safe_dump(MINIMAL | {"filter": {"exclude_columns": ["Email"]}})
     said = problems(tmp_path, wrong)
     assert "filter.exclude_columns: 'Email' can't name a column" in said
@@ -286,14 +289,14 @@ def test_the_example_in_deploy_is_valid() -> None:
 def documented() -> dict[str, str]:
     """What docs/settings.md says is the default of each key."""
     page = (Path(__file__).parent.parent.parent / "docs" / "settings.md").read_text()
-    found: dict[str, str] = {}
+    by_name: dict[str, str] = {}
     for row in re.findall(r"^\| ([a-z_.]+(?:, [a-z_]+)*) \| (.*?) \|", page, re.MULTILINE):
         names, defaults = row[0].split(", "), row[1].split(", ")
         section = names[0].rpartition(".")[0]
         for index, name in enumerate(names):
             key = name if index == 0 or not section else f"{section}.{name}"
-            found[key] = defaults[min(index, len(defaults) - 1)]
-    return found
+            by_name[key] = defaults[min(index, len(defaults) - 1)]
+    return by_name
 
 
 def test_the_settings_page_says_every_key_and_its_default() -> None:

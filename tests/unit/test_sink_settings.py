@@ -28,25 +28,29 @@ def loaded(tmp_path: Path, sink: dict[str, Any], **source: Any) -> Settings:
 
 
 def test_a_mirror_is_a_delta_table_that_begins_with_the_rows_there_are(tmp_path: Path) -> None:
-    found = loaded(tmp_path, {**MINIMAL["sink"], "kind": "mirror"})
-    assert (found.sink.format, found.sink.deletes, found.initial_scan) == ("delta", "apply", "yes")
+    settings = loaded(tmp_path, {**MINIMAL["sink"], "kind": "mirror"})
+    assert (settings.sink.format, settings.sink.deletes, settings.initial_scan) == (
+        "delta",
+        "apply",
+        "yes",
+    )
     # What YAML reads as a boolean is meant as the word.
     other = loaded(tmp_path, {**MINIMAL["sink"], "kind": "mirror"}, initial_scan=False)
     assert other.initial_scan == "no"
 
 
 def test_typed_changelogs_are_delta_tables_of_changes(tmp_path: Path) -> None:
-    given = {**MINIMAL["sink"], "kind": "changelogs", "compact_every": "1h"}
-    found = loaded(tmp_path, {**given, "bad_records": "dead_letter"})
-    assert (found.sink.format, found.initial_scan) == ("delta", "no")
-    assert loaded(tmp_path, {**given, "format": "iceberg"}).sink.format == "iceberg"
+    sink = {**MINIMAL["sink"], "kind": "changelogs", "compact_every": "1h"}
+    settings = loaded(tmp_path, {**sink, "bad_records": "dead_letter"})
+    assert (settings.sink.format, settings.initial_scan) == ("delta", "no")
+    assert loaded(tmp_path, {**sink, "format": "iceberg"}).sink.format == "iceberg"
 
 
 def test_a_changelog_has_changes_only_and_records_unless_it_is_told_otherwise(
     tmp_path: Path,
 ) -> None:
-    found = loaded(tmp_path, MINIMAL["sink"])
-    assert (found.initial_scan, found.sink.envelope) == ("no", "record")
+    settings = loaded(tmp_path, MINIMAL["sink"])
+    assert (settings.initial_scan, settings.sink.envelope) == ("no", "record")
     assert loaded(tmp_path, MINIMAL["sink"], initial_scan=True).initial_scan == "yes"
     assert loaded(tmp_path, MINIMAL["sink"], initial_scan="only").initial_scan == "only"
 
@@ -55,8 +59,8 @@ def test_kafka_has_a_topic_a_table_and_needs_no_path(tmp_path: Path) -> None:
     sink = loaded(tmp_path, KAFKA).sink
     assert (sink.topic, sink.envelope) == ("{table}", "wrapped")
     assert sink.path == "out/checkpoint-staging"
-    given = loaded(tmp_path, {**KAFKA, "resolved": "10s", "envelope": "debezium"}).sink
-    assert (given.resolved, given.envelope) == (10_000, "debezium")
+    sink_settings = loaded(tmp_path, {**KAFKA, "resolved": "10s", "envelope": "debezium"}).sink
+    assert (sink_settings.resolved, sink_settings.envelope) == (10_000, "debezium")
 
 
 @pytest.mark.parametrize(
@@ -86,6 +90,6 @@ def test_what_does_not_go_together_is_refused(
 
 
 def test_rows_of_old_are_not_asked_for_from_the_earliest_start_on(tmp_path: Path) -> None:
-    given = text(MINIMAL["sink"], start="earliest", initial_scan="yes")
-    assert "earliest does not go with an initial scan" in problems(tmp_path, given)
+    yaml_text = text(MINIMAL["sink"], start="earliest", initial_scan="yes")
+    assert "earliest does not go with an initial scan" in problems(tmp_path, yaml_text)
     assert loaded(tmp_path, MINIMAL["sink"], start="earliest").initial_scan == "no"
