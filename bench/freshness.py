@@ -88,7 +88,7 @@ def measure(
 
 
 def delta_freshness_seconds(path: Path, *, committed_from: float) -> list[float]:
-    """As slackwater.testing.compare.freshness_seconds: a commit is readable when its log entry is there."""
+    """Return each commit's age in seconds when its log entry appeared, sorted."""
     seconds = []
     for entry in sorted((path / "_delta_log").glob("*.json")):
         readable = entry.stat().st_ctime
