@@ -1,4 +1,4 @@
-"""Measurements; each is a module to be run."""
+"""Measurements; each module is a program."""
 
 import os
 

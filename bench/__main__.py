@@ -1,8 +1,8 @@
-"""Measure everything: prints a table, and keeps the figures as JSON and as plots.
+"""Runs all measurements: prints a table, and saves the figures as JSON and plots.
 
     python -m bench [--only SECTION ...] [--go PATH] [--into docs/performance]
 
-A section that is not measured keeps the figures of its last run. Half an hour for all.
+A section that is not measured keeps the figures of its last run. All take half an hour.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _PARTITIONS: Final = (10, 100, 1_000, 3_000, 10_000)
 
 
 def sections(go: str | None) -> Mapping[str, list[Run]]:
-    """What there is to measure, each run by a function and its arguments."""
+    """Return the measurements by section: functions and their arguments."""
     return {
         "reading": [(reading.measure, (case, 3, go)) for case in reading.CASES],
         "landing": [(landing.measure, (size * epochs, epochs, 8)) for size, epochs in _LANDINGS],
@@ -65,13 +65,13 @@ def sections(go: str | None) -> Mapping[str, list[Run]]:
 
 
 def run(measure: Callable[..., Figures], arguments: tuple[Any, ...]) -> Figures:
-    """One run, in a process of its own: what it counts is its own."""
+    """Run one measurement in its own process, so that it counts only its own resources."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         return pool.submit(measure, *arguments).result()
 
 
 def plain(figures: Figures) -> Iterator[tuple[str, str]]:
-    """The figures that fit a line of the table."""
+    """Yield the figures that fit in a line of the table."""
     for name, value in figures.items():
         if isinstance(value, dict):
             yield name, ", ".join(f"{key} {figure}" for key, figure in value.items())
@@ -80,7 +80,7 @@ def plain(figures: Figures) -> Iterator[tuple[str, str]]:
 
 
 def machine() -> dict[str, Any]:
-    """Where the figures were found."""
+    """Describe the machine and the versions."""
     return {
         "cpus": os.cpu_count(),
         "processor": platform.machine(),
@@ -91,7 +91,7 @@ def machine() -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure, print and keep."""
+    """Measure, print and save."""
     parser = argparse.ArgumentParser(description=__doc__)
     names = sections(None)
     parser.add_argument("--only", nargs="*", choices=list(names), default=list(names))

@@ -1,4 +1,4 @@
-"""How soon a pipeline obeys: seconds from the word in the store until it is so.
+"""How soon a pipeline obeys: seconds from the request in the store until its state.
 
 The service runs as a process against an emulator whose partitions churn every 2 s, while 20
 transactions a second are written.
@@ -33,7 +33,7 @@ _SECONDS_MAX = 60
 
 
 def measure(rounds: int) -> dict[str, Any]:
-    """Medians and worst of each, beside the median of an epoch."""
+    """Return the median and worst times of each request, and the median of an epoch."""
     with (
         tempfile.TemporaryDirectory() as name,
         own_database(partition_alive_seconds=2) as stream,

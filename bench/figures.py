@@ -1,4 +1,4 @@
-"""What a measurement found, told to whoever ran it."""
+"""Output of a measurement's figures."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def tell(figures: Mapping[str, Any], into: Path | None) -> None:
-    """Print figures as JSON, and write them to a file where one is given."""
+    """Print figures as JSON, and write them to a file if there is one."""
     print(json.dumps(figures))
     if into is not None:
         into.write_text(json.dumps(figures, indent=1) + "\n")

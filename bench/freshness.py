@@ -36,14 +36,14 @@ WARM_UP_SECONDS = 60
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """Of sorted values."""
+    """Return a percentile of sorted values."""
     return values[min(len(values) - 1, int(len(values) * share))]
 
 
 def measure(
     seconds: int, rate: float, file_format: str = "parquet", conf: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """Freshness of the records written after a warm-up, and the epochs' seconds."""
+    """Measure the freshness of records written after a warm-up, and the epochs' seconds."""
     with (
         tempfile.TemporaryDirectory() as name,
         own_database(partition_alive_seconds=2) as stream,
@@ -101,7 +101,7 @@ def delta_freshness_seconds(path: Path, *, committed_from: float) -> list[float]
 
 
 def stage_seconds(log: str) -> dict[str, float]:
-    """The median of each stage that the epochs' log lines name."""
+    """Return the median of each stage in the epochs' log lines."""
     by_stage: dict[str, list[float]] = {}
     for line in log.splitlines():
         if "event=epoch" in line:

@@ -1,4 +1,4 @@
-"""End to end: from a synthetic server to durable files, all processes of the service counted.
+"""End to end: from a synthetic server to durable files, with all processes of the service.
 
 The service catches up over records that lie in the past, in epochs of a given number of records.
 Counted are CPU seconds of the whole tree (Python and Spark's JVM) and the most memory of each
@@ -42,7 +42,7 @@ WARM_UP_EPOCHS: Final = 2
 
 @dataclass
 class Watched:
-    """What the processes of a service have used, looked at again and again."""
+    """Samples the resources used by the processes of a service."""
 
     pid: int
     cpu: dict[tuple[bool, int], float] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class Watched:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def start(self) -> None:
-        """Look in the background for as long as the service runs."""
+        """Sample in the background for as long as the service runs."""
 
         def run() -> None:
             while psutil.pid_exists(self.pid):
@@ -60,7 +60,7 @@ class Watched:
         threading.Thread(target=run, daemon=True).start()
 
     def look(self) -> tuple[float, float]:
-        """CPU seconds of the tree so far: Python's, Java's."""
+        """Return the CPU seconds of the process tree so far: Python's and Java's."""
         with self.lock:
             return self._look()
 
@@ -85,7 +85,7 @@ class Watched:
 
 
 def script(partitions: int, records: int, every_us: int) -> Script:
-    """Records of all partitions, evenly over time, 20 a message."""
+    """Return records of all partitions, spread evenly over time, 20 in a message."""
     each = records // partitions
     made = []
     for number in range(partitions):
@@ -95,7 +95,7 @@ def script(partitions: int, records: int, every_us: int) -> Script:
 
 
 def landed(path: Path, file_format: str) -> int:
-    """The records that a reader finds."""
+    """Count the records that a reader of the output sees."""
     if file_format == "delta":
         rows: int = DeltaTable(path).to_pyarrow_dataset().count_rows()
     else:
@@ -106,7 +106,7 @@ def landed(path: Path, file_format: str) -> int:
 def measure(
     records: int, epochs: int, partitions: int, file_format: str = "parquet"
 ) -> dict[str, Any]:
-    """Records per second and per CPU-second after the warm-up."""
+    """Measure records per second and per CPU second after the warm-up."""
     every_us = max(EVERY_US, -(-EPOCH_US_MIN * partitions * epochs // records))
     span_us = records // partitions * every_us
     last_ns = (START_US + span_us) * 1_000

@@ -1,4 +1,4 @@
-"""An epoch over many idle partitions, and over partitions that all split, merge or move in it.
+"""Epochs over many idle partitions, and over partitions that all split, merge or move.
 
 The service runs on a synthetic server; its epochs' seconds come from its own log.
 
@@ -34,7 +34,7 @@ WARM_UP_EPOCHS: Final = 2
 
 
 def measure(partitions: int, store_kind: str, *, churn: bool) -> dict[str, Any]:
-    """The seconds of an epoch and of its stages, medians after a warm-up."""
+    """Measure the seconds of an epoch and its stages: medians after a warm-up."""
     start_us = time.time_ns() // 1_000 - 3_600_000_000
     every_us = 60_000_000
     # In every second epoch all partitions hand over.
@@ -92,7 +92,7 @@ def measure(partitions: int, store_kind: str, *, churn: bool) -> dict[str, Any]:
 
 
 def planning_seconds(stream: ChangeStream, state_url: str, start_us: int) -> float:
-    """To plan an epoch over all partitions, which the store knows; the median of some."""
+    """Return the median seconds to plan an epoch over all partitions in the store."""
     loop = EpochLoop(stream, state_url, start_ns=start_us * 1_000, options={"tasks": "2"})
     start_ns = loop.planner.first_watermark_ns()
     loop.planner.plan_first(start_ns)

@@ -1,4 +1,4 @@
-"""The plots of docs/performance.md, drawn of the figures that python -m bench keeps."""
+"""The plots of docs/performance.md, drawn from the figures that python -m bench saves."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SIZE: Final = (6.4, 3.6)
 
 
 def draw(figures: Mapping[str, Any], into: Path) -> None:
-    """Draw what there are figures for, each plot a PNG.
+    """Draw the plots that there are figures for, each as a PNG.
 
     Args:
         figures: by section, as bench.__main__ keeps them.

@@ -49,7 +49,7 @@ DDL = (
 
 
 def cpu_seconds() -> float:
-    """Of this process and all below it, with those that ended and were waited for.
+    """Return the CPU seconds of this process and its descendants, including ended ones.
 
     The emulator is left out; what is added up never goes back while the tree's upper part lives.
     """
@@ -63,7 +63,7 @@ def cpu_seconds() -> float:
 
 
 def write(stream: ChangeStream, records: int, number: int) -> None:
-    """One transaction a record, so that each is a data change record of its own."""
+    """Write each record in its own transaction, so that it is its own data change record."""
     client = spanner.Client(project=stream.project, credentials=AnonymousCredentials())
     database = client.instance(stream.instance).database(stream.database)
     for i in range(records):
@@ -74,7 +74,7 @@ def write(stream: ChangeStream, records: int, number: int) -> None:
 
 
 def read_by_client(stream: ChangeStream, start: str, end: str, tokens: list[str]) -> int:
-    """The loop that Spanner's documents suggest."""
+    """Read with the loop that Spanner's documentation suggests."""
     client = spanner.Client(project=stream.project, credentials=AnonymousCredentials())
     database = client.instance(stream.instance).database(stream.database)
     sql = (
@@ -92,7 +92,7 @@ def read_by_client(stream: ChangeStream, start: str, end: str, tokens: list[str]
 
 
 class Epochs:
-    """A sink that lets the next epoch begin when it is told, and counts and times each."""
+    """A sink that starts each epoch on request, and counts and times it."""
 
     def __init__(self) -> None:
         self._go = threading.Semaphore(0)
@@ -109,11 +109,11 @@ class Epochs:
         self.done.put((rows[0][0], cpu_seconds() - before))
 
     def let_all_go(self) -> None:
-        """Hold no epoch back any more; a query whose sink waits can't be stopped."""
+        """Let all further epochs run; a query whose sink waits can't be stopped."""
         self._go.release(1_000_000)
 
     def next(self) -> tuple[int, float]:
-        """Let the waiting epoch be read: its records, and the CPU seconds that it took."""
+        """Let the waiting epoch run; return its records and the CPU seconds that it took."""
         self.waiting.wait(60)
         self.waiting.clear()
         self._go.release()
@@ -121,7 +121,7 @@ class Epochs:
 
 
 def measure(records: int, rounds: int) -> dict[str, Any]:
-    """The CPU seconds of each round, both sides in turn."""
+    """Measure the CPU seconds of each round, both sides in turn."""
     with (
         own_database(
             statements=DDL, change_stream="S", partition_alive_seconds=None, arguments=EMULATOR

@@ -1,4 +1,4 @@
-"""Wire to Arrow: records per CPU-second of the process that reads, against the plain client.
+"""Wire to Arrow: records per CPU second of the reading process, compared with the plain client.
 
 All read the same records from a synthetic server, which is a process of its own: our reader in all
 columns of the output's contract and audited, google-cloud-spanner in the loop that Spanner's
@@ -47,7 +47,7 @@ GO_VERSION: Final = "0.4.2"
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What is read; each record has one mod and about 600 bytes on the wire."""
+    """A case to read; each record has one mod and about 600 bytes on the wire."""
 
     name: str
     dialect: Dialect
@@ -56,7 +56,7 @@ class Case:
     rows_per_message: int
 
     def script(self) -> Script:
-        """Its change stream: everything lies in the past, nothing ends."""
+        """Return its change stream, with all records in the past and no partition's end."""
         each = self.records // self.partitions
         return Script(
             self.dialect,
@@ -73,7 +73,7 @@ class Case:
 
     @property
     def end_ns(self) -> int:
-        """After the last record."""
+        """The time after the last record."""
         return watermark_for_end((START_US + 10 * self.records) * 1_000)
 
 
@@ -89,7 +89,7 @@ Reader = Callable[[Case, ChangeStream], int]
 
 
 def ours(case: Case, stream: ChangeStream) -> int:
-    """Our reader, as a Spark task uses it; the number of rows that came out."""
+    """Read with our reader as a Spark task does, and return the number of rows."""
     plan = Plan("plan", "bench", START_US * 1_000 - 500, case.end_ns)
     partial_transactions = PartialTransactions()
     connection = Connection(stream)
@@ -127,7 +127,7 @@ def ours(case: Case, stream: ChangeStream) -> int:
 
 
 def client(case: Case, stream: ChangeStream) -> int:
-    """The loop that Spanner's documents suggest."""
+    """Read with the loop that Spanner's documentation suggests."""
     database = (
         spanner.Client(project=stream.project, credentials=AnonymousCredentials())
         .instance(stream.instance)
@@ -164,7 +164,7 @@ def client(case: Case, stream: ChangeStream) -> int:
 
 
 def go(path: str, case: Case, stream: ChangeStream) -> float:
-    """The CPU seconds of spanner-change-streams-tail over the same records."""
+    """Return the CPU seconds of spanner-change-streams-tail for the same records."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(
         [
@@ -182,7 +182,7 @@ def go(path: str, case: Case, stream: ChangeStream) -> float:
 
 
 def cpu_seconds(reader: Reader, case: Case, stream: ChangeStream) -> float:
-    """Of this process."""
+    """Return the CPU seconds of this process for a reader."""
     before = time.process_time()
     records = reader(case, stream)
     spent = time.process_time() - before
@@ -192,7 +192,7 @@ def cpu_seconds(reader: Reader, case: Case, stream: ChangeStream) -> float:
 
 
 def measure(case: Case, rounds: int, go_path: str | None) -> dict[str, Any]:
-    """The CPU seconds of each round, all sides in turn; medians and ratios."""
+    """Measure the CPU seconds of each round, all sides in turn; return medians and ratios."""
     by_side: dict[str, list[float]] = {}
     with synthetic_process(case.script()) as host:
         os.environ["SPANNER_EMULATOR_HOST"] = host

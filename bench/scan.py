@@ -1,4 +1,4 @@
-"""The initial scan: rows per CPU-second, next to the plain client that only reads them.
+"""The initial scan: rows per CPU second, compared with a plain client that only reads them.
 
 A table on the emulator is read into durable Parquet by `slackwater run` with source.initial_scan
 only; all processes of the service are counted, the start of Spark among them. Then the plain client
@@ -40,7 +40,7 @@ _SECONDS_MAX: Final = 1_800
 
 
 def measure(rows: int) -> dict[str, Any]:
-    """Fill, scan, read; the figures of both."""
+    """Fill, scan and read the table, and return the figures of both."""
     with (
         tempfile.TemporaryDirectory() as name,
         own_database(statements=_DDL, change_stream="S", partition_alive_seconds=None) as stream,

@@ -1,4 +1,4 @@
-"""The settings of a service that is measured."""
+"""The settings of services that are measured."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def service_settings(
     file_format: str = "parquet",
     conf: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """A pipeline named bench that pauses for nothing, with everything below a folder."""
+    """Return the settings of a pipeline bench without pauses and with all files in a folder."""
     return {
         "pipeline": "bench",
         "source": {

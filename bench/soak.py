@@ -57,7 +57,7 @@ Change = tuple[int, str, str, int]
 
 
 class LoggedLoad:
-    """Transactions in waves, and a log of what each committed."""
+    """Writes transactions in waves, and logs what each committed."""
 
     def __init__(self, stream: ChangeStream, *, seed: int) -> None:
         client = spanner.Client(project=stream.project, credentials=AnonymousCredentials())
@@ -68,7 +68,7 @@ class LoggedLoad:
         self.committed: Counter[Change] = Counter()
 
     def run(self, seconds: float) -> None:
-        """Write for so long: 5 to 25 transactions a second, and 60 in a burst every ten minutes."""
+        """Write 5 to 25 transactions a second, and 60 in a burst every ten minutes."""
         began = time.monotonic()
         done = due = 0.0
         last = began
@@ -110,7 +110,7 @@ class LoggedLoad:
 
 
 def output_of(path: Path) -> Counter[Change]:
-    """The changes that were written, read by pyarrow."""
+    """Read the written changes with pyarrow."""
     columns = ["commit_timestamp", "table_name", "mod_type", "mods"]
     changes: Counter[Change] = Counter()
     for batch in ds.dataset(path, format="parquet").to_batches(columns=columns):
@@ -124,7 +124,7 @@ def output_of(path: Path) -> Counter[Change]:
 
 
 def sample(service: Service, folder: Path) -> dict[str, float]:
-    """What could grow."""
+    """Return the figures that could grow."""
     driver = psutil.Process(service.pid)
     figures = {"driver_mib": driver.memory_info().rss / 2**20, "jvm_mib": 0.0, "workers_mib": 0.0}
     files = driver.num_fds()
@@ -149,7 +149,7 @@ def sample(service: Service, folder: Path) -> dict[str, float]:
 
 
 def store_rows(path: Path) -> int:
-    """Of all tables."""
+    """Count the rows of all tables."""
     connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=30)
     try:
         names = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
@@ -168,7 +168,7 @@ def _size(path: Path) -> int:
 
 
 def faults(proxy: FaultProxy, stop: threading.Event) -> None:
-    """Queries break all the time; every ten minutes some fall silent, then nothing answers."""
+    """Break queries all the time; every ten minutes silence some, then refuse everything."""
     usual = [Breaks(likely=0.02)]
     proxy.rules = list(usual)
     while not stop.wait(300):
@@ -184,7 +184,7 @@ def faults(proxy: FaultProxy, stop: threading.Event) -> None:
 
 
 def measure(minutes: float, into: Path | None) -> dict[str, Any]:
-    """Live through it; the samples, the verdicts, and the comparison."""
+    """Run the soak, and return the samples, their growth and the comparison."""
     with (
         tempfile.TemporaryDirectory() as name,
         own_database(
@@ -239,7 +239,7 @@ def _watched(
     stop: threading.Event,
     into: Path | None,
 ) -> Iterator[dict[str, float]]:
-    """Samples from the start of the threads until the first of them, the load, has ended."""
+    """Yield samples from the start of the threads until the first, the load, has ended."""
     began = time.monotonic()
     for thread in threads:
         thread.start()
@@ -256,7 +256,7 @@ def _watched(
 
 
 def growth(samples: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Of each figure its median in the last ten minutes over that of the ten after the warm-up."""
+    """Return each figure's median in the last ten minutes over that of the first ten."""
     settled = [s for s in samples if s["minute"] * 60 >= WARM_UP_S] or list(samples)
     first = [s for s in settled if s["minute"] < settled[0]["minute"] + 10]
     last = [s for s in settled if s["minute"] > settled[-1]["minute"] - 10]
@@ -272,7 +272,7 @@ def growth(samples: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def draw(samples: Sequence[Mapping[str, float]], into: Path) -> None:
-    """The plots, as one PNG."""
+    """Draw the plots as one PNG."""
     panels = (
         ("resident memory, MiB", ("driver_mib", "jvm_mib", "workers_mib")),
         ("open files of all processes", ("open_files",)),
@@ -297,7 +297,7 @@ def draw(samples: Sequence[Mapping[str, float]], into: Path) -> None:
 
 
 def save(figures: Mapping[str, Any], into: Path) -> None:
-    """The plots, and the figures as JSON."""
+    """Save the plots, and the figures as JSON."""
     draw(figures["samples"], into)
     # A sample a minute is enough to keep.
     thinned = {**figures, "samples": figures["samples"][:: round(60 / EVERY_S)]}

@@ -1,4 +1,4 @@
-"""How soon a start is at work: seconds until the first epoch is durable.
+"""How soon a start is effective: seconds until the first epoch is durable.
 
 With and without an archive of the JVM's classes, in turn.
 
@@ -26,7 +26,7 @@ _SECONDS_MAX = 120
 
 
 def measure(rounds: int) -> dict[str, Any]:
-    """Medians of both, and the median of the pairs' ratios."""
+    """Measure both, and return their medians and the median ratio of the pairs."""
     seconds: dict[str, list[float]] = {"plain": [], "archive": []}
     with (
         tempfile.TemporaryDirectory() as name,

@@ -1,4 +1,4 @@
-"""`slackwater tail`: from its start to its first line, Python's own start apart.
+"""`slackwater tail`: seconds from its start to its first line, and of Python's start alone.
 
 python -m bench.tail [--rounds 5] [--json FILE]
 """
@@ -21,7 +21,7 @@ from tests.emulators import own_database
 
 
 def seconds_to_first_line(command: list[str]) -> float:
-    """Start a program and wait for one line; it is killed then."""
+    """Start a program, wait for its first line, and kill it."""
     began = time.monotonic()
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -34,7 +34,7 @@ def seconds_to_first_line(command: list[str]) -> float:
 
 
 def measure(rounds: int) -> dict[str, Any]:
-    """The seconds of each round; medians."""
+    """Measure the seconds of each round, and return their medians."""
     with own_database(partition_alive_seconds=2) as stream:
         connection = Connection(stream)
         cursor = str(connection.strong_read_timestamp_ns())

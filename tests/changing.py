@@ -32,7 +32,7 @@ _POSTGRESQL = (
 
 
 def spell(dialect: Dialect, text: str) -> str:
-    """A statement written in GoogleSQL with `quoted` names, in a dialect."""
+    """Translate a GoogleSQL statement with `quoted` names to a dialect."""
     if dialect is Dialect.POSTGRESQL:
         for pattern, replacement in _POSTGRESQL:
             text = re.sub(pattern, replacement, text)
@@ -40,7 +40,7 @@ def spell(dialect: Dialect, text: str) -> str:
 
 
 def table(dialect: Dialect, name: str, columns: str = "`A` STRING(10), `B` STRING(10)") -> str:
-    """CREATE TABLE of a `quoted` name, with the key `Id`."""
+    """Return the CREATE TABLE of a `quoted` name, with the key `Id`."""
     body, key = f"`Id` INT64 NOT NULL, {columns}", "PRIMARY KEY (`Id`)"
     if dialect is Dialect.POSTGRESQL:
         return spell(dialect, f"CREATE TABLE {name} ({body}, {key})")
@@ -49,7 +49,7 @@ def table(dialect: Dialect, name: str, columns: str = "`A` STRING(10), `B` STRIN
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What the tests look at of a data change record with one mod."""
+    """The parts of a data change record with one mod that the tests check."""
 
     table: str
     mod_type: str
@@ -61,12 +61,12 @@ class Change:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The names in column_types, in their order."""
+        """The names in column_types, in order."""
         return tuple(self.types)
 
 
 def changes(records: pa.Table) -> list[Change]:
-    """An epoch's records, in the order in which the database changed."""
+    """Return an epoch's records in the order in which the database changed."""
     order = [(name, "ascending") for name in ("commit_timestamp", "record_sequence")]
     rows = []
     for row in records.sort_by(order).to_pylist():
@@ -91,8 +91,8 @@ class ChangingDatabase:
     """Tables `T` and `U`, the change stream `S`, and a pipeline that reads it from now on.
 
     Args:
-        watched: what the stream watches, as after FOR.
-        new_database: the fixture of that name.
+        watched: what the stream watches, as written after FOR.
+        new_database: the fixture new_database.
         state_folder: where the pipelines' metadata stores go.
     """
 
@@ -117,25 +117,25 @@ class ChangingDatabase:
         assert self.loop.epoch().num_rows == 0
 
     def pipeline(self, start_ns: int, **options: str) -> EpochLoop:
-        """A pipeline with a metadata store and a "checkpoint" of its own."""
+        """Make a pipeline with its own metadata store and "checkpoint"."""
         state_url = f"sqlite:///{self._state_folder}/state-{next(_STATES)}.db"
         loop = EpochLoop(self.stream, state_url, start_ns=start_ns, options=options)
         self._pipelines.append(loop)
         return loop
 
     def ddl(self, *statements: str) -> None:
-        """Run statements, in one request."""
+        """Run schema statements in one request."""
         update_ddl(self.stream, [spell(self.dialect, statement) for statement in statements])
 
     def insert(self, name: str = "T", **values: Any) -> int:
-        """Insert a row with a new id, in a transaction of its own."""
+        """Insert a row with a new id in its own transaction."""
         row_id = next(self._ids)
         with self.client.batch() as batch:
             batch.insert(name, ("Id", *values), [[row_id, *values.values()]])
         return row_id
 
     def update(self, row_id: int, name: str = "T", **values: Any) -> None:
-        """Update a row, in a transaction of its own."""
+        """Update a row in its own transaction."""
         with self.client.batch() as batch:
             batch.update(name, ("Id", *values), [[row_id, *values.values()]])
 
@@ -145,12 +145,12 @@ class ChangingDatabase:
         self.clock.close()
 
     def create_table(self, name: str, columns: str | None = None) -> None:
-        """Create a table of a `quoted` name; without columns it has those of `T`."""
+        """Create a table of a `quoted` name, by default with the columns of `T`."""
         text = table(self.dialect, name, columns) if columns else table(self.dialect, name)
         update_ddl(self.stream, [text])
 
     def read(self) -> list[Change]:
-        """All changes since the last read, which are one epoch's."""
+        """Return all changes since the last read as one epoch."""
         return changes(self.loop.epoch())
 
 

@@ -1,4 +1,4 @@
-"""An OpenTelemetry collector of the tests' own: keeps the spans that it is sent over HTTP."""
+"""An OpenTelemetry collector for the tests, which keeps the spans it receives over HTTP."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 
 class Collector:
-    """Spans by name."""
+    """The received spans."""
 
     def __init__(self, server: ThreadingHTTPServer) -> None:
         self.endpoint = f"http://127.0.0.1:{server.server_port}/v1/traces"

@@ -1,4 +1,4 @@
-"""Real servers for the tests; what is missing fails them with a message that says how to get it."""
+"""Real servers for the tests; a missing one fails them with a message that says how to get it."""
 
 import os
 import subprocess
@@ -30,7 +30,7 @@ _CLASSES = Path(__file__).parent.parent / "build" / f"classes-{pyspark.__version
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Where many tests start Spark, each starts sooner."""
+    """Make Spark start sooner in runs with many tests that start it."""
     is_worker = hasattr(config, "workerinput")
     if not is_worker and getattr(config.option, "numprocesses", None) and not _is_fresh():
         _CLASSES.unlink(missing_ok=True)
@@ -41,7 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _is_fresh() -> bool:
-    """The JVM would take an archive of jars that were installed since for none."""
+    """Return whether the archive is newer than the jars; the JVM ignores one that is not."""
     installed = Path(pyspark.__file__).stat().st_mtime
     return _CLASSES.exists() and _CLASSES.stat().st_mtime > installed
 

@@ -23,10 +23,10 @@ NewDatabase = Callable[..., ChangeStream]
 
 @pytest.fixture(scope="module")
 def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
-    """An emulator whose partitions split, merge or move about every two seconds.
+    """Run an emulator whose partitions split, merge or move about every two seconds.
 
-    One a module: the partitions of all its databases go on churning until it ends, and after some
-    minutes of that everything takes several times as long.
+    Each module has its own: the partitions of all its databases churn until it ends, and after some
+    minutes that slows everything down several times.
     """
     log = tmp_path_factory.mktemp("emulator") / "emulator.log"
     with (
@@ -38,7 +38,7 @@ def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
 
 @pytest.fixture
 def new_database(emulator: Emulator) -> NewDatabase:
-    """Makes a database with the demo's schema, or the one given; its change stream."""
+    """Return a function that makes a database, by default with the demo's schema."""
     return partial(database_on, emulator)
 
 
@@ -51,12 +51,12 @@ def own_database(
     partition_alive_seconds: int | None = CHURN_SECONDS,
     arguments: Sequence[str] = (),
 ) -> Iterator[ChangeStream]:
-    """A database in an emulator of its own, for programs.
+    """Run a database in its own emulator, for programs.
 
     Args:
-        dialect: of the database.
-        statements: of its schema; None for the demo's.
-        change_stream: that the schema makes.
+        dialect: the database's dialect.
+        statements: its schema; None for the demo's.
+        change_stream: the change stream in the schema.
         partition_alive_seconds, arguments: see running_emulator().
     """
     with (
@@ -70,7 +70,7 @@ def own_database(
 
 @contextmanager
 def named(emulator: Emulator) -> Iterator[None]:
-    """The environment names the emulator: to Spanner's client, and to processes that are begun."""
+    """Name the emulator in the environment, for Spanner's client and for child processes."""
     with pytest.MonkeyPatch.context() as environment:
         for name, value in emulator.environment().items():
             environment.setenv(name, value)
@@ -83,10 +83,10 @@ def database_on(
     statements: Sequence[str] | None = None,
     change_stream: str = CHANGE_STREAM,
 ) -> ChangeStream:
-    """Make a database.
+    """Make a database, and return its change stream.
 
     Args:
-        emulator: on which.
+        emulator: the emulator to make it on.
         dialect, statements, change_stream: see own_database().
     """
     stream = ChangeStream(

@@ -1,4 +1,4 @@
-"""Epochs of a pipeline in this process: the real planner and tasks, without Spark around them."""
+"""Epochs of a pipeline in this process: the real planner and tasks without Spark."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from slackwater.timestamp import format_rfc3339
 
 
 class AbandonedError(Exception):
-    """The epoch was given up in the middle, as when its process dies."""
+    """The epoch was abandoned in the middle, as when its process dies."""
 
 
 class EpochLoop:
-    """What Spark does with the source: epoch after epoch, each epoch's tasks side by side.
+    """Reads epochs as Spark does: one after the other, with an epoch's tasks in parallel.
 
     Args:
-        stream: what is read; its emulator_host may be a proxy's.
-        state_url: of the metadata store, made if missing.
-        start_ns: a low watermark or any time; the first epoch begins there.
+        stream: the change stream; its emulator_host may be a proxy's.
+        state_url: the URL of the metadata store, which is created if missing.
+        start_ns: a low watermark or any other time, at which the first epoch begins.
         options: further options of the Spark source.
         resume: a loop that was given up, in whose place this one goes on as a new process would.
     """
@@ -72,14 +72,14 @@ class EpochLoop:
         self.store.close()
 
     def epoch(self, *, end_ns: int | None = None, only_tasks: int | None = None) -> pa.Table:
-        """Read and commit one epoch, up to end_ns or as far as the planner chooses.
+        """Read and commit one epoch, up to end_ns or to the end that the planner chooses.
 
         Args:
-            end_ns: where it ends; an epoch that was begun keeps the end it had.
-            only_tasks: give up when so many of its tasks were read.
+            end_ns: its end; an epoch that was begun keeps its end.
+            only_tasks: abandon the epoch after reading this many of its tasks.
 
         Raises:
-            AbandonedError: it was given up.
+            AbandonedError: the epoch was abandoned.
         """
         if self.planned_ns is None:
             self.planned_ns = end_ns or (
@@ -100,7 +100,7 @@ class EpochLoop:
         return table
 
     def audit(self, table: pa.Table) -> None:
-        """As the daemon does before the sink's commit.
+        """Audit an epoch as the pipeline does before the sink's commit.
 
         Raises:
             AuditError: the epoch breaks a promise.
@@ -112,12 +112,12 @@ class EpochLoop:
         ).late_records
 
     def epochs(self, through_ns: int) -> Iterator[pa.Table]:
-        """Epochs until the low watermark has reached a time."""
+        """Read epochs until the low watermark has reached a time."""
         while self.watermark_ns is None or self.watermark_ns < through_ns:
             yield self.epoch()
 
     def read(self, tasks: list[Task]) -> pa.Table:
-        """The records of a plan's tasks; fails as a Spark job would if one of them fails."""
+        """Return the records of a plan's tasks; like a Spark job, fail if one of them fails."""
         partitions = SpannerPartitions(
             self.connection, self.planner.description().dialect, self.options.heartbeat_ms
         )

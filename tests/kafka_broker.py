@@ -1,4 +1,4 @@
-"""A real Apache Kafka broker for the tests, of its published artifacts: one node, KRaft."""
+"""A real Apache Kafka broker for the tests, from its published artifacts: one node with KRaft."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _READY_SECONDS_MAX = 60
 
 @pytest.fixture(scope="module")
 def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """HOST:PORT of a broker that makes topics of three partitions when they are asked for."""
+    """Return HOST:PORT of a broker that creates topics with three partitions on demand."""
     folder = tmp_path_factory.mktemp("kafka")
     broker, controller = _free_port(), _free_port()
     properties = {
@@ -63,7 +63,7 @@ def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def read_topics(host: str, prefix: str) -> dict[tuple[str, int], list[Message]]:
-    """All messages of the topics whose names begin so, by topic and partition, in their order."""
+    """Return the messages of all topics with a prefix, by topic and partition, in order."""
     consumer = Consumer({"bootstrap.servers": host, "group.id": uuid.uuid4().hex})
     by_partition: dict[tuple[str, int], list[Message]] = {}
     for name, topic in consumer.list_topics(timeout=10).topics.items():
@@ -82,9 +82,9 @@ def read_topics(host: str, prefix: str) -> dict[tuple[str, int], list[Message]]:
 
 
 def spark_conf() -> dict[str, str]:
-    """Spark's Kafka sink for the tests: one of its jars comes in another version.
+    """Return the Spark settings for the Kafka sink, with another version of one of its jars.
 
-    Of spark-token-provider-kafka-0-10 the registry that the tests use has no release of 4.1.
+    The package registry of the tests lacks spark-token-provider-kafka-0-10 for Spark 4.1.
     """
     name, group = "spark-token-provider-kafka-0-10_2.13", "org.apache.spark"
     (jar,) = _fetched(group, name, "4.1.0-preview1").glob(f"{name}-*.jar")
@@ -96,7 +96,7 @@ def spark_conf() -> dict[str, str]:
 
 
 def _fetched(group: str, artifact: str, version: str) -> Path:
-    """The folder of an artifact's jars, fetched once by the Ivy that comes with Spark."""
+    """Return the folder of an artifact's jars, fetched once by Spark's Ivy."""
     folder = Path(__file__).parents[1] / "build" / f"{artifact}-{version}"
     if not folder.exists():
         (ivy,) = Path(pyspark.__file__).parent.glob("jars/ivy-*.jar")

@@ -1,7 +1,7 @@
-"""kill -9 of the whole process tree at chosen moments of an epoch, many times, against the truth.
+"""Many kill -9 of the whole process tree at chosen moments of an epoch; nothing is lost or doubled.
 
-The moments are seen from outside, in the files that Spark and the pipeline write; nothing in the
-program knows of it. `python -m tests.kills --kills 30 --format delta` runs as many as asked.
+The moments are recognized from outside, by the files that Spark and the pipeline write.
+`python -m tests.kills --kills 30 --format delta` kills as often as asked.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _KILLS_OF_AN_EMULATOR = 10
 
 
 class Moment(StrEnum):
-    """A moment in an epoch, each with what shows it."""
+    """The moments in an epoch at which the process is killed."""
 
     PLANNING = "planning"
     READING = "reading"
@@ -58,7 +58,7 @@ class Watched:
     folder: Path
 
     def sign(self, moment: Moment) -> Callable[[], object]:
-        """A function whose value changes at the moment."""
+        """Return a function whose value changes at the moment."""
         changes, checkpoint = self.folder / "changes", self.folder / "checkpoint"
         match moment:
             case Moment.PLANNING:
@@ -74,7 +74,7 @@ class Watched:
                 return lambda: wal.stat().st_mtime_ns if wal.exists() else None
 
     def wait(self, moment: Moment) -> None:
-        """Return as soon after the moment as can be seen.
+        """Wait until the moment is visible.
 
         Raises:
             TimeoutError: it did not come.
@@ -103,12 +103,12 @@ class Killing:
     """One pipeline under load that is killed again and again.
 
     Args:
-        stream: with the demo's schema.
+        stream: the change stream of a database with the demo's schema.
         folder: for everything that the pipeline writes.
-        file_format: of the changelog.
-        seed: of the load and of the pauses after the moments.
-        moments: taken in turn.
-        dialect: the database's.
+        file_format: the changelog's format.
+        seed: for the load and for the pauses after the moments.
+        moments: the moments, taken in turn.
+        dialect: the database's dialect.
     """
 
     stream: ChangeStream
@@ -120,7 +120,7 @@ class Killing:
     killed: Counter[str] = field(default_factory=Counter)
 
     def run(self, kills: int) -> pa.Table:
-        """Kill so often, let it catch up, and hold the output against the truth; the output.
+        """Kill the pipeline, let it catch up, compare its output with the truth, and return it.
 
         Raises:
             AssertionError: the output differs from the truth.
@@ -177,7 +177,7 @@ class Killing:
 
 
 def read_delta(path: Path) -> pa.Table:
-    """The rows of a Delta table, by a library that did not write it."""
+    """Read the rows of a Delta table with a library that did not write it."""
     return ds.dataset(DeltaTable(str(path)).file_uris(), format="parquet").to_table()
 
 
@@ -189,7 +189,7 @@ def _run(file_format: str, seed: int, kills: int, dialect: Dialect) -> tuple[Kil
 
 
 def main() -> int:
-    """Kill as often as asked, and print what was found."""
+    """Kill as often as asked, and print the result."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=30)
     parser.add_argument("--format", default="parquet")

@@ -1,4 +1,4 @@
-"""Mirrors under random changes and kills, each compared with its table again and again.
+"""Mirrors under random changes and kills, compared with their tables again and again.
 
 python -m tests.mirrors --changes 2000 --looks 10
 """
@@ -67,14 +67,14 @@ def mirror_settings(
 
 @dataclass(frozen=True)
 class Seen:
-    """A mirror's rows, and the low watermark that it states; None where it is taken as it is."""
+    """A mirror's rows, and its published low watermark; None for its current state."""
 
     rows: list[dict[str, Any]]
     watermark_ns: int | None
 
 
-def stated(path: Path) -> Seen | None:
-    """A mirror where it said its low watermark last, and that."""
+def at_watermark(path: Path) -> Seen | None:
+    """Read a mirror at its last published low watermark."""
     if (path / "metadata" / "version-hint.text").exists():
         iceberg = iceberg_table(path)
         stamp = iceberg.properties.get("slackwater.low_watermark")
@@ -92,8 +92,8 @@ def stated(path: Path) -> Seen | None:
     return None
 
 
-def newest(path: Path) -> Seen:
-    """A mirror as it is."""
+def current(path: Path) -> Seen:
+    """Read a mirror in its current state."""
     if (path / "metadata").exists():
         return Seen(iceberg_table(path).scan().to_arrow().to_pylist(), None)
     return Seen(deltalake.DeltaTable(path).to_pyarrow_table().to_pylist(), None)
@@ -105,7 +105,7 @@ def iceberg_table(path: Path) -> StaticTable:
 
 
 def mirrored_rows(seen: Seen) -> tuple[list[dict[str, Any]], int]:
-    """The rows that are not marked as deleted, and how many are."""
+    """Return the rows not marked as deleted, and how many are marked."""
     there = [row for row in seen.rows if not row.get(MARK[0])]
     for row in there:
         for name in MARK:
@@ -120,7 +120,7 @@ def mirrored_rows(seen: Seen) -> tuple[list[dict[str, Any]], int]:
 
 
 class Looker:
-    """Compares the mirrors with their tables, each at the low watermark that it states."""
+    """Compares the mirrors with their tables, each at its published low watermark."""
 
     def __init__(self, folder: Path, stream: ChangeStream, dialect: Dialect) -> None:
         self._folder = folder
@@ -129,14 +129,14 @@ class Looker:
         self._watermarks: dict[str, int] = {}
 
     def look(self) -> None:
-        """Compare, once all of the mirrors have gone on since the last look."""
+        """Compare once all mirrors have advanced since the last comparison."""
         until = time.monotonic() + LOOK_SECONDS_MAX
         advanced: dict[str, Seen] = {}
         while len(advanced) < len(mixed_load.TABLES):
             assert time.monotonic() < until, f"no new low watermark; there is {self._watermarks}"
             time.sleep(0.2)
             for name in mixed_load.TABLES:
-                seen = stated(self._folder / name)
+                seen = at_watermark(self._folder / name)
                 if seen is not None and (seen.watermark_ns or 0) > self._watermarks.get(name, 0):
                     advanced[name] = seen
         for name, seen in advanced.items():
@@ -144,10 +144,10 @@ class Looker:
             self._require_equal(name, seen)
 
     def look_at_the_end(self) -> None:
-        """Compare with the tables as they are now."""
+        """Compare the mirrors with the current tables."""
         marked = 0
         for name in mixed_load.TABLES:
-            rows, of_it = self._require_equal(name, newest(self._folder / name))
+            rows, of_it = self._require_equal(name, current(self._folder / name))
             assert rows > 10
             marked += of_it
         self.marked = marked
@@ -171,7 +171,7 @@ def run(
     kills_after: Collection[int],
     before: str = sys.executable,
 ) -> int:
-    """Change, kill, compare; how many rows the mirrors keep marked as deleted."""
+    """Change, kill and compare; return how many rows the mirrors keep marked as deleted."""
     connection = Connection(stream)
     start_ns = connection.strong_read_timestamp_ns()
     pipeline_settings = mirror_settings(stream, folder, start_ns, deletes, table_format)

@@ -1,4 +1,4 @@
-"""Random changes in transactions over four tables with columns of many types, both dialects."""
+"""Random transactions over four tables with columns of many types, in both dialects."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _POSTGRESQL = (
 
 
 def ddl(dialect: Dialect, capture: str) -> list[str]:
-    """The tables, and a change stream over all of them."""
+    """Return the tables' schema, with a change stream over all of them."""
     if dialect is Dialect.POSTGRESQL:
         made, word, name = _POSTGRESQL, "WITH", f'"{CHANGE_STREAM}"'
     else:
@@ -51,7 +51,7 @@ def ddl(dialect: Dialect, capture: str) -> list[str]:
 
 
 class MixedLoad:
-    """Writes transactions, the same ones for the same seed."""
+    """Writes random transactions; the same seed gives the same ones."""
 
     def __init__(self, stream: ChangeStream, dialect: Dialect, *, seed: int) -> None:
         client = spanner.Client(project=stream.project, credentials=AnonymousCredentials())
@@ -64,7 +64,7 @@ class MixedLoad:
         self.changes = 0
 
     def transaction(self) -> None:
-        """One to four changes, of different rows."""
+        """Write one to four changes of different rows."""
         changed: set[Any] = set()
         with self._database.batch() as batch:
             for _ in range(self._random.randint(1, 4)):

@@ -15,7 +15,7 @@ _NUMBERS = itertools.count()
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[str]:
-    """The URL of a server's maintenance database."""
+    """Run a server, and return the URL of its maintenance database."""
     # Not in a folder of pytest's: a second run beside this one would shut the server out of it.
     with tempfile.TemporaryDirectory(prefix="slackwater-postgres-") as folder:
         server = get_server(folder, cleanup_mode="stop")
@@ -27,7 +27,7 @@ def postgres_server() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def new_postgres_url(postgres_server: str) -> Callable[[], str]:
-    """Makes an empty database; its URL."""
+    """Return a function that makes an empty database and returns its URL."""
 
     def make() -> str:
         name = f"test_{next(_NUMBERS)}"

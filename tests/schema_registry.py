@@ -1,4 +1,4 @@
-"""A schema registry for tests: numbers for schemas, and the rule that a new one reads the last."""
+"""A schema registry for tests, whose compatibility rule is that a new schema reads the last one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 
 class Registry:
-    """What has been registered: by number, and by subject in order."""
+    """The registered schemas, by number and by subject."""
 
     def __init__(self) -> None:
         self.schemas: dict[int, Any] = {}
@@ -22,7 +22,7 @@ class Registry:
         self._numbers: dict[str, int] = {}
 
     def register(self, subject: str, text: str) -> int | None:
-        """The number; None where the new schema can't read what the last one has written."""
+        """Return the schema's number; None if it can't read what the last one wrote."""
         with self._lock:
             self.asked += 1
             schema = json.loads(text)
@@ -38,7 +38,7 @@ class Registry:
 
 
 def reads(reader: Any, writer: Any) -> bool:
-    """Whether one schema reads another's data, as far as ours can differ."""
+    """Return whether one schema reads another's data, for the ways in which ours differ."""
     if isinstance(reader, list) and isinstance(writer, list):
         return all(any(reads(r, w) for r in reader) for w in writer)
     if not (isinstance(reader, dict) and isinstance(writer, dict)):
@@ -54,7 +54,7 @@ def reads(reader: Any, writer: Any) -> bool:
 
 @contextmanager
 def running_registry() -> Iterator[tuple[Registry, str]]:
-    """A registry and its URL."""
+    """Run a registry, and return it and its URL."""
     registry = Registry()
 
     class Handler(BaseHTTPRequestHandler):
@@ -78,7 +78,7 @@ def running_registry() -> Iterator[tuple[Registry, str]]:
             self.wfile.write(body)
 
         def log_message(self, *args: Any) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     thread = Thread(target=server.serve_forever, daemon=True)

@@ -1,4 +1,4 @@
-"""The settings of a service that is tested."""
+"""The settings of services under test."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from slackwater.reader.change_stream import ChangeStream
 
 
 def settings(stream: ChangeStream, folder: Path, start: str) -> dict[str, Any]:
-    """A pipeline named orders that pauses for nothing, with everything below a folder."""
+    """Return the settings of a pipeline orders without pauses and with all files in a folder."""
     return {
         "pipeline": "orders",
         "source": {

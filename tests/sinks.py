@@ -1,4 +1,4 @@
-"""Every format and every envelope, as pipelines of one process that is killed, and the truth.
+"""Every format and every envelope, as pipelines of one process that is killed; all equal the truth.
 
 python -m tests.sinks [--only NAME ...]
 """
@@ -57,7 +57,7 @@ TRANSACTIONS_PER_SECOND = 20
 
 
 class Pipelines(Service):
-    """Several pipelines of one process."""
+    """A service with several pipelines."""
 
     def __init__(
         self, pipelines_settings: Mapping[str, Any], names: Iterable[str], folder: Path
@@ -67,7 +67,7 @@ class Pipelines(Service):
         self._names = tuple(names)
 
     def low_watermark_ns(self) -> int | None:
-        """The lowest of all."""
+        """Return the lowest low watermark of the pipelines."""
         try:
             # Not migrated here: the service may be of a former version.
             store = Store.open(self._settings["state"]["url"], migrate=False)
@@ -93,14 +93,14 @@ def run(
     state_url: str | None = None,
     before: str = sys.executable,
 ) -> dict[str, int]:
-    """Write, kill once, catch up; how many changes of each pipeline equal the truth.
+    """Write, kill once and catch up; return how many changes of each pipeline equal the truth.
 
     Args:
-        stream: with the demo's schema.
+        stream: the change stream of a database with the demo's schema.
         folder: for everything that the pipelines write.
-        names: of SINKS.
+        names: keys of SINKS.
         dialect: the database's.
-        state_url: of the metadata store; None for a file in the folder.
+        state_url: the metadata store's URL; None for a file in the folder.
         before: the Python that runs the service up to the kill.
     """
     connection = Connection(stream)
@@ -153,7 +153,7 @@ def _sink(name: str, folder: Path) -> dict[str, Any]:
 
 
 def require_equal(name: str, path: Path, truth: Truth) -> int:
-    """A pipeline's output is the truth; how many records or changes it has."""
+    """Require that an output equals the truth, and return its number of records or changes."""
     if SINKS[name].get("kind") == "changelogs":
         changes, wanted = written_changes(path), expected_changes(truth.records)
         assert changes == wanted, (name, changes - wanted, wanted - changes)
@@ -204,7 +204,7 @@ def _messages(name: str, path: Path) -> list[dict[str, Any]]:
 
 
 def _loads(text: str | None) -> Any:
-    """JSON with numbers as texts, as Spanner writes most of them."""
+    """Parse JSON with numbers as texts, as Spanner writes most of them."""
     return None if text is None else json.loads(text, parse_int=str, parse_float=str)
 
 
@@ -215,7 +215,7 @@ def _frozen(value: Any) -> Any:
 
 
 def _row(*texts: str) -> Any:
-    """What Spanner says of a row, with a JSON column as JSON; None where it says nothing."""
+    """Merge the JSON texts of a row, with a JSON column parsed; None if they are empty."""
     merged = {name: value for text in texts for name, value in _loads(text).items()}
     if merged.get(JSON_COLUMN) is not None:
         merged[JSON_COLUMN] = _loads(merged[JSON_COLUMN])
@@ -223,7 +223,7 @@ def _row(*texts: str) -> Any:
 
 
 def _expected(name: str, record: TruthRecord) -> list[tuple[Any, ...]]:
-    """The changes of a record as an envelope has to show them, by the truth alone."""
+    """Return a record's changes as an envelope has to show them, from the truth alone."""
     at_ns = parse_rfc3339(record.commit_timestamp)
     changes: list[tuple[Any, ...]] = []
     for number, (keys, new, _) in enumerate(record.mods):

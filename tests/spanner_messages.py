@@ -1,4 +1,4 @@
-"""PartialResultSets as Spanner sends them, made from plain Python values for tests."""
+"""PartialResultSets as Spanner sends them, made from Python values for tests."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _DATA = (
 
 
 def value(of: Any) -> Value:
-    """A google.protobuf.Value of None, bool, str or nested lists."""
+    """Return a google.protobuf.Value of None, bool, str or nested lists."""
     made = Value()
     if of is None:
         made.null_value = NULL_VALUE
@@ -54,7 +54,7 @@ def value(of: Any) -> Value:
 
 
 def googlesql_row(record: ChangeRecord) -> Value:
-    """The ChangeRecord column of one row, in GoogleSQL."""
+    """Return the ChangeRecord column of one row in GoogleSQL."""
     data, heartbeat, children = [], [], []
     if isinstance(record, DataChangeRecord):
         data.append(
@@ -88,7 +88,7 @@ def googlesql_row(record: ChangeRecord) -> Value:
 
 
 def postgresql_row(record: ChangeRecord, *, is_spaced: bool = False) -> Value:
-    """The JSON column of one row, in PostgreSQL, with its own way of writing UTC.
+    """Return the JSON column of one row in PostgreSQL, which writes UTC differently.
 
     The emulator writes no space between values and its keys in order; is_spaced does neither.
     """
@@ -130,7 +130,7 @@ def postgresql_row(record: ChangeRecord, *, is_spaced: bool = False) -> Value:
 
 
 def messages(rows: Sequence[Value], *, is_postgresql: bool) -> list[bytes]:
-    """One message a row, the metadata in the first one."""
+    """Return one message for each row, the first with the metadata."""
     parts = [PartialResultSetPb(values=[row]) for row in rows] or [PartialResultSetPb()]
     parts[0].metadata.CopyFrom(postgresql_metadata() if is_postgresql else googlesql_metadata())
     return [part.SerializeToString() for part in parts]

@@ -19,7 +19,7 @@ _NUMBERS = itertools.count()
 
 @pytest.fixture
 def new_store_url(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], str]:
-    """Makes an empty store of a kind; its URL."""
+    """Return a function that makes an empty store of a kind and returns its URL."""
 
     def make(kind: str) -> str:
         match kind:

@@ -1,4 +1,4 @@
-"""The rows of a table as a plain client reads them, and values made comparable."""
+"""Rows of tables as a plain client reads them, and values in a comparable form."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from slackwater.reader.change_stream import ChangeStream, Dialect
 def spanner_rows(
     stream: ChangeStream, dialect: Dialect, table: str, at_ns: int | None = None
 ) -> list[dict[str, Any]]:
-    """The rows of a table at a time, or now, their values as comparable() makes them."""
+    """Return the rows of a table at a time or now, with comparable() values."""
     client = spanner.Client(project=stream.project, credentials=AnonymousCredentials())
     database = client.instance(stream.instance).database(stream.database)
     quote = '"' if dialect is Dialect.POSTGRESQL else "`"
@@ -33,7 +33,7 @@ def spanner_rows(
 
 
 def comparable(value: Any) -> Any:
-    """A value of the client's, of Arrow's or of JSON's, so that equal ones are equal."""
+    """Return a value of the client, Arrow or JSON in a form in which equal values are equal."""
     if hasattr(value, "serialize"):
         return comparable(json.loads(value.serialize(), parse_float=Decimal))
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Two services on one pipeline: the owner dies, the other one takes over.
+"""Two services on one pipeline: when the owner dies, the other one takes over.
 
 `python -m tests.takeover` measures from kill -9 until the standby has read everything up to it.
 """
@@ -37,7 +37,7 @@ ELSEWHERE = "elsewhere pid 1 (another-machine 00000000)"
 
 
 class Pair:
-    """Two services on one pipeline, and a load that goes on meanwhile."""
+    """Two services on one pipeline, under load."""
 
     def __init__(self, stream: ChangeStream, folder: Path, **lease: Any) -> None:
         self.stream = stream
@@ -53,7 +53,7 @@ class Pair:
         self._writer = threading.Thread(target=self._write)
 
     def begin(self) -> None:
-        """The first runs and has read something, the second stands by."""
+        """Start both services: the first reads, the second stands by."""
         self.first.start()
         self.first.wait_for_watermark(self.start_ns, seconds_max=60)
         self.second.start()
@@ -66,11 +66,11 @@ class Pair:
         )
 
     def kill_first(self, *, elsewhere: bool = False) -> float:
-        """Seconds from kill -9 until the standby has read what was committed before it.
+        """Kill the owner; return the seconds until the standby has read what was committed before.
 
         Args:
-            elsewhere: let the owner have been a process of another machine, of which nobody here
-                can tell that it is gone before its lease runs out.
+            elsewhere: treat the owner as a process of another machine, whose death shows only when
+                its lease expires.
         """
         killed_ns = self.connection.strong_read_timestamp_ns()
         killed_at = time.monotonic()
@@ -85,9 +85,9 @@ class Pair:
         return time.monotonic() - killed_at
 
     def freeze(self, processes: Sequence[psutil.Process]) -> None:
-        """Stop processes while none of them is writing to the store.
+        """Freeze processes while none of them is writing to the store.
 
-        Nobody can write to SQLite before one that was stopped in a transaction has gone on.
+        A process frozen in a transaction would block all other writers to SQLite.
         """
         store = Store.open(f"sqlite:///{self.folder / 'state.db'}", migrate=False)
 
@@ -99,7 +99,7 @@ class Pair:
         store.close()
 
     def end(self, service: Service) -> None:
-        """Let the load end and the service catch up and drain; the output equals the truth."""
+        """End the load, let the service catch up and drain, and require the truth in its output."""
         self._stop.set()
         self._writer.join()
         end_ns = self.connection.strong_read_timestamp_ns()
@@ -128,7 +128,7 @@ def _measure(folder: Path, *, elsewhere: bool) -> float:
 
 
 def main() -> None:
-    """Measure with the default lease, and print."""
+    """Measure with the default lease, and print the result."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     rounds = parser.parse_args().rounds

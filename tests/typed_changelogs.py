@@ -1,4 +1,4 @@
-"""Typed changelogs read back by others than Spark, and the truth in the same form."""
+"""Typed changelogs read by libraries other than Spark, and the truth in the same form."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PARTS = ("before", "after")
 
 
 def rows_of(path: Path) -> list[dict[str, Any]]:
-    """The rows of one, in a Delta or an Iceberg table."""
+    """Return the rows of a Delta or Iceberg table."""
     if (path / "metadata").exists():
         rows: list[dict[str, Any]] = iceberg_table(path).scan().to_arrow().to_pylist()
         return rows
@@ -29,13 +29,13 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
 
 
 def written_changes(folder: Path) -> Counter[Change]:
-    """The changes of all that lie in a folder."""
+    """Return the changes in all typed changelogs of a folder."""
     tables = [path for path in folder.iterdir() if not path.name.startswith("_")]
     return Counter(_written(path.name, row) for path in tables for row in rows_of(path))
 
 
 def expected_changes(records: Iterable[TruthRecord]) -> Counter[Change]:
-    """The changes of data change records."""
+    """Return the changes of data change records."""
     return Counter(
         _expected(record, number) for record in records for number in range(len(record.mods))
     )
@@ -73,7 +73,7 @@ def _expected(record: TruthRecord, number: int) -> Change:
 
 
 def _plain(value: Any) -> Any:
-    """A value as a text, the same of a typed one and of Spanner's JSON."""
+    """Return a value in a form that is the same for typed values and for Spanner's JSON."""
     if isinstance(value, Mapping):
         return tuple((name, _plain(value[name])) for name in sorted(value))
     if isinstance(value, list):
