@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -13,10 +12,9 @@ from slackwater.reader.query.partition_query import PartitionQuery
 from slackwater.reader.records import ChildPartitionsRecord
 from slackwater.reader.transport.connection import Connection
 from slackwater.reader.transport.statement import CHANGE_STREAM_OPTIONS, DATABASE_DIALECT
-from slackwater.timestamp import seconds_to_ns
+from slackwater.timestamp import ms_to_ns, parse_duration_ms, seconds_to_ns
 
 RETENTION_DEFAULT_NS: Final = seconds_to_ns(86_400)
-_UNITS_S: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +65,10 @@ def read_change_stream_info(connection: Connection) -> ChangeStreamInfo:
 
 def parse_retention_ns(text: str | None) -> int:
     """Return a retention_period such as 36h or 7d in nanoseconds; one day by default."""
-    match = re.fullmatch(r"(\d+)([smhd])", text or "")
-    if match is None:
+    try:
+        return ms_to_ns(parse_duration_ms(text))
+    except ValueError:
         return RETENTION_DEFAULT_NS
-    return seconds_to_ns(int(match.group(1)) * _UNITS_S[match.group(2)])
 
 
 def partitions_alive(

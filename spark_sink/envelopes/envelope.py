@@ -16,7 +16,7 @@ from slackwater.spark_sink.envelopes.changefeed import decimal_timestamp
 from slackwater.spark_sink.envelopes.event import Event, Row, events
 from slackwater.spark_sink.envelopes.message import Message, MessageBody, Origin
 from slackwater.spark_sink.envelopes.values import TimestampFormat
-from slackwater.timestamp import datetime_to_rfc3339
+from slackwater.timestamp import datetime_to_rfc3339, us_to_ns
 
 ReadEvents = Callable[[Row], Iterator[Event]]
 
@@ -101,7 +101,7 @@ class Envelope(ABC):
 
     def timestamps(self, event: Event) -> dict[str, str]:
         """Return the commit timestamp under each of timestamp_names."""
-        return dict.fromkeys(self.timestamp_names, decimal_timestamp(event.commit_us * 1_000))
+        return dict.fromkeys(self.timestamp_names, decimal_timestamp(us_to_ns(event.commit_us)))
 
 
 class ModEnvelope(Envelope):

@@ -82,10 +82,10 @@ class Delivered:
             position += count
 
     def rows(self, token: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = pa.Table.from_batches(
+        result: list[dict[str, Any]] = pa.Table.from_batches(
             self.by_token.get(token, []), DATA_SCHEMA
         ).to_pylist()
-        return found
+        return result
 
 
 def decoded_together(streams: dict[str, list[bytes]]) -> tuple[Delivered, dict[str, Received]]:
@@ -202,10 +202,10 @@ def test_few_large_messages_and_many_small_ones_are_the_same(
     parts = [PartialResultSetPb(values=rows[i : i + 10]) for i in range(0, len(rows), 10)]
     layout = layout_of(googlesql_metadata())
     assert layout is not None
-    found = decode_columns([part.SerializeToString() for part in parts], layout)
-    assert found.fallback_messages == [4]
-    assert found.batch.to_pylist() == rows_of(records[:40] + records[49:])
-    assert found.message_of.tolist() == [i for i in range(10) if i != 4 for _ in range(10)][:81]
+    result = decode_columns([part.SerializeToString() for part in parts], layout)
+    assert result.fallback_messages == [4]
+    assert result.batch.to_pylist() == rows_of(records[:40] + records[49:])
+    assert result.message_of.tolist() == [i for i in range(10) if i != 4 for _ in range(10)][:81]
 
 
 def test_records_with_many_mods_are_decoded() -> None:
@@ -229,13 +229,13 @@ def test_bytes_that_are_no_message_are_an_error_of_decoding(row: Any) -> None:
         broken[choose.randrange(len(broken))] ^= 1 << choose.randrange(8)
         three = [good, bytes(broken), good]
         is_json = row is not googlesql_row
-        found = decode_json_columns(three) if is_json else decode_columns(three, layout)
-        if 1 not in found.fallback_messages and found.batch.num_rows == 3:
+        result = decode_json_columns(three) if is_json else decode_columns(three, layout)
+        if 1 not in result.fallback_messages and result.batch.num_rows == 3:
             alone = ChangeRecordDecoder()
             alone.feed(PG_HEAD if is_json else HEAD)
             with contextlib.suppress(DecodeError, ValueError):
                 expected = alone.feed(bytes(broken))
-                assert found.batch.slice(1, 1).to_pylist() == rows_of(expected)
+                assert result.batch.slice(1, 1).to_pylist() == rows_of(expected)
                 decoded += 1
     assert decoded > 20
 
@@ -244,9 +244,9 @@ def test_records_of_many_tables_are_decoded_by_column() -> None:
     columns = [ColumnType(f"C{i}", '{"code":"INT64"}', True, i) for i in range(40)]
     records = [usual(i, column_types=tuple(columns[: i % 40])) for i in range(300)]
     parts = [PartialResultSetPb(values=[postgresql_row(record)]) for record in records]
-    found = decode_json_columns([part.SerializeToString() for part in parts])
-    assert not found.fallback_messages
-    assert found.batch.to_pylist() == rows_of(records)
+    result = decode_json_columns([part.SerializeToString() for part in parts])
+    assert not result.fallback_messages
+    assert result.batch.to_pylist() == rows_of(records)
 
 
 @pytest.mark.parametrize(
@@ -271,13 +271,13 @@ def test_an_unusual_json_record_is_read_as_it_is_alone(was: str, becomes: str) -
     assert changed != usual_row.string_value
     odd = PartialResultSetPb(values=[Value(string_value=changed)]).SerializeToString()
     good = PartialResultSetPb(values=[usual_row]).SerializeToString()
-    found = decode_json_columns([good, odd, good])
-    if 1 in found.fallback_messages:
-        assert found.batch.num_rows == 2
+    result = decode_json_columns([good, odd, good])
+    if 1 in result.fallback_messages:
+        assert result.batch.num_rows == 2
     else:
         alone = ChangeRecordDecoder()
         alone.feed(PG_HEAD)
-        assert found.batch.slice(1, 1).to_pylist() == rows_of(alone.feed(odd))
+        assert result.batch.slice(1, 1).to_pylist() == rows_of(alone.feed(odd))
 
 
 def test_another_order_of_fields_is_followed_and_another_shape_is_not() -> None:
@@ -313,5 +313,5 @@ def test_a_length_that_is_too_long_leaves_its_row_out() -> None:
 
 def rows_of(records: Sequence[ChangeRecord]) -> list[dict[str, Any]]:
     data = [record for record in records if isinstance(record, DataChangeRecord)]
-    found: list[dict[str, Any]] = data_columns(data).to_pylist()
-    return found
+    result: list[dict[str, Any]] = data_columns(data).to_pylist()
+    return result

@@ -21,7 +21,7 @@ Scripted = tuple[list[int], grpc.StatusCode, bool]
 
 
 class Scripts(grpc.GenericRpcHandler):  # type: ignore[misc]
-    """A server that sends what it was told to."""
+    """A server that sends what its script says."""
 
     script: Scripted = ([], grpc.StatusCode.OK, False)
     goes_on = threading.Event()
@@ -40,7 +40,7 @@ class Scripts(grpc.GenericRpcHandler):  # type: ignore[misc]
         if code is grpc.StatusCode.CANCELLED:
             self.goes_on.wait(10)
         elif code is not grpc.StatusCode.OK:
-            context.abort(code, "as it was told to")
+            context.abort(code, "as the script says")
 
 
 Start = Callable[[Scripted], Any]
@@ -67,13 +67,13 @@ def start() -> Iterator[Start]:
 
 def outcome(call: Any, messages: Iterator[bytes]) -> tuple[list[bytes], object, object, bool]:
     """What came, how it ended, and whether the call itself was raised."""
-    found: list[bytes] = []
+    received: list[bytes] = []
     is_raised = False
     try:
-        found.extend(messages)
+        received.extend(messages)
     except grpc.RpcError as error:
         is_raised = error is call
-    return found, call.code(), call.details(), is_raised
+    return received, call.code(), call.details(), is_raised
 
 
 def test_the_installed_grpcio_is_supported_and_its_iterator_is_not_used(start: Start) -> None:
@@ -105,9 +105,9 @@ def test_another_thread_ends_a_call_that_waits(start: Start, count: int) -> None
     call = start(([600] * count, grpc.StatusCode.CANCELLED, False))
     timer = threading.Timer(0.2, call.cancel)
     timer.start()
-    found, code, *_ = outcome(call, fast_messages(call))
+    received, code, *_ = outcome(call, fast_messages(call))
     timer.join()
-    assert (len(found), code) == (count, grpc.StatusCode.CANCELLED)
+    assert (len(received), code) == (count, grpc.StatusCode.CANCELLED)
 
 
 def test_another_thread_ends_calls_whose_messages_flow(start: Start) -> None:
@@ -116,10 +116,10 @@ def test_another_thread_ends_calls_whose_messages_flow(start: Start) -> None:
         call = start(([600] * 300, grpc.StatusCode.OK, False))
         timer = threading.Timer(number / 5_000, call.cancel)
         timer.start()
-        found, code, *_ = outcome(call, fast_messages(call))
+        received, code, *_ = outcome(call, fast_messages(call))
         timer.join()
-        assert found == [bytes([n % 256]) * 600 for n in range(len(found))]
-        assert code is grpc.StatusCode.CANCELLED or len(found) == 300
+        assert received == [bytes([n % 256]) * 600 for n in range(len(received))]
+        assert code is grpc.StatusCode.CANCELLED or len(received) == 300
         seen.add(code)
     assert grpc.StatusCode.CANCELLED in seen
 

@@ -1,4 +1,4 @@
-"""What a failed call means for whoever runs the pipeline, by Spanner's code and message."""
+"""The meaning of a failed call for the user, by Spanner's code and message."""
 
 from __future__ import annotations
 

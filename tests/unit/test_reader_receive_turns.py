@@ -1,4 +1,4 @@
-"""Taking turns costs nobody much: not who waits for a silent stream, and not who is alone."""
+"""Taking turns costs little: for a thread that waits for a silent stream, and for one alone."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_turn_is_one_threads_until_it_leaves_it() -> None:
     second.release()
 
 
-def test_who_waits_for_a_silent_stream_goes_on_without_the_turn() -> None:
+def test_a_thread_that_waits_for_a_silent_stream_goes_on_without_the_turn() -> None:
     silent, busy = ReceiveTurn(), ReceiveTurn()
     assert silent.acquire(0.0)
     begun = time.monotonic()
