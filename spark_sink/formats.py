@@ -1,16 +1,11 @@
-"""The names of the sinks' formats; importing them does not load Spark."""
+"""The names of file formats that the sinks write, and what Spark has to be told to write them."""
 
 from collections.abc import Mapping
 from typing import Final
 
-DELTA: Final = "delta"
-ICEBERG: Final = "iceberg"
-KAFKA: Final = "kafka"
+PARQUET: Final = "parquet"
 JSON: Final = "json"
-AVRO: Final = "avro"
-TABLE_FORMATS: Final = (DELTA, ICEBERG)
-FORMATS: Final = ("parquet", JSON, "orc", *TABLE_FORMATS)
-MESSAGE_FORMATS: Final = (JSON, AVRO)
+ORC: Final = "orc"
 
 # By default Spark writes timestamps as text with three decimals. Spanner's have six, and the order
 # of changes needs them.

@@ -13,7 +13,6 @@ from slackwater.config.settings import Settings
 from slackwater.errors import SettingsError
 from slackwater.pipeline.source import check_new, connect
 from slackwater.pipeline.spark.java import find_java
-from slackwater.spark_sink.avro.registry import SchemaRegistry
 from slackwater.state.store import Store
 from slackwater.timestamp import ns_to_seconds
 
@@ -85,6 +84,5 @@ def _check_sink(settings: Settings) -> str:
         nearest = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
         if not (nearest.is_dir() and os.access(nearest, os.W_OK)):
             raise SettingsError(f"{text} can't be written: {nearest} is not a writable folder.")
-    if settings.sink.confluent_schema_registry is not None:
-        SchemaRegistry(settings.sink.confluent_schema_registry).require_answer()
+    settings.sink.check()
     return f"{settings.sink.format} in {settings.sink.path}"

@@ -14,13 +14,13 @@ from urllib.parse import urlparse
 
 from slackwater.pipeline.spark.java import find_java
 from slackwater.pipeline.spark.session import start_spark, stop_spark
-from slackwater.spark_sink import formats
+from slackwater.spark_sink.sinks.registry import spark_confs
 
-FORMATS: Final = (*formats.TABLE_FORMATS, formats.KAFKA)
+FORMATS: Final = tuple(spark_confs())
 
 
 def fetch(folder: Path, sink_formats: Sequence[str] = FORMATS) -> list[Path]:
-    """Copy the jars that formats need into a folder, which is made if it is missing.
+    """Copy the jars that formats and sinks need into a folder, which is made if missing.
 
     Args:
         folder: where the jars go.

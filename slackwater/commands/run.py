@@ -80,7 +80,7 @@ def _run(pipelines: Sequence[Settings], options: RunOptions, signalled: Terminat
             [supervisor.name for supervisor in supervisors],
             first.spark.master,
             first.spark.conf,
-            {settings.sink.needs for settings in pipelines},
+            {name for settings in pipelines for name in settings.sink.spark_needs},
             jars=first.spark.jars,
             class_archive=first.spark.class_archive,
         )

@@ -14,6 +14,8 @@ from slackwater.reader.database.watched_tables import tables
 from slackwater.reader.transport.connection import Connection
 from slackwater.scheduler.options import parse_options
 from slackwater.spark_sink.filters.record_filter import RecordFilter
+from slackwater.spark_sink.sinks.changelog import ChangelogSettings
+from slackwater.spark_sink.sinks.sink_settings import EnvelopeSettings
 from slackwater.spark_sink.sql.rebuild_view import (
     DEFAULT_VALUE_CAPTURE_TYPE,
     WHOLE_ROW_CAPTURE_TYPES,
@@ -34,10 +36,11 @@ def views(settings: Settings, names: Sequence[str]) -> Iterator[str]:
         ReaderError: Spanner failed.
     """
     sink = settings.sink
-    if sink.kind != "changelog" or sink.envelope != "record":
+    if not isinstance(sink, ChangelogSettings) or sink.envelope != "record":
+        envelope = f" with envelope {sink.envelope}" if isinstance(sink, EnvelopeSettings) else ""
         raise SettingsError(
-            f"pipeline {settings.pipeline!r} has sink.kind {sink.kind} with envelope"
-            f" {sink.envelope}: views can be made from changelogs of records only."
+            f"pipeline {settings.pipeline!r} has sink.kind {sink.kind}{envelope}: views can be made"
+            " from changelogs of records only."
         )
     options = parse_options(source_options(settings), os.environ)
     connection = Connection(options.change_stream)

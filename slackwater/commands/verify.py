@@ -10,7 +10,6 @@ from pyspark.sql import DataFrame, SparkSession
 
 from slackwater.config.filters import filter_of, tables_to_read
 from slackwater.config.settings import Settings
-from slackwater.config.sinks import table_format
 from slackwater.errors import NoTableError, SettingsError
 from slackwater.pipeline.source import SourceHandle, connect, source_options
 from slackwater.pipeline.spark.java import find_java
@@ -25,6 +24,7 @@ from slackwater.scheduler.spark.scan_source import (
 )
 from slackwater.spark_sink.comparison import RANGES, Comparison, compare
 from slackwater.spark_sink.filters.record_filter import RecordFilter
+from slackwater.spark_sink.sinks.mirrors import MirrorSettings
 from slackwater.spark_sink.sql.columns import columns_from_schema
 from slackwater.spark_sink.sql.latest_changes import whole_rows
 from slackwater.spark_sink.tables.mirror_table import read_mirror
@@ -83,7 +83,7 @@ def verify(settings: Settings, names: Sequence[str]) -> Iterator[Verification]:
         NoTableError: the change stream watches no table with such a name.
         ReaderError: Spanner failed; or the database's version retention period has passed.
     """
-    if settings.sink.kind != "mirror":
+    if not isinstance(settings.sink, MirrorSettings):
         raise SettingsError(
             f"pipeline {settings.pipeline!r} has sink.kind {settings.sink.kind}: only mirrors can"
             " be verified.",
@@ -96,7 +96,7 @@ def verify(settings: Settings, names: Sequence[str]) -> Iterator[Verification]:
             [settings.pipeline],
             settings.spark.master,
             settings.spark.conf,
-            [settings.sink.needs],
+            settings.sink.spark_needs,
             jars=settings.spark.jars,
             class_archive=settings.spark.class_archive,
         )
@@ -127,9 +127,9 @@ def _tables(settings: Settings, source: SourceHandle, names: Sequence[str]) -> l
 def _verify(
     spark: SparkSession, settings: Settings, source: SourceHandle, table: Table
 ) -> Verification:
-    mirror_format = table_format(settings)
-    assert mirror_format is not None  # noqa: S101 - mirrors are tables
-    stated = read_mirror(spark, f"{settings.sink.path}/{table.name}", mirror_format)
+    sink = settings.sink
+    assert isinstance(sink, MirrorSettings)  # noqa: S101 - verify() takes no others
+    stated = read_mirror(spark, f"{sink.path}/{table.name}", sink.require_table_format())
     if stated is None:
         return Verification(table.name, None, None)
     mirror, low_watermark = stated

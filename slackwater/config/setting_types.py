@@ -1,15 +1,14 @@
-"""The types of settings: how each can be written in a YAML file or an environment variable."""
+"""The types of settings that the sinks' settings do not use; see slackwater.setting_values."""
 
 from __future__ import annotations
 
-import json
 from datetime import date, datetime
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, Field
 
 from slackwater.scheduler.source_settings import Setting
-from slackwater.timestamp import datetime_to_ns, format_rfc3339, parse_duration_ms
+from slackwater.timestamp import datetime_to_ns, format_rfc3339
 
 
 def as_text(value: object) -> object:
@@ -22,25 +21,6 @@ def as_text(value: object) -> object:
             f"{value} has no time and zone, as in 2026-01-31T09:00:00Z"
         )
     return value
-
-
-def from_json(value: object) -> object:
-    """Return the mapping that an environment variable holds as JSON."""
-    if not isinstance(value, str):
-        return value
-    try:
-        return json.loads(value)
-    except ValueError as error:
-        raise ValueError(f"{value!r} is not valid JSON: {error}") from error
-
-
-def listed(value: object) -> object:
-    """Return the list that an environment variable holds with commas."""
-    return value.split(",") if isinstance(value, str) else value
-
-
-Names = Annotated[tuple[str, ...], BeforeValidator(listed)]
-DurationMs = Annotated[int, BeforeValidator(parse_duration_ms)]
 
 
 def yes_no(value: object) -> object:
@@ -56,9 +36,3 @@ def parsed_by(setting: Setting[Any]) -> BeforeValidator:
 def default_of(setting: Setting[Any]) -> Any:
     """Return the field of a setting that the Spark source has, too: default and description."""
     return Field(default=setting.default, description=setting.doc)
-
-
-class Section(BaseModel):
-    """A part of the settings; keys that it does not have are refused."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)

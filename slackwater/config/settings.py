@@ -12,21 +12,13 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import BeforeValidator, Field, field_validator
 from pydantic import model_validator as check_model
 
-from slackwater.config.setting_types import (
-    DurationMs,
-    Names,
-    Section,
-    as_text,
-    default_of,
-    listed,
-    parsed_by,
-    yes_no,
-)
-from slackwater.config.sink_settings import Sink
+from slackwater.config.setting_types import as_text, default_of, parsed_by, yes_no
 from slackwater.scheduler import source_settings as shared
 from slackwater.scheduler.read_options import AuditMode, Proof
+from slackwater.setting_values import DurationMs, Names, Section, listed
 from slackwater.spark_sink.filters.column_filter import ColumnFilter
 from slackwater.spark_sink.filters.record_filter import ModType
+from slackwater.spark_sink.sinks.registry import AnySinkSettings
 
 _ADDRESS: Final = r"^([^:/\s]+|\[[0-9a-f:]+\]):\d{1,5}$"
 
@@ -162,7 +154,7 @@ class Settings(Section):
     source: Source
     epoch: EpochSettings = EpochSettings()
     filter: FilterSettings = FilterSettings()
-    sink: Sink
+    sink: AnySinkSettings
     state: State = State()
     lease: Lease = Lease()
     spark: Spark = Spark()
@@ -173,7 +165,7 @@ class Settings(Section):
     @property
     def initial_scan(self) -> str:
         """The setting, or its default: a mirror needs the rows that were there before, too."""
-        return self.source.initial_scan or ("yes" if self.sink.kind == "mirror" else "no")
+        return self.source.initial_scan or ("yes" if self.sink.has_initial_scan else "no")
 
     @check_model(mode="after")
     def _scan_is_recent(self) -> Self:

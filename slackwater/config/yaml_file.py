@@ -7,14 +7,15 @@ environment reader ignores unknown names.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from slackwater.errors import SettingsError
+from slackwater.setting_values import Section
 
 PREFIX: Final = "SLACKWATER_"
 Key = tuple[str, ...]
@@ -116,7 +117,7 @@ def explain(
     where: str,
     lines: Mapping[Key, int],
     names: Mapping[Key, str],
-    model: type[BaseModel],
+    model: type[Section],
 ) -> str:
     """Return the problems, each on its own line: place, key, reason."""
     problems = []
@@ -138,7 +139,7 @@ def _place(key: Key, where: str, lines: Mapping[Key, int], names: Mapping[Key, s
     return where
 
 
-def _reason(item: Mapping[str, Any], key: Key, model: type[BaseModel]) -> str:
+def _reason(item: Mapping[str, Any], key: Key, model: type[Section]) -> str:
     match item["type"]:
         case "extra_forbidden":
             near = difflib.get_close_matches(key[-1], _siblings(key, model), n=1)
@@ -151,10 +152,12 @@ def _reason(item: Mapping[str, Any], key: Key, model: type[BaseModel]) -> str:
             return str(item["msg"]).removeprefix("Value error, ")
 
 
-def _siblings(key: Key, model: type[BaseModel]) -> list[str]:
+def _siblings(key: Key, model: type[Section]) -> Sequence[str]:
     for part in key[:-1]:
         field = model.model_fields.get(part)
-        if field is None or not isinstance(field.annotation, type):
+        if field is None or not (
+            isinstance(field.annotation, type) and issubclass(field.annotation, Section)
+        ):
             return []
         model = field.annotation
-    return list(model.model_fields)
+    return model.keys()

@@ -20,8 +20,6 @@ from slackwater.scheduler.errors import CheckpointLostError, ForeignCheckpointEr
 from slackwater.scheduler.options import SourceOptions, format_options, parse_options
 from slackwater.scheduler.source_settings import Setting
 from slackwater.scheduler.start_position import check_start
-from slackwater.spark_sink.avro.wire_format import require_whole_rows
-from slackwater.spark_sink.envelopes.registry import envelopes
 from slackwater.spark_sink.sql.rebuild_view import DEFAULT_VALUE_CAPTURE_TYPE
 from slackwater.timestamp import format_rfc3339, parse_rfc3339
 
@@ -67,10 +65,8 @@ def check_new(settings: Settings, source: SourceHandle) -> None:
         StartTooOldError, StartInFutureError: it can't.
         PartialRowError: the change stream does not capture what the sink needs.
     """
-    if settings.sink.confluent_schema_registry is not None:
-        capture = source.description.options.get("value_capture_type", DEFAULT_VALUE_CAPTURE_TYPE)
-        envelope = envelopes()[settings.sink.envelope]
-        require_whole_rows(capture, needs_whole_rows=envelope.needs_whole_rows)
+    capture = source.description.options.get("value_capture_type", DEFAULT_VALUE_CAPTURE_TYPE)
+    settings.sink.check_capture_type(capture)
     check_start(source.options, source.connection, source.description)
 
 

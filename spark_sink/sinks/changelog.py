@@ -5,21 +5,56 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
+from typing import Annotated, Final, Literal
 
+from pydantic import BeforeValidator
 from pyspark.sql import DataFrame, SparkSession
 
+from slackwater.setting_values import listed
 from slackwater.spark_sink.envelopes.envelope import Envelope
+from slackwater.spark_sink.envelopes.message import Origin
 from slackwater.spark_sink.errors import UnknownFormatError
 from slackwater.spark_sink.filters.record_filter import RecordFilter
-from slackwater.spark_sink.formats import FORMATS
+from slackwater.spark_sink.formats import JSON, ORC, PARQUET
 from slackwater.spark_sink.message_rows import messages
 from slackwater.spark_sink.output.staging import DATE_COLUMN, StagedFiles, Staging
 from slackwater.spark_sink.output.watermark_log import WatermarkLog
 from slackwater.spark_sink.sink import EpochSummary
+from slackwater.spark_sink.sinks.sink_settings import EnvelopeSettings, Kind, TableSettings
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.tables.compaction import Compaction
+from slackwater.spark_sink.tables.registry import table_formats
 from slackwater.spark_sink.tables.table_format import TableFormat
 from slackwater.timestamp import datetime_to_rfc3339, datetime_to_us
+
+_FORMATS: Final = (PARQUET, JSON, ORC, *table_formats())
+PartitionColumn = Literal["table_name", "date"]
+
+
+class ChangelogSettings(EnvelopeSettings, TableSettings):
+    """The settings of a changelog.
+
+    Attributes:
+        partition_by: folders inside an epoch's, or a table's partitions.
+    """
+
+    formats = _FORMATS
+
+    kind: Kind = "changelog"
+    partition_by: Annotated[tuple[PartitionColumn, ...], BeforeValidator(listed)] = ()
+
+    def make_sink(self, origin: Origin, record_filter: RecordFilter) -> Changelog:
+        """Return the sink; see SinkSettings."""
+        return Changelog(
+            self.path,
+            self.format,
+            origin.pipeline,
+            record_filter,
+            self.make_envelope_or_none(origin),
+            self.table_format(self.partition_by),
+            partition_by=self.partition_by,
+            compact_every_s=self.compact_every_s,
+        )
 
 
 class Changelog:
@@ -27,7 +62,8 @@ class Changelog:
 
     Args:
         path: a directory, as Spark takes it; made if missing.
-        file_format: one of FORMATS. In a table an epoch is a commit, otherwise a directory.
+        file_format: one of ChangelogSettings.formats. In a table an epoch is a commit, otherwise
+            a directory.
         pipeline: the pipeline's name.
         record_filter: which records are written.
         envelope: of messages written in place of records; of JSON
@@ -37,7 +73,7 @@ class Changelog:
         compact_every_s: seconds after which a table's files are compacted; None for never.
 
     Raises:
-        UnknownFormatError: the format is none of FORMATS.
+        UnknownFormatError: the format is none of ChangelogSettings.formats.
     """
 
     def __init__(
@@ -52,9 +88,9 @@ class Changelog:
         partition_by: Sequence[str] = (),
         compact_every_s: float | None = None,
     ) -> None:
-        if file_format not in FORMATS:
+        if file_format not in _FORMATS:
             raise UnknownFormatError(
-                f"the changelog has no format {file_format!r}.", f"Known: {', '.join(FORMATS)}"
+                f"the changelog has no format {file_format!r}.", f"Known: {', '.join(_FORMATS)}"
             )
         self._path = path
         self._table = table_format

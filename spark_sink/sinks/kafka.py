@@ -12,24 +12,107 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Annotated, Any, Final, Self
 
+from pydantic import Field, model_validator
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
+from slackwater.setting_values import DurationMs, TextMapping
 from slackwater.spark_sink.avro.messages import TOPIC, AvroMessages
+from slackwater.spark_sink.avro.registry import SchemaRegistry
+from slackwater.spark_sink.avro.wire_format import require_whole_rows
 from slackwater.spark_sink.envelopes.envelope import Envelope
-from slackwater.spark_sink.envelopes.message import dumps
+from slackwater.spark_sink.envelopes.message import Origin, dumps
+from slackwater.spark_sink.envelopes.registry import envelopes
 from slackwater.spark_sink.filters.record_filter import RecordFilter
+from slackwater.spark_sink.formats import JSON
 from slackwater.spark_sink.message_rows import ORDER, messages
 from slackwater.spark_sink.output.staging import Staging
 from slackwater.spark_sink.sink import EpochSummary
+from slackwater.spark_sink.sinks.sink_settings import EnvelopeName, EnvelopeSettings, Kind
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.timestamp import datetime_to_ns, datetime_to_rfc3339, ms_to_seconds
 
+AVRO: Final = "avro"
 TABLE: Final = "{table}"
+_SERVERS: Final = "kafka.bootstrap.servers"
 _ILLEGAL: Final = "[^A-Za-z0-9._-]"
 _PREFIX: Final = "kafka."
+
+
+class KafkaSettings(EnvelopeSettings):
+    """The settings of Kafka.
+
+    Attributes:
+        topic: the topic's name; {table} in it stands for the table's full name.
+        watermarks_topic: the topic of low watermarks; None for none.
+        resolved: the least milliseconds between two resolved messages; None for none of them.
+        confluent_schema_registry: the URL of the schema registry, for Avro.
+        options: of Spark's Kafka sink.
+    """
+
+    formats = (JSON, AVRO)
+
+    kind: Kind = "kafka"
+    format: str = JSON
+    envelope: EnvelopeName = "wrapped"
+    topic: Annotated[str, Field(pattern=r"^([A-Za-z0-9._-]|\{table\})+$")] = TABLE
+    watermarks_topic: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+$")] | None = None
+    resolved: DurationMs | None = None
+    confluent_schema_registry: Annotated[str, Field(pattern=r"^https?://\S+$")] | None = None
+    options: TextMapping = Field(default_factory=dict)
+
+    @staticmethod
+    def spark_conf(spark_version: str) -> dict[str, str]:
+        """What a session needs for Kafka; the jars come from Maven's repository at the first start.
+
+        Args:
+            spark_version: such as 4.1.3.
+        """
+        return {
+            "spark.jars.packages": f"org.apache.spark:spark-sql-kafka-0-10_2.13:{spark_version}",
+            # Spark brings these itself.
+            "spark.jars.excludes": "org.apache.hadoop:hadoop-client-runtime,org.slf4j:slf4j-api",
+        }
+
+    def make_sink(self, origin: Origin, record_filter: RecordFilter) -> Kafka:
+        """Return the sink; see SinkSettings."""
+        topics = Topics(self.topic, self.watermarks_topic, self.resolved, self.options)
+        envelope, avro = self.make_envelope(origin), None
+        if self.confluent_schema_registry is not None:
+            registry = SchemaRegistry(self.confluent_schema_registry)
+            avro = AvroMessages(envelope, registry, by_table=not topics.are_of_tables)
+        return Kafka(self.path, origin.pipeline, topics, envelope, record_filter, avro)
+
+    def check(self) -> None:
+        """Ask the schema registry for an answer; see SinkSettings."""
+        if self.confluent_schema_registry is not None:
+            SchemaRegistry(self.confluent_schema_registry).require_answer()
+
+    def check_capture_type(self, capture_type: str) -> None:
+        """Check that Avro's rows will be whole; see SinkSettings."""
+        if self.confluent_schema_registry is not None:
+            needs_whole_rows = envelopes()[self.envelope].needs_whole_rows
+            require_whole_rows(capture_type, needs_whole_rows=needs_whole_rows)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _staging_path(cls, values: Any) -> Any:
+        """Set path, where epochs wait for their audit, unless the settings do."""
+        if not isinstance(values, dict):
+            return values
+        return {"path": f"{values.get('checkpoint')}-staging", **values}
+
+    @model_validator(mode="after")
+    def _servers_and_registry(self) -> Self:
+        if _SERVERS not in self.options:
+            raise ValueError(f"options needs {_SERVERS}: HOST:PORT,...")
+        if (self.confluent_schema_registry is not None) != (self.format == AVRO):
+            raise ValueError(
+                "format avro needs confluent_schema_registry, and no other does: the registry's URL"
+            )
+        return self
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,16 +277,3 @@ class Kafka:
             yield admin
         finally:
             admin.close()
-
-
-def spark_conf(spark_version: str) -> dict[str, str]:
-    """What a session needs for Kafka; the jars come from Maven's repository at the first start.
-
-    Args:
-        spark_version: such as 4.1.3.
-    """
-    return {
-        "spark.jars.packages": f"org.apache.spark:spark-sql-kafka-0-10_2.13:{spark_version}",
-        # Spark brings these itself.
-        "spark.jars.excludes": "org.apache.hadoop:hadoop-client-runtime,org.slf4j:slf4j-api",
-    }

@@ -5,18 +5,22 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, Literal, TypeVar
 
+from pydantic import Field
 from pyspark.sql import DataFrame, SparkSession
 
+from slackwater.setting_values import TextMapping
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.output.dead_letters import DeadLetters
 from slackwater.spark_sink.output.staging import Staging
 from slackwater.spark_sink.output.watermark_log import WatermarkLog
 from slackwater.spark_sink.sink import EpochSummary
+from slackwater.spark_sink.sinks.sink_settings import TableSettings
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.tables.compaction import Compaction
 from slackwater.spark_sink.tables.managed_table import SOURCE_TABLE_PROPERTY, AppendId, ManagedTable
+from slackwater.spark_sink.tables.registry import table_formats
 from slackwater.spark_sink.tables.table_format import TableFormat
 from slackwater.timestamp import datetime_to_rfc3339
 
@@ -24,6 +28,30 @@ from slackwater.timestamp import datetime_to_rfc3339
 TABLES_AT_ONCE: Final = 4
 
 T = TypeVar("T", bound=ManagedTable)
+
+
+class ManagedTableSettings(TableSettings, ABC):
+    """The settings of kinds that keep one table for each of Spanner's.
+
+    Attributes:
+        table_properties: of the tables that have to be made.
+        bad_records: stop at a value that does not have its column's type, or set its record aside.
+    """
+
+    formats = tuple(table_formats())
+
+    format: str = "delta"
+    table_properties: TextMapping = Field(default_factory=dict)
+    bad_records: Literal["stop", "dead_letter"] = "stop"
+
+    def require_table_format(self) -> TableFormat:
+        """Return the table format, which these kinds always have."""
+        return table_formats()[self.format].from_settings(self.catalog, ())
+
+    @property
+    def sets_bad_records_aside(self) -> bool:
+        """Whether bad records become dead letters."""
+        return self.bad_records == "dead_letter"
 
 
 class ManagedTables(ABC, Generic[T]):

@@ -6,14 +6,20 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from multiprocessing.pool import ThreadPool
-from typing import Final
+from typing import ClassVar, Final, Literal
 
 from pyspark.sql import DataFrame, SparkSession
 
+from slackwater.spark_sink.envelopes.message import Origin
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.output.dead_letters import DeadLetters
 from slackwater.spark_sink.sink import EpochSummary
-from slackwater.spark_sink.sinks.managed_tables import TABLES_AT_ONCE, ManagedTables
+from slackwater.spark_sink.sinks.managed_tables import (
+    TABLES_AT_ONCE,
+    ManagedTables,
+    ManagedTableSettings,
+)
+from slackwater.spark_sink.sinks.sink_settings import Kind
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.sql.latest_changes import columns_by_table, latest_changes, whole_rows
 from slackwater.spark_sink.tables.managed_table import AppendId
@@ -21,6 +27,35 @@ from slackwater.spark_sink.tables.mirror_table import MirrorTable
 from slackwater.spark_sink.tables.table_format import TableFormat
 
 _PUBLISH_ALL_EVERY_S: Final = 60.0
+
+
+class MirrorSettings(ManagedTableSettings):
+    """The settings of mirrors.
+
+    Attributes:
+        deletes: apply deletes to the rows, or mark the rows as deleted.
+    """
+
+    refused_keys: ClassVar[Mapping[str, str]] = {
+        "envelope": "mirrors have rows: leave envelope out"
+    }
+    has_initial_scan = True
+
+    kind: Kind = "mirror"
+    deletes: Literal["apply", "mark"] = "apply"
+
+    def make_sink(self, origin: Origin, record_filter: RecordFilter) -> Mirrors:
+        """Return the sink; see SinkSettings."""
+        return Mirrors(
+            self.path,
+            origin.pipeline,
+            self.require_table_format(),
+            record_filter,
+            keeps_deleted=self.deletes == "mark",
+            properties=self.table_properties,
+            keeps_bad_records=self.sets_bad_records_aside,
+            compact_every_s=self.compact_every_s,
+        )
 
 
 class Mirrors(ManagedTables[MirrorTable]):

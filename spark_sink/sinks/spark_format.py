@@ -9,17 +9,44 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import Self
 
+from pydantic import Field, model_validator
 from pyspark.sql import DataFrame, SparkSession
 
+from slackwater.setting_values import TextMapping
 from slackwater.spark_sink.envelopes.envelope import Envelope
+from slackwater.spark_sink.envelopes.message import Origin
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.formats import write_options
 from slackwater.spark_sink.message_rows import messages
 from slackwater.spark_sink.output.staging import Staging
 from slackwater.spark_sink.output.watermark_log import WatermarkLog
 from slackwater.spark_sink.sink import EpochSummary
+from slackwater.spark_sink.sinks.sink_settings import EnvelopeSettings, Kind
 from slackwater.spark_sink.sql.columns import Column
+
+
+class SparkFormatSettings(EnvelopeSettings):
+    """The settings of a sink in a format of Spark's.
+
+    Attributes:
+        options: of the format.
+    """
+
+    kind: Kind = "spark"
+    options: TextMapping = Field(default_factory=dict)
+
+    def make_sink(self, origin: Origin, record_filter: RecordFilter) -> SparkFormat:
+        """Return the sink; see SinkSettings."""
+        envelope = self.make_envelope_or_none(origin)
+        return SparkFormat(self.path, self.format, self.options, record_filter, envelope)
+
+    @model_validator(mode="after")
+    def _format_is_set(self) -> Self:
+        if "format" not in self.model_fields_set:
+            raise ValueError("kind spark needs format: one that Spark can write")
+        return self
 
 
 class SparkFormat:

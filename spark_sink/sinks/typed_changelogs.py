@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from multiprocessing.pool import ThreadPool
+from typing import ClassVar
 
 from pyspark.sql import DataFrame, SparkSession
 
+from slackwater.spark_sink.envelopes.message import Origin
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.output.dead_letters import DeadLetters
 from slackwater.spark_sink.sink import EpochSummary
-from slackwater.spark_sink.sinks.managed_tables import TABLES_AT_ONCE, ManagedTables
+from slackwater.spark_sink.sinks.managed_tables import (
+    TABLES_AT_ONCE,
+    ManagedTables,
+    ManagedTableSettings,
+)
+from slackwater.spark_sink.sinks.sink_settings import Kind
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.sql.latest_changes import columns_by_table
 from slackwater.spark_sink.sql.typed_changes import MOD_ID, typed_changes
@@ -19,6 +26,28 @@ from slackwater.spark_sink.tables.changelog_table import ChangelogTable
 from slackwater.spark_sink.tables.managed_table import AppendId
 from slackwater.spark_sink.tables.table_format import TableFormat
 from slackwater.timestamp import datetime_to_us
+
+
+class TypedChangelogSettings(ManagedTableSettings):
+    """The settings of typed changelogs."""
+
+    refused_keys: ClassVar[Mapping[str, str]] = {
+        "envelope": "changelogs have typed columns: leave envelope out"
+    }
+
+    kind: Kind = "changelogs"
+
+    def make_sink(self, origin: Origin, record_filter: RecordFilter) -> TypedChangelogs:
+        """Return the sink; see SinkSettings."""
+        return TypedChangelogs(
+            self.path,
+            origin.pipeline,
+            self.require_table_format(),
+            record_filter,
+            properties=self.table_properties,
+            keeps_bad_records=self.sets_bad_records_aside,
+            compact_every_s=self.compact_every_s,
+        )
 
 
 class TypedChangelogs(ManagedTables[ChangelogTable]):

@@ -19,30 +19,83 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from slackwater.spark_sink.errors import commit_conflict
-from slackwater.spark_sink.formats import DELTA
 from slackwater.spark_sink.output.staging import StagedFiles
 from slackwater.spark_sink.sql.quoting import identifier, literal
 from slackwater.spark_sink.tables.delta_kernel import KernelWriter
-from slackwater.spark_sink.tables.table_format import LOW_WATERMARK_PROPERTY
+from slackwater.spark_sink.tables.table_format import LOW_WATERMARK_PROPERTY, TableFormat
 from slackwater.timestamp import datetime_to_us
 
 _APPLICATION: Final = "spark.databricks.delta.write.txnAppId"
 _VERSION: Final = "spark.databricks.delta.write.txnVersion"
 _CONFLICTS: Final = ("Concurrent", "MetadataChanged", "ProtocolChanged", "MaxCommitRetryLimit")
 
+_PACKAGES: Final = {
+    "4.1": "io.delta:delta-spark_4.1_2.13:4.3.0",
+    "4.2": "io.delta:delta-spark_4.2_2.13:4.4.0",
+}
+_EXCLUDED: Final = (
+    "com.fasterxml.jackson.core:jackson-annotations",
+    "com.fasterxml.jackson.core:jackson-core",
+    "com.fasterxml.jackson.core:jackson-databind",
+    "com.github.luben:zstd-jni",
+    "org.apache.hadoop:hadoop-client-api",
+    "org.apache.hadoop:hadoop-client-runtime",
+    "org.apache.logging.log4j:log4j-api",
+    "org.apache.logging.log4j:log4j-core",
+    "org.apache.logging.log4j:log4j-slf4j2-impl",
+    "org.apache.parquet:parquet-column",
+    "org.apache.parquet:parquet-common",
+    "org.apache.parquet:parquet-encoding",
+    "org.apache.parquet:parquet-format-structures",
+    "org.apache.parquet:parquet-hadoop",
+    "org.apache.parquet:parquet-jackson",
+    "org.slf4j:slf4j-api",
+    "org.xerial.snappy:snappy-java",
+)
 
-class Delta:
+
+class Delta(TableFormat):
     """The table format Delta Lake.
 
     Args:
         partition_by: columns by which a changelog's table is partitioned when it is created.
     """
 
-    using: Final = DELTA
+    using = "delta"
 
     def __init__(self, partition_by: Sequence[str] = ()) -> None:
         self._partition_by = tuple(partition_by)
         self._kernel = KernelWriter()
+
+    @classmethod
+    def from_settings(cls, catalog: str | None, partition_by: Sequence[str]) -> Delta:  # noqa: ARG003
+        """Return the format for one sink; see TableFormat."""
+        return cls(partition_by)
+
+    @staticmethod
+    def spark_conf(spark_version: str) -> dict[str, str]:
+        """Return the Spark settings for Delta; the jars come from Maven at the first start.
+
+        Args:
+            spark_version: such as 4.1.3.
+        """
+        package = _PACKAGES.get(".".join(spark_version.split(".")[:2]), _PACKAGES["4.1"])
+        return {
+            "spark.jars.packages": package,
+            # Spark brings these.
+            "spark.jars.excludes": ",".join(_EXCLUDED),
+            "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+            "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+            # A commit runs a handful of queries over Delta's log: compiling them takes longer than
+            # running them.
+            "spark.sql.codegen.wholeStage": "false",
+            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+            # How many tasks read a table's state: an epoch is too small for more than one.
+            "spark.databricks.delta.snapshotPartitions": "1",
+            # For tables created here. A commit with a checkpoint takes twice as long, and by
+            # default one in ten has one. In return a reader lists up to this many small log files.
+            "spark.databricks.delta.properties.defaults.checkpointInterval": "30",
+        }
 
     def name(self, spark: SparkSession, path: str) -> str:
         """Return the table's quoted name in Spark SQL."""
@@ -72,7 +125,7 @@ class Delta:
         with self.translating_conflicts(path):
             if staged and self._kernel.append(rows, staged, path, application, version):
                 return
-            writer = rows.write.format(DELTA).mode("append").partitionBy(*self._partition_by)
+            writer = rows.write.format(self.using).mode("append").partitionBy(*self._partition_by)
             writer = writer.option("txnAppId", application)
             writer.option("txnVersion", str(version)).save(path)
 
@@ -85,7 +138,7 @@ class Delta:
         """Return that of the changelog's latest epoch with records; None without a table."""
         if not self.exists(spark, path):
             return None
-        table = spark.read.format(DELTA).load(path)
+        table = spark.read.format(self.using).load(path)
         row = table.agg(F.max("low_watermark")).first()
         low_watermark: datetime | None = row[0] if row else None
         return low_watermark
@@ -139,55 +192,5 @@ class Delta:
         later = history.where(F.col("version") > published["version"]).orderBy("version").collect()
         unmerged = takewhile(lambda commit: commit["operation"] != "MERGE", later)
         version = max([published["version"], *(commit["version"] for commit in unmerged)])
-        rows = spark.read.format(DELTA).option("versionAsOf", version).load(path)
+        rows = spark.read.format(self.using).option("versionAsOf", version).load(path)
         return rows, json.loads(published["properties"])[LOW_WATERMARK_PROPERTY]
-
-
-def spark_conf(spark_version: str) -> dict[str, str]:
-    """Return the Spark settings for Delta; the jars come from Maven at the first start.
-
-    Args:
-        spark_version: such as 4.1.3.
-    """
-    package = _PACKAGES.get(".".join(spark_version.split(".")[:2]), _PACKAGES["4.1"])
-    return {
-        "spark.jars.packages": package,
-        # Spark brings these.
-        "spark.jars.excludes": ",".join(_EXCLUDED),
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        # A commit runs a handful of queries over Delta's log: compiling them takes longer than
-        # running them.
-        "spark.sql.codegen.wholeStage": "false",
-        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-        # The number of tasks that read a table's state: an epoch is too small for more than one.
-        "spark.databricks.delta.snapshotPartitions": "1",
-        # For tables created here. A commit with a checkpoint takes twice as long, and by default
-        # one in ten has one. In return a reader lists up to this many small log files.
-        "spark.databricks.delta.properties.defaults.checkpointInterval": "30",
-    }
-
-
-_PACKAGES: Final = {
-    "4.1": "io.delta:delta-spark_4.1_2.13:4.3.0",
-    "4.2": "io.delta:delta-spark_4.2_2.13:4.4.0",
-}
-_EXCLUDED: Final = (
-    "com.fasterxml.jackson.core:jackson-annotations",
-    "com.fasterxml.jackson.core:jackson-core",
-    "com.fasterxml.jackson.core:jackson-databind",
-    "com.github.luben:zstd-jni",
-    "org.apache.hadoop:hadoop-client-api",
-    "org.apache.hadoop:hadoop-client-runtime",
-    "org.apache.logging.log4j:log4j-api",
-    "org.apache.logging.log4j:log4j-core",
-    "org.apache.logging.log4j:log4j-slf4j2-impl",
-    "org.apache.parquet:parquet-column",
-    "org.apache.parquet:parquet-common",
-    "org.apache.parquet:parquet-encoding",
-    "org.apache.parquet:parquet-format-structures",
-    "org.apache.parquet:parquet-hadoop",
-    "org.apache.parquet:parquet-jackson",
-    "org.slf4j:slf4j-api",
-    "org.xerial.snappy:snappy-java",
-)

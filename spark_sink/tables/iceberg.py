@@ -17,10 +17,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from slackwater.spark_sink.errors import UnknownFormatError, commit_conflict
-from slackwater.spark_sink.formats import ICEBERG
 from slackwater.spark_sink.output.staging import StagedFiles
 from slackwater.spark_sink.sql.quoting import identifier, literal
-from slackwater.spark_sink.tables.table_format import LOW_WATERMARK_PROPERTY
+from slackwater.spark_sink.tables.table_format import LOW_WATERMARK_PROPERTY, TableFormat
 
 _APPLICATION: Final = "slackwater.application"
 _VERSION: Final = "slackwater.version"
@@ -28,8 +27,10 @@ _SNAPSHOT: Final = "slackwater.snapshot"
 _CATALOG: Final = "org.apache.iceberg.spark.SparkCatalog"
 _CONFLICTS: Final = ("CommitFailedException", "ValidationException")
 
+_PACKAGES: Final = {"4.1": "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.11.0"}
 
-class Iceberg:
+
+class Iceberg(TableFormat):
     """The table format Apache Iceberg.
 
     Args:
@@ -38,13 +39,42 @@ class Iceberg:
         partition_by: columns by which a changelog's table is partitioned when it is created.
     """
 
-    using: Final = ICEBERG
+    using = "iceberg"
+    has_catalogs = True
 
     def __init__(self, namespace: str | None = None, partition_by: Sequence[str] = ()) -> None:
         self._partition_by = tuple(partition_by)
         self._namespace = namespace
         # The latest version that this process has seen in the table, by path and application.
         self._versions: dict[tuple[str, str], int] = {}
+
+    @classmethod
+    def from_settings(cls, catalog: str | None, partition_by: Sequence[str]) -> Iceberg:
+        """Return the format for one sink; see TableFormat."""
+        return cls(catalog, partition_by)
+
+    @staticmethod
+    def spark_conf(spark_version: str) -> dict[str, str]:
+        """Return the Spark settings for Iceberg; the jar comes from Maven at the first start.
+
+        Args:
+            spark_version: such as 4.1.3.
+
+        Raises:
+            UnknownFormatError: there is no Iceberg for this version of Spark.
+        """
+        package = _PACKAGES.get(".".join(spark_version.split(".")[:2]))
+        if package is None:
+            raise UnknownFormatError(
+                f"there is no Iceberg for Spark {spark_version} yet.",
+                f"Use Spark {' or '.join(_PACKAGES)}, or another format",
+            )
+        return {
+            "spark.jars.packages": package,
+            "spark.sql.extensions": (
+                "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+            ),
+        }
 
     def name(self, spark: SparkSession, path: str) -> str:
         """Return the table's quoted name in Spark SQL; a catalog of files is configured for it."""
@@ -95,7 +125,7 @@ class Iceberg:
             if self.exists(spark, path):
                 writer.append()
             else:
-                writer = writer.using(ICEBERG)
+                writer = writer.using(self.using)
                 if self._partition_by:
                     writer = writer.partitionedBy(*map(F.col, self._partition_by))
                 writer.create()
@@ -172,29 +202,3 @@ class Iceberg:
         )
         row = own_snapshots.agg(F.max(summary[_VERSION].cast("bigint"))).first()
         return -1 if row is None or row[0] is None else int(row[0])
-
-
-def spark_conf(spark_version: str) -> dict[str, str]:
-    """Return the Spark settings for Iceberg; the jar comes from Maven at the first start.
-
-    Args:
-        spark_version: such as 4.1.3.
-
-    Raises:
-        UnknownFormatError: there is no Iceberg for this version of Spark.
-    """
-    package = _PACKAGES.get(".".join(spark_version.split(".")[:2]))
-    if package is None:
-        raise UnknownFormatError(
-            f"there is no Iceberg for Spark {spark_version} yet.",
-            f"Use Spark {' or '.join(_PACKAGES)}, or another format",
-        )
-    return {
-        "spark.jars.packages": package,
-        "spark.sql.extensions": (
-            "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
-        ),
-    }
-
-
-_PACKAGES: Final = {"4.1": "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.11.0"}

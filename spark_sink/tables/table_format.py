@@ -1,39 +1,70 @@
-"""The protocol of a table format: what changelogs and mirrors need of it."""
+"""The base class of table formats: what changelogs and mirrors need of one."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, ClassVar, Final
 
-from pyspark.sql import DataFrame, SparkSession
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
-from slackwater.spark_sink.output.staging import StagedFiles
+    from slackwater.spark_sink.output.staging import StagedFiles
 
 LOW_WATERMARK_PROPERTY: Final = "slackwater.low_watermark"
 
 
-class TableFormat(Protocol):
+class TableFormat(ABC):
     """Tables of one format, each named by its directory.
 
+    A format is one module of this folder with one class; registry.py finds it by its name.
+
     Attributes:
-        using: the format's name in Spark SQL, as in CREATE TABLE ... USING.
+        using: the format's name in Spark SQL, as in CREATE TABLE ... USING, and in sink.format.
+        has_catalogs: its tables can be in a catalog, which the setting sink.catalog names.
     """
 
-    @property
-    def using(self) -> str:
-        """The format's name in Spark SQL."""
+    using: ClassVar[str]
+    has_catalogs: ClassVar[bool] = False
 
+    @classmethod
+    @abstractmethod
+    def from_settings(cls, catalog: str | None, partition_by: Sequence[str]) -> TableFormat:
+        """Return the format for one sink.
+
+        Args:
+            catalog: a catalog of the session and a namespace, as in SQL; None where tables are
+                directories.
+            partition_by: columns by which a changelog's table is partitioned when it is created.
+        """
+
+    @staticmethod
+    @abstractmethod
+    def spark_conf(spark_version: str) -> Mapping[str, str]:
+        """Return the Spark settings that the format needs, among them its jars.
+
+        Args:
+            spark_version: such as 4.1.3.
+
+        Raises:
+            UnknownFormatError: the format does not work on this version of Spark.
+        """
+
+    @abstractmethod
     def name(self, spark: SparkSession, path: str) -> str:
         """Return the table's quoted name in Spark SQL."""
 
+    @abstractmethod
     def exists(self, spark: SparkSession, path: str) -> bool:
         """Return whether the table exists and has its first commit."""
 
+    @abstractmethod
     def list_tables(self, spark: SparkSession) -> Sequence[str] | None:
         """Return the names of the catalog's tables; None if tables are directories."""
 
+    @abstractmethod
     def append(
         self,
         rows: DataFrame,
@@ -55,6 +86,7 @@ class TableFormat(Protocol):
             PublishError: two processes committed at the same time; the epoch is read again.
         """
 
+    @abstractmethod
     def compact(self, spark: SparkSession, path: str) -> None:
         """Rewrite many small files as few large ones, in a commit of its own.
 
@@ -62,9 +94,11 @@ class TableFormat(Protocol):
             PublishError: two processes committed at the same time.
         """
 
+    @abstractmethod
     def last_low_watermark(self, spark: SparkSession, path: str) -> datetime | None:
         """Return that of a changelog's latest epoch with records; None without a table."""
 
+    @abstractmethod
     def translating_conflicts(self, path: str) -> AbstractContextManager[None]:
         """Turn the format's commit conflicts, raised inside, into a PublishError.
 
@@ -72,11 +106,13 @@ class TableFormat(Protocol):
             PublishError: a commit inside was refused because of a concurrent one.
         """
 
+    @abstractmethod
     def idempotent_merge(
         self, spark: SparkSession, application: str, low_watermark: datetime
     ) -> AbstractContextManager[None]:
         """Make a MERGE inside change nothing if it is repeated for the same low watermark."""
 
+    @abstractmethod
     def publish_watermark(self, spark: SparkSession, path: str, low_watermark: str) -> None:
         """Write to a table's properties up to when it has all changes, in RFC 3339.
 
@@ -84,5 +120,6 @@ class TableFormat(Protocol):
             PublishError: two processes committed at the same time.
         """
 
+    @abstractmethod
     def read_at_watermark(self, spark: SparkSession, path: str) -> tuple[DataFrame, str] | None:
         """Read a table at its published low watermark, and return both; None without one."""

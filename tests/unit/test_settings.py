@@ -12,6 +12,8 @@ import yaml
 from slackwater.config.load import load_settings
 from slackwater.config.settings import Settings
 from slackwater.errors import SettingsError
+from slackwater.spark_sink.sinks.registry import sink_kinds
+from slackwater.spark_sink.sinks.sink_settings import SinkSettings
 from slackwater.timestamp import parse_duration_ms
 
 MINIMAL: dict[str, Any] = {
@@ -305,6 +307,9 @@ def test_the_settings_page_says_every_key_and_its_default() -> None:
     for section, field in Settings.model_fields.items():
         inner = getattr(field.annotation, "model_fields", {})
         keys |= {f"{section}.{name}": inner[name] for name in inner}
+    # The default kind's come last: its defaults stand first on the page.
+    for kind in (*sink_kinds().values(), sink_kinds()["changelog"]):
+        keys |= {f"sink.{name}": field for name, field in kind.model_fields.items()}
     assert set(said) - {"key"} == set(keys)
     for key, field in keys.items():
         text = said[key]
@@ -320,3 +325,13 @@ def test_the_settings_page_says_every_key_and_its_default() -> None:
             assert parse_duration_ms(text) == default, key
         else:
             assert text.partition(";")[0] == str(default), key
+
+
+@pytest.mark.parametrize("kind", sink_kinds().values(), ids=sink_kinds())
+def test_the_settings_page_says_the_defaults_of_each_kind_of_sink(kind: type[SinkSettings]) -> None:
+    page = (Path(__file__).parent.parent.parent / "docs" / "settings.md").read_text()
+    for name in ("format", "envelope"):
+        row = re.search(rf"^\| sink\.{name} \| (.*?) \|", page, re.MULTILINE)
+        assert row is not None
+        if name in kind.model_fields and kind.kind_name() != "spark":
+            assert kind.model_fields[name].default in re.split(r"[;, ]+", row[1])

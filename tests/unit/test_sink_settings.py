@@ -9,6 +9,9 @@ import pytest
 import yaml
 
 from slackwater.config.settings import Settings
+from slackwater.spark_sink.sinks.changelog import ChangelogSettings
+from slackwater.spark_sink.sinks.kafka import KafkaSettings
+from slackwater.spark_sink.sinks.mirrors import MirrorSettings
 from tests.unit.test_settings import MINIMAL, load, problems
 
 KAFKA = {
@@ -29,6 +32,7 @@ def loaded(tmp_path: Path, sink: dict[str, Any], **source: Any) -> Settings:
 
 def test_a_mirror_is_a_delta_table_that_begins_with_the_rows_there_are(tmp_path: Path) -> None:
     settings = loaded(tmp_path, {**MINIMAL["sink"], "kind": "mirror"})
+    assert isinstance(settings.sink, MirrorSettings)
     assert (settings.sink.format, settings.sink.deletes, settings.initial_scan) == (
         "delta",
         "apply",
@@ -50,6 +54,7 @@ def test_a_changelog_has_changes_only_and_records_unless_it_is_told_otherwise(
     tmp_path: Path,
 ) -> None:
     settings = loaded(tmp_path, MINIMAL["sink"])
+    assert isinstance(settings.sink, ChangelogSettings)
     assert (settings.initial_scan, settings.sink.envelope) == ("no", "record")
     assert loaded(tmp_path, MINIMAL["sink"], initial_scan=True).initial_scan == "yes"
     assert loaded(tmp_path, MINIMAL["sink"], initial_scan="only").initial_scan == "only"
@@ -57,9 +62,11 @@ def test_a_changelog_has_changes_only_and_records_unless_it_is_told_otherwise(
 
 def test_kafka_has_a_topic_a_table_and_needs_no_path(tmp_path: Path) -> None:
     sink = loaded(tmp_path, KAFKA).sink
+    assert isinstance(sink, KafkaSettings)
     assert (sink.topic, sink.envelope) == ("{table}", "wrapped")
     assert sink.path == "out/checkpoint-staging"
     sink_settings = loaded(tmp_path, {**KAFKA, "resolved": "10s", "envelope": "debezium"}).sink
+    assert isinstance(sink_settings, KafkaSettings)
     assert (sink_settings.resolved, sink_settings.envelope) == (10_000, "debezium")
 
 
@@ -72,7 +79,7 @@ def test_kafka_has_a_topic_a_table_and_needs_no_path(tmp_path: Path) -> None:
         ({"kind": "changelogs", "envelope": "flat"}, "changelogs have typed columns"),
         ({"kind": "changelogs", "deletes": "mark"}, "deletes goes with kind mirror alone"),
         ({"kind": "changelogs", "partition_by": ["date"]}, "partition_by goes with kind changelog"),
-        ({"bad_records": "stop"}, "bad_records goes with kind mirror and changelogs alone"),
+        ({"bad_records": "stop"}, "bad_records goes with kind changelogs and mirror alone"),
         ({"deletes": "mark"}, "deletes goes with kind mirror alone"),
         ({"topic": "t"}, "topic goes with kind kafka alone"),
         ({"format": "kafka"}, "'kafka' is no format of kind changelog"),

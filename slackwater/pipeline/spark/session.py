@@ -18,10 +18,7 @@ from pyspark.sql.datasource import DataSource
 from slackwater.errors import SettingsError, SparkFailedError
 from slackwater.pipeline.spark.jvm import activate, is_local, launch, shut_down
 from slackwater.scheduler.spark.data_source import SpannerChangesDataSource
-from slackwater.spark_sink import formats
-from slackwater.spark_sink.sinks import kafka
-from slackwater.spark_sink.tables import delta as delta_table
-from slackwater.spark_sink.tables import iceberg as iceberg_table
+from slackwater.spark_sink.sinks.registry import spark_confs
 
 _DEFAULTS: Final = {
     "spark.sql.session.timeZone": "UTC",
@@ -70,7 +67,7 @@ def start_spark(
         names: of the pipelines.
         master: Spark's master URL.
         conf: the user's settings of Spark.
-        sink_formats: what is written, which may need jars.
+        sink_formats: the formats and kinds of sinks in use, which may need jars and settings.
         jars: a folder that has them; None to have them fetched.
         class_archive: a file that `slackwater class-archive` made; None for none.
 
@@ -146,13 +143,12 @@ def register_source(session: SparkSession, source: type[DataSource]) -> None:
 
 
 def _needed(sink_formats: Collection[str]) -> dict[str, str]:
-    """What a session needs for the formats; jars come from Maven's repository at the start."""
-    found: dict[str, str] = {}
-    for sink_format in sorted(set(sink_formats)):
-        for key, value in _of_format(sink_format).items():
-            is_list = key in _LISTS and key in found
-            found[key] = f"{found[key]},{value}" if is_list else value
-    return found
+    """Return the Spark settings of formats and kinds of sinks, with their lists joined."""
+    confs, joined = spark_confs(), dict[str, str]()
+    for name in sorted(set(sink_formats) & confs.keys()):
+        for key, value in confs[name](pyspark.__version__).items():
+            joined[key] = f"{joined[key]},{value}" if key in _LISTS and key in joined else value
+    return joined
 
 
 def _jars_in(folder: str) -> list[str]:
@@ -174,17 +170,6 @@ def _mapping(class_archive: str) -> str:
             f"`slackwater class-archive {class_archive}` makes it",
         )
     return f"-XX:SharedArchiveFile={path} -Xshare:auto"
-
-
-def _of_format(sink_format: str) -> dict[str, str]:
-    match sink_format:
-        case formats.DELTA:
-            return delta_table.spark_conf(pyspark.__version__)
-        case formats.ICEBERG:
-            return iceberg_table.spark_conf(pyspark.__version__)
-        case formats.KAFKA:
-            return kafka.spark_conf(pyspark.__version__)
-    return {}
 
 
 def _memory_environment() -> dict[str, str]:

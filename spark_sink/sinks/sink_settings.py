@@ -1,0 +1,222 @@
+"""The settings that all kinds of sinks have, and those that several kinds share.
+
+A kind of sink is one module of this folder: its settings, a concrete SinkSettings, and its Sink.
+registry.py finds it by its name.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, ClassVar, Self
+
+from pydantic import BeforeValidator, Field, field_validator, model_validator
+
+from slackwater.setting_values import DurationMs, Section
+from slackwater.spark_sink.envelopes.envelope import Envelope, EnvelopeOptions
+from slackwater.spark_sink.envelopes.message import Origin
+from slackwater.spark_sink.envelopes.registry import envelopes, with_timestamp_options
+from slackwater.spark_sink.filters.record_filter import RecordFilter
+from slackwater.spark_sink.sink import Sink
+from slackwater.spark_sink.tables.registry import table_formats
+from slackwater.spark_sink.tables.table_format import TableFormat
+from slackwater.timestamp import ms_to_seconds
+
+
+def one_of(value: object, names: Sequence[str]) -> object:
+    """Return the value if it is one of the names.
+
+    Raises:
+        ValueError: it is not; the message lists the names.
+    """
+    if value not in names:
+        *others, last = map(repr, names)
+        raise ValueError(f"Input should be {', '.join(others)} or {last}")
+    return value
+
+
+def _kind(value: object) -> object:
+    # The modules that the registry finds import this one.
+    from slackwater.spark_sink.sinks.registry import sink_kinds
+
+    return one_of(value, list(sink_kinds()))
+
+
+Kind = Annotated[str, BeforeValidator(_kind)]
+
+
+class SinkSettings(Section, ABC):
+    """The settings that every sink has, and what a pipeline asks of them.
+
+    Attributes:
+        kind: the name of the kind of sink.
+        format: the format that is written.
+        path: where epochs appear, or wait for their audit.
+        checkpoint: the directory of Spark's checkpoint.
+        catalog: of table formats that have catalogs.
+        formats: the formats of the kind; empty where Spark alone knows them.
+        refused_keys: keys that make no sense for the kind, each with the message that says so.
+        has_initial_scan: an initial scan is made unless the settings say otherwise.
+    """
+
+    formats: ClassVar[Sequence[str]] = ()
+    refused_keys: ClassVar[Mapping[str, str]] = {}
+    has_initial_scan: ClassVar[bool] = False
+
+    kind: Kind
+    format: Annotated[str, Field(min_length=1)] = "parquet"
+    path: Annotated[str, Field(min_length=1)]
+    checkpoint: Annotated[str, Field(min_length=1)]
+    catalog: Annotated[str, Field(pattern=r"^[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*$")] | None = None
+
+    @classmethod
+    def kind_name(cls) -> str:
+        """Return the name of the kind: the default of the field kind."""
+        return str(cls.model_fields["kind"].default)
+
+    @classmethod
+    def keys(cls) -> Sequence[str]:
+        """Return the keys of all kinds, so that a near name is found in any of them."""
+        from slackwater.spark_sink.sinks.registry import sink_kinds
+
+        return list(
+            dict.fromkeys(key for kind in sink_kinds().values() for key in kind.model_fields)
+        )
+
+    @staticmethod
+    def spark_conf(spark_version: str) -> Mapping[str, str]:  # noqa: ARG004
+        """Return the Spark settings that the kind needs, among them its jars.
+
+        Args:
+            spark_version: such as 4.1.3.
+        """
+        return {}
+
+    @property
+    def spark_needs(self) -> frozenset[str]:
+        """The names by which registry.spark_confs() has what this sink needs of Spark."""
+        return frozenset({self.kind, self.format})
+
+    @abstractmethod
+    def make_sink(self, origin: Origin, record_filter: RecordFilter) -> Sink:
+        """Return the sink; nothing is written yet.
+
+        Args:
+            origin: the pipeline and the source that messages name.
+            record_filter: which records are written, and which of their columns.
+        """
+
+    def check(self) -> None:
+        """Connect to the services that the sink needs and write nothing, for `slackwater check`.
+
+        Raises:
+            SinkError: one of them does not answer, or refuses.
+        """
+
+    def check_capture_type(self, capture_type: str) -> None:
+        """Check that the change stream captures what the sink needs, before a pipeline starts.
+
+        Args:
+            capture_type: the change stream's value capture type.
+
+        Raises:
+            PartialRowError: it does not.
+        """
+
+    @field_validator("format")
+    @classmethod
+    def _format_of_kind(cls, name: str) -> str:
+        if cls.formats and name not in cls.formats:
+            raise ValueError(
+                f"{name!r} is no format of kind {cls.kind_name()}; known: {', '.join(cls.formats)}."
+                " Kind spark has any that Spark can write"
+            )
+        return name
+
+    @model_validator(mode="after")
+    def _catalog_of_format(self) -> Self:
+        having = [name for name, made in table_formats().items() if made.has_catalogs]
+        if self.catalog is not None and self.format not in having:
+            raise ValueError(f"catalog goes with format {' and '.join(having)} alone")
+        return self
+
+    @model_validator(mode="after")
+    def _separate_directories(self) -> Self:
+        if _one_spelling(self.path) == _one_spelling(self.checkpoint):
+            raise ValueError(f"path and checkpoint are both {self.path}; they must differ")
+        return self
+
+
+class TableSettings(SinkSettings, ABC):
+    """The settings of kinds that write tables, or can write them.
+
+    Attributes:
+        compact_every: milliseconds after which small files become large ones; None for never.
+    """
+
+    compact_every: Annotated[DurationMs, Field(ge=60_000)] | None = None
+
+    @property
+    def compact_every_s(self) -> float | None:
+        """The same in seconds."""
+        return None if self.compact_every is None else ms_to_seconds(self.compact_every)
+
+    def table_format(self, partition_by: Sequence[str] = ()) -> TableFormat | None:
+        """Return the table format; None where epochs are files."""
+        made = table_formats().get(self.format)
+        return None if made is None else made.from_settings(self.catalog, partition_by)
+
+    @model_validator(mode="after")
+    def _compaction_of_format(self) -> Self:
+        if self.compact_every is not None and self.format not in table_formats():
+            names = " and ".join(table_formats())
+            raise ValueError(f"compact_every goes with format {names} alone")
+        return self
+
+
+def _envelope_name(value: object) -> object:
+    return one_of(value, list(envelopes()))
+
+
+EnvelopeName = Annotated[str, BeforeValidator(_envelope_name)]
+
+
+class EnvelopeSettings(SinkSettings, ABC):
+    """The settings of kinds that write changes in an envelope.
+
+    Attributes:
+        envelope: its name.
+        updated, mvcc_timestamp: see EnvelopeOptions.
+    """
+
+    envelope: EnvelopeName = "record"
+    updated: bool = False
+    mvcc_timestamp: bool = False
+
+    def make_envelope(self, origin: Origin) -> Envelope:
+        """Return the envelope."""
+        options = EnvelopeOptions(origin, self.updated, self.mvcc_timestamp)
+        return envelopes()[self.envelope](options)
+
+    def make_envelope_or_none(self, origin: Origin) -> Envelope | None:
+        """Return the envelope; None for record, whose rows are written as they are."""
+        return None if self.envelope == "record" else self.make_envelope(origin)
+
+    @model_validator(mode="after")
+    def _timestamps_of_envelope(self) -> Self:
+        names = with_timestamp_options()
+        if self.envelope not in names and (self.updated or self.mvcc_timestamp):
+            raise ValueError(
+                f"updated and mvcc_timestamp go with envelope {' and '.join(names)}; the others"
+                " have the commit timestamp, or none"
+            )
+        return self
+
+
+def _one_spelling(path: str) -> str:
+    scheme, separator, rest = path.rpartition("://")
+    if not separator:
+        return str(Path.cwd() / posixpath.normpath(path))
+    return f"{scheme}{separator}{posixpath.normpath(rest)}"
