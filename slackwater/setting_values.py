@@ -40,6 +40,6 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     @classmethod
-    def keys(cls) -> Sequence[str]:
+    def setting_names(cls) -> Sequence[str]:
         """Return the keys of the section, from which messages suggest a near name."""
         return list(cls.model_fields)

@@ -160,4 +160,4 @@ def _siblings(key: Key, model: type[Section]) -> Sequence[str]:
         ):
             return []
         model = field.annotation
-    return model.keys()
+    return model.setting_names()

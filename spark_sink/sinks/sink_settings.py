@@ -77,7 +77,7 @@ class SinkSettings(Section, ABC):
         return str(cls.model_fields["kind"].default)
 
     @classmethod
-    def keys(cls) -> Sequence[str]:
+    def setting_names(cls) -> Sequence[str]:
         """Return the keys of all kinds, so that a near name is found in any of them."""
         from slackwater.spark_sink.sinks.registry import sink_kinds
 

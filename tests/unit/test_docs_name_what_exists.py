@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from slackwater.config.settings import Settings
+from slackwater.setting_values import Section
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
@@ -60,10 +61,10 @@ DEFINED = defined_names()
 
 
 def setting_keys() -> set[str]:
-    keys = set()
+    keys: set[str] = set()
     for section, field in Settings.model_fields.items():
-        inner = getattr(field.annotation, "model_fields", {})
-        keys |= {f"{section}.{name}" for name in inner}
+        if isinstance(field.annotation, type) and issubclass(field.annotation, Section):
+            keys |= {f"{section}.{name}" for name in field.annotation.setting_names()}
     return keys
 
 
