@@ -142,3 +142,16 @@ def test_no_file_names_a_place_of_one_machine() -> None:
             continue
         match = bad.search(path.read_text(errors="replace"))
         assert match is None, f"{name} names {match and match.group()}"
+
+
+def test_only_one_module_of_the_program_reaches_behind_pyspark() -> None:
+    reaching = re.compile(
+        r"\._(?:jvm|jsc|jsq|gateway|jsparkSession)\b|^(?:from|import) py4j", re.MULTILINE
+    )
+    folders = [ROOT / "slackwater" / name for name in LINKED]
+    assert [
+        path.name
+        for path in sources("slackwater")
+        if path.parts[: len(ROOT.parts) + 2] not in [folder.parts for folder in folders]
+        and reaching.search(path.read_text())
+    ] == ["jvm.py"]

@@ -1,4 +1,4 @@
-"""What a running pipeline is warned of: a partition that holds it back, retention running out."""
+"""Warnings about a running pipeline: a partition that holds it back, retention running out."""
 
 from __future__ import annotations
 
@@ -28,18 +28,25 @@ _HELD_BACK_MS: Final = 5_000
 
 
 def held_back_by(queries: Sequence[OpenQuery]) -> OpenQuery | None:
-    """The partition that holds the low watermark back: of the slow queries the furthest behind."""
+    """Return the query that holds the low watermark back: of the slow ones the furthest behind.
+
+    Args:
+        queries: those that are open.
+
+    Returns:
+        None where none has been open for five seconds.
+    """
     slow = [query for query in queries if query.open_ms >= _HELD_BACK_MS]
     return min(slow, key=lambda query: (query.watermark_ns, -query.silent_ms), default=None)
 
 
 def retention_used(low_watermark_ns: int, *, clock_ns: int, retention_ns: int) -> float:
-    """How much of the retention period lies between the low watermark and now: 1 is the end."""
+    """Return the share of the retention period between the low watermark and now; 1 is its end."""
     return max(0, clock_ns - low_watermark_ns) / retention_ns
 
 
 class Alerts:
-    """Looks at a running pipeline from a thread of its own, and logs what somebody should know.
+    """Looks at a running pipeline in a thread of its own, and logs what an operator should know.
 
     Args:
         store: the metadata store.
@@ -59,11 +66,11 @@ class Alerts:
         self._thread = threading.Thread(target=self._run, name="alerts", daemon=True)
 
     def start(self) -> None:
-        """Begin to look."""
+        """Begin to look: every two seconds, at the retention period every thirty."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End; a look that is under way is not waited for."""
+        """Stop looking, without waiting for a look that is under way."""
         self._stopped.set()
 
     def _run(self) -> None:
@@ -79,24 +86,24 @@ class Alerts:
 
     def _look_at_queries(self) -> None:
         plan = latest_plan(self._store, self._pipeline)
-        found = held_back_by(open_queries(self._store, plan.plan_id)) if plan else None
-        if found is not None:
+        query = held_back_by(open_queries(self._store, plan.plan_id)) if plan else None
+        if query is not None:
             _log.warning(
                 "low watermark held back",
                 pipeline=self._pipeline,
-                partition=found.token,
-                partition_watermark=format_rfc3339(found.watermark_ns),
-                seconds=ms_to_seconds(found.open_ms),
-                silent_seconds=ms_to_seconds(found.silent_ms),
-                stalls=found.stalls,
+                partition=query.token,
+                partition_watermark=format_rfc3339(query.watermark_ns),
+                seconds=ms_to_seconds(query.open_ms),
+                silent_seconds=ms_to_seconds(query.silent_ms),
+                stalls=query.stalls,
             )
 
     def _look_at_retention(self) -> None:
-        known = self._store.pipeline(self._pipeline)
-        if known is None or known.low_watermark_ns is None:
+        pipeline = self._store.pipeline(self._pipeline)
+        if pipeline is None or pipeline.low_watermark_ns is None:
             return
         used = retention_used(
-            known.low_watermark_ns,
+            pipeline.low_watermark_ns,
             clock_ns=self._connection.strong_read_timestamp_ns(),
             retention_ns=self._retention_ns,
         )

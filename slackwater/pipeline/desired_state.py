@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Final
+from collections.abc import Collection
+from typing import Final, Protocol
 
 import structlog
 
 from slackwater.pipeline.transitions import ends_run, may_begin
 from slackwater.state.errors import StateError
-from slackwater.state.models import DesiredState
-from slackwater.state.store import Store
+from slackwater.state.models import DesiredState, Pipeline
 
 _log = structlog.get_logger("slackwater.pipeline.desired_state")
 
@@ -20,6 +20,18 @@ _POLL_S: Final = 0.05
 _OF_OWNER: Final = frozenset(desired for desired in DesiredState if ends_run(desired))
 # Meant for the process that ran the pipeline then; a pause is meant for the pipeline.
 _OF_FORMER_OWNER: Final = _OF_OWNER | {DesiredState.AWAITING_OPERATOR}
+
+
+class DesiredStateStore(Protocol):
+    """The part of the metadata store that says what is desired of a pipeline; see Store."""
+
+    def pipeline(self, name: str) -> Pipeline | None:
+        """Return a pipeline; None where there is none."""
+
+    def set_desired_state(
+        self, name: str, desired: DesiredState, *, in_place_of: Collection[DesiredState]
+    ) -> None:
+        """Record what is desired, where one of in_place_of is desired now."""
 
 
 class DesiredStatePoller:
@@ -31,7 +43,7 @@ class DesiredStatePoller:
         signalled: set when the process is asked to end, which every pipeline of it obeys.
     """
 
-    def __init__(self, store: Store, pipeline: str, signalled: threading.Event) -> None:
+    def __init__(self, store: DesiredStateStore, pipeline: str, signalled: threading.Event) -> None:
         self._store = store
         self._pipeline = pipeline
         self._signalled = signalled

@@ -1,4 +1,4 @@
-"""The audit of an epoch that is written and not yet visible: scheduler.audit at its edges."""
+"""The audit of an epoch that is staged and not yet visible: reads what scheduler.audit compares."""
 
 from __future__ import annotations
 
@@ -35,22 +35,28 @@ class AuditedEpoch:
 def audit_written(
     store: Store, pipeline: str, written: SinkCounts, mode: AuditMode
 ) -> AuditedEpoch:
-    """Hold what the sink wrote against what the plan's tasks counted.
+    """Compare what the sink wrote with what the plan's tasks counted.
+
+    Args:
+        store: the metadata store, which has the counts.
+        pipeline: its name.
+        written: what the sink wrote.
+        mode: whether a broken promise stops the epoch or is only logged.
 
     Raises:
         AuditError: the epoch breaks a promise, and the mode is to stop.
         StateError: the store can't be reached.
     """
     plan = latest_plan(store, pipeline)
-    known = store.pipeline(pipeline)
+    row = store.pipeline(pipeline)
     assert plan is not None  # noqa: S101 - the epoch was planned before it was read
-    assert known is not None  # noqa: S101 - or nobody could own it
+    assert row is not None  # noqa: S101 - or nobody could own it
     counted = read_task_counts(store, plan.plan_id)
     broken = audit_epoch(
         plan,
         counted,
         written,
-        low_watermark_ns=known.low_watermark_ns,
+        low_watermark_ns=row.low_watermark_ns,
     )
     if broken and mode is AuditMode.STOP:
         # Or every replay would have to repeat what is wrong.
@@ -58,7 +64,7 @@ def audit_written(
         raise AuditError(broken)
     for violation in broken:
         _log.error("audit failed", pipeline=pipeline, violation=violation)
-    late = sum(found.late_records for found in counted.values())
+    late = sum(counts.late_records for counts in counted.values())
     if late:
         _log.warning("late records", pipeline=pipeline, records=late)
     return AuditedEpoch(plan.end_ns, late, read_task_metrics(store, plan.plan_id))

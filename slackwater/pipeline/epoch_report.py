@@ -1,4 +1,4 @@
-"""What a committed epoch shows to those who watch: log lines, the live view, the store."""
+"""Reports of committed epochs: for the log, the live view, metrics and traces."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class EpochReport:
         start_ns, low_watermark_ns: the cut (start, low watermark].
         records, transactions: what it held.
         written: of the records, those that the filter keeps.
-        late_records: those at or before start_ns, which a former epoch could not show.
+        late_records: those at or before start_ns, which came too late for their own epoch.
         partitions: partitions alive or waiting at its end.
         lag_ns: how far the low watermark was behind Spanner's clock when it was committed.
         seconds: from choosing the cut to the commit.
@@ -65,7 +65,11 @@ class EpochReport:
     measures: TaskMetrics
 
     def freshness_seconds(self) -> list[tuple[float, int]]:
-        """From commit to durable: seconds and how many records; within a fiftieth of the span."""
+        """Return how long records took from their commit to durable, and how many took so long.
+
+        Returns:
+            Seconds, accurate to a fiftieth of the epoch's span, and records.
+        """
         span_ns = self.low_watermark_ns - self.start_ns
         return [
             (
@@ -78,13 +82,13 @@ class EpochReport:
         ]
 
     def stage_seconds(self) -> dict[str, float]:
-        """How long each stage took: of Spark's, and of the write its two halves; all the whole."""
+        """Return how long each stage took: Spark's, with the write in its two halves, and "all"."""
         stages = {name: ms for name, ms in self.stages_ms.items() if name != "write"}
         stages |= {"read": self.read_ms, "sink": self.sink_ms}
         return {"all": self.seconds, **{name: ms_to_seconds(ms) for name, ms in stages.items()}}
 
     def fields(self) -> dict[str, object]:
-        """For a log line, in the order a person wants them."""
+        """Return the fields of a log line, in the order a person wants them."""
         return {
             "epoch": self.epoch,
             "low_watermark": format_rfc3339(floor_to_us(self.low_watermark_ns)),
@@ -124,12 +128,12 @@ class Progress:
 
     @property
     def is_epoch(self) -> bool:
-        """False for an event that only says that there was nothing new."""
+        """True for an epoch, False for an event that only says that there was nothing new."""
         return self.end_ns is not None and self.start_ns != self.end_ns
 
 
 def parse_progress(event: Mapping[str, Any]) -> Progress:
-    """A StreamingQueryProgress, as its JSON text parses."""
+    """Return what matters of a StreamingQueryProgress, given as its parsed JSON."""
     source = event["sources"][0]
     durations = event.get("durationMs", {})
     return Progress(

@@ -61,8 +61,8 @@ class InitialScan:
         source: its change stream.
         store: the metadata store.
         sink: the pipeline's.
-        lease: holds the lease.
-        desired_state: what is wanted of the pipeline; the running chunk is finished first.
+        lease: the pipeline's.
+        desired_state: what is desired of the pipeline; the running chunk is finished first.
         tries_max: give up after so many failures in a row; None for never.
     """
 
@@ -87,13 +87,13 @@ class InitialScan:
         self._tries_max = tries_max
 
     def run(self) -> bool:
-        """Begin the scan or go on with it; False where it shall not run before its end.
+        """Begin the scan or go on with it; return False where it is not to run to its end now.
 
         Raises:
             PipelineFailedError: it was given up; nothing is lost, it can be run again.
             LeaseLostError: another process took the pipeline over.
         """
-        begun = self._tried(self._begun)
+        begun = self._retried(self._begun)
         if begun is None:
             return False
         scan, parts = begun
@@ -102,15 +102,15 @@ class InitialScan:
         register_source(self._spark, SpannerScanDataSource)
         tables = tables_from_json(scan.tables)
         columns = {name: columns_from_schema(t.columns, t.key) for name, t in tables.items()}
-        self._tried(lambda: self._sink.begin_scan(self._spark, columns))
+        self._retried(lambda: self._sink.begin_scan(self._spark, columns))
         undone = (part for part in parts if not part.is_done)
         for chunk, of_chunk in groupby(undone, lambda part: part.chunk):
-            self._tried(partial(self._add, scan, chunk, list(of_chunk)))
-        return self._tried(partial(self._end, scan)) is not None
+            self._retried(partial(self._add, scan, chunk, list(of_chunk)))
+        return self._retried(partial(self._end, scan)) is not None
 
     def _begun(self) -> tuple[Scan, list[ScanPart]]:
-        if known := read_scan(self._store, self._settings.pipeline):
-            return known
+        if begun := read_scan(self._store, self._settings.pipeline):
+            return begun
         scan, parts = self._cut()
         self._lease.check()
         begin_scan(self._store, scan, parts)
@@ -124,7 +124,7 @@ class InitialScan:
         return scan, parts
 
     def _cut(self) -> tuple[Scan, list[ScanPart]]:
-        """A new scan: at which time, and Spanner's parts of each table."""
+        """Return a new scan, with its time, and Spanner's parts of each table."""
         connection, description = self._source.connection, self._source.description
         watched = watched_tables(connection, description.dialect)
         tables = tables_to_read(watched, filter_of(self._settings))
@@ -163,16 +163,25 @@ class InitialScan:
         _log.info("scanned", pipeline=scan.pipeline, parts=len(parts), records=records)
 
     def _end(self, scan: Scan) -> bool:
-        known = read_scan(self._store, scan.pipeline)
-        assert known is not None  # noqa: S101 - it was begun
+        begun = read_scan(self._store, scan.pipeline)
+        assert begun is not None  # noqa: S101 - it was begun
+        records = begun[0].records
         self._lease.check()
-        self._sink.end_scan(self._spark, known[0].records, ns_to_datetime(scan.at_ns))
+        self._sink.end_scan(self._spark, records, ns_to_datetime(scan.at_ns))
         finish_scan(self._store, scan.pipeline)
-        _log.info("initial scan is whole", pipeline=scan.pipeline, records=known[0].records)
+        _log.info("initial scan is complete", pipeline=scan.pipeline, records=records)
         return True
 
-    def _tried(self, work: Callable[[], T]) -> T | None:
-        """work(), again after a growing delay where it fails; None where it shall not run."""
+    def _retried(self, work: Callable[[], T]) -> T | None:
+        """Return what work() returns, tried again after a growing delay where it fails.
+
+        Returns:
+            None where something else than running is desired.
+
+        Raises:
+            PipelineFailedError: only an operator can help, or it has failed too often.
+            LeaseLostError: another process took the pipeline over.
+        """
         failures = 0
         while may_begin(self._desired_state.current()):
             try:
@@ -185,7 +194,7 @@ class InitialScan:
                 if failure.is_permanent or failures == self._tries_max:
                     raise PipelineFailedError(
                         f"the initial scan failed: {failure.text}",
-                        "What was scanned is kept: run it again when the cause is mended",
+                        "What was scanned is kept: run it again when the cause is fixed",
                         user_error=failure.is_permanent,
                     ) from error
                 seconds = delay_s(failures)

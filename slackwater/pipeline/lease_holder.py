@@ -1,4 +1,7 @@
-"""One owner: this process's side of a pipeline's lease (slackwater.state.lease)."""
+"""This process's side of a pipeline's lease: take it, renew it, notice that it is lost.
+
+The rules are those of slackwater.state.lease.
+"""
 
 from __future__ import annotations
 
@@ -40,28 +43,28 @@ _OF_THIS_PROCESS: Final[set[str]] = set()
 
 
 def owner_name() -> str:
-    """Host, process, the namespace that gives the process its number, and a random part."""
+    """Return a name of this process: host, process id, its namespace, and a random part."""
     name = f"{socket.gethostname()} pid {os.getpid()} ({_namespace()} {uuid.uuid4().hex[:8]})"
     _OF_THIS_PROCESS.add(name)
     return name
 
 
 def owner_is_dead(owner: str) -> bool:
-    """True where an owner was a process of this very machine, and is no more.
+    """Return True where an owner was a process of this machine that no longer runs.
 
-    It saves who starts a killed pipeline again from waiting for the lease to run out. Where process
-    numbers can't be compared the answer is False.
+    Then a killed pipeline can be started again without waiting for its lease to run out. Where
+    process ids can't be compared the answer is False.
     """
     match = _OWNER.fullmatch(owner)
     if match is None or match.group("namespace") != _namespace() or owner in _OF_THIS_PROCESS:
         return False
     pid = int(match.group("pid"))
-    # With our own number and not one of our names, it was a former process.
+    # With this process's id and none of its names, it was a former process.
     return pid == os.getpid() or not psutil.pid_exists(pid)
 
 
 def _namespace() -> str:
-    """Names the table of processes that a number counts in: containers have one each."""
+    """Return a name of the table in which a process id counts: containers have one each."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot}/{os.stat('/proc/self/ns/pid').st_ino}"
@@ -75,7 +78,7 @@ class LeaseHolder:
     Args:
         store: the metadata store, which knows the pipeline.
         pipeline: its name.
-        duration_s: without a renewal for so long an owner counts as gone.
+        duration_s: an owner that has not renewed its lease for so long has lost it.
     """
 
     def __init__(self, store: Store, pipeline: str, *, duration_s: float) -> None:
@@ -83,7 +86,7 @@ class LeaseHolder:
         self._pipeline = pipeline
         self._duration_s = duration_s
         self._name = owner_name()
-        self._sighting: LeaseObservation | None = None
+        self._observation: LeaseObservation | None = None
         self._lease: Lease | None = None
         self._thread: threading.Thread | None = None
         self._stopped = threading.Event()
@@ -91,7 +94,7 @@ class LeaseHolder:
 
     @property
     def generation(self) -> int:
-        """Of the lease that is held.
+        """The generation of the lease that is held.
 
         Raises:
             LeaseLostError: none is held.
@@ -116,26 +119,26 @@ class LeaseHolder:
         until: Callable[[], bool],
         while_waiting: Callable[[], None] = lambda: None,
     ) -> bool:
-        """Become the owner; False where until() became true before.
+        """Become the owner; return False where until() became true before.
 
         Args:
             wait: stand by until the owner has left or died; otherwise refuse at once, unless the
                 pipeline becomes free within the lease's duration.
             until: asked while waiting.
-            while_waiting: called once, where it has to be waited for.
+            while_waiting: called once, where the lease has to be waited for.
 
         Raises:
             PipelineOwnedError: without wait, another process renews the lease.
-            StateError: the store can't be asked; one that only does not answer is asked again
-                by whoever stands by.
+            StateError: the store can't be asked. A standby asks a store that only does not answer
+                again.
         """
-        is_told = False
+        is_logged = False
         pause_s = min(_LOOK_S, self._duration_s / _RENEWALS)
         while not until():
             try:
-                former, sighting = self._sighting, self.look()
-                is_free = self._is_free(sighting)
-                if is_free and self._take(sighting.lease):
+                former, observation = self._observation, self.look()
+                is_free = self._is_free(observation)
+                if is_free and self._take(observation.lease):
                     return True
             except StoreUnreachableError as error:
                 if not wait:
@@ -146,22 +149,22 @@ class LeaseHolder:
                 continue
             # Where another one was faster, if the store is in order, look again, but not at once.
             if not is_free:
-                if former is not None and former.lease != sighting.lease and not wait:
+                if former is not None and former.lease != observation.lease and not wait:
                     raise PipelineOwnedError(
-                        f"pipeline {self._pipeline!r} is run by {sighting.lease.owner}.",
+                        f"pipeline {self._pipeline!r} is run by {observation.lease.owner}.",
                         "Stop it there, or set lease.when_taken: wait to stand by",
                     )
-                if not is_told:
-                    is_told = True
-                    _log.info("standing by", pipeline=self._pipeline, owner=sighting.lease.owner)
+                if not is_logged:
+                    is_logged = True
+                    _log.info("standing by", pipeline=self._pipeline, owner=observation.lease.owner)
                     while_waiting()
             time.sleep(pause_s)
         return False
 
-    def _is_free(self, sighting: LeaseObservation) -> bool:
+    def _is_free(self, observation: LeaseObservation) -> bool:
         now_s = time.monotonic()
-        return is_expired(sighting, now_s, duration_s=self._duration_s) or owner_is_dead(
-            str(sighting.lease.owner)
+        return is_expired(observation, now_s, duration_s=self._duration_s) or owner_is_dead(
+            str(observation.lease.owner)
         )
 
     def _take(self, seen: Lease) -> bool:
@@ -173,7 +176,7 @@ class LeaseHolder:
         return True
 
     def look(self) -> LeaseObservation:
-        """Look at the lease; what an earlier look saw counts when it is waited for.
+        """Look at the lease; how long it has stood still counts from the first look that saw it so.
 
         Raises:
             StateError: the store can't be asked.
@@ -182,12 +185,12 @@ class LeaseHolder:
         try:
             lease = read_lease(self._store, self._pipeline)
         finally:
-            if self._sighting is not None:
+            if self._observation is not None:
                 # While the store did not answer, the owner could not renew the lease either.
-                since_s = self._sighting.since_s + time.monotonic() - began_s
-                self._sighting = replace(self._sighting, since_s=since_s)
-        self._sighting = observe(self._sighting, lease, time.monotonic())
-        return self._sighting
+                since_s = self._observation.since_s + time.monotonic() - began_s
+                self._observation = replace(self._observation, since_s=since_s)
+        self._observation = observe(self._observation, lease, time.monotonic())
+        return self._observation
 
     def check(self) -> None:
         """Ask the store whether the lease is still held.
@@ -196,16 +199,16 @@ class LeaseHolder:
             LeaseLostError: another process owns the pipeline.
             StateError: the store can't be asked.
         """
-        known = read_lease(self._store, self._pipeline)
-        if known.generation != self.generation:
+        lease = read_lease(self._store, self._pipeline)
+        if lease.generation != self.generation:
             self.lost.set()
             raise LeaseLostError(
-                f"pipeline {self._pipeline!r} is owned by {known.owner} now.",
+                f"pipeline {self._pipeline!r} is owned by {lease.owner} now.",
                 "Nothing is lost; the new owner goes on",
             )
 
     def release(self) -> None:
-        """Leave the pipeline to whoever stands by; nothing happens where no lease is held."""
+        """Leave the pipeline to a standby; do nothing where no lease is held."""
         self._stopped.set()
         if self._thread is not None:
             self._thread.join()

@@ -1,4 +1,4 @@
-"""Who hears of what a pipeline's run does."""
+"""Observers: objects that are told of committed epochs and failures."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from slackwater.pipeline.epoch_report import EpochReport
 
 
 class Observer(Protocol):
-    """Is told of one pipeline, each call on a thread of the pipeline's own."""
+    """Is told of pipelines; each call comes from a thread of the pipeline's own."""
 
     def epoch_committed(self, pipeline: str, report: EpochReport) -> None:
-        """An epoch is durable and noted."""
+        """Take note of an epoch that is durable and recorded."""
 
     def failed(self, pipeline: str) -> None:
-        """The pipeline has failed; whether it will try again is in its state."""
+        """Take note that the pipeline has failed; its state says whether it is tried again."""
 
 
 class Observers:
-    """Several observers as one."""
+    """Several observers that act as one."""
 
     def __init__(self, observers: Sequence[Observer]) -> None:
         self._observers = observers
 
     def epoch_committed(self, pipeline: str, report: EpochReport) -> None:
-        """See Observer."""
+        """Tell each observer of an epoch that is durable and recorded."""
         for observer in self._observers:
             observer.epoch_committed(pipeline, report)
 
     def failed(self, pipeline: str) -> None:
-        """See Observer."""
+        """Tell each observer that the pipeline has failed."""
         for observer in self._observers:
             observer.failed(pipeline)

@@ -1,4 +1,4 @@
-"""Going on after a loss that only an operator can accept: of the checkpoint, or of records."""
+"""Recovery from a loss that only an operator can accept: of the checkpoint, or of records."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ LAST: Final = "last"
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What the operator accepts.
+    """The losses that the operator accepts.
 
     Attributes:
         from_watermark: the checkpoint is lost; go on from this low watermark: "last" for that of
-            the last epoch known, or a time.
+            the last committed epoch, or a time.
         skip_to: records are lost; go on from here, "earliest" or a time, and leave a gap.
         command: the command line as far as the settings, for messages.
     """
@@ -41,7 +41,7 @@ class Recovery:
     command: str = "slackwater run"
 
     def remedies(self) -> Mapping[str, str]:
-        """What to do about errors that only an operator can mend, by the error's class."""
+        """Return what to do about errors that only an operator can fix, by the error's class."""
         return {
             "StartTooOldError": (
                 "The records after the low watermark are lost to this pipeline."
@@ -50,49 +50,49 @@ class Recovery:
         }
 
 
-def last_committed_watermark_ns(spark: SparkSession, known: Pipeline, sink: Sink) -> int | None:
-    """The low watermark of the last epoch that is anywhere known to be committed.
+def last_committed_watermark_ns(spark: SparkSession, pipeline: Pipeline, sink: Sink) -> int | None:
+    """Return the low watermark of the last epoch that the store or the output has; None for none.
 
-    A pipeline that died between making an epoch visible and noting it has one more in its output
-    than in the metadata store; starting before it would write its records twice.
+    A pipeline that died between making an epoch visible and recording it has one more in its output
+    than in the metadata store. To start before that one would write its records twice.
     """
     written = sink.last_low_watermark(spark)
-    found = [] if known.low_watermark_ns is None else [known.low_watermark_ns]
+    watermarks = [] if pipeline.low_watermark_ns is None else [pipeline.low_watermark_ns]
     if written is not None:
-        found.append(datetime_to_ns(written) + HALF_MICROSECOND_NS)
-    return max(found, default=None)
+        watermarks.append(datetime_to_ns(written) + HALF_MICROSECOND_NS)
+    return max(watermarks, default=None)
 
 
 def start_after_lost_checkpoint(
-    spark: SparkSession, settings: Settings, known: Pipeline, sink: Sink, recovery: Recovery
+    spark: SparkSession, settings: Settings, pipeline: Pipeline, sink: Sink, recovery: Recovery
 ) -> dict[str, str]:
-    """The source's options for going on with a new checkpoint.
+    """Return the source's options for going on with a new checkpoint.
 
     Raises:
-        RecoveryError: the checkpoint is not lost, the watermark is not known, or another one is.
+        RecoveryError: the checkpoint is not lost, no epoch is recorded, or another one is the last.
     """
     if last_offset(spark, settings.sink.checkpoint) is not None:
         raise RecoveryError(
             f"the checkpoint {settings.sink.checkpoint} is not lost: it holds epochs.",
             "Leave out --from-watermark",
         )
-    last_ns = last_committed_watermark_ns(spark, known, sink)
-    given = str(recovery.from_watermark)
-    wanted_ns = last_ns if given == LAST else watermark_for_start(_time_ns(given))
-    if wanted_ns is None:
+    last_ns = last_committed_watermark_ns(spark, pipeline, sink)
+    text = str(recovery.from_watermark)
+    start_ns = last_ns if text == LAST else watermark_for_start(_time_ns(text))
+    if start_ns is None:
         raise RecoveryError(
             f"neither the metadata store nor the output knows an epoch of {settings.pipeline!r}.",
             "Name the low watermark: --from-watermark 2026-01-31T09:00:00.1234565Z",
         )
-    if last_ns is not None and wanted_ns != last_ns:
-        verb = "write records twice" if wanted_ns < last_ns else "leave records out"
+    if last_ns is not None and start_ns != last_ns:
+        verb = "write records twice" if start_ns < last_ns else "leave records out"
         raise RecoveryError(
             f"the last epoch of {settings.pipeline!r} ends at {format_rfc3339(last_ns)}; going on"
-            f" from {format_rfc3339(wanted_ns)} would {verb}.",
+            f" from {format_rfc3339(start_ns)} would {verb}.",
             f"Use --from-watermark {LAST}",
         )
     return {
-        "start": format_rfc3339(wanted_ns),
+        "start": format_rfc3339(start_ns),
         "checkpoint_is_empty": "true",
         "checkpoint_is_lost": "true",
     }
@@ -101,7 +101,7 @@ def start_after_lost_checkpoint(
 def accept_gap(
     spark: SparkSession, settings: Settings, source: SourceHandle, store: Store, skip_to: str
 ) -> Gap:
-    """Record that what lies between the last epoch and skip_to is not read.
+    """Record that the records between the last epoch and skip_to are not read, and return the gap.
 
     Raises:
         RecoveryError: the pipeline has no epoch, or skip_to does not lie after it.

@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C: the running epoch is the last."""
+"""SIGTERM and Ctrl-C: both ask the process to drain."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class TerminationSignals(threading.Event):
     """Set when the process is asked to end."""
 
     def listen(self) -> None:
-        """Take the signals; again after Spark has started, whose handler cancels the epoch."""
+        """Take the signals; again after Spark has started, because its handler cancels epochs."""
         for sig in _SIGNALS:
             signal.signal(sig, self._on_signal)
 

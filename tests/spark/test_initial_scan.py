@@ -114,7 +114,7 @@ def test_a_mirror_from_a_scan_and_changes_is_the_table_through_a_kill(
         connection.close()
     looker.look_at_the_end()
     require_verified(service, tmp_path / "mirrors" / mixed_load.ALBUMS)
-    assert service.log.read_text().count("initial scan is whole") == 1
+    assert service.log.read_text().count("initial scan is complete") == 1
 
 
 def test_a_scan_only_writes_the_rows_of_its_time_and_ends(

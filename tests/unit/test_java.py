@@ -53,7 +53,7 @@ def test_a_java_home_without_java_is_named(tmp_path: Path) -> None:
 
 def test_a_java_that_tells_no_version_is_refused(tmp_path: Path) -> None:
     fake_java(tmp_path / "bin" / "java", "Unable to locate a Java Runtime.")
-    with pytest.raises(JavaNotFoundError, match="tells no version"):
+    with pytest.raises(JavaNotFoundError, match="does not say its version"):
         find_java({"JAVA_HOME": str(tmp_path)})
 
 

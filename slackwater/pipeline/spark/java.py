@@ -1,4 +1,4 @@
-"""Finds the Java that Spark will run on."""
+"""Finds the Java that Spark runs on."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ _HINT: Final = (
 
 
 def find_java(environ: Mapping[str, str] = os.environ) -> Path:
-    """The java program, from JAVA_HOME or PATH.
+    """Return the java program, from JAVA_HOME or PATH.
 
     Raises:
-        JavaNotFoundError: there is none, or its version is none that Spark 4 runs on.
+        JavaNotFoundError: there is none, or Spark 4 does not run on its version.
     """
     home = environ.get("JAVA_HOME")
-    found = (
+    path = (
         str(Path(home) / "bin" / "java") if home else shutil.which("java", path=environ.get("PATH"))
     )
-    if found is None or not Path(found).exists():
+    if path is None or not Path(path).exists():
         where = f"JAVA_HOME is {home}, which has no bin/java" if home else "there is none on PATH"
         raise JavaNotFoundError(f"Spark needs Java, and {where}.", _HINT)
-    version = java_version(Path(found))
+    version = java_version(Path(path))
     if version not in VERSIONS:
-        what = "tells no version" if version is None else f"is Java {version}"
-        raise JavaNotFoundError(f"Spark needs Java 17 or 21, and {found} {what}.", _HINT)
-    return Path(found)
+        what = "does not say its version" if version is None else f"is Java {version}"
+        raise JavaNotFoundError(f"Spark needs Java 17 or 21, and {path} {what}.", _HINT)
+    return Path(path)
 
 
 def java_version(java: Path) -> int | None:
-    """The feature version of a java program, such as 17; None if it does not tell."""
+    """Return the feature version of a java program, such as 17; None where it does not say."""
     try:
         shown = subprocess.run(  # noqa: S603 - the user's own Java
             [str(java), "-version"], capture_output=True, text=True, timeout=30, check=False
@@ -53,7 +53,7 @@ def java_version(java: Path) -> int | None:
 
 
 def main() -> None:
-    """Say where Java is, or how to get it."""
+    """Print where Java is, or how to get it."""
     try:
         print(find_java())  # noqa: T201
     except JavaNotFoundError as error:

@@ -1,8 +1,8 @@
-"""A standby's Spark is warm before it is needed.
+"""Warms a standby's Spark up before it is needed.
 
 A JVM loads classes and compiles what runs often; the first epoch of a new process takes seconds.
-A standby has the time beforehand: it runs a small streaming query over a source of its own, of the
-same kind as the real one, and writes what it gives to a temporary folder.
+A standby has the time beforehand: it runs a small streaming query over a source of the same kind as
+the real one, and writes its rows to a temporary folder.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ _SECONDS_MAX: Final = 30.0
 
 
 class WarmUpSource(DataSource):
-    """The columns of the output, and an empty row every time."""
+    """A source with the columns of the real one, that gives one empty row an epoch."""
 
     @classmethod
     def name(cls) -> str:
-        """The format's name."""
+        """Return the format's name."""
         return _NAME
 
     def schema(self) -> str:
-        """As the real source's."""
+        """Return the columns, those of the real source."""
         return ddl()
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802, ARG002
-        """A reader for one query."""
+        """Return a reader for one query."""
         return _WarmUpReader()
 
 
@@ -68,7 +68,7 @@ class _WarmUpReader(DataSourceStreamReader):
 
 
 def warm_up(spark: SparkSession) -> None:
-    """Run the query for some epochs; what fails here is only logged."""
+    """Run the query for some epochs; a failure is only logged."""
     with tempfile.TemporaryDirectory(prefix="slackwater-") as folder:
 
         def write(batch: DataFrame, number: int) -> None:

@@ -1,0 +1,126 @@
+"""What an operator and a signal desire together, with a store in memory."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+
+import pytest
+
+from slackwater.pipeline.desired_state import DesiredStatePoller
+from slackwater.state.errors import StoreUnreachableError
+from slackwater.state.models import DesiredState, Pipeline
+
+RUNNING, PAUSED = DesiredState.RUNNING, DesiredState.PAUSED
+
+
+class MemoryStore:
+    """A store of one pipeline."""
+
+    def __init__(self, desired: DesiredState) -> None:
+        self.row = Pipeline("orders", "stream", desired_state=desired)
+        self.is_reachable = True
+
+    @property
+    def desired(self) -> DesiredState:
+        return self.row.desired_state
+
+    def pipeline(self, name: str) -> Pipeline | None:
+        return self.row
+
+    def set_desired_state(
+        self,
+        name: str,
+        desired: DesiredState,
+        *,
+        in_place_of: Collection[DesiredState] | None = None,
+    ) -> None:
+        if not self.is_reachable:
+            raise StoreUnreachableError("the store does not answer.")
+        if in_place_of is None or self.row.desired_state in in_place_of:
+            self.row = replace(self.row, desired_state=desired)
+
+
+class Scene:
+    """A poller that has begun to look."""
+
+    def __init__(self) -> None:
+        self.signal = threading.Event()
+
+    def started(self, desired: DesiredState) -> tuple[MemoryStore, DesiredStatePoller]:
+        self.store = MemoryStore(desired)
+        self.poller = DesiredStatePoller(self.store, "orders", self.signal)
+        self.poller.start()
+        return self.store, self.poller
+
+
+@pytest.fixture
+def scene() -> Iterator[Scene]:
+    scene = Scene()
+    yield scene
+    scene.store.is_reachable = True
+    scene.poller.stop()
+
+
+@pytest.mark.parametrize("former", [d for d in DesiredState if d is not PAUSED])
+def test_a_request_to_a_former_owner_no_longer_counts(scene: Scene, former: DesiredState) -> None:
+    store, poller = scene.started(former)
+    assert poller.current() is RUNNING
+    assert store.desired is RUNNING
+
+
+def test_a_pause_is_meant_for_the_pipeline(scene: Scene) -> None:
+    store, poller = scene.started(PAUSED)
+    assert poller.current() is PAUSED
+    poller.stop()
+    assert store.desired is PAUSED
+
+
+def test_a_signal_is_a_drain(scene: Scene) -> None:
+    for desired in (RUNNING, PAUSED):
+        _, poller = scene.started(desired)
+        scene.signal.set()
+        assert poller.current() is DesiredState.DRAINING
+        scene.signal.clear()
+        poller.stop()
+
+
+def test_a_drain_by_signal_closes_the_source_and_leaves_a_pause(scene: Scene) -> None:
+    store, poller = scene.started(PAUSED)
+    scene.signal.set()
+    poller.close_source()
+    assert store.desired is PAUSED
+    store, poller = scene.started(RUNNING)
+    poller.close_source()
+    assert store.desired is DesiredState.DRAINING
+    poller.stop()
+    assert store.desired is RUNNING
+
+
+def test_a_source_is_closed_for_a_signal_only(scene: Scene) -> None:
+    """A pipeline that was resumed at this very moment is not drained."""
+    store, poller = scene.started(RUNNING)
+    poller.close_source()
+    assert store.desired is RUNNING
+
+
+def test_a_failure_awaits_an_operator_where_none_has_asked_for_anything(scene: Scene) -> None:
+    store, poller = scene.started(RUNNING)
+    poller.await_operator()
+    assert store.desired is poller.current() is DesiredState.AWAITING_OPERATOR
+    store, poller = scene.started(PAUSED)
+    poller.await_operator()
+    assert store.desired is poller.current() is PAUSED
+
+
+def test_a_store_out_of_reach_does_not_keep_the_process_from_ending(scene: Scene) -> None:
+    store, poller = scene.started(RUNNING)
+    store.is_reachable = False
+    poller.stop()
+    assert poller.current() is RUNNING
+
+
+def test_a_wait_ends_when_something_else_is_desired(scene: Scene) -> None:
+    _, poller = scene.started(PAUSED)
+    poller.wait(60)
