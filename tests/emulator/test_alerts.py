@@ -16,7 +16,7 @@ from tests.emulators import NewDatabase
 SECOND_NS = 10**9
 
 
-def test_falling_behind_is_warned_of_while_there_is_time_left(
+def test_a_pipeline_that_falls_behind_is_warned_of_while_there_is_time_left(
     new_database: NewDatabase, tmp_path: Path
 ) -> None:
     connection = Connection(new_database())

@@ -232,7 +232,7 @@ def test_a_value_of_five_megabytes_arrives_whole(
     assert values(record.mods[0].new_values)["S"] == text
 
 
-def test_a_dialect_is_found_out_from_the_database(
+def test_the_dialect_is_read_from_the_database(
     dialect: Dialect, new_database: NewDatabase, connect: Callable[[ChangeStream], Connection]
 ) -> None:
     assert read_change_stream_info(connect(new_database(dialect))).dialect is dialect
@@ -270,7 +270,7 @@ def test_a_query_without_data_shows_its_progress_by_heartbeats(
     assert records[-1].timestamp_ns <= end_ns
 
 
-def test_each_refusal_of_spanner_is_told_apart(
+def test_each_refusal_of_spanner_has_its_own_error(
     new_database: NewDatabase, connect: Callable[[ChangeStream], Connection]
 ) -> None:
     dialect = Dialect.GOOGLE_STANDARD_SQL

@@ -256,7 +256,7 @@ def test_a_stream_dropped_while_a_query_is_open_stops_the_pipeline(watching: Wat
 
 
 @pytest.mark.parametrize("is_planned", [False, True], ids=["between epochs", "planned"])
-def test_a_stream_made_anew_stops_the_pipeline_and_goes_on_from_its_creation_as_another_one(
+def test_a_recreated_stream_stops_the_pipeline_and_is_read_from_its_creation_as_another_one(
     is_planned: bool, watching: Watching
 ) -> None:
     database = watching("ALL")
@@ -282,7 +282,7 @@ def test_a_stream_made_anew_stops_the_pipeline_and_goes_on_from_its_creation_as_
         assert [change.new["A"] for change in records] == ["new"]
 
 
-def test_a_stream_made_anew_is_not_taken_for_the_old_one_where_the_metadata_store_is_lost(
+def test_a_recreated_stream_is_not_taken_for_the_old_one_if_the_metadata_store_is_lost(
     watching: Watching,
 ) -> None:
     """The partitions are looked for at the checkpoint's low watermark, which it refuses."""
@@ -296,7 +296,7 @@ def test_a_stream_made_anew_is_not_taken_for_the_old_one_where_the_metadata_stor
     assert_is_made_anew(caught.value)
 
 
-def test_a_stream_made_anew_while_a_query_is_open_stops_the_pipeline(watching: Watching) -> None:
+def test_a_stream_recreated_while_a_query_is_open_stops_the_pipeline(watching: Watching) -> None:
     """The emulator asks for the stream by its name again and refuses the old one's token."""
     database = watching("ALL")
     error = while_reading(database, lambda: drop(database, and_make_anew=True))

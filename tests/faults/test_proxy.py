@@ -92,7 +92,7 @@ def test_each_fault_arrives_as_its_status_code_after_its_messages() -> None:
     assert seen == CODES.keys()
 
 
-def test_an_end_is_hidden_and_nothing_else_and_only_near_the_querys_end() -> None:
+def test_only_an_end_near_the_querys_end_is_hidden() -> None:
     without = [r for r in RECORDS if not isinstance(r, ChildPartitionsRecord)]
     got, proxy = through([HideEnds(margin_ns=6_000)])
     assert got == without
@@ -102,7 +102,7 @@ def test_an_end_is_hidden_and_nothing_else_and_only_near_the_querys_end() -> Non
     assert proxy.injected == {}
 
 
-def test_what_lies_before_the_retention_is_refused_as_the_service_does() -> None:
+def test_a_start_before_the_retention_is_refused_as_by_spanner() -> None:
     with (
         BreakingSpanner(RECORDS, []) as spanner,
         FaultProxy(f"127.0.0.1:{spanner.port}", [Retention(2_000_000)]) as proxy,
@@ -111,7 +111,7 @@ def test_what_lies_before_the_retention_is_refused_as_the_service_does() -> None
         read(proxy.host)
 
 
-def test_a_stall_is_one_a_token_and_ends_with_the_client() -> None:
+def test_a_stall_happens_once_for_each_token_and_ends_with_the_client() -> None:
     with (
         BreakingSpanner(RECORDS, []) as spanner,
         FaultProxy(f"127.0.0.1:{spanner.port}", [Stalls(messages_max=0)]) as proxy,
@@ -124,7 +124,7 @@ def test_a_stall_is_one_a_token_and_ends_with_the_client() -> None:
         assert proxy.injected == {"stall": 1}
 
 
-def test_what_happens_to_a_query_follows_from_the_seed() -> None:
+def test_the_seed_determines_the_faults_of_a_query() -> None:
     rules: list[Rule] = [Delays(0.5), Breaks(0.5)]
     made = [script(rules, ASKED, random.Random(seed), 0) for seed in range(50)]
     assert made == [script(rules, ASKED, random.Random(seed), 0) for seed in range(50)]

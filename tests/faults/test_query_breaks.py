@@ -82,7 +82,7 @@ def read(port: int) -> list[ChangeRecord]:
 
 
 @pytest.mark.parametrize("code", RETRYABLE, ids=lambda code: code.name)
-def test_what_spanner_calls_retryable_is_retried(code: grpc.StatusCode) -> None:
+def test_retryable_errors_of_spanner_are_retried(code: grpc.StatusCode) -> None:
     with BreakingSpanner(RECORDS, [(3, code, "broken")]) as spanner:
         got = [r for r in read(spanner.port) if isinstance(r, DataChangeRecord)]
         assert got == [r for r in RECORDS if isinstance(r, DataChangeRecord)]
@@ -91,7 +91,7 @@ def test_what_spanner_calls_retryable_is_retried(code: grpc.StatusCode) -> None:
 
 @given(st.lists(st.integers(0, len(RECORDS)), max_size=5))
 @settings(max_examples=25, deadline=None)
-def test_wherever_a_query_breaks_each_record_comes_once(cuts: list[int]) -> None:
+def test_each_record_arrives_once_wherever_a_query_breaks(cuts: list[int]) -> None:
     breaks = [(cut, grpc.StatusCode.UNAVAILABLE, "cut") for cut in cuts]
     with BreakingSpanner(RECORDS, breaks) as spanner:
         got = read(spanner.port)
@@ -103,14 +103,14 @@ def test_wherever_a_query_breaks_each_record_comes_once(cuts: list[int]) -> None
         assert spanner.starts == sorted(spanner.starts)
 
 
-def test_a_lost_session_is_made_anew() -> None:
+def test_a_lost_session_is_created_again() -> None:
     lost = (2, grpc.StatusCode.NOT_FOUND, "Session not found: projects/p/.../sessions/1")
     with BreakingSpanner(RECORDS, [lost]) as spanner:
         assert len([r for r in read(spanner.port) if isinstance(r, DataChangeRecord)]) == 6
         assert spanner.sessions == 2
 
 
-def test_what_is_not_retryable_is_raised_at_once() -> None:
+def test_errors_that_are_not_retryable_are_raised_at_once() -> None:
     with BreakingSpanner(
         RECORDS, [(1, grpc.StatusCode.FAILED_PRECONDITION, "no such thing")]
     ) as spanner:

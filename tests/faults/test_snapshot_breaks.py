@@ -104,7 +104,7 @@ def test_reads_that_break_anywhere_give_each_row_once_in_order() -> None:
     assert read_only.read_timestamp.ToNanoseconds() == 1_769_850_000_000_001_000
 
 
-def test_what_trying_again_can_not_mend_is_raised() -> None:
+def test_an_error_that_a_retry_cannot_fix_is_raised() -> None:
     denied = [(1, grpc.StatusCode.PERMISSION_DENIED, "no")]
     with BreakingTable(cut(values(), (3,)), denied) as spanner:
         with pytest.raises(PermissionDeniedError):

@@ -67,7 +67,7 @@ def test_a_silent_query_is_opened_again_and_loses_nothing(
         spanner.over.set()
 
 
-def test_whoever_takes_the_records_slowly_stalls_nothing() -> None:
+def test_a_slow_consumer_does_not_count_as_a_stall() -> None:
     with BreakingSpanner(RECORDS, []) as spanner:
         asked = query(spanner)
         for number, _ in enumerate(asked):

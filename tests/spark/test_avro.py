@@ -34,7 +34,7 @@ Rows = dict[str, dict[str, dict[str, Any]]]
 @pytest.mark.timeout(200)
 # PostgreSQL's types are in tests/unit/test_avro.py.
 @pytest.mark.parametrize("dialect", [Dialect.GOOGLE_STANDARD_SQL], ids=str)
-def test_a_registry_s_consumer_has_every_row_as_it_was_and_is(
+def test_a_consumer_with_the_registry_gets_every_row_before_and_after(
     new_database: NewDatabase, tmp_path: Path, kafka_broker: str, dialect: Dialect
 ) -> None:
     stream = new_database(dialect, mixed_load.ddl(dialect, "NEW_ROW_AND_OLD_VALUES"), CHANGE_STREAM)

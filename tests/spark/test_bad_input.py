@@ -115,7 +115,7 @@ def said(text: str) -> str:
     ],
     ids=lambda value: str(value)[:40],
 )
-def test_the_users_mistake_is_named_with_exit_code_2_and_nothing_is_written(
+def test_a_users_mistake_is_named_with_exit_code_2_and_nothing_is_written(
     section: str,
     changes: dict[str, str],
     expected: str,
@@ -129,7 +129,7 @@ def test_the_users_mistake_is_named_with_exit_code_2_and_nothing_is_written(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_store_that_cannot_be_reached_is_the_worlds_fault(
+def test_an_unreachable_store_is_not_the_users_mistake(
     settings: dict[str, Any], tmp_path: Path
 ) -> None:
     settings["state"] = {"url": "postgresql+psycopg://user:secret@127.0.0.1:1/db"}
@@ -154,7 +154,7 @@ def test_a_store_of_a_newer_schema_is_refused(settings: dict[str, Any], tmp_path
     assert not (tmp_path / "out").exists()
 
 
-def test_a_host_that_does_not_answer_is_the_worlds_fault(
+def test_an_unreachable_host_is_not_the_users_mistake(
     settings: dict[str, Any], tmp_path: Path
 ) -> None:
     code, text = run(settings, tmp_path, environ={"SPANNER_EMULATOR_HOST": "127.0.0.1:1"})
@@ -163,7 +163,7 @@ def test_a_host_that_does_not_answer_is_the_worlds_fault(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_missing_permission_is_the_worlds_fault_and_says_what_to_grant(
+def test_a_missing_permission_is_not_the_users_mistake_and_says_what_to_grant(
     settings: dict[str, Any], tmp_path: Path
 ) -> None:
     """The emulator allows everything, so a server of the real protocol refuses."""

@@ -70,7 +70,7 @@ def test_rows_that_are_missing_unexpected_or_doubled_are_listed(
     assert Difference("unexpected", '{"Id":-1,"Kind":null}') in comparison.examples
 
 
-def test_timestamps_of_one_millisecond_are_told_apart(spark: SparkSession) -> None:
+def test_timestamps_within_one_millisecond_differ(spark: SparkSession) -> None:
     rows = [("2026-01-31 09:00:00.123456",), ("2026-01-31 09:00:00.123457",)]
     of_key = spark.createDataFrame(rows, "At string").selectExpr("timestamp(At) AS At")
     comparison = compare(of_key, of_key.limit(1), ("At",))

@@ -75,7 +75,7 @@ class Epochs:
         return ["Kernel" in info["engineInfo"] for (info,) in self.actions("commitInfo")]
 
 
-def test_staged_files_land_once_beside_what_spark_writes_in_a_path_with_a_space(
+def test_staged_files_land_once_beside_files_of_spark_in_a_path_with_a_space(
     session: SparkSession, tmp_path: Path
 ) -> None:
     epochs, delta = Epochs(session, tmp_path), Delta()
@@ -96,7 +96,7 @@ def test_staged_files_land_once_beside_what_spark_writes_in_a_path_with_a_space(
     assert {path.name for path in epochs.table.glob("*.parquet")} == set(files)
 
 
-def test_a_commit_that_is_due_a_checkpoint_is_sparks(session: SparkSession, tmp_path: Path) -> None:
+def test_spark_commits_when_a_checkpoint_is_due(session: SparkSession, tmp_path: Path) -> None:
     epochs, delta = Epochs(session, tmp_path), Delta()
     epochs.append(0)
     session.sql(
@@ -145,7 +145,7 @@ def test_a_files_statistics_are_those_of_its_rows(session: SparkSession, tmp_pat
         "SET TBLPROPERTIES ('delta.autoOptimize.autoCompact' = 'true')",
     ],
 )
-def test_a_table_that_asks_for_more_gets_its_rows_from_spark(
+def test_spark_appends_to_a_table_with_other_requirements(
     session: SparkSession, tmp_path: Path, asked: str
 ) -> None:
     epochs, delta = Epochs(session, tmp_path), Delta()
@@ -161,9 +161,7 @@ def test_a_table_that_asks_for_more_gets_its_rows_from_spark(
     assert not any(epochs.by_kernel())
 
 
-def test_a_table_in_partitions_gets_its_rows_from_spark(
-    session: SparkSession, tmp_path: Path
-) -> None:
+def test_spark_appends_to_a_partitioned_table(session: SparkSession, tmp_path: Path) -> None:
     epochs, delta = Epochs(session, tmp_path), Delta(["table_name"])
     for epoch in range(2):
         epochs.append(epoch, delta)
@@ -179,7 +177,7 @@ def test_a_table_in_partitions_gets_its_rows_from_spark(
         ("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MILLIS"),
     ],
 )
-def test_settings_for_what_spark_writes_are_kept_to(
+def test_spark_appends_if_settings_change_how_it_writes(
     session: SparkSession, tmp_path: Path, name: str, value: str
 ) -> None:
     epochs, before = Epochs(session, tmp_path), session.conf.get(name, None)
@@ -195,7 +193,7 @@ def test_settings_for_what_spark_writes_are_kept_to(
     assert not any(epochs.by_kernel())
 
 
-def test_of_two_that_commit_an_epoch_at_once_one_is_refused(
+def test_one_of_two_concurrent_commits_of_an_epoch_is_refused(
     session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     epochs, other = Epochs(session, tmp_path), Epochs(session, tmp_path)
@@ -236,7 +234,7 @@ def test_another_writers_commit_in_between_does_not_lose_an_epoch(
     assert epochs.by_kernel() == [False, True, True, False, True]
 
 
-def test_who_dies_before_the_commit_leaves_nothing_that_is_read(
+def test_a_process_that_dies_before_the_commit_leaves_nothing_that_is_read(
     session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     epochs = Epochs(session, tmp_path)
@@ -257,7 +255,9 @@ def test_who_dies_before_the_commit_leaves_nothing_that_is_read(
     assert epochs.ids() == list(range(20))
 
 
-def test_a_part_of_the_staged_files_is_not_committed(session: SparkSession, tmp_path: Path) -> None:
+def test_an_incomplete_set_of_staged_files_is_not_committed(
+    session: SparkSession, tmp_path: Path
+) -> None:
     epochs = Epochs(session, tmp_path)
     epochs.append(0)
     rows = epochs.stage(1)
@@ -282,7 +282,7 @@ def test_a_relative_path_is_the_same_table(session: SparkSession, tmp_path: Path
 
 
 @pytest.mark.parametrize("missing", ["engine", "input"])
-def test_with_a_kernel_that_offers_something_else_spark_appends(
+def test_spark_appends_if_kernel_has_another_interface(
     session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str
 ) -> None:
     epochs, start = Epochs(session, tmp_path), KernelWriter._start

@@ -31,7 +31,7 @@ def stage(directory: EpochDirectory, epoch: int, rows: int = 1) -> None:
         (folder / f"part-{row}.parquet").write_text(str(row))
 
 
-def test_of_two_that_publish_an_epoch_at_once_one_does_and_nothing_is_mixed(
+def test_one_of_two_concurrent_publishers_wins_and_nothing_is_mixed(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     owners = [EpochDirectory(spark, str(tmp_path), name) for name in ("first", "second")]
@@ -69,7 +69,7 @@ def test_an_epoch_that_is_visible_is_not_touched_by_a_replay(
     assert (tmp_path / epoch_name(AT)).stat().st_ino == inode
 
 
-def test_what_former_owners_left_unfinished_is_removed_and_nothing_else(
+def test_only_the_unfinished_files_of_former_owners_are_removed(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     former, owner = (EpochDirectory(spark, str(tmp_path), name) for name in ("former", "owner"))
@@ -82,7 +82,7 @@ def test_what_former_owners_left_unfinished_is_removed_and_nothing_else(
     assert (tmp_path / epoch_name(AT)).exists()
 
 
-def test_a_former_owner_publishes_nothing_of_what_is_just_being_removed(
+def test_a_former_owner_publishes_nothing_while_its_files_are_removed(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     files = 40
@@ -103,7 +103,7 @@ def test_a_former_owner_publishes_nothing_of_what_is_just_being_removed(
         assert not list((tmp_path / STAGING_FOLDER).rglob("*.parquet"))
 
 
-def test_the_newest_epoch_is_known_by_its_name(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_latest_epoch_is_recognized_by_its_name(spark: SparkSession, tmp_path: Path) -> None:
     directory = EpochDirectory(spark, str(tmp_path / "none"), "owner")
     assert directory.last_low_watermark() is None
     directory = EpochDirectory(spark, str(tmp_path), "owner")

@@ -59,7 +59,7 @@ COLUMNS = ("Item", "Amount", "Tags", "Note")
 LEFT_OUT = ["Orders.Details", "*.Receipt", "Customers.Balance", "*.Tags", "Customers.Changed"]
 
 
-def test_spark_and_python_keep_the_same(spark: SparkSession) -> None:
+def test_spark_and_python_keep_the_same_records(spark: SparkSession) -> None:
     names = ("table_name", "mod_type", "transaction_tag", "is_system_transaction")
     rows = [
         dict(zip(names, row, strict=True))
@@ -78,7 +78,7 @@ def test_spark_and_python_keep_the_same(spark: SparkSession) -> None:
     assert all(0 < count < len(rows) for count in kept_of[1:4] + kept_of[5:])
 
 
-def test_spark_cuts_columns_out_as_python_does(spark: SparkSession) -> None:
+def test_spark_and_python_leave_out_the_same_columns(spark: SparkSession) -> None:
     values = '{"Item": "a, \\"b\\"", "Amount":1.50,"Tags":["x",null],"Note":null}'
     rows = [
         (

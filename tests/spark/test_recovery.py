@@ -86,7 +86,9 @@ def runs(new_database: NewDatabase, tmp_path: Path) -> Runs:
     return made
 
 
-def test_a_lost_metadata_store_is_made_anew_from_the_checkpoint_and_said_so(runs: Runs) -> None:
+def test_a_lost_metadata_store_is_created_again_from_the_checkpoint_and_reported(
+    runs: Runs,
+) -> None:
     for path in runs.folder.glob("state.db*"):
         path.unlink()
     code, log = runs.run()
@@ -151,7 +153,7 @@ def test_records_lost_for_good_stop_the_pipeline_until_the_gap_is_accepted(runs:
     assert cut_violations(output) == []
 
 
-def test_a_second_run_that_shall_not_wait_says_who_owns_the_pipeline(
+def test_a_second_run_that_does_not_wait_says_who_owns_the_pipeline(
     new_database: NewDatabase, tmp_path: Path
 ) -> None:
     runs = Runs(new_database(), tmp_path)

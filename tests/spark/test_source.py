@@ -154,7 +154,7 @@ def test_available_now_reads_up_to_the_clock_and_ends(
         assert len(sink.rows()) == len({key(row) for row in sink.rows()})
 
 
-def test_an_option_that_is_not_known_is_named_with_the_near_one(spark: SparkSession) -> None:
+def test_an_unknown_option_is_named_with_a_similar_one(spark: SparkSession) -> None:
     stream = ChangeStream("test-project", "test-instance", "db", "S", emulator_host="x:1")
     with pytest.raises(Exception, match=r"no option 'chnage_stream'.*'change_stream'"):
         changes(spark, stream).option("chnage_stream", "S").load()

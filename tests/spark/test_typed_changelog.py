@@ -147,7 +147,7 @@ def test_columns_come_and_go_and_an_epoch_lands_once(epochs: Epochs) -> None:
 
 
 @FORMATS
-def test_what_is_before_and_after_follows_the_value_capture_type(epochs: Epochs) -> None:
+def test_before_and_after_depend_on_the_value_capture_type(epochs: Epochs) -> None:
     columns = {"Id": "INT64", "A": "FLOAT64", "B": "STRING"}
     said: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         "OLD_AND_NEW_VALUES": ({"A": 2.5}, {"A": 1.5}),
@@ -181,7 +181,7 @@ def test_a_column_with_another_type_is_refused(epochs: Epochs) -> None:
 
 
 @FORMATS
-def test_a_value_that_is_none_stops_it_or_its_mod_is_set_aside(epochs: Epochs) -> None:
+def test_a_bad_value_stops_the_pipeline_or_its_mod_is_set_aside(epochs: Epochs) -> None:
     columns = {"Id": "INT64", "A": "INT64", "B": "DATE"}
     mods: Mods = [({"Id": str(n)}, {"A": a, "B": None}, {}) for n, a in enumerate(("5", "x", "7"))]
     # The same key once more, with nothing wrong.

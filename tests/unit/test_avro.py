@@ -105,7 +105,7 @@ def test_avro_says_what_json_says(envelope: str, mod_type: str) -> None:
         assert without_now(plain(value)) == without_now(plain(json_value))
 
 
-def test_where_old_values_come_what_they_do_not_name_is_as_it_was() -> None:
+def test_columns_without_an_old_value_did_not_change() -> None:
     mod = {"keys": '{"Id":"7","At":"2026-01-01"}', "new_values": '{"Name":"new","Sum":"2.5"}'}
     columns = [*COLUMNS, {"name": "Sum", "type": '{"code":"NUMERIC"}', "is_primary_key": False}]
     row = record("UPDATE", {**mod, "old_values": '{"Name":"old"}'}, column_types=columns, **NEW_ROW)
@@ -162,7 +162,7 @@ def test_each_type_has_a_schema_that_holds_its_values(
         ("TIMESTAMP", "2026-01-31T09:00:00"),
     ],
 )
-def test_a_value_that_is_none_of_its_type_is_named(kind: str, json_value: Any) -> None:
+def test_a_value_that_is_not_of_its_type_is_named(kind: str, json_value: Any) -> None:
     with pytest.raises(ValueError, match=f"is not a value of type.*{kind}"):
         avro_converter(f'{{"code":"{kind}"}}')(json_value)
 
@@ -239,7 +239,7 @@ def test_a_schema_is_registered_once_and_one_that_does_not_fit_is_refused() -> N
     assert COMMIT.tzinfo is not None
 
 
-def test_a_worker_knows_the_schemas_of_the_epoch_before() -> None:
+def test_a_worker_caches_the_schemas_of_the_last_epoch() -> None:
     """Each epoch's envelope comes to it pickled; another one would have them parsed again."""
     envelope = with_datetimes(made("flat"))
     one, other = (cloudpickle.loads(cloudpickle.dumps(envelope)) for _ in range(2))

@@ -47,7 +47,7 @@ def row(table: str, **values: str) -> dict[str, Any]:
 
 
 @given(st.dictionaries(NAMES, VALUES), st.sets(NAMES), SPACE, st.booleans())
-def test_what_is_left_out_is_gone_and_the_rest_keeps_its_spelling(
+def test_left_out_members_are_missing_and_the_others_keep_their_text(
     values: dict[str, Any], others: set[str], space: str, ascii_only: bool
 ) -> None:
     left_out = others | set(list(values)[::2])
@@ -72,14 +72,14 @@ def test_numbers_are_not_written_again() -> None:
 @pytest.mark.parametrize(
     "text", ["[]", "null", '"A"', '{"A"}', '{"A":"x!"', '{"A":"x!";"B":2}', "{1:2}", '{"x!":x!}']
 )
-def test_what_is_no_object_is_refused_without_its_values(text: str) -> None:
+def test_a_text_that_is_not_an_object_is_refused_without_showing_it(text: str) -> None:
     with pytest.raises(ValueError, match=r"not a JSON object|Expecting") as caught:
         select_members(text, lambda name: False)
     assert "x!" not in str(caught.value)
 
 
 @pytest.mark.parametrize("text", [None, "", "{}", " { } "])
-def test_where_there_are_no_values_nothing_changes(text: str | None) -> None:
+def test_missing_values_stay_missing(text: str | None) -> None:
     assert select_members(text, lambda name: False) == text
 
 
@@ -109,7 +109,7 @@ def test_a_record_keeps_its_key_and_the_columns_that_are_kept(
     assert {**filtered, "column_types": 0, "mods": 0} == {**record, "column_types": 0, "mods": 0}
 
 
-def test_a_change_of_nothing_but_what_is_left_out_stays() -> None:
+def test_a_change_of_left_out_columns_alone_stays_a_record() -> None:
     record_filter = RecordFilter(exclude_columns=("Orders.Email",))
     record = row("Orders", new='{"Email":"new"}', old='{"Email":"old"}')
     assert record_filter.keeps_all

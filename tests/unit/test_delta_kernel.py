@@ -31,7 +31,7 @@ def table(**changed: Any) -> str:
     return json.dumps({"type": "struct", "fields": [column | changed, listed]})
 
 
-def test_a_table_that_was_made_for_the_rows_takes_them() -> None:
+def test_rows_fit_a_table_made_for_them() -> None:
     assert rows_fit_table(table(), ROWS)
     assert rows_fit_table(table(metadata={"comment": "of the order"}), ROWS)
 
@@ -47,16 +47,16 @@ def test_a_table_that_was_made_for_the_rows_takes_them() -> None:
         {"type": {"type": "array", "elementType": "long", "containsNull": True}},
     ],
 )
-def test_a_table_that_asks_for_more_does_not(changed: dict[str, Any]) -> None:
+def test_rows_do_not_fit_a_table_with_other_requirements(changed: dict[str, Any]) -> None:
     assert not rows_fit_table(table(**changed), ROWS)
 
 
 @pytest.mark.parametrize("part", ["nullable", "containsNull"])
-def test_what_must_not_be_null_within_a_column_counts(part: str) -> None:
+def test_rows_do_not_fit_a_table_with_values_that_must_not_be_null(part: str) -> None:
     strict = table().replace(f'"{part}": true', f'"{part}": false')
     assert strict != table()
     assert not rows_fit_table(strict, ROWS)
 
 
-def test_columns_that_the_rows_have_not_count() -> None:
+def test_rows_do_not_fit_a_table_with_other_columns() -> None:
     assert not rows_fit_table(table(), StructType(ROWS.fields[:1]))

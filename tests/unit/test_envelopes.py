@@ -73,7 +73,7 @@ def test_wrapped_has_the_row_after_the_change_and_null_where_it_was_deleted() ->
     assert stamped == {"after": ROW, "updated": DECIMAL, "mvcc_timestamp": DECIMAL}
 
 
-def test_row_has_the_row_alone_and_what_is_no_column_apart() -> None:
+def test_row_has_the_row_with_all_other_fields_under_one_key() -> None:
     assert one("row", record()) == ([7, "2026-01-01"], ROW)
     assert one("row", record("DELETE"))[1] is None
     stamped = one("row", record(), updated=True)[1]
@@ -87,7 +87,7 @@ def test_key_only_has_no_value() -> None:
 
 
 @pytest.mark.parametrize("envelope", envelopes())
-def test_resolved_says_up_to_when_all_is_there(envelope: str) -> None:
+def test_resolved_says_up_to_when_the_output_is_complete(envelope: str) -> None:
     made = (
         envelopes()[envelope](EnvelopeOptions(ORIGIN)).resolved(1_769_850_000_123_456_500).as_json()
     )
@@ -106,7 +106,7 @@ def test_record_is_the_data_change_record_as_spanner_sent_it() -> None:
     assert message.key is None
 
 
-def test_flat_has_a_message_a_mod_with_what_was_and_what_is() -> None:
+def test_flat_has_one_message_for_each_mod_with_the_row_before_and_after() -> None:
     mods = [
         {"keys": f'{{"Id":"{i}","At":"2026-01-01"}}', "new_values": "{}", "old_values": "{}"}
         for i in range(3)
@@ -163,7 +163,7 @@ def test_datastreams_uuid_is_the_same_on_replay_and_no_other_events() -> None:
     assert len(set(uuids[0])) == 4
 
 
-def test_a_row_of_an_initial_scan_is_told_apart_from_a_change() -> None:
+def test_a_row_of_an_initial_scan_differs_from_a_change() -> None:
     scanned = [
         record("INSERT", server_transaction_id="", table_name=table) for table in ("a.A", "b.B")
     ]

@@ -9,7 +9,7 @@ ID = Column("Id", "INT64", is_key=True)
 NAME = Column("Name`s", "STRING", is_key=False)
 
 
-def test_a_table_of_its_key_alone_is_never_updated() -> None:
+def test_a_table_with_only_key_columns_is_never_updated() -> None:
     statement = merge_statement("m", "v", (ID,), keeps_deleted=False)
     assert statement.splitlines() == [
         "MERGE INTO m AS mirror USING v AS latest ON mirror.`Id` <=> latest.row.`Id`",
@@ -23,7 +23,7 @@ def test_a_table_without_a_key_has_one_row() -> None:
     assert statement.splitlines()[0].endswith("ON TRUE")
 
 
-def test_what_no_change_says_stays_unless_the_row_is_whole() -> None:
+def test_unchanged_columns_stay_unless_the_row_is_whole() -> None:
     deleted, whole, changed, new = merge_statement(
         "m", "v", (ID, NAME), keeps_deleted=False
     ).splitlines()[1:]
@@ -34,7 +34,7 @@ def test_what_no_change_says_stays_unless_the_row_is_whole() -> None:
     assert new.endswith("VALUES (latest.row.`Id`, latest.row.`Name``s`)")
 
 
-def test_a_deleted_row_that_is_kept_has_its_values_and_a_mark() -> None:
+def test_a_soft_deleted_row_has_its_last_values_and_a_mark() -> None:
     deleted, *_ = merge_statement("m", "v", (ID, NAME), keeps_deleted=True).splitlines()[1:]
     assert "Name" not in deleted
     assert "mirror.`_is_deleted` = latest.deleted" in deleted
@@ -50,7 +50,7 @@ def column(name: str, position: int, code: str = "INT64") -> dict[str, object]:
     }
 
 
-def test_columns_are_in_the_tables_order_and_the_newest_type_holds() -> None:
+def test_columns_are_in_the_tables_order_and_the_latest_type_wins() -> None:
     lists = [
         [column("Id", 1), column("B", 3)],
         [column("Id", 1), column("A", 2), column("B", 3, "STRING")],

@@ -40,7 +40,7 @@ def problems(tmp_path: Path, text: str, **environ: str) -> str:
     return str(caught.value)
 
 
-def test_what_is_left_out_has_a_default(tmp_path: Path) -> None:
+def test_missing_settings_have_defaults(tmp_path: Path) -> None:
     settings = load(tmp_path)
     assert settings.source.start == "now"
     assert (settings.epoch.trigger, settings.epoch.max_span) == (1_000, 86_400_000)
@@ -74,7 +74,7 @@ def test_the_environment_alone_is_enough() -> None:
     assert (settings.sink.path, settings.sink.checkpoint) == ("a", "b")
 
 
-def test_an_unknown_key_is_named_with_its_line_and_the_near_one(tmp_path: Path) -> None:
+def test_an_unknown_key_is_named_with_its_line_and_a_similar_one(tmp_path: Path) -> None:
     text = yaml.safe_dump(MINIMAL) + "epoch:\n  triger: 1s\n"
     line = text.splitlines().index("  triger: 1s") + 1
     said = problems(tmp_path, text)
@@ -161,13 +161,13 @@ def test_durations_are_milliseconds(text: object, ms: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["1", "s", "-1s", "1 week"])
-def test_what_is_no_duration_is_refused(text: str) -> None:
+def test_an_invalid_duration_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not a valid duration"):
         parse_duration_ms(text)
 
 
 @pytest.mark.parametrize("text", [False, True])
-def test_what_yaml_reads_as_yes_or_no_is_no_duration(text: object) -> None:
+def test_yes_or_no_in_yaml_is_not_a_duration(text: object) -> None:
     with pytest.raises(ValueError, match="not a valid duration"):
         parse_duration_ms(text)
 
@@ -199,7 +199,7 @@ def test_every_wrong_name_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["_s", "s" * 128, "AllChanges2"])
-def test_a_name_that_spanner_gives_is_taken(tmp_path: Path, name: str) -> None:
+def test_a_name_that_spanner_allows_is_accepted(tmp_path: Path, name: str) -> None:
     source = MINIMAL["source"] | {"change_stream": name}
     settings = load(tmp_path, yaml.safe_dump(MINIMAL | {"source": source}))
     assert settings.source.change_stream == name
@@ -254,7 +254,7 @@ def test_one_place_in_two_spellings_is_one_place(
     assert "must differ" in problems(tmp_path, yaml.safe_dump(MINIMAL | {"sink": sink}))
 
 
-def test_an_unknown_format_is_answered_with_the_known_ones(tmp_path: Path) -> None:
+def test_an_unknown_format_is_refused_with_a_list_of_the_known_ones(tmp_path: Path) -> None:
     sink = MINIMAL["sink"] | {"format": "csv"}
     said = problems(tmp_path, yaml.safe_dump(MINIMAL | {"sink": sink}))
     assert "'csv' is no format of kind changelog; known: parquet, json, orc" in said
@@ -271,7 +271,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         load_settings(tmp_path / "none.yaml", {})
 
 
-def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
+def test_a_file_that_is_not_text_is_named(tmp_path: Path) -> None:
     path = tmp_path / "binary.yaml"
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(SettingsError, match="not UTF-8 text"):
@@ -301,7 +301,7 @@ def documented() -> dict[str, str]:
     return by_name
 
 
-def test_the_settings_page_says_every_key_and_its_default() -> None:
+def test_the_settings_page_lists_every_key_with_its_default() -> None:
     said = documented()
     keys = {"pipeline": Settings.model_fields["pipeline"]}
     for section, field in Settings.model_fields.items():

@@ -30,7 +30,7 @@ def loaded(tmp_path: Path, sink: dict[str, Any], **source: Any) -> Settings:
     return load(tmp_path, text(sink, **source))
 
 
-def test_a_mirror_is_a_delta_table_that_begins_with_the_rows_there_are(tmp_path: Path) -> None:
+def test_a_mirror_is_a_delta_table_that_starts_with_an_initial_scan(tmp_path: Path) -> None:
     settings = loaded(tmp_path, {**MINIMAL["sink"], "kind": "mirror"})
     assert isinstance(settings.sink, MirrorSettings)
     assert (settings.sink.format, settings.sink.deletes, settings.initial_scan) == (
@@ -50,7 +50,7 @@ def test_typed_changelogs_are_delta_tables_of_changes(tmp_path: Path) -> None:
     assert loaded(tmp_path, {**sink, "format": "iceberg"}).sink.format == "iceberg"
 
 
-def test_a_changelog_has_changes_only_and_records_unless_it_is_told_otherwise(
+def test_a_changelog_has_changes_as_records_by_default(
     tmp_path: Path,
 ) -> None:
     settings = loaded(tmp_path, MINIMAL["sink"])
@@ -96,7 +96,7 @@ def test_what_does_not_go_together_is_refused(
     assert said in problems(tmp_path, text(MINIMAL["sink"] | sink))
 
 
-def test_rows_of_old_are_not_asked_for_from_the_earliest_start_on(tmp_path: Path) -> None:
+def test_the_earliest_start_takes_no_initial_scan(tmp_path: Path) -> None:
     yaml_text = text(MINIMAL["sink"], start="earliest", initial_scan="yes")
     assert "earliest does not go with an initial scan" in problems(tmp_path, yaml_text)
     assert loaded(tmp_path, MINIMAL["sink"], start="earliest").initial_scan == "no"
