@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class ModType(StrEnum):
-    """What a data change record does to its rows."""
+    """The kinds of change that a data change record makes."""
 
     INSERT = "INSERT"
     UPDATE = "UPDATE"

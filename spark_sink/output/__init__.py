@@ -1,4 +1,4 @@
-"""What every output directory has: staged epochs, visible epochs, watermarks and dead letters.
+"""The parts of every output: staged epochs, visible epochs, watermarks and dead letters.
 
 Files and their names only. What an epoch becomes (directories, messages, tables) is decided in
 sinks and tables.

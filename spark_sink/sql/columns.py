@@ -35,10 +35,10 @@ def columns_from_records(lists: Iterable[Iterable[Mapping[str, Any]]]) -> tuple[
     Args:
         lists: column_types of the records, the latest last; it decides a column's type.
     """
-    newest = {column["name"]: column for columns in lists for column in columns}
+    latest = {column["name"]: column for columns in lists for column in columns}
     return tuple(
         Column(column["name"], spanner_type(column["type"]), column["is_primary_key"])
-        for column in sorted(newest.values(), key=lambda column: column["ordinal_position"])
+        for column in sorted(latest.values(), key=lambda column: column["ordinal_position"])
     )
 
 

@@ -167,10 +167,10 @@ class Iceberg(TableFormat):
 
         Properties have no history, so they name the snapshot, too."""
         name = self.name(spark, path)
-        newest = spark.table(f"{name}.history").orderBy(F.desc("made_current_at")).first()
+        latest = spark.table(f"{name}.history").orderBy(F.desc("made_current_at")).first()
         properties = {LOW_WATERMARK_PROPERTY: low_watermark}
-        if newest is not None:
-            properties[_SNAPSHOT] = str(newest["snapshot_id"])
+        if latest is not None:
+            properties[_SNAPSHOT] = str(latest["snapshot_id"])
         listed = ", ".join(
             f"{literal(key)} = {literal(value)}" for key, value in properties.items()
         )

@@ -1,4 +1,4 @@
-"""What several modules here share."""
+"""The fixtures that several modules here share."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.emulators import NewDatabase
 def watching(
     request: pytest.FixtureRequest, new_database: NewDatabase, tmp_path: Path
 ) -> Iterator[Watching]:
-    """Makes a database whose change stream watches what it is told, in each dialect."""
+    """Return a function that makes a database with a chosen change stream, in each dialect."""
     made: list[ChangingDatabase] = []
 
     def make(watched: str) -> ChangingDatabase:

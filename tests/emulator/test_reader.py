@@ -68,7 +68,7 @@ def client(stream: ChangeStream, dialect: Dialect) -> Any:
 def follow(
     connection: Connection, dialect: Dialect, start_ns: int, end_ns: int
 ) -> list[ChangeRecord]:
-    """Every record between two times, children after their parents."""
+    """Read every record between two times, children after their parents."""
     records: list[ChangeRecord] = []
     waiting = [
         (token, start_ns)

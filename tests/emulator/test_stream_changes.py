@@ -26,7 +26,7 @@ WAIT_NS = 3 * NANOSECONDS_PER_SECOND
 
 
 def truth(database: ChangingDatabase) -> list[TruthRecord]:
-    """What the plain client finds of all that the pipeline has read."""
+    """Return what the plain client reads of all that the pipeline has read."""
     plain_read = truth_of(
         database.stream, database.start_ns, database.loop.watermark_ns or 0, database.dialect
     )
@@ -34,7 +34,7 @@ def truth(database: ChangingDatabase) -> list[TruthRecord]:
 
 
 def write_both(database: ChangingDatabase, name: str) -> None:
-    """A row in each table, whose values say when they were written."""
+    """Write a row to each table, whose values say when they were written."""
     for table in ("T", "U"):
         database.insert(table, A=name, B=name)
 

@@ -58,7 +58,7 @@ def answer(
 
 
 def seen_of(connection: Connection, dialect: Dialect, start_ns: int, end_ns: int) -> Script:
-    """What a change stream holds between two times, as a script."""
+    """Return the content of a change stream between two times as a script."""
     waiting = [
         ScriptedPartition(token, start_ns // 1_000)
         for token in partitions_alive(connection, dialect, start_ns, heartbeat_ms=1_000)

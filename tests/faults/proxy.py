@@ -97,7 +97,7 @@ class HideEnds:
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """What lies before earliest_ns is gone."""
+    """Refuses starts before earliest_ns, as after the retention period."""
 
     earliest_ns: int
 
@@ -107,7 +107,7 @@ Rule = Breaks | Refuses | Delays | Stalls | HideEnds | Retention
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """What happens to one query."""
+    """The fate of one query: its delay, and at most one fault."""
 
     delay_s: float = 0.0
     fail_with: grpc.StatusCode | None = None
@@ -118,7 +118,7 @@ class Script:
 def script(
     rules: Sequence[Rule], asked: Asked, choose: random.Random, stalled_before: int
 ) -> Script:
-    """What the rules do to a query, at most one fault of them."""
+    """Choose what the rules do to a query: at most one fault."""
     delay_s = 0.0
     for rule in rules:
         match rule:

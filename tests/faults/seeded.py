@@ -47,7 +47,7 @@ _SEEDS_OF_AN_EMULATOR = 20
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What was written to a database, once for all runs."""
+    """A database that was written once for all runs."""
 
     stream: ChangeStream
     dialect: Dialect
@@ -88,7 +88,7 @@ def decoding_of(seed: int) -> dict[str, Any]:
 
 
 def run(seed: int, sample: Sample, folder: Path) -> Counter[str]:
-    """One run; what was injected and what happened.
+    """Make one run, and return what was injected and what happened.
 
     Raises:
         AssertionError: the output differs from the truth, or an epoch is no consistent cut.
@@ -164,7 +164,7 @@ def last_ns(sample: Sample) -> int:
 
 @contextmanager
 def samples() -> Iterator[dict[Dialect, Sample]]:
-    """A sample of each dialect on an emulator of their own."""
+    """Make a sample of each dialect on its own emulator."""
     with running_emulator(partition_alive_seconds=CHURN_SECONDS) as emulator:
         with named(emulator):
             made = {

@@ -65,7 +65,7 @@ def test_the_partition_that_holds_the_low_watermark_back_is_named(
 
 
 def wait_for_status(loop: EpochLoop, folder: Path, stream: ChangeStream) -> dict[str, Any]:
-    """What `slackwater status` says of the partition that the epoch waits for."""
+    """Return what `slackwater status` shows for the partition that the epoch waits for."""
     config = folder / "slackwater.yaml"
     config.write_text(yaml.safe_dump(settings(stream, folder, format_rfc3339(0))))
     until = time.monotonic() + 40

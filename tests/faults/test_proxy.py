@@ -1,4 +1,4 @@
-"""The fault proxy itself: it passes what it shall, and injects what it says."""
+"""The fault proxy itself: it passes queries unchanged, and injects what its rules say."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ def test_errors_that_are_not_retryable_are_raised_at_once() -> None:
 
 
 def test_a_query_can_be_cancelled_from_another_thread_while_it_waits() -> None:
-    """A stream that is silent: its server sends one message and holds the rest back."""
+    """Serve a silent stream: the server sends one message and holds the rest back."""
     gate = threading.Event()
 
     class Silent(BreakingSpanner):

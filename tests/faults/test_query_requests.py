@@ -1,4 +1,4 @@
-"""What a partition query asks of Spanner: transaction, role, priority, tag, replicas, session."""
+"""The requests of a partition query: transaction, role, priority, tag, replicas, session."""
 
 from __future__ import annotations
 

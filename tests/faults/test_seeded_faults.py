@@ -1,4 +1,4 @@
-"""Whatever breaks between the reader and Spanner, every record lands once: the first seeds.
+"""Every record lands once, whatever breaks between the reader and Spanner: the first seeds.
 
 `python -m tests.faults.seeded --seeds 200` runs more of them.
 """
@@ -22,7 +22,7 @@ SEEDS_IN_CI = 16
 
 @pytest.fixture(scope="module")
 def seen() -> Iterator[Counter[str]]:
-    """What was injected over all seeds: a fault that no run met was not tested."""
+    """Collect what was injected over all seeds: a fault that no run met was not tested."""
     total: Counter[str] = Counter()
     yield total
     kinds = {code.name for code in CODES} | {"hidden end", "delay", "restarts", "abandoned"}

@@ -1,4 +1,4 @@
-"""What a notebook does, as a script: reads changes with nothing imported but PySpark.
+"""A notebook as a script: it reads changes and imports nothing but PySpark.
 
 Usage: notebook.py PROJECT INSTANCE DATABASE CHANGE_STREAM START ROWS. It prints one JSON line: the
 number of rows that it read, and where the modules came from.

@@ -83,7 +83,7 @@ def environment(tmp_path: Path) -> Environment:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A copy, in which a build may leave its files."""
+    """Copy the checkout, so that a build may leave files in it."""
     listed = run("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", cwd=ROOT)
     folder = tmp_path / "checkout"
     for name in filter(None, listed.split("\0")):

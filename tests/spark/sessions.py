@@ -18,7 +18,7 @@ from slackwater.pipeline.spark.session import stop_spark
 
 @pytest.fixture(scope="module")
 def spark(emulator: object) -> Iterator[SparkSession]:
-    """A local session that knows the source only by what Spark itself finds."""
+    """Start a local session in which Spark finds the source by itself."""
     del emulator
     find_java()
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable

@@ -65,13 +65,13 @@ class Epochs:
         return sorted(row["id"] for row in rows)
 
     def actions(self, name: str) -> list[list[dict[str, Any]]]:
-        """Of one name, in each commit."""
+        """Return the actions of one name in each commit."""
         entries = sorted((self.table / "_delta_log").glob("*.json"))
         lines = [map(json.loads, entry.read_text().splitlines()) for entry in entries]
         return [[line[name] for line in of_commit if name in line] for of_commit in lines]
 
     def by_kernel(self) -> list[bool]:
-        """Whether each commit was made without Spark."""
+        """Return for each commit whether Kernel made it."""
         return ["Kernel" in info["engineInfo"] for (info,) in self.actions("commitInfo")]
 
 

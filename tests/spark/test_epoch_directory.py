@@ -1,4 +1,4 @@
-"""An epoch becomes visible once, whole, whoever else writes it at the same time."""
+"""An epoch becomes visible once and complete, even if others write it at the same time."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ def test_pipelines_write_what_their_filters_keep_and_audit_all(
 
 
 def pipelines(stream: ChangeStream, folder: Path, start_ns: int, end_ns: int) -> Pipelines:
-    """A changelog and mirrors of one process, with filters of columns."""
+    """Make a changelog and mirrors in one process, with column filters."""
     pipelines_settings = settings(stream, folder, format_rfc3339(start_ns))
     pipelines_settings["source"]["end"] = format_rfc3339(end_ns)
     pipelines_settings["filter"] = {"exclude_columns": LEFT_OUT}
@@ -168,7 +168,7 @@ def require_mirrors_without_columns(service: Pipelines, folder: Path) -> None:
 
 
 def said(row: dict[str, Any]) -> tuple[str, ...]:
-    """What a record says without the columns that are left out, by another way than the filter."""
+    """Return a record's content without left out columns, computed without the filter."""
     left_out = {name.partition(".")[2] for name in LEFT_OUT}
     mods = [
         {

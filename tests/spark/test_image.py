@@ -69,7 +69,7 @@ def test_the_entry_point_runs_without_rights_on_a_read_only_root(
 
 
 def container(files: Path, arguments: str) -> str:
-    """A script for a mount namespace of its own.
+    """Return a script for its own mount namespace.
 
     What is run lies in folders that others may not enter, or that are covered by the new /tmp:
     it is mounted again where they can.

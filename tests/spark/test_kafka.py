@@ -55,7 +55,7 @@ def places(truth: Truth) -> set[tuple[str, str, int]]:
 def require_truth(
     messages_by_partition: dict[tuple[str, int], list[Message]], truth: Truth
 ) -> None:
-    """Every change, in commit order a key, whole up to each resolved message."""
+    """Require every change, in commit order for each key, complete up to each resolved message."""
     seen: dict[str, tuple[str, str, int]] = {}
     resolved = 0
     for (topic, _), messages in messages_by_partition.items():

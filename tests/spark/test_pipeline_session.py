@@ -1,4 +1,4 @@
-"""What a pipeline's own session of Spark is set to."""
+"""The settings of a pipeline's own Spark session."""
 
 from __future__ import annotations
 

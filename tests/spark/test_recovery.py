@@ -1,4 +1,4 @@
-"""What was lost is found again, or asked for: the metadata store, the checkpoint, the records."""
+"""Recovery of a lost metadata store, a lost checkpoint and lost records."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_a_lost_checkpoint_is_refused_and_replaced_from_the_last_watermark(runs:
 
 
 def test_records_lost_for_good_stop_the_pipeline_until_the_gap_is_accepted(runs: Runs) -> None:
-    """The stream is made anew: what lies before is as lost as what the retention has dropped."""
+    """Recreate the stream: earlier records are as lost as those that the retention has dropped."""
     code, log = runs.run("--skip-to", "earliest")
     assert code == 2
     assert "nothing need be skipped" in log

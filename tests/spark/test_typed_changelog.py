@@ -49,7 +49,7 @@ def record(
     table: str = "sales.Orders",
     capture: str = "OLD_AND_NEW_VALUES",
 ) -> Record:
-    """A row of the output's contract; the key is Id."""
+    """Return a row of the output's contract; the key is Id."""
     types = [
         (name, json.dumps({"code": kind}), name == "Id", place)
         for place, (name, kind) in enumerate(columns.items(), 1)

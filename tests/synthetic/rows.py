@@ -115,7 +115,7 @@ class PatternRows:
         transaction: npt.NDArray[np.int64],
         sequence: npt.NDArray[np.int64],
     ) -> npt.NDArray[np.uint8]:
-        """A row of the template for each index."""
+        """Return a row of the template for each index."""
         times = (self.first_us + transaction * self.every_us).astype("datetime64[us]")
         stamps = np.datetime_as_string(times).astype("S26")
         rows = np.repeat(np.frombuffer(template, np.uint8)[np.newaxis], len(index), axis=0)

@@ -1,4 +1,4 @@
-"""What a synthetic change stream holds: its partitions, their lineage and their records.
+"""The content of a synthetic change stream: partitions, their lineage and their records.
 
 Times are whole microseconds since the Unix epoch, as commit timestamps are.
 """
@@ -18,13 +18,13 @@ class Rows(Protocol):
     """The data change records of a partition, in commit order."""
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Return the number of records."""
 
     def first_at(self, time_us: int) -> int:
         """The index of the first record committed at or after a time."""
 
     def time_us(self, index: int) -> int:
-        """When a record was committed."""
+        """Return the commit time of a record in microseconds."""
 
     def encoded(self, first: int, end: int) -> Sequence[bytes]:
         """Records [first, end), each as a value of a serialized PartialResultSet."""

@@ -87,14 +87,14 @@ class SyntheticSpanner:
         self._server.stop()
 
     def create_session(self, request: bytes) -> bytes:
-        """One multiplexed session, or one of a pool."""
+        """Create one multiplexed session, or one of a pool."""
         asked = CreateSessionRequest.deserialize(request)
         name = f"{asked.database}/sessions/one"
         session = Session(name=name, multiplexed=asked.session.multiplexed)
         return bytes(Session.serialize(session))
 
     def create_sessions(self, request: bytes) -> bytes:
-        """As many as a client's pool wants."""
+        """Create as many sessions as a client's pool requests."""
         asked = BatchCreateSessionsRequest.deserialize(request)
         count = asked.session_count
         sessions = [Session(name=f"{asked.database}/sessions/{i}") for i in range(count)]
@@ -113,7 +113,7 @@ class SyntheticSpanner:
         return bytes(answer.SerializeToString())
 
     def stream(self, request: bytes) -> Iterator[Ready]:
-        """A change stream query, or any of the other statements."""
+        """Answer a change stream query, or one of the other statements."""
         asked = ExecuteSqlRequest.pb(ExecuteSqlRequest.deserialize(request))
         if CHANGE_STREAM not in asked.sql:
             yield [self._other(asked.sql)]
@@ -185,7 +185,7 @@ class SyntheticSpanner:
             yield [self._encode(_child_record(child)) for child in children]
 
     def _announced(self, at_ns: int) -> list[bytes]:
-        """What a NULL token asks for."""
+        """Answer a query with a NULL token."""
         return [
             self._encode(
                 ChildPartitionsRecord(
