@@ -39,9 +39,9 @@ class Encoder:
     """Encodes messages.
 
     Attributes:
-        envelope: one of with_datetimes().
-        ids: of the schemas of every table_schema that there is.
-        by_table: one topic has the messages of several tables.
+        envelope: an envelope from with_datetimes().
+        ids: the numbers of the tables' schemas.
+        by_table: whether a topic has the messages of several tables.
     """
 
     envelope: Envelope

@@ -39,10 +39,12 @@ def latest_changes(
     """Return one row for each key that the epoch changes.
 
     Returns:
-        deleted: the row is gone. whole: row has all its columns, and those that `changed_columns`
-        does not name are NULL. changed_columns: map from the names of the columns that the
-        changes have a value for to its text. row: struct
-        of the table's columns. commit_timestamp: of the latest change. key: JSON of the key.
+        deleted: whether the row is gone.
+        whole: whether the changes have the whole row; columns not in changed_columns are NULL then.
+        changed_columns: map of the names and texts of the values that the changes have.
+        row: struct of the table's columns.
+        commit_timestamp: the latest change's.
+        key: JSON of the key.
         bad_columns: if is_checked, the columns whose values are not of their types.
 
     Args:

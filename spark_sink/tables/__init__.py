@@ -3,7 +3,8 @@
 One table at a time: which tables an epoch goes to is decided in sinks. The types of columns are
 decided in sql/types, where a Spanner NUMERIC becomes DECIMAL(38,9).
 
-- table_format: the protocol that a table format implements.
+- table_format: the base class of a table format.
+- registry: which table formats there are, by name.
 - delta, iceberg: the two formats; how a repeated commit is recognized, and what conflicts.
 - delta_kernel: when staged files become a Delta commit as they are, without Spark.
 - managed_table: what mirrors and typed changelogs share; when columns are added.
