@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -12,11 +13,9 @@ from typing import Final, Protocol
 import structlog
 
 from slackwater.pipeline.epoch_report import EpochReport, Progress, parse_progress
-from slackwater.pipeline.epoch_writer import EpochWriter, WrittenEpoch
-from slackwater.pipeline.lease_holder import LeaseHolder
+from slackwater.pipeline.epoch_writer import WrittenEpoch
 from slackwater.pipeline.observer import Observer
 from slackwater.reader.errors import ReaderError
-from slackwater.reader.transport.connection import Connection
 from slackwater.scheduler.lineage import unfinished
 from slackwater.state.commit import commit_epoch
 from slackwater.state.epochs import forget_epochs, record_epoch
@@ -39,6 +38,16 @@ class ProgressSource(Protocol):
         """Return the JSON of the last few, the newest last."""
 
 
+class HeldLease(Protocol):
+    """The lease under which the epochs were written; see LeaseHolder."""
+
+    lost: threading.Event
+
+    @property
+    def generation(self) -> int:
+        """The generation of the lease."""
+
+
 @dataclass(frozen=True, slots=True)
 class RecordPolicy:
     """How long epochs are recorded, and are remembered.
@@ -59,8 +68,8 @@ class EpochRecorder:
         pipeline: its name.
         store: the metadata store.
         lease: the pipeline's.
-        connection: for Spanner's clock.
-        writer: has written the epochs.
+        spanner_clock_ns: returns Spanner's clock.
+        take_written: returns an epoch that this process wrote; None where another one wrote it.
         observer: is told of each.
         policy: how long.
     """
@@ -69,17 +78,17 @@ class EpochRecorder:
         self,
         pipeline: str,
         store: Store,
-        lease: LeaseHolder,
-        connection: Connection,
-        writer: EpochWriter,
+        lease: HeldLease,
+        spanner_clock_ns: Callable[[], int],
+        take_written: Callable[[int], WrittenEpoch | None],
         observer: Observer,
         policy: RecordPolicy,
     ) -> None:
         self._pipeline = pipeline
         self._store = store
         self._lease = lease
-        self._connection = connection
-        self._writer = writer
+        self._spanner_clock_ns = spanner_clock_ns
+        self._take_written = take_written
         self._observer = observer
         self._policy = policy
         self._epochs = 0
@@ -137,7 +146,7 @@ class EpochRecorder:
                 self._has_reached_end = True
 
     def _record(self, progress: Progress, start_ns: int | None, end_ns: int) -> None:
-        written = self._writer.take(progress.epoch)
+        written = self._take_written(progress.epoch)
         if start_ns is None or written is None:
             return
         report = self._report(progress, written, start_ns, end_ns)
@@ -188,5 +197,5 @@ class EpochRecorder:
     def _lag_ns(self, end_ns: int) -> int:
         """Return how far a low watermark is behind Spanner's clock, or else this machine's."""
         with suppress(ReaderError):
-            return self._connection.strong_read_timestamp_ns() - end_ns
+            return self._spanner_clock_ns() - end_ns
         return time.time_ns() - end_ns

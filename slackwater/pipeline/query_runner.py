@@ -12,7 +12,7 @@ from slackwater.pipeline.epoch_recorder import ProgressSource
 from slackwater.pipeline.failures import Failure, delay_s, diagnose
 from slackwater.pipeline.lifecycle import POLL_S, Lifecycle
 from slackwater.pipeline.observer import Observer
-from slackwater.pipeline.transitions import Action, Event
+from slackwater.pipeline.transitions import Action, Event, ImpossibleTransitionError
 
 _log = structlog.get_logger("slackwater.pipeline.query_runner")
 
@@ -147,6 +147,10 @@ class QueryRunner:
                     return self._ended(query) or lifecycle.without_query()
                 case Action.CLOSE_SOURCE:
                     self._close_source()
+                case Action.CONTINUE:
+                    pass
+                case action:
+                    raise ImpossibleTransitionError(f"{event.name} can't lead to {action.name}")
             lifecycle.clock.sleep(POLL_S)
         query.stop()
         return lifecycle.lease_lost()

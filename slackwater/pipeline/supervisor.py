@@ -220,8 +220,8 @@ class PipelineSupervisor:
             self.name,
             self.store,
             self.lease,
-            source.connection,
-            writer,
+            source.connection.strong_read_timestamp_ns,
+            writer.take,
             self._observer,
             RecordPolicy(self._until_ns, ms_to_ns(settings.state.keep)),
         )

@@ -51,6 +51,17 @@ def test_a_paused_query_stays_and_goes_on_at_once() -> None:
     assert world.query.ends == ["stop and wait"]
 
 
+def test_a_paused_query_that_looks_for_an_epoch_stays_paused() -> None:
+    world = World(SERVICE)
+    committing(world)
+    world.clock.at(2, world.desire(DesiredState.PAUSED))
+    world.clock.at(3, lambda: setattr(world.query, "is_busy", True))
+    world.clock.at(4, lambda: setattr(world.query, "is_busy", False))
+    world.clock.at(6, world.desire(DesiredState.STOPPED))
+    assert world.run_query() is Action.FINISH
+    assert world.states == ["running", "paused", "not running"]
+
+
 def test_a_pause_lets_the_running_epoch_finish_first() -> None:
     world = World(SERVICE)
     committing(world)
@@ -109,6 +120,15 @@ def test_a_drain_closes_the_source_again_and_again_until_the_epoch_ends() -> Non
     # The epoch is the run's last, and is recorded.
     assert world.epochs == 1
     assert world.states == ["draining", "not running"]
+
+
+def test_a_stop_ends_a_query_that_waits_for_its_first_epoch() -> None:
+    world = World(SERVICE)
+    world.on_query.append(lambda query: setattr(query, "is_busy", False))
+    world.clock.at(1, world.desire(DesiredState.STOPPED))
+    assert world.run_query() is Action.FINISH
+    assert world.query.ends == ["stop and wait"]
+    assert world.states == ["not running"]
 
 
 def test_a_stop_does_not_wait_for_the_epoch() -> None:

@@ -86,7 +86,17 @@ def test_a_run_until_caught_up_refuses_a_paused_pipeline() -> None:
     with pytest.raises(PipelinePausedError, match="is paused"):
         world.run()
     assert world.starts == 0
+    assert world.states == ["not running"]
     assert world.calls == LEFT
+
+
+@pytest.mark.parametrize("desired", [DesiredState.STOPPED, DesiredState.DRAINING])
+def test_a_run_until_caught_up_ends_when_it_is_asked_to(desired: DesiredState) -> None:
+    world = World(ONCE)
+    world.on_query.append(lambda query: query.fail(world_error()))
+    world.clock.at(0.5, world.desire(desired))
+    assert world.run() is Action.FINISH
+    assert world.states == ["starting", "failed", "not running"]
 
 
 def test_a_failure_to_start_ends_a_process_that_does_not_stay() -> None:

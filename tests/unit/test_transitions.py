@@ -90,6 +90,9 @@ def keeps_the_rules(
     # Nothing is begun that is not desired.
     if event in LOOKS and desired is not DesiredState.RUNNING:
         assert next_state in (state, State.DRAINING, State.PAUSED)
+    if event in LOOKS and desired is DesiredState.RUNNING:
+        is_held = state in (State.DRAINING, State.PAUSED)
+        assert (next_state, action) == (State.STARTING if is_held else state, Action.CONTINUE)
     if event in LOOKS and desired is DesiredState.STOPPED:
         assert action is Action.STOP_QUERY
     if event in LOOKS and desired is DesiredState.DRAINING:
@@ -98,6 +101,8 @@ def keeps_the_rules(
     if event is Event.EPOCH_RUNNING and action is Action.STOP_QUERY:
         assert desired is DesiredState.STOPPED
     assert (event is Event.EPOCH_RUNNING) <= (action is not Action.END_QUERY)
+    if event is Event.DELAY_OVER and desired is not DesiredState.RUNNING:
+        assert (next_state, action) == (state, Action.WAIT)
     if event in FAILURES:
         assert next_state in (State.FAILED, State.FAILED_PERMANENTLY)
     if event in (Event.NO_QUERY, Event.NO_QUERY_TO_CATCH_UP) and desired in END:

@@ -1,0 +1,184 @@
+"""Committed epochs are recorded once each, from Spark's progress, in a store on a file."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from slackwater.pipeline.epoch_audit import AuditedEpoch
+from slackwater.pipeline.epoch_recorder import EpochRecorder, RecordPolicy
+from slackwater.pipeline.epoch_report import EpochReport
+from slackwater.pipeline.epoch_writer import WrittenEpoch
+from slackwater.reader.errors import UnavailableError
+from slackwater.spark_sink.sink import EpochSummary
+from slackwater.state.epochs import last_epochs
+from slackwater.state.errors import StoreUnreachableError
+from slackwater.state.lease import acquire_lease, read_lease
+from slackwater.state.store import Store
+from slackwater.state.task_metrics import TaskMetrics
+from slackwater.timestamp import format_rfc3339
+
+SECOND_NS = 10**9
+START_NS = 1_800_000_000 * SECOND_NS
+
+
+def after(seconds: float) -> int:
+    return START_NS + round(seconds * SECOND_NS)
+
+
+def progress(epoch: int, start_s: float | None, end_s: float) -> str:
+    """A progress of Spark's, as its JSON."""
+    start = None if start_s is None else {"low_watermark": format_rfc3339(after(start_s))}
+    return json.dumps(
+        {
+            "batchId": epoch,
+            "timestamp": format_rfc3339(after(end_s)),
+            "durationMs": {"triggerExecution": 500},
+            "sources": [
+                {
+                    "startOffset": start,
+                    "endOffset": {"low_watermark": format_rfc3339(after(end_s))},
+                }
+            ],
+        }
+    )
+
+
+class Progresses:
+    """A query's progress, as far as it has come."""
+
+    def __init__(self, *texts: str) -> None:
+        self.texts = list(texts)
+
+    def last_progress(self) -> str | None:
+        return self.texts[-1] if self.texts else None
+
+    def recent_progress(self) -> list[str]:
+        return self.texts
+
+
+class Scene:
+    """A recorder over a store of one owned pipeline."""
+
+    def __init__(self, store: Store, until_ns: int | None = None) -> None:
+        self.store = store
+        self.lost = threading.Event()
+        self.generation = 1
+        self.reports: list[EpochReport] = []
+        self.clock_error: Exception | None = None
+        self.recorder = EpochRecorder(
+            "orders", store, self, self.clock_ns, self.written, self, RecordPolicy(until_ns, 10**18)
+        )
+
+    def clock_ns(self) -> int:
+        if self.clock_error is not None:
+            raise self.clock_error
+        return after(100)
+
+    def written(self, epoch: int) -> WrittenEpoch | None:
+        summary = EpochSummary(7, 7, 3, None, None)
+        return WrittenEpoch(summary, AuditedEpoch(0, 0, TaskMetrics()), 10, 20, after(epoch))
+
+    def epoch_committed(self, pipeline: str, report: EpochReport) -> None:
+        self.reports.append(report)
+
+    def failed(self, pipeline: str) -> None:
+        raise AssertionError
+
+    @property
+    def epochs(self) -> list[int]:
+        return [report.epoch for report in self.reports]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    store = Store.open(f"sqlite:///{tmp_path}/state.db", migrate=True)
+    store.ensure_pipeline("orders", "stream")
+    assert acquire_lease(store, "orders", "me", read_lease(store, "orders")) is not None
+    yield store
+    store.close()
+
+
+def test_an_epoch_is_recorded_once_however_often_it_is_seen(store: Store) -> None:
+    scene = Scene(store)
+    query = Progresses(progress(0, None, 1), progress(1, 1, 2))
+    for _ in range(3):
+        scene.recorder.look(query)
+    assert scene.recorder.epochs == 2
+    assert scene.epochs == [1]
+    (epoch,) = last_epochs(store, "orders", limit=10)
+    assert (epoch.start_ns, epoch.end_ns, epoch.records) == (after(1), after(2), 7)
+    pipeline = store.pipeline("orders")
+    assert pipeline is not None
+    assert pipeline.low_watermark_ns == after(2)
+    assert scene.reports[0].lag_ns == 98 * SECOND_NS
+
+
+def test_epochs_between_two_looks_are_recorded_too(store: Store) -> None:
+    scene = Scene(store)
+    query = Progresses(progress(0, None, 1))
+    scene.recorder.look(query)
+    query.texts += [progress(1, 1, 2), progress(2, 2, 3), progress(3, 3, 4)]
+    scene.recorder.look(query)
+    assert scene.epochs == [1, 2, 3]
+
+
+def test_a_progress_without_anything_new_is_no_epoch(store: Store) -> None:
+    scene = Scene(store)
+    scene.recorder.look(Progresses())
+    scene.recorder.look(Progresses(progress(5, 1, 1)))
+    assert scene.recorder.epochs == 0
+
+
+def test_the_end_is_reached_with_the_epoch_that_reaches_it(store: Store) -> None:
+    scene = Scene(store, until_ns=after(3))
+    query = Progresses(progress(0, None, 2))
+    scene.recorder.look(query)
+    assert not scene.recorder.has_reached_end
+    query.texts.append(progress(1, 2, 3))
+    scene.recorder.look(query)
+    assert scene.recorder.has_reached_end
+
+
+def test_a_commit_by_a_former_owner_shows_the_lost_lease_and_records_nothing(store: Store) -> None:
+    scene = Scene(store)
+    acquire_lease(store, "orders", "another", read_lease(store, "orders"))
+    scene.recorder.look(Progresses(progress(0, None, 1), progress(1, 1, 2)))
+    assert scene.lost.is_set()
+    assert scene.recorder.epochs == 0
+    assert scene.reports == []
+    pipeline = store.pipeline("orders")
+    assert pipeline is not None
+    assert pipeline.low_watermark_ns is None
+
+
+def test_a_store_out_of_reach_keeps_neither_the_query_nor_the_program_from_going_on(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = Scene(store, until_ns=after(2))
+
+    def fail(*_: object) -> None:
+        raise StoreUnreachableError("the store does not answer.")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Store, "write", fail)
+        scene.recorder.look(Progresses(progress(0, None, 2)))
+    assert scene.recorder.epochs == 0
+    assert scene.recorder.has_reached_end
+    # The next epoch's commit says all that this one would have.
+    scene.recorder.look(Progresses(progress(1, 2, 3)))
+    pipeline = store.pipeline("orders")
+    assert pipeline is not None
+    assert pipeline.low_watermark_ns == after(3)
+
+
+def test_the_lag_is_by_this_machines_clock_while_spanner_does_not_answer(store: Store) -> None:
+    scene = Scene(store)
+    scene.clock_error = UnavailableError("Spanner answered UNAVAILABLE.")
+    scene.recorder.look(Progresses(progress(0, None, 1), progress(1, 1, 2)))
+    assert scene.epochs == [1]
+    assert scene.reports[0].lag_ns != 98 * SECOND_NS
