@@ -57,10 +57,10 @@ class ReceiveTurn:
         self._skip_until_s = 0.0
 
     def acquire(self, now_s: float) -> bool:
-        """Wait for the turn while the thread that has it receives; return False without waiting.
+        """Wait for the turn while the thread that has it receives; return whether this waited.
 
-        A thread that waits in vain, because the one that has the turn is silent, goes on without
-        it for a second.
+        If the thread that has the turn is silent, this one goes on without it, and does not wait
+        again for a second.
 
         Args:
             now_s: by the monotonic clock.

@@ -241,7 +241,7 @@ class Connection:
             raise to_reader_error(error, self.change_stream) from error
 
     def forget_session_if_lost(self, error: BaseException) -> None:
-        """Make a new session for the next call if the error says that the old one is lost."""
+        """Forget the session if the error says that it is lost; the next call makes another."""
         if isinstance(error, CALL_ERRORS) and is_session_lost(details_of(error)):
             with self._lock:
                 self._session = None
