@@ -23,6 +23,7 @@ from slackwater.commands.options import PartitionFormat
 from slackwater.config.load import load_pipelines, load_settings
 from slackwater.errors import SettingsError
 from slackwater.monitoring import log
+from slackwater.scheduler.worker_errors import decode
 from slackwater.state.models import DesiredState
 from slackwater.tail.line_format import LineFormat
 from slackwater.timestamp import ms_to_seconds, parse_duration_ms
@@ -322,15 +323,19 @@ def _flat(values: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
 
 
 def _exit_code(error: BaseException) -> int:
-    return 2 if getattr(error, "user_error", False) else 1
+    record = decode(str(getattr(error, "_desc", "")))  # one that a Spark worker raised
+    is_user_error = getattr(error, "user_error", False) or (record and record.user_error)
+    return 2 if is_user_error else 1
 
 
 def _text(error: BaseException) -> str:
     message = getattr(error, "message", None)
     if message is None:
         # Spark's exceptions ask the session for their text; once it has stopped, only this remains.
-        description = getattr(error, "_desc", None)
-        return f"{type(error).__name__}: {description or error}"
+        description = str(getattr(error, "_desc", None) or error)
+        if (record := decode(description)) is None:
+            return f"{type(error).__name__}: {description}"
+        return f"{record.message}\n      {record.hint}" if record.hint else record.message
     hint = getattr(error, "hint", "")
     return f"{message}\n      {hint}" if hint else str(message)
 

@@ -1,8 +1,8 @@
 """The Spark source: spark.readStream.format("spanner_changes").
 
-How a query reads is in stream_reader beside it, which is loaded where one reads: Spark asks for the
-source's name and schema in processes of their own, and to load Spanner's client in each would make
-a start two seconds longer.
+Its reader, stream_reader, is loaded only where a query reads. Spark asks for the source's name and
+schema in processes of their own, and loading Spanner's client in each of them would make a start
+two seconds longer.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ FORMAT: Final = "spanner_changes"
 class SpannerChangesDataSource(DataSource):
     """The data change records of a Cloud Spanner change stream.
 
-    Options: see scheduler.options.OPTION_NAMES and the page on the Spark source.
+    Its options are defined in scheduler.source_settings.
     """
 
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
-        # Parsed here, in the one place from which Spark copies to all others: a temporary
-        # metadata store has to be the same one for all.
-        self._parsed = parse_options(options, os.environ)
+        # Parsed here because Spark copies this object to all other processes: a temporary metadata
+        # store has to be the same one for all of them.
+        self._options = parse_options(options, os.environ)
 
     @classmethod
     def name(cls) -> str:
-        """The format's name."""
+        """Return the format's name."""
         return FORMAT
 
     def schema(self) -> str:
-        """The output's columns: see reader.schema."""
+        """Return the output's columns, as reader.schema declares them."""
         return ddl()
 
     def streamReader(self, schema: StructType) -> SpannerChangesStreamReader:  # noqa: N802
-        """A reader for one streaming query."""
+        """Return a reader for one streaming query."""
         if schema.fieldNames() != SCHEMA.names:
-            raise OptionError("spanner_changes has a schema of its own.", "Leave out .schema(...)")
+            raise OptionError("spanner_changes has a fixed schema.", "Leave out .schema(...)")
         from slackwater.scheduler.spark.stream_reader import SpannerChangesStreamReader
 
-        return SpannerChangesStreamReader(self._parsed)
+        return SpannerChangesStreamReader(self._options)

@@ -2,6 +2,7 @@
 
 - load: decides which of the file's pipelines are meant, and what they share.
 - settings, sink_settings: the keys, their defaults and what excludes what.
+- scheduler.source_settings, on a lower floor: defines the keys that the Spark source has, too.
 - setting_types: how a duration, a time or a list can be written.
 - yaml_file: reads the file with its line numbers, and explains what is wrong with it.
 - filters: decides which tables and columns a pipeline reads.

@@ -1,4 +1,4 @@
-"""From the settings to the parts of a pipeline: what is asked of Spanner, the store and Spark."""
+"""From the settings to the source: its options, its change stream, where it starts and ends."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def connect(settings: Settings) -> SourceHandle:
     """Look the change stream up; nothing is written anywhere.
 
     Raises:
-        ReaderError: it does not exist, may not be read or can't be reached.
+        ReaderError: the change stream does not exist, may not be read or can't be reached.
     """
     options = parse_options(source_options(settings), os.environ)
     connection = Connection(options.change_stream)
@@ -59,7 +59,7 @@ def connect(settings: Settings) -> SourceHandle:
 
 
 def check_new(settings: Settings, source: SourceHandle) -> None:
-    """For a pipeline that has not started: that it can start where it shall.
+    """Check that a new pipeline can start at its start.
 
     Raises:
         StartTooOldError, StartInFutureError: it can't.
@@ -78,13 +78,13 @@ def resume_options(
     last_watermark_ns: int | None,
     command: str,
 ) -> dict[str, str]:
-    """What the checkpoint tells the source.
+    """Return the options that say whether the checkpoint is empty, after checking whose it is.
 
     Args:
         spark: reaches the checkpoint.
         settings: the pipeline's.
-        options: what the settings stand for.
-        last_watermark_ns: that of the last epoch known to be committed, None for none.
+        options: those of the settings.
+        last_watermark_ns: that of the last epoch certainly committed, None for none.
         command: the command line as far as the settings, for messages.
 
     Raises:
@@ -110,7 +110,10 @@ def resume_options(
 def last_watermark_ns(
     settings: Settings, source: SourceHandle, *, until_caught_up: bool
 ) -> int | None:
-    """Where the pipeline ends: its end, and with until_caught_up Spanner's clock now."""
+    """Return the pipeline's last low watermark, None for none.
+
+    It is source.end, or with until_caught_up Spanner's clock now, if that is earlier.
+    """
     ends = [] if settings.source.end is None else [parse_rfc3339(settings.source.end)]
     if until_caught_up:
         ends.append(source.connection.strong_read_timestamp_ns())

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slackwater import cli
 from slackwater.pipeline.failures import delay_s, diagnose
 from slackwater.reader.errors import NotFoundError, UnavailableError
 from slackwater.scheduler.errors import AuditError, ForeignCheckpointError
@@ -130,3 +131,18 @@ def test_an_error_is_wrapped_once_and_can_be_pickled() -> None:
 
 def test_delays_grow_and_are_bounded() -> None:
     assert [delay_s(n) for n in (1, 2, 3, 20)] == [1, 2, 4, 60]
+
+
+def test_the_command_line_shows_the_error_behind_sparks_and_its_exit_code() -> None:
+    class SparkError(Exception):
+        """As PySpark's, which asks a session for its text that may have stopped."""
+
+        def __init__(self, text: str) -> None:
+            self._desc = text
+
+    ours = SparkError(crossed(NotFoundError("there is no 'x'.", "Create it")))
+    assert cli._text(ours) == "there is no 'x'.\n      Create it"
+    assert cli._exit_code(ours) == 2
+    assert cli._exit_code(SparkError(crossed(UnavailableError("m")))) == 1
+    other = SparkError("Java heap space")
+    assert (cli._text(other), cli._exit_code(other)) == ("SparkError: Java heap space", 1)

@@ -36,11 +36,11 @@ _DEFAULTS: Final = {
     # Bounds the checkpoint's offset and commit logs.
     "spark.sql.streaming.minBatchesToRetain": "100",
     "spark.sql.streaming.numRecentProgressUpdates": "20",
-    # How often a paused pipeline without a trigger's pause looks whether it is resumed.
+    # How often a paused pipeline without a trigger interval checks whether it is resumed.
     "spark.sql.streaming.pollingDelay": "200ms",
 }
 
-# On a local disk the manager that Spark takes starts readlink seven times an epoch, and this one
+# On a local disk the manager that Spark chooses starts readlink seven times an epoch, and this one
 # never: an epoch takes an eighth less. Both start chmod, and both look whether a file is there
 # before they rename another to its name. On HDFS only Spark's choice leaves that to the rename.
 _CHECKPOINT_FILES: Final = "spark.sql.streaming.checkpointFileManagerClass"
@@ -61,7 +61,7 @@ def start_spark(
     jars: str | None = None,
     class_archive: str | None = None,
 ) -> SparkSession:
-    """A session with the source registered; conf wins over what this program sets.
+    """Start a session with the source registered; conf overrides this program's own settings.
 
     Args:
         names: of the pipelines.
@@ -72,11 +72,11 @@ def start_spark(
         class_archive: a file that `slackwater class-archive` made; None for none.
 
     Raises:
-        SettingsError: there are no jars in the folder, or there is no archive.
-        SparkFailedError: the JVM did not start, for want of a jar that could not be fetched or
-            another reason that its output names.
+        SettingsError: the folder has no jars, or the archive does not exist.
+        SparkFailedError: the JVM did not start, because a jar could not be fetched or for another
+            reason that its output names.
     """
-    # Or Spark's workers start another Python, without our packages.
+    # Otherwise Spark's workers start another Python, without our packages.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     settings = SparkConf(loadDefaults=False)
@@ -84,44 +84,59 @@ def start_spark(
         os.environ.setdefault(variable, value)
         settings.set(f"spark.executorEnv.{variable}", value)
     settings.setAppName(f"slackwater {' '.join(names)}").setMaster(master)
-    needed = _needed(sink_formats)
-    if len(names) > 1:
-        # Or a pipeline that catches up would make the others wait.
-        needed["spark.scheduler.mode"] = "FAIR"
-    if master == "local" or master.startswith("local["):
-        # Elsewhere the daemon may start before our packages are there.
-        needed["spark.python.daemon.module"] = "slackwater.scheduler.spark.worker_daemon"
     if jars is not None:
         conf = {"spark.jars": ",".join(_jars_in(jars)), **conf}
     if class_archive is not None:
         conf = {**conf, DRIVER_OPTIONS: f"{conf.get(DRIVER_OPTIONS, '')} {_mapping(class_archive)}"}
+    needed = _needed(sink_formats) | _needed_to_run(names, master)
     if "spark.jars" in conf:
         # The user brings the jars.
         needed = {key: value for key, value in needed.items() if not key.startswith("spark.jars")}
     for key, value in {**_DEFAULTS, **needed, **conf}.items():
         settings.set(key, value)
+    spark = SparkSession(_context(settings))
+    register_source(spark, SpannerChangesDataSource)
+    return spark
+
+
+def _needed_to_run(names: Sequence[str], master: str) -> dict[str, str]:
+    """Return the settings that depend on how many pipelines run, and where."""
+    needed = {}
+    if len(names) > 1:
+        # Otherwise a pipeline that catches up would make the others wait.
+        needed["spark.scheduler.mode"] = "FAIR"
+    if master == "local" or master.startswith("local["):
+        # On a cluster Spark's daemon may start before our packages are there.
+        needed["spark.python.daemon.module"] = "slackwater.scheduler.spark.worker_daemon"
+    return needed
+
+
+def _context(settings: SparkConf) -> SparkContext:
+    """Start the JVM, and Spark in it.
+
+    Raises:
+        SparkFailedError: the JVM did not start.
+    """
     try:
         gateway = launch(settings)
     except PySparkRuntimeError as error:
-        packages = {**needed, **conf}.get("spark.jars.packages")
+        packages = settings.get("spark.jars.packages")
         raise SparkFailedError(
-            "Spark's JVM did not start; what it printed above says why.",
-            f"It fetches {packages} at its first start: where there is no way to a Maven"
-            " repository, put the jars into spark.conf as spark.jars"
+            "Spark's JVM did not start; its output above says why.",
+            f"It fetches {packages} at its first start: if it can't reach a Maven repository, put"
+            " the jars into a folder and name it in spark.jars"
             if packages
             else "",
         ) from error
     context = SparkContext(conf=settings, gateway=gateway)
     context.setLogLevel("ERROR")
-    spark = SparkSession(context)
-    register_source(spark, SpannerChangesDataSource)
-    return spark
+    return context
 
 
 def session_for_pipeline(spark: SparkSession, checkpoint: str) -> SparkSession:
-    """A session of its own, with the source registered, and with what fits its checkpoint.
+    """Return a new session, with the source registered and settings that fit its checkpoint.
 
-    Settings of a session are one pipeline's then. And Spark changes a registered source's
+    So a session's settings are those of one pipeline. And Spark changes a registered source's
     environment on the driver whenever it plans: with one registration for several queries, a task
     that is sent meanwhile arrives broken (OptionalDataException).
     """
@@ -133,10 +148,10 @@ def session_for_pipeline(spark: SparkSession, checkpoint: str) -> SparkSession:
 
 
 def register_source(session: SparkSession, source: type[DataSource]) -> None:
-    """Make a source known to this session.
+    """Register a source in this session.
 
-    Spark refuses a name that the thread's active session knows and this one does not: so this one
-    becomes the active one first.
+    Spark refuses a name that is registered in the thread's active session and not in this one: so
+    this one becomes the active one first.
     """
     activate(session)
     session.dataSource.register(source)
@@ -152,17 +167,17 @@ def _needed(sink_formats: Collection[str]) -> dict[str, str]:
 
 
 def _jars_in(folder: str) -> list[str]:
-    found = sorted(str(jar) for jar in Path(folder).glob("*.jar"))
-    if not found:
+    jars = sorted(str(jar) for jar in Path(folder).glob("*.jar"))
+    if not jars:
         raise SettingsError(
             f"spark.jars: there are no jars in {folder}.",
             f"`slackwater jars {folder}` fetches them",
         )
-    return found
+    return jars
 
 
 def _mapping(class_archive: str) -> str:
-    """Java's options; an archive of another Java is a warning, and goes unused."""
+    """Return Java's options; Java warns of an archive of another Java, and does not use it."""
     path = Path(class_archive).absolute()
     if not path.is_file():
         raise SettingsError(
@@ -173,12 +188,12 @@ def _mapping(class_archive: str) -> str:
 
 
 def _memory_environment() -> dict[str, str]:
-    """What keeps Spark's Python workers small: see docs/performance.md."""
-    # With an arena for each thread, what many threads received stays with the process.
-    found = {"MALLOC_ARENA_MAX": "2"}
+    """Return variables that keep Spark's Python workers small: see docs/performance.md."""
+    # With an arena per thread, memory that many threads used stays with the process.
+    variables = {"MALLOC_ARENA_MAX": "2"}
     if "jemalloc" in pa.supported_memory_backends():
-        found["ARROW_DEFAULT_MEMORY_POOL"] = "jemalloc"
-    return found
+        variables["ARROW_DEFAULT_MEMORY_POOL"] = "jemalloc"
+    return variables
 
 
 def stop_spark(spark: SparkSession) -> None:
