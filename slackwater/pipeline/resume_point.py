@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import time
+
 import structlog
 from pyspark.sql import SparkSession
 
 from slackwater.config.settings import Settings
+from slackwater.errors import RecoveryError
 from slackwater.pipeline.recovery import (
+    EARLIEST,
     Recovery,
-    accept_gap,
     last_committed_watermark_ns,
-    start_after_lost_checkpoint,
+    named_watermark_ns,
+    require_gap,
+    start_after_lost_checkpoint_ns,
 )
 from slackwater.pipeline.source import SourceHandle, resume_options, source_options
-from slackwater.pipeline.spark.checkpoint import last_offset
+from slackwater.pipeline.spark.checkpoint import committed_offset, last_offset
+from slackwater.scheduler.start_position import earliest_watermark_ns, require_readable
 from slackwater.spark_sink.sink import Sink
+from slackwater.state.gaps import record_gap
+from slackwater.state.models import Gap
 from slackwater.state.scans import read_scan
 from slackwater.state.store import Store
-from slackwater.timestamp import format_rfc3339
+from slackwater.timestamp import format_rfc3339, parse_rfc3339
 
 _log = structlog.get_logger("slackwater.pipeline.resume_point")
 
@@ -67,10 +75,10 @@ def options_to_go_on(
     if scanned_ns is not None:
         # Changes begin where the rows were read: no gap, and nothing twice.
         options["start"] = format_rfc3339(scanned_ns)
+    last_ns = last_committed_watermark_ns(pipeline.low_watermark_ns, sink.last_low_watermark(spark))
     if recovery.from_watermark is not None:
-        options |= start_after_lost_checkpoint(spark, settings, pipeline, sink, recovery)
+        options |= _new_checkpoint_options(spark, settings, recovery.from_watermark, last_ns)
     else:
-        last_ns = last_committed_watermark_ns(spark, pipeline, sink)
         options |= resume_options(
             spark,
             settings,
@@ -79,7 +87,7 @@ def options_to_go_on(
             command=recovery.command,
         )
     if recovery.skip_to is not None:
-        gap = accept_gap(spark, settings, source, store, recovery.skip_to)
+        gap = _accept_gap(spark, settings, source, store, recovery.skip_to)
         _log.warning(
             "gap accepted",
             pipeline=settings.pipeline,
@@ -87,3 +95,52 @@ def options_to_go_on(
             through=format_rfc3339(gap.end_ns),
         )
     return options
+
+
+def _new_checkpoint_options(
+    spark: SparkSession, settings: Settings, from_watermark: str, last_ns: int | None
+) -> dict[str, str]:
+    """Return the source's options for going on with a new checkpoint.
+
+    Raises:
+        RecoveryError: the checkpoint is not lost, or the low watermark is not the last epoch's.
+    """
+    if last_offset(spark, settings.sink.checkpoint) is not None:
+        raise RecoveryError(
+            f"the checkpoint {settings.sink.checkpoint} is not lost: it holds epochs.",
+            "Leave out --from-watermark",
+        )
+    start_ns = start_after_lost_checkpoint_ns(settings.pipeline, from_watermark, last_ns=last_ns)
+    return {
+        "start": format_rfc3339(start_ns),
+        "checkpoint_is_empty": "true",
+        "checkpoint_is_lost": "true",
+    }
+
+
+def _accept_gap(
+    spark: SparkSession, settings: Settings, source: SourceHandle, store: Store, skip_to: str
+) -> Gap:
+    """Record that the records between the last epoch and skip_to are not read, and return the gap.
+
+    Raises:
+        RecoveryError: the pipeline has no epoch, or skip_to does not lie after it.
+        ReaderError: the stream can't be read from there.
+    """
+    offset = committed_offset(spark, settings.sink.checkpoint)
+    text = offset.get("low_watermark") if offset else None
+    if text is None:
+        raise RecoveryError(
+            f"pipeline {settings.pipeline!r} has committed no epoch: there is nothing to skip.",
+            "Set source.start, with a new pipeline name and checkpoint if it was started before",
+        )
+    start_ns = parse_rfc3339(text)
+    if skip_to == EARLIEST:
+        end_ns = earliest_watermark_ns(source.options, source.connection, source.description)
+    else:
+        end_ns = named_watermark_ns(skip_to)
+    require_gap(start_ns, end_ns)
+    require_readable(source.options, source.connection, source.description, end_ns)
+    gap = Gap(settings.pipeline, start_ns, end_ns, time.time_ns())
+    record_gap(store, gap)
+    return gap

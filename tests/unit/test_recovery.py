@@ -1,0 +1,69 @@
+"""What an operator may accept after a loss, and what would write records twice or leave any out."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from slackwater.errors import RecoveryError
+from slackwater.pipeline.recovery import (
+    LAST,
+    Recovery,
+    last_committed_watermark_ns,
+    named_watermark_ns,
+    require_gap,
+    start_after_lost_checkpoint_ns,
+)
+from slackwater.timestamp import format_rfc3339, parse_rfc3339
+
+WATERMARK = "2026-01-31T09:00:00.1234565Z"
+WATERMARK_NS = parse_rfc3339(WATERMARK)
+VISIBLE = datetime(2026, 1, 31, 9, 0, 0, 123_456, tzinfo=UTC)
+
+
+def test_the_last_epoch_is_the_later_one_of_the_store_and_the_output() -> None:
+    assert last_committed_watermark_ns(None, None) is None
+    assert last_committed_watermark_ns(WATERMARK_NS, None) == WATERMARK_NS
+    assert last_committed_watermark_ns(None, VISIBLE) == WATERMARK_NS
+    assert last_committed_watermark_ns(WATERMARK_NS - 10**9, VISIBLE) == WATERMARK_NS
+    assert last_committed_watermark_ns(WATERMARK_NS + 10**9, VISIBLE) == WATERMARK_NS + 10**9
+
+
+@pytest.mark.parametrize("named", [LAST, WATERMARK])
+def test_a_lost_checkpoint_is_replaced_from_the_last_epoch(named: str) -> None:
+    start_ns = start_after_lost_checkpoint_ns("orders", named, last_ns=WATERMARK_NS)
+    assert start_ns == WATERMARK_NS
+
+
+def test_where_no_epoch_is_known_the_operator_names_the_low_watermark() -> None:
+    assert start_after_lost_checkpoint_ns("orders", WATERMARK, last_ns=None) == WATERMARK_NS
+    with pytest.raises(RecoveryError, match="has an epoch of 'orders'"):
+        start_after_lost_checkpoint_ns("orders", LAST, last_ns=None)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "harm"), [(-1, "write records twice"), (1, "leave records out")]
+)
+def test_another_low_watermark_than_the_last_is_refused(seconds: int, harm: str) -> None:
+    named = format_rfc3339(WATERMARK_NS + seconds * 10**9)
+    with pytest.raises(RecoveryError, match=harm) as raised:
+        start_after_lost_checkpoint_ns("orders", named, last_ns=WATERMARK_NS)
+    assert raised.value.hint == "Use --from-watermark last"
+
+
+def test_a_time_on_the_command_line_has_to_be_one() -> None:
+    with pytest.raises(RecoveryError) as raised:
+        named_watermark_ns("yesterday")
+    assert "RFC 3339" in raised.value.hint
+
+
+def test_a_gap_lies_after_the_last_epoch() -> None:
+    require_gap(WATERMARK_NS, WATERMARK_NS + 1)
+    with pytest.raises(RecoveryError, match="nothing need be skipped"):
+        require_gap(WATERMARK_NS, WATERMARK_NS)
+
+
+def test_records_that_are_gone_name_the_command_that_skips_them() -> None:
+    remedy = Recovery(command="slackwater run -c orders.yaml").remedies()["StartTooOldError"]
+    assert "`slackwater run -c orders.yaml --skip-to earliest`" in remedy
