@@ -78,6 +78,18 @@ def test_modules_are_named_by_what_they_hold(path: Path) -> None:
         assert isinstance(only.value, ast.Constant)
 
 
+@pytest.mark.parametrize("path", sources("spark_sink"), ids=str)
+def test_in_the_sinks_one_module_knows_how_pyspark_reaches_the_jvm(path: Path) -> None:
+    names = {
+        node.attr
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute)
+    }
+    if path.name != "java.py":
+        assert "py4j" not in imported(path)
+        assert names.isdisjoint({"_jsparkSession", "_jsc", "_jdf", "_gateway"})
+
+
 @pytest.mark.parametrize("path", sources("scheduler"), ids=str)
 def test_in_the_scheduler_only_the_sources_know_spark(path: Path) -> None:
     """The contract in pyproject.toml lists modules, and a new one would not be in it."""

@@ -7,20 +7,20 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Final
 
-from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from slackwater.spark_sink.errors import BadRecordError
 from slackwater.spark_sink.formats import JSON, write_options
+from slackwater.spark_sink.java import JAVA_EXCEPTION
 from slackwater.spark_sink.output.epoch_directory import epoch_name
 from slackwater.timestamp import datetime_to_rfc3339
 
 _log = logging.getLogger(__name__)
 
 # PySpark passes on Java errors that it has no class for, such as those of Delta's writes.
-SPARK_ERRORS: Final = (PySparkException, Py4JJavaError)
+SPARK_ERRORS: Final = (PySparkException, JAVA_EXCEPTION)
 FOLDER: Final = "_dead_letters"
 _CONDITIONS: Final = (
     "CAST_INVALID_INPUT",

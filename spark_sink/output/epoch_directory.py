@@ -15,10 +15,16 @@ import uuid
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from slackwater.spark_sink.errors import PublishError
+from slackwater.spark_sink.java import (
+    JAVA_EXCEPTION,
+    hadoop_conf,
+    java_array,
+    java_exception,
+    jvm_of,
+)
 
 # Spark, pyarrow and DuckDB ignore names that start with an underscore.
 STAGING_FOLDER: Final = "_staging"
@@ -53,12 +59,10 @@ class EpochDirectory:
     """
 
     def __init__(self, spark: SparkSession, path: str, owner: str) -> None:
-        jvm: Any = spark._jvm
-        jsc: Any = spark._jsc
-        self._jvm = jvm
-        self._gateway: Any = spark.sparkContext._gateway
-        self._conf = jsc.hadoopConfiguration()
-        self._root = jvm.org.apache.hadoop.fs.Path(path)
+        self._spark = spark
+        self._jvm = jvm_of(spark)
+        self._conf = hadoop_conf(spark)
+        self._root = self._jvm.org.apache.hadoop.fs.Path(path)
         self._files: Any = self._root.getFileSystem(self._conf)
         self._owner = owner
 
@@ -122,14 +126,15 @@ class EpochDirectory:
                 os.rename(*(self._local(path) for path in (staged, final)))
                 return True
             options = self._jvm.org.apache.hadoop.fs.Options.Rename
-            never = self._gateway.new_array(options, 1)
-            never[0] = options.valueOf("NONE")
+            never_overwrite = java_array(self._spark, options, options.valueOf("NONE"))
             context = self._jvm.org.apache.hadoop.fs.FileContext
-            context.getFileContext(self._root.toUri(), self._conf).rename(staged, final, never)
-        except (OSError, Py4JJavaError) as error:
+            context.getFileContext(self._root.toUri(), self._conf).rename(
+                staged, final, never_overwrite
+            )
+        except (OSError, JAVA_EXCEPTION) as error:
             if self._files.exists(final):
                 return False
-            reason = error.strerror if isinstance(error, OSError) else error.java_exception
+            reason = error.strerror if isinstance(error, OSError) else java_exception(error)
             raise PublishError(
                 f"renaming {staged.toString()} to {final.toString()} was refused: {reason}.",
                 "Check that the directory is writable and on one file system",

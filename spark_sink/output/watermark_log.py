@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
+from slackwater.spark_sink.java import hadoop_conf, jvm_of
 from slackwater.spark_sink.sink import EpochSummary
 from slackwater.timestamp import datetime_to_rfc3339
 
@@ -83,11 +84,9 @@ class _Folder:
     """A folder of small text files, on any file system that Spark reaches."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
-        jvm: Any = spark._jvm
-        jsc: Any = spark._jsc
-        self._jvm = jvm
-        self._root = jvm.org.apache.hadoop.fs.Path(path)
-        self._files: Any = self._root.getFileSystem(jsc.hadoopConfiguration())
+        self._jvm = jvm_of(spark)
+        self._root = self._jvm.org.apache.hadoop.fs.Path(path)
+        self._files: Any = self._root.getFileSystem(hadoop_conf(spark))
         # Written without Hadoop, which would leave checksum files behind after a rename.
         is_local = self._files.getScheme() == "file"
         self._local = Path(self._root.toUri().getPath()) if is_local else None

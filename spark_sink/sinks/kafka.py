@@ -27,6 +27,7 @@ from slackwater.spark_sink.envelopes.message import Origin, dumps
 from slackwater.spark_sink.envelopes.registry import envelopes
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.formats import JSON
+from slackwater.spark_sink.java import jvm_of
 from slackwater.spark_sink.message_rows import ORDER, messages
 from slackwater.spark_sink.output.staging import Staging
 from slackwater.spark_sink.sink import EpochSummary
@@ -255,7 +256,7 @@ class Kafka:
 
     def _partitions(self, spark: SparkSession) -> dict[str, int]:
         """The topics that messages go to, and how many partitions each has."""
-        jvm: Any = spark._jvm
+        jvm = jvm_of(spark)
         parts = (re.escape(part) for part in self._topics.changes.split(TABLE))
         pattern = re.compile("[A-Za-z0-9._-]+".join(parts))
         with self._admin(jvm) as admin:

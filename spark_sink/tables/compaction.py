@@ -6,11 +6,11 @@ import logging
 import time
 from collections.abc import Iterable
 
-from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from slackwater.spark_sink.errors import PublishError
+from slackwater.spark_sink.java import JAVA_CALL_FAILED
 from slackwater.spark_sink.tables.table_format import TableFormat
 
 _log = logging.getLogger(__name__)
@@ -39,6 +39,6 @@ class Compaction:
         for path in paths:
             try:
                 self._format.compact(spark, path)
-            except (PublishError, PySparkException, Py4JError) as error:
+            except (PublishError, PySparkException, JAVA_CALL_FAILED) as error:
                 _log.warning("%s was not compacted: %s", path, str(error).partition("\n")[0])
         self._last_s = time.monotonic()

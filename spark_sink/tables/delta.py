@@ -13,12 +13,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from itertools import takewhile
-from typing import Any, Final
+from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from slackwater.spark_sink.errors import commit_conflict
+from slackwater.spark_sink.java import java_session, jvm_of
 from slackwater.spark_sink.output.staging import StagedFiles
 from slackwater.spark_sink.sql.quoting import identifier, literal
 from slackwater.spark_sink.tables.delta_kernel import KernelWriter
@@ -107,8 +108,8 @@ class Delta(TableFormat):
 
         The log's directory alone proves nothing: a first commit that broke off leaves one behind.
         """
-        jvm: Any = spark._jvm
-        return bool(jvm.io.delta.tables.DeltaTable.isDeltaTable(spark._jsparkSession, path))
+        tables = jvm_of(spark).io.delta.tables
+        return bool(tables.DeltaTable.isDeltaTable(java_session(spark), path))
 
     def list_tables(self, spark: SparkSession) -> None:
         """Return None: tables are directories."""

@@ -15,12 +15,12 @@ import logging
 from dataclasses import dataclass
 from typing import Any, Final
 
-from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from slackwater.spark_sink.errors import PublishError
+from slackwater.spark_sink.java import JAVA_CALL_FAILED, jvm_of, session_hadoop_conf
 from slackwater.spark_sink.output.staging import StagedFiles
 
 _log = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ _NULL: Final = ("nullable", "containsNull", "valueContainsNull")
 # Kernel reads every timestamp in a Parquet footer as microseconds.
 _TIMESTAMPS: Final = ("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
 # Raised by calls into the JVM, and by reading a table's schema.
-_FAILED: Final = (Py4JError, PySparkException, TypeError, ValueError, KeyError)
+_FAILED: Final = (JAVA_CALL_FAILED, PySparkException, TypeError, ValueError, KeyError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class KernelWriter:
 
         Raises:
             PublishError: staged files are missing, or can't be moved into the table's directory.
-            Py4JJavaError: the commit failed, perhaps because of a concurrent one.
+            JAVA_EXCEPTION: the commit failed, perhaps because of a concurrent one.
         """
         spark = rows.sparkSession
         try:
@@ -119,7 +119,7 @@ class KernelWriter:
         self._start(spark)
         if self._engine is None:
             return None
-        jvm: Any = spark._jvm
+        jvm = jvm_of(spark)
         kernel = jvm.io.delta.kernel
         snapshot = kernel.TableManager.loadSnapshot(path).build(self._engine)
         if not self._accepts_append(snapshot, rows.schema):
@@ -150,9 +150,9 @@ class KernelWriter:
             return
         if any(part in name for name in spark.conf.getAll for part in _SETTINGS_OF_SPARK):
             return
-        jvm: Any = spark._jvm
+        jvm = jvm_of(spark)
         engines = jvm.io.delta.kernel.defaults.engine
-        self._conf = spark._jsparkSession.sessionState().newHadoopConf()
+        self._conf = session_hadoop_conf(spark)
         self._input = engines.hadoopio.HadoopFileIO(self._conf)
         self._engine = engines.DefaultEngine.create(self._input)
 
@@ -180,7 +180,7 @@ class KernelWriter:
 
         VACUUM removes a file that is moved but not committed.
         """
-        jvm: Any = spark._jvm
+        jvm = jvm_of(spark)
         kernel, engine = jvm.io.delta.kernel, self._engine
         added = jvm.java.util.ArrayList()
         for status, statistics in prepared.files:
@@ -204,7 +204,7 @@ class KernelWriter:
 
     def _move_into_table(self, spark: SparkSession, status: Any, path: str) -> str:
         """Move a staged file into a table's directory, and return its name."""
-        jvm: Any = spark._jvm
+        jvm = jvm_of(spark)
         name = str(status.getPath().getName())
         final = jvm.org.apache.hadoop.fs.Path(path, name)
         if not final.getFileSystem(self._conf).rename(status.getPath(), final):

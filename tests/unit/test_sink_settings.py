@@ -9,9 +9,11 @@ import pytest
 import yaml
 
 from slackwater.config.settings import Settings
+from slackwater.config.sinks import make_sink
 from slackwater.spark_sink.sinks.changelog import ChangelogSettings
 from slackwater.spark_sink.sinks.kafka import KafkaSettings
 from slackwater.spark_sink.sinks.mirrors import MirrorSettings
+from slackwater.spark_sink.sinks.registry import sink_kinds, spark_confs
 from tests.unit.test_settings import MINIMAL, load, problems
 
 KAFKA = {
@@ -100,3 +102,29 @@ def test_the_earliest_start_takes_no_initial_scan(tmp_path: Path) -> None:
     yaml_text = text(MINIMAL["sink"], start="earliest", initial_scan="yes")
     assert "earliest does not go with an initial scan" in problems(tmp_path, yaml_text)
     assert loaded(tmp_path, MINIMAL["sink"], start="earliest").initial_scan == "no"
+
+
+@pytest.mark.parametrize("kind", sink_kinds())
+def test_the_settings_of_each_kind_make_its_sink(tmp_path: Path, kind: str) -> None:
+    own: dict[str, dict[str, Any]] = {"kafka": KAFKA, "spark": {"format": "console"}}
+    settings = loaded(tmp_path, MINIMAL["sink"] | own.get(kind, {}) | {"kind": kind})
+    sink = make_sink(settings)
+    assert type(sink).__module__ == type(settings.sink).__module__
+    assert isinstance(settings.sink, sink_kinds()[kind])
+
+
+def test_spark_needs_jars_of_the_kind_and_of_the_format(tmp_path: Path) -> None:
+    assert list(spark_confs()) == ["delta", "iceberg", "kafka"]
+    assert loaded(tmp_path, KAFKA).sink.spark_needs & spark_confs().keys() == {"kafka"}
+    by_spark = MINIMAL["sink"] | {"kind": "spark", "format": "delta"}
+    assert loaded(tmp_path, by_spark).sink.spark_needs & spark_confs().keys() == {"delta"}
+    files = loaded(tmp_path, MINIMAL["sink"]).sink
+    assert not files.spark_needs & spark_confs().keys()
+
+
+def test_a_near_name_is_found_in_the_keys_of_every_kind(tmp_path: Path) -> None:
+    said = problems(tmp_path, text(MINIMAL["sink"] | {"deletez": "mark"}))
+    assert "sink.deletez: unknown key; did you mean 'deletes'?" in said
+    said = problems(tmp_path, text(MINIMAL["sink"] | {"kind": "kafak"}))
+    kinds = "'changelog', 'changelogs', 'kafka', 'mirror' or 'spark'"
+    assert f"sink.kind: Input should be {kinds}" in said

@@ -1,0 +1,51 @@
+"""The way into the JVM behind PySpark: nothing else in spark_sink imports py4j or such attributes.
+
+What comes back are py4j's proxies of Java objects. They have no types, hence Any.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.sql import SparkSession
+
+# A call into the JVM failed: Java raised an exception, or there is no such class or method.
+JAVA_CALL_FAILED: Final[type[Exception]] = Py4JError
+# Java raised an exception.
+JAVA_EXCEPTION: Final[type[Exception]] = Py4JJavaError
+
+
+def jvm_of(spark: SparkSession) -> Any:
+    """Return the root from which Java's packages are reached, as in jvm.java.util.ArrayList()."""
+    return spark._jvm
+
+
+def java_session(spark: SparkSession) -> Any:
+    """Return the session's Java object."""
+    return spark._jsparkSession
+
+
+def hadoop_conf(spark: SparkSession) -> Any:
+    """Return the Hadoop configuration of the process."""
+    context: Any = spark._jsc
+    return context.hadoopConfiguration()
+
+
+def session_hadoop_conf(spark: SparkSession) -> Any:
+    """Return a new Hadoop configuration with the session's settings over the process's."""
+    return java_session(spark).sessionState().newHadoopConf()
+
+
+def java_array(spark: SparkSession, java_class: Any, *items: Any) -> Any:
+    """Return a Java array of the items."""
+    gateway: Any = spark.sparkContext._gateway
+    array = gateway.new_array(java_class, len(items))
+    for index, item in enumerate(items):
+        array[index] = item
+    return array
+
+
+def java_exception(error: Exception) -> Any:
+    """Return the Java exception of a JAVA_EXCEPTION."""
+    return getattr(error, "java_exception", None)
