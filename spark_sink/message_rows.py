@@ -40,7 +40,7 @@ def rows_of_messages(changes: DataFrame, wrap: Wrap, kind: str) -> DataFrame:
         wrap: makes the messages of a record.
         kind: Spark's type of keys and values.
     """
-    # As numbers: Python's workers would make datetimes of the machine's own time zone of them.
+    # As numbers, because Python's workers would read them in the machine's own time zone.
     columns = [
         F.unix_micros(name).alias(name) if name in _TIMESTAMPS else F.col(name)
         for name in changes.columns

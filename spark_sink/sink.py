@@ -1,4 +1,4 @@
-"""What a sink is: an epoch is staged, audited by others, and then made visible."""
+"""The protocol of a sink: an epoch is staged, then audited by the pipeline, then made visible."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class EpochSummary:
-    """What an epoch held, or an initial scan.
+    """Counts of an epoch's records.
 
     Attributes:
         records: data change records that were read.
-        written: those of them that the filter keeps.
-        transactions: transactions.
+        written: those that pass the filter.
+        transactions: transactions that the records belong to.
         commit_timestamp_min, commit_timestamp_max: UTC; None in an empty epoch.
     """
 
@@ -32,7 +32,7 @@ class EpochSummary:
 
 
 class Sink(Protocol):
-    """Writes epochs, each exactly once however often it is replayed."""
+    """Writes epochs; unless its class says otherwise, each exactly once, however often replayed."""
 
     def stage(self, epoch: DataFrame, epoch_id: int) -> EpochSummary:
         """Write one epoch where no reader sees it yet.
@@ -50,15 +50,15 @@ class Sink(Protocol):
         Args:
             spark: the session.
             epoch_id: as it was staged.
-            summary: what it holds; an empty epoch leaves nothing but its low watermark.
+            summary: its counts; an empty epoch leaves only its low watermark.
             low_watermark: the epoch's, in whole microseconds.
 
         Raises:
-            SinkError: what is written to refused, or another process wrote at the same time.
+            SinkError: the destination refused, or another process wrote at the same time.
         """
 
     def begin_scan(self, spark: SparkSession, tables: Mapping[str, Sequence[Column]]) -> None:
-        """Make room for the rows of an initial scan; doing it again changes nothing.
+        """Prepare for the rows of an initial scan; repeating it changes nothing.
 
         Args:
             spark: the session.
@@ -66,7 +66,7 @@ class Sink(Protocol):
         """
 
     def add_scanned(self, rows: DataFrame, chunk: int, low_watermark: datetime) -> int:
-        """Write a chunk of an initial scan, once however often it is tried; how many rows it has.
+        """Write a chunk of an initial scan once, however often it is tried; return its row count.
 
         Args:
             rows: of the contract's columns, one for each row of a table.
@@ -75,13 +75,13 @@ class Sink(Protocol):
         """
 
     def end_scan(self, spark: SparkSession, records: int, low_watermark: datetime) -> None:
-        """All chunks were added.
+        """Finish an initial scan after all its chunks.
 
         Args:
             spark: the session.
-            records: all rows of the scan.
+            records: the number of rows of all chunks.
             low_watermark: at which they were read.
         """
 
     def last_low_watermark(self, spark: SparkSession) -> datetime | None:
-        """That of the newest visible epoch, in whole microseconds; None where there is none."""
+        """Return the latest visible epoch's, in whole microseconds; None if there is none."""

@@ -1,1 +1,13 @@
-"""Envelopes: the forms in which a change is written for those who read it."""
+"""Envelopes: the forms in which a change is written, one module each with its fields in Avro.
+
+From a record's row to messages in Python. Neither Spark nor a schema registry is known here. A new
+envelope is a new module; nothing else lists them.
+
+- envelope: the base classes; what others may ask of an envelope.
+- registry: finds the envelopes.
+- record, flat, wrapped, row, key_only, datastream, debezium: the envelopes.
+- changefeed: what the envelopes of CockroachDB's changefeeds share.
+- event, values: a record's mods as events, with values as their types say.
+- message: the messages, and how they become JSON.
+- avro_fields: how an envelope says its fields in Avro.
+"""

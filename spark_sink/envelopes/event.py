@@ -1,4 +1,4 @@
-"""An event: what one mod of a data change record says about one row of a table."""
+"""Events: the changes of single rows that a data change record reports, one for each mod."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Event:
         record: the row of the output's contract that it comes from.
         mod_number: its number among the record's mods.
         keys: the primary key's columns, in the order in which Spanner lists the columns.
-        before: what is known of the row as it was: its key and old_values; None for an INSERT.
-        after: what is known of the row as it is: its key and new_values; None for a DELETE.
+        before: the key and old_values; None for an INSERT.
+        after: the key and new_values; None for a DELETE.
     """
 
     record: Row
@@ -37,30 +37,30 @@ class Event:
 
     @property
     def is_backfill(self) -> bool:
-        """True for a row of an initial scan: it belongs to no transaction."""
+        """Whether it is a row of an initial scan, which belongs to no transaction."""
         return not self.record["server_transaction_id"]
 
     @property
     def commit_us(self) -> int:
-        """Microseconds since the Unix epoch."""
+        """The commit timestamp in microseconds since the Unix epoch."""
         return datetime_to_us(self.record["commit_timestamp"])
 
 
 def events(record: Row, converter: Converter = json_converter) -> Iterator[Event]:
-    """The events of a data change record, in its order.
+    """Yield the events of a data change record, in the order of its mods.
 
     Args:
         record: a row of the output's contract, timestamps as datetime in UTC.
-        converter: gives the conversion of values of a column type.
+        converter: returns the conversion of a column type's values.
 
     Raises:
-        ValueError: a mod's JSON can't be read, or a value is none of its type.
+        ValueError: a mod's JSON can't be read, or a value does not have its column's type.
     """
     columns = record["column_types"]
     kind = record["mod_type"]
     for number, mod in enumerate(record["mods"]):
         keys = row_values(mod["keys"], columns, converter)
-        # Every capture type has the key; which of the other columns there are, it says.
+        # Every value capture type has the key. It decides which other columns there are.
         old, new = (
             row_values(mod[name], columns, converter) for name in ("old_values", "new_values")
         )

@@ -47,8 +47,8 @@ class Message:
 
     Attributes:
         table: the table's full name; None in a message about no table, such as a resolved one.
-        key: the primary key as JSON, None where there is none.
-        value: JSON; None where the key says all.
+        key: the primary key as JSON; None if the message has no key.
+        value: JSON; None where the key says everything.
     """
 
     table: str | None

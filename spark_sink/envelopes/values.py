@@ -1,8 +1,8 @@
-"""Column values: from the JSON of Spanner's mods to what JSON can say itself.
+"""Converts column values from the JSON of Spanner's mods to plain JSON.
 
 Spanner writes an INT64 or a NUMERIC as a string, so that no reader rounds it, and a JSON column as
-a string that holds JSON; see "Data change records" in its documentation. What a type says is kept
-exactly; a type that is not known here stays as Spanner wrote it.
+a string that holds JSON; see "Data change records" in its documentation. Here they become numbers
+with all their digits, and JSON. Values of other types stay as Spanner wrote them.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any, Final
 
 import orjson
 
-# What a timestamp of a record becomes in a message.
+# Converts a timestamp of a record to what a message holds.
 TimestampFormat = Callable[[datetime], Any]
 Values = dict[str, Any]
 Convert = Callable[[Any], Any]
-# From the JSON of a column type to the conversion of its values.
+# Returns the conversion of values, from the JSON of their column type.
 Converter = Callable[[str], Convert]
 _NUMBER: Final = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?")
 
@@ -29,35 +29,35 @@ def row_values(
     column_types: Sequence[Mapping[str, Any]],
     converter: Converter,
 ) -> Values:
-    """The values of a JSON object of columns, in the order in which Spanner lists the columns.
+    """Parse a JSON object of columns, and return its values in the order of column_types.
 
     Args:
         text: keys, new_values or old_values of a mod.
         column_types: of the record.
-        converter: gives the conversion of values of a column type.
+        converter: returns the conversion of a column type's values.
 
     Raises:
-        ValueError: text is no JSON object.
+        ValueError: text is not a JSON object.
     """
-    given = orjson.loads(text) if text else {}
-    if not isinstance(given, dict):
-        raise ValueError(f"{text!r} is no JSON object")  # noqa: TRY004 - of Spanner's
-    found = {}
+    values = orjson.loads(text) if text else {}
+    if not isinstance(values, dict):
+        raise ValueError(f"{text!r} is not a JSON object")  # noqa: TRY004 - of Spanner's
+    converted = {}
     for column in column_types:
         name = column["name"]
-        if name in given:
-            found[name] = converter(column["type"])(given.pop(name))
+        if name in values:
+            converted[name] = converter(column["type"])(values.pop(name))
     # A column that the record does not describe stays as it is.
-    return {**found, **given}
+    return {**converted, **values}
 
 
 @lru_cache(maxsize=10_000)
 def json_converter(type_json: str) -> Convert:
-    """To what JSON can say itself."""
+    """Return the conversion of a column type's values to plain JSON."""
     try:
         kind = orjson.loads(type_json)
     except orjson.JSONDecodeError:
-        return _same
+        return _unchanged
     return _convert(kind)
 
 
@@ -66,10 +66,10 @@ def _convert(kind: Any) -> Convert:
     if code == "ARRAY":
         item = _convert(kind.get("array_element_type"))
         return lambda value: [item(v) for v in value] if isinstance(value, list) else value
-    return _BY_CODE.get(str(code), _same)
+    return _BY_CODE.get(str(code), _unchanged)
 
 
-def _same(value: Any) -> Any:
+def _unchanged(value: Any) -> Any:
     return value
 
 
@@ -78,7 +78,7 @@ def _integer(value: Any) -> Any:
 
 
 def _number(value: Any) -> Any:
-    """A decimal with its own spelling; NaN, which JSON has not, stays a string."""
+    """Return a decimal with its own spelling; NaN, which JSON does not have, stays a string."""
     if isinstance(value, str) and _NUMBER.fullmatch(value):
         return orjson.Fragment(value)
     return value

@@ -1,1 +1,10 @@
-"""Sinks."""
+"""The kinds of sinks, one module each: settings, class, jars and Spark settings, check.
+
+Which destination an epoch goes to and in which order it gets there. How a table or a directory is
+written is decided in tables and output. A new kind is a new module; nothing else lists them.
+
+- sink_settings: the settings that kinds share, and what a pipeline asks of them.
+- registry: finds the kinds; which kind's settings a section sink has, and which keys go with which.
+- changelog, typed_changelogs, mirrors, kafka, spark_format: the kinds.
+- managed_tables: what mirrors and typed changelogs share.
+"""

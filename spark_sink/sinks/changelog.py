@@ -1,4 +1,4 @@
-"""The changelog: every data change record as Spanner sent it, an epoch a directory."""
+"""The sink changelog: every data change record as Spanner sent it, in files or in one table."""
 
 from __future__ import annotations
 
@@ -58,22 +58,22 @@ class ChangelogSettings(EnvelopeSettings, TableSettings):
 
 
 class Changelog:
-    """Writes epochs under a path: see Sink.
+    """Writes each epoch as a directory of files, or as a commit to a table.
 
     Args:
-        path: a directory, as Spark takes it; made if missing.
+        path: a directory, as Spark accepts it; created if missing.
         file_format: one of ChangelogSettings.formats. In a table an epoch is a commit, otherwise
             a directory.
         pipeline: the pipeline's name.
         record_filter: which records are written.
-        envelope: of messages written in place of records; of JSON
-            then only the messages' values, a line each.
-        table_format: where file_format is a table's.
+        envelope: of messages written in place of records; with format json the files then hold
+            the messages' values alone, a line each.
+        table_format: that of file_format, if it is a table's.
         partition_by: columns that name the folders of files; a table's are its format's.
         compact_every_s: seconds after which a table's files are compacted; None for never.
 
     Raises:
-        UnknownFormatError: the format is none of ChangelogSettings.formats.
+        UnknownFormatError: the format is not one of ChangelogSettings.formats.
     """
 
     def __init__(
@@ -95,8 +95,8 @@ class Changelog:
         self._path = path
         self._table = table_format
         self._application = f"slackwater {pipeline}"
-        # Files of a table are not its rows before they are in its log, but a commit can't be held
-        # back until the audit is done: so they are staged like any others.
+        # A table's commit can't be held back until the audit is done, so its rows are staged as
+        # files, too.
         staged_format = file_format if table_format is None else "parquet"
         self._compaction = Compaction(table_format, compact_every_s) if table_format else None
         shape: Callable[[DataFrame], DataFrame] | None = None
@@ -114,19 +114,19 @@ class Changelog:
         self._watermarks = WatermarkLog(path)
 
     def last_low_watermark(self, spark: SparkSession) -> datetime | None:
-        """See Sink."""
+        """Read it from the table or the directories' names; see Sink."""
         if self._table is not None:
             return self._table.last_low_watermark(spark, self._path)
         return self._staging.epoch_directory(spark).last_low_watermark()
 
     def stage(self, epoch: DataFrame, epoch_id: int) -> EpochSummary:
-        """See Sink."""
+        """Stage an epoch beside the output; see Sink."""
         return self._staging.stage(epoch, epoch_id)
 
     def publish(
         self, spark: SparkSession, epoch_id: int, summary: EpochSummary, low_watermark: datetime
     ) -> None:
-        """See Sink."""
+        """Commit a staged epoch to the table, or rename its directory; see Sink."""
         directory = self._staging.epoch_directory(spark)
         if not summary.written:
             directory.discard(epoch_id)
@@ -143,29 +143,29 @@ class Changelog:
             self._compaction.run(spark, [self._path])
 
     def begin_scan(self, spark: SparkSession, tables: Mapping[str, Sequence[Column]]) -> None:
-        """See Sink; nothing has to be made."""
+        """Do nothing: nothing has to be prepared."""
 
     def add_scanned(self, rows: DataFrame, chunk: int, low_watermark: datetime) -> int:
-        """See Sink; a chunk is visible as soon as it is whole."""
+        """Write a chunk, which is visible as soon as it is whole; see Sink."""
         spark = rows.sparkSession
-        found = self._scanned.stage(rows, chunk).records
+        records = self._scanned.stage(rows, chunk).records
         directory = self._scanned.epoch_directory(spark)
         if self._table is None:
             directory.publish(chunk, low_watermark, chunk=chunk)
-            return found
+            return records
         scan = f"{self._application} scan {datetime_to_rfc3339(low_watermark)}"
-        staged = StagedFiles(directory.staging(chunk), found)
+        staged = StagedFiles(directory.staging(chunk), records)
         self._table.append(self._scanned.read_staged(spark, chunk), self._path, scan, chunk, staged)
         directory.discard(chunk)
-        return found
+        return records
 
     def end_scan(self, spark: SparkSession, records: int, low_watermark: datetime) -> None:
-        """See Sink."""
+        """Write the scan's low watermark; see Sink."""
         self._watermarks.add_scan(spark, records, low_watermark)
 
 
 def _lines(changes: DataFrame, envelope: Envelope, partition_by: Sequence[str]) -> DataFrame:
-    """A line a message: its value, or its key where that is all; and what names its folder."""
+    """Return a line for each message, its value or else its key, and the columns of its folder."""
     folders = [name for name in partition_by if name != DATE_COLUMN]
     dated = ["commit_timestamp"] if DATE_COLUMN in partition_by else []
     return messages(changes, envelope).selectExpr("coalesce(value, key) AS value", *folders, *dated)

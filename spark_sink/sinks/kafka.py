@@ -1,7 +1,7 @@
-"""Kafka: an epoch's messages, each with its key, in commit order a key.
+"""The sink kafka: an epoch's messages, each with its key, in commit order for each key.
 
-At least once: an epoch that fails in the middle is sent again, and each message is the same as
-before but for the times at which it was read. Nothing is sent twice when nothing fails.
+At least once: an epoch that fails halfway is sent again, with the same messages but for the times
+at which they were read. Without failures nothing is sent twice.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class KafkaSettings(EnvelopeSettings):
         envelope, avro = self.make_envelope(origin), None
         if self.confluent_schema_registry is not None:
             registry = SchemaRegistry(self.confluent_schema_registry)
-            avro = AvroMessages(envelope, registry, by_table=not topics.are_of_tables)
+            avro = AvroMessages(envelope, registry, by_table=not topics.has_one_per_table)
         return Kafka(self.path, origin.pipeline, topics, envelope, record_filter, avro)
 
     def check(self) -> None:
@@ -118,12 +118,12 @@ class KafkaSettings(EnvelopeSettings):
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """Where messages go.
+    """The topics that messages go to.
 
     Attributes:
         changes: the topic's name; TABLE in it stands for the table's full name.
-        watermarks: the topic of low watermarks, None for none.
-        resolved_ms: the least time between two resolved messages, None for none of them.
+        watermarks: the topic of low watermarks; None for none.
+        resolved_ms: the least milliseconds between two resolved messages; None to send none.
         options: of Spark's Kafka sink: kafka.bootstrap.servers and others.
     """
 
@@ -133,13 +133,13 @@ class Topics:
     options: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def are_of_tables(self) -> bool:
-        """Each table has a topic of its own."""
+    def has_one_per_table(self) -> bool:
+        """Whether each table has its own topic."""
         return TABLE in self.changes
 
 
 class Kafka:
-    """Sends epochs to Kafka: see Sink.
+    """Sends epochs to Kafka, at least once.
 
     Args:
         staging: a directory in which epochs wait for their audit.
@@ -168,17 +168,17 @@ class Kafka:
         self._resolved_at = float("-inf")
 
     def last_low_watermark(self, spark: SparkSession) -> datetime | None:  # noqa: ARG002
-        """None: what was sent is not read again."""
+        """Return None: Kafka is not read again."""
         return None
 
     def stage(self, epoch: DataFrame, epoch_id: int) -> EpochSummary:
-        """See Sink."""
+        """Stage an epoch beside the output; see Sink."""
         return self._staging.stage(epoch, epoch_id)
 
     def publish(
         self, spark: SparkSession, epoch_id: int, summary: EpochSummary, low_watermark: datetime
     ) -> None:
-        """See Sink; a replay sends an epoch again."""
+        """Send a staged epoch, then its low watermark; a replay sends it again. See Sink."""
         if summary.written:
             self._send(self._staging.read_staged(spark, epoch_id))
         self._staging.epoch_directory(spark).discard(epoch_id)
@@ -187,31 +187,31 @@ class Kafka:
         )
 
     def begin_scan(self, spark: SparkSession, tables: Mapping[str, Sequence[Column]]) -> None:
-        """See Sink; Kafka makes its topics itself, if it may."""
+        """Do nothing: Kafka creates its topics itself, if it is allowed to."""
 
     def add_scanned(self, rows: DataFrame, chunk: int, low_watermark: datetime) -> int:  # noqa: ARG002
-        """See Sink; a chunk that is tried again is sent again."""
+        """Send a chunk, again if it is tried again; see Sink."""
         spark = rows.sparkSession
-        found = self._scanned.stage(rows, chunk).records
+        records = self._scanned.stage(rows, chunk).records
         self._send(self._scanned.read_staged(spark, chunk))
         self._scanned.epoch_directory(spark).discard(chunk)
-        return found
+        return records
 
     def end_scan(self, spark: SparkSession, records: int, low_watermark: datetime) -> None:
-        """See Sink."""
+        """Send the scan's low watermark; see Sink."""
         self._publish_watermark(spark, None, records, 0, low_watermark, is_last=True)
 
     def _send(self, changes: DataFrame) -> None:
         topic = F.lit(self._topics.changes)
-        if self._topics.are_of_tables:
+        if self._topics.has_one_per_table:
             name = F.regexp_replace("table_name", _ILLEGAL, "_")
             topic = F.replace(topic, F.lit(TABLE), name)
         if self._avro is None:
-            made = messages(changes, self._envelope)
+            message_rows = messages(changes, self._envelope)
         else:
-            made = self._avro.messages(changes.withColumn(TOPIC, topic))
-        # What has one key goes through one task, and through it in order.
-        in_order = made.repartition("table_name", "key").sortWithinPartitions(*ORDER)
+            message_rows = self._avro.messages(changes.withColumn(TOPIC, topic))
+        # Messages with the same key go through one task, in order.
+        in_order = message_rows.repartition("table_name", "key").sortWithinPartitions(*ORDER)
         self._write(in_order.select(topic.alias("topic"), "key", "value"))
 
     def _publish_watermark(
@@ -224,7 +224,7 @@ class Kafka:
         *,
         is_last: bool,
     ) -> None:
-        """Say that everything up to the low watermark was sent: after it."""
+        """Send, after the records, that everything up to the low watermark was sent."""
         topics, now = self._topics, time.monotonic()
         rows: list[tuple[str, int | None, bytes | None, bytes]] = []
         if topics.resolved_ms is not None and (
@@ -255,7 +255,7 @@ class Kafka:
         rows.write.format("kafka").options(**self._topics.options).save()
 
     def _partitions(self, spark: SparkSession) -> dict[str, int]:
-        """The topics that messages go to, and how many partitions each has."""
+        """Return the number of partitions of each topic that messages go to."""
         jvm = jvm_of(spark)
         parts = (re.escape(part) for part in self._topics.changes.split(TABLE))
         pattern = re.compile("[A-Za-z0-9._-]+".join(parts))
@@ -264,8 +264,8 @@ class Kafka:
             for name in admin.listTopics().names().get():
                 if pattern.fullmatch(name) and name != self._topics.watermarks:
                     names.add(name)
-            found = admin.describeTopics(names).allTopicNames().get()
-            return {name: found[name].partitions().size() for name in found}
+            topics = admin.describeTopics(names).allTopicNames().get()
+            return {name: topics[name].partitions().size() for name in topics}
 
     @contextmanager
     def _admin(self, jvm: Any) -> Iterator[Any]:

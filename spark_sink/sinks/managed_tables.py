@@ -1,4 +1,4 @@
-"""The tables that a pipeline has made, each for one of Spanner's and under its full name."""
+"""What the sinks share that create and keep one table for each of Spanner's, by its full name."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from slackwater.spark_sink.tables.registry import table_formats
 from slackwater.spark_sink.tables.table_format import TableFormat
 from slackwater.timestamp import datetime_to_rfc3339
 
-# That are committed to at the same time.
+# How many tables are committed to at the same time.
 TABLES_AT_ONCE: Final = 4
 
 T = TypeVar("T", bound=ManagedTable)
@@ -55,14 +55,14 @@ class ManagedTableSettings(TableSettings, ABC):
 
 
 class ManagedTables(ABC, Generic[T]):
-    """What the sinks share that keep one table for each of Spanner's: see Sink.
+    """The base class of sinks that keep one table for each of Spanner's.
 
     Args:
-        path: the directory that the tables' directories lie in, each under its full name.
+        path: the directory with the tables' directories, each named by its table's full name.
         pipeline: the pipeline's name.
         table_format: of the tables.
         record_filter: which records are written, and which of their columns.
-        dead_letters: takes what can't be converted.
+        dead_letters: takes records that can't be converted.
         compact_every_s: seconds after which the tables' files are compacted; None for never.
     """
 
@@ -88,23 +88,23 @@ class ManagedTables(ABC, Generic[T]):
         self._tables: dict[str, T] = {}
 
     def last_low_watermark(self, spark: SparkSession) -> datetime | None:
-        """See Sink."""
+        """Return the last one in the watermark log; see Sink."""
         return self._watermarks.last(spark)
 
     def stage(self, epoch: DataFrame, epoch_id: int) -> EpochSummary:
-        """See Sink."""
+        """Stage an epoch beside the output; see Sink."""
         return self._staging.stage(epoch, epoch_id)
 
     def begin_scan(self, spark: SparkSession, tables: Mapping[str, Sequence[Column]]) -> None:
-        """See Sink; tables without rows are made, too."""
+        """Create all tables, also those without rows; see Sink."""
         self._scanned_tables = dict(tables)
         for table, columns in tables.items():
             self._table(spark, table).ensure_columns(columns)
 
     def add_scanned(self, rows: DataFrame, chunk: int, low_watermark: datetime) -> int:
-        """See Sink; a chunk is visible in a table as soon as it is whole there."""
+        """Add a chunk, which is visible in each table as soon as it is whole there; see Sink."""
         spark = rows.sparkSession
-        found = self._scanned.stage(rows, chunk).records
+        records = self._scanned.stage(rows, chunk).records
         staged = self._scanned.read_staged(spark, chunk)
         scan = f"{self._application} scan {datetime_to_rfc3339(low_watermark)}"
         append_id = AppendId(scan, version=chunk, low_watermark=low_watermark, chunk=chunk)
@@ -112,23 +112,23 @@ class ManagedTables(ABC, Generic[T]):
             table = row["table_name"]
             self._add(staged, table, self._scanned_tables[table], append_id)
         self._scanned.epoch_directory(spark).discard(chunk)
-        return found
+        return records
 
     def end_scan(self, spark: SparkSession, records: int, low_watermark: datetime) -> None:
-        """See Sink."""
+        """Write the scan's low watermark; see Sink."""
         self._watermarks.add_scan(spark, records, low_watermark)
 
     @abstractmethod
     def _make(self, spark: SparkSession, path: str, table: str) -> T:
-        """The table for one of Spanner's, which need not be there yet."""
+        """Return the table for one of Spanner's; it need not exist yet."""
 
     @abstractmethod
     def _add(
         self, changes: DataFrame, table: str, columns: Sequence[Column], append_id: AppendId
     ) -> None:
-        """Add what one table has of a scan's staged chunk, once however often it is tried.
+        """Add a table's rows of a scan's staged chunk once, however often it is tried.
 
-        begin_scan() has made the table.
+        begin_scan() has created the table.
         """
 
     def _table(self, spark: SparkSession, name: str) -> T:
@@ -136,11 +136,11 @@ class ManagedTables(ABC, Generic[T]):
             self._tables[name] = self._make(spark, f"{self._path}/{name}", name)
         return self._tables[name]
 
-    def _known(self, spark: SparkSession) -> list[str]:
-        """The full names of those that are there."""
+    def _existing_tables(self, spark: SparkSession) -> list[str]:
+        """Return the full names of the tables that exist."""
         listed = self._format.list_tables(spark)
         if listed is not None:
-            # What others keep in the catalog is not ours to change.
+            # The catalog may have other tables, which are not this pipeline's to change.
             return [name for name in listed if self._is_own(spark, name)]
         names = self._staging.epoch_directory(spark).list_names()
         return [name for name in names if self._format.exists(spark, f"{self._path}/{name}")]
@@ -154,4 +154,6 @@ class ManagedTables(ABC, Generic[T]):
 
     def _compact(self, spark: SparkSession) -> None:
         if self._compaction.is_due:
-            self._compaction.run(spark, [f"{self._path}/{name}" for name in self._known(spark)])
+            self._compaction.run(
+                spark, [f"{self._path}/{name}" for name in self._existing_tables(spark)]
+            )

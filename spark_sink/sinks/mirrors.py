@@ -1,4 +1,4 @@
-"""Mirrors: for each table of Spanner's one that is kept equal to it, all at one low watermark."""
+"""The sink mirror: for each table of Spanner's one kept equal to it, all at one low watermark."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ class MirrorSettings(ManagedTableSettings):
 
 
 class Mirrors(ManagedTables[MirrorTable]):
-    """Merges epochs into one table for each of Spanner's: see Sink.
+    """Merges each epoch into the mirrors of the tables that it changes.
 
     Args:
         path, pipeline, table_format, compact_every_s: see ManagedTables.
         record_filter: which records are applied.
         keeps_deleted: deleted rows stay, marked.
-        properties: of the tables that have to be made.
-        keeps_bad_records: what can't be converted is set aside, in the place of a failure.
+        properties: of tables that are created.
+        keeps_bad_records: records that can't be converted are set aside; otherwise the epoch fails.
     """
 
     def __init__(
@@ -96,10 +96,10 @@ class Mirrors(ManagedTables[MirrorTable]):
     def publish(
         self, spark: SparkSession, epoch_id: int, summary: EpochSummary, low_watermark: datetime
     ) -> None:
-        """See Sink; each table goes from one low watermark to the next at once.
+        """Merge a staged epoch, with one commit for each table; see Sink.
 
-        A crash may leave some tables ahead of the others, and the replay leaves those alone. What
-        is true of all of them the watermarks say, and the tables' properties.
+        A crash may leave some tables ahead of others; the replay leaves those alone. The watermark
+        log and the tables' properties say up to when all of them are complete.
         """
         changed: set[str] = set()
         if summary.written:
@@ -111,7 +111,7 @@ class Mirrors(ManagedTables[MirrorTable]):
         self._compact(spark)
 
     def end_scan(self, spark: SparkSession, records: int, low_watermark: datetime) -> None:
-        """See Sink; a mirror is whole when the scan is, and states no low watermark before."""
+        """Publish the mirrors' first low watermark: they are complete now. See Sink."""
         super().end_scan(spark, records, low_watermark)
         self._publish_watermark(spark, self._scanned_tables, low_watermark)
 
@@ -129,8 +129,8 @@ class Mirrors(ManagedTables[MirrorTable]):
         )
 
     def _merge(self, spark: SparkSession, changes: DataFrame, low_watermark: datetime) -> set[str]:
-        """Bring the tables that an epoch changes to its low watermark; which those are."""
-        found = columns_by_table(changes)
+        """Bring the tables that an epoch changes to its low watermark, and return their names."""
+        changed = columns_by_table(changes)
 
         def merge(table: str, columns: Sequence[Column]) -> None:
             mirror = self._table(spark, table)
@@ -143,23 +143,23 @@ class Mirrors(ManagedTables[MirrorTable]):
                 low_watermark,
             )
 
-        once = self._format.idempotent_merge(spark, self._application, low_watermark)
-        with once, ThreadPool(TABLES_AT_ONCE) as pool:
-            pool.starmap(merge, found.items())
-        return set(found)
+        idempotent = self._format.idempotent_merge(spark, self._application, low_watermark)
+        with idempotent, ThreadPool(TABLES_AT_ONCE) as pool:
+            pool.starmap(merge, changed.items())
+        return set(changed)
 
     def _publish_watermark(
         self, spark: SparkSession, changed: Collection[str], watermark: datetime
     ) -> None:
-        """Let the tables say their low watermark.
+        """Write the low watermark to the tables' properties.
 
-        A commit is much for a table that the epoch did not change: that one says it now and then,
-        and until then an earlier one, at which it was the same.
+        A commit is expensive for a table that the epoch did not change. Such a table gets it once a
+        minute; until then it has an earlier one, at which it was the same.
         """
         now = time.monotonic()
         if now - self._all_published_at >= _PUBLISH_ALL_EVERY_S:
             self._all_published_at = now
-            changed = self._known(spark)
+            changed = self._existing_tables(spark)
         with ThreadPool(TABLES_AT_ONCE) as pool:
             pool.map(lambda table: self._table(spark, table).publish_watermark(watermark), changed)
 

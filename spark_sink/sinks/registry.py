@@ -69,7 +69,7 @@ def parse_sink_settings(values: Any) -> Any:
             raise ValueError(model.refused_keys[key])
         together = [other for other in misplaced if kinds_of[other] == kinds_of[key]]
         takers = " and ".join(kinds_of[key])
-        raise ValueError(f"{', '.join(together)} goes with kind {takers} alone")
+        raise ValueError(f"{', '.join(together)} goes with kind {takers} only")
     return settings
 
 

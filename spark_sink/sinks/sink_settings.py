@@ -129,8 +129,9 @@ class SinkSettings(Section, ABC):
     @classmethod
     def _format_of_kind(cls, name: str) -> str:
         if cls.formats and name not in cls.formats:
+            formats = ", ".join(cls.formats)
             raise ValueError(
-                f"{name!r} is no format of kind {cls.kind_name()}; known: {', '.join(cls.formats)}."
+                f"{name!r} is not a format of kind {cls.kind_name()}; known: {formats}."
                 " Kind spark has any that Spark can write"
             )
         return name
@@ -139,7 +140,7 @@ class SinkSettings(Section, ABC):
     def _catalog_of_format(self) -> Self:
         having = [name for name, made in table_formats().items() if made.has_catalogs]
         if self.catalog is not None and self.format not in having:
-            raise ValueError(f"catalog goes with format {' and '.join(having)} alone")
+            raise ValueError(f"catalog goes with format {' and '.join(having)} only")
         return self
 
     @model_validator(mode="after")
@@ -172,7 +173,7 @@ class TableSettings(SinkSettings, ABC):
     def _compaction_of_format(self) -> Self:
         if self.compact_every is not None and self.format not in table_formats():
             names = " and ".join(table_formats())
-            raise ValueError(f"compact_every goes with format {names} alone")
+            raise ValueError(f"compact_every goes with format {names} only")
         return self
 
 

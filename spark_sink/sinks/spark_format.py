@@ -1,8 +1,8 @@
-"""Any format that Spark can write: console, JDBC, BigQuery, what a jar brings.
+"""The sink spark: any format that Spark can write, such as console, JDBC or one that a jar brings.
 
-An epoch is handed to the format in one write, after its audit. Formats know nothing of epochs: one
-that failed, or was killed before its low watermark was noted, is written again. Rows have the
-epoch's low watermark, by which a reader can tell.
+An epoch is written at once, after its audit. Such formats know no epochs: one that failed, or was
+interrupted before its low watermark was written, is written again. A reader can tell by the epoch's
+low watermark, which each row has.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ class SparkFormatSettings(EnvelopeSettings):
 
 
 class SparkFormat:
-    """Appends epochs by a format of Spark's, at least once: see Sink.
+    """Appends epochs with one of Spark's formats, at least once.
 
     Args:
-        path: a directory in which epochs wait for their audit, and low watermarks are noted.
-        file_format: Spark's name of it.
+        path: a directory for staged epochs and the watermark log.
+        file_format: Spark's name of the format.
         options: of the format.
         record_filter: which records are written.
-        envelope: of what is written; None for records.
+        envelope: of the messages; None to write records.
     """
 
     def __init__(
@@ -76,36 +76,36 @@ class SparkFormat:
         self._watermarks = WatermarkLog(path)
 
     def last_low_watermark(self, spark: SparkSession) -> datetime | None:
-        """See Sink."""
+        """Return the last one in the watermark log; see Sink."""
         return self._watermarks.last(spark)
 
     def stage(self, epoch: DataFrame, epoch_id: int) -> EpochSummary:
-        """See Sink."""
+        """Stage an epoch beside the output; see Sink."""
         return self._staging.stage(epoch, epoch_id)
 
     def publish(
         self, spark: SparkSession, epoch_id: int, summary: EpochSummary, low_watermark: datetime
     ) -> None:
-        """See Sink; an epoch whose low watermark is noted is not written again."""
-        noted = self._watermarks.last(spark)
-        if summary.written and (noted is None or noted < low_watermark):
+        """Write a staged epoch, unless the watermark log has its low watermark; see Sink."""
+        last = self._watermarks.last(spark)
+        if summary.written and (last is None or last < low_watermark):
             self._write(self._staging.read_staged(spark, epoch_id))
         self._staging.epoch_directory(spark).discard(epoch_id)
         self._watermarks.add(spark, epoch_id, summary, low_watermark)
 
     def begin_scan(self, spark: SparkSession, tables: Mapping[str, Sequence[Column]]) -> None:
-        """See Sink; what the format needs has to be there."""
+        """Do nothing: whatever the format writes to has to exist."""
 
     def add_scanned(self, rows: DataFrame, chunk: int, low_watermark: datetime) -> int:  # noqa: ARG002
-        """See Sink; a chunk that is tried again is written again."""
+        """Write a chunk, again if it is tried again; see Sink."""
         spark = rows.sparkSession
-        found = self._scanned.stage(rows, chunk).records
+        records = self._scanned.stage(rows, chunk).records
         self._write(self._scanned.read_staged(spark, chunk))
         self._scanned.epoch_directory(spark).discard(chunk)
-        return found
+        return records
 
     def end_scan(self, spark: SparkSession, records: int, low_watermark: datetime) -> None:
-        """See Sink."""
+        """Write the scan's low watermark; see Sink."""
         self._watermarks.add_scan(spark, records, low_watermark)
 
     def _write(self, changes: DataFrame) -> None:

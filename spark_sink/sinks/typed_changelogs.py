@@ -1,4 +1,4 @@
-"""Typed changelogs: for each table of Spanner's one that has all its changes, in typed columns."""
+"""The sink changelogs: for each table of Spanner's one with all its changes, in typed columns."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ class TypedChangelogSettings(ManagedTableSettings):
 
 
 class TypedChangelogs(ManagedTables[ChangelogTable]):
-    """Appends epochs to one table for each of Spanner's: see Sink.
+    """Appends each epoch to the typed changelogs of the tables that it changes.
 
     Args:
         path, pipeline, table_format, record_filter, compact_every_s: see ManagedTables.
-        properties: of the tables that have to be made.
-        keeps_bad_records: what can't be converted is set aside, in the place of a failure.
+        properties: of tables that are created.
+        keeps_bad_records: records that can't be converted are set aside; otherwise the epoch fails.
     """
 
     def __init__(
@@ -83,10 +83,10 @@ class TypedChangelogs(ManagedTables[ChangelogTable]):
     def publish(
         self, spark: SparkSession, epoch_id: int, summary: EpochSummary, low_watermark: datetime
     ) -> None:
-        """See Sink; each table gets its part of the epoch in one commit.
+        """Append a staged epoch, with one commit for each table; see Sink.
 
-        A crash may leave some tables ahead of the others, and the replay leaves those alone. What
-        is true of all of them the watermarks say.
+        A crash may leave some tables ahead of others; the replay leaves those alone. The watermark
+        log says up to when all of them are complete.
         """
         if summary.written:
             changes = self._staging.read_staged(spark, epoch_id)
@@ -105,13 +105,13 @@ class TypedChangelogs(ManagedTables[ChangelogTable]):
     def _add(
         self, changes: DataFrame, table: str, columns: Sequence[Column], append_id: AppendId
     ) -> None:
-        kept_in = self._table(changes.sparkSession, table)
-        kept_in.ensure_columns(columns)
+        changelog = self._table(changes.sparkSession, table)
+        changelog.ensure_columns(columns)
         self._dead_letters.write(
             lambda is_checked: typed_changes(
-                changes, table, columns, kept_in.structs, is_checked=is_checked
+                changes, table, columns, changelog.structs, is_checked=is_checked
             ),
-            lambda rows: kept_in.add(rows.select("row.*"), append_id),
+            lambda rows: changelog.add(rows.select("row.*"), append_id),
             changes,
             table,
             append_id.low_watermark,

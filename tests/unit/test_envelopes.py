@@ -249,5 +249,5 @@ def test_numbers_keep_their_value(decimal: Decimal, integer: int) -> None:
 def test_a_column_without_a_type_stays_as_it_is_and_a_text_that_is_no_object_is_an_error() -> None:
     assert row_values('{"B":"1"}', [], json_converter) == {"B": "1"}
     assert row_values(None, [], json_converter) == {}
-    with pytest.raises(ValueError, match="no JSON object"):
+    with pytest.raises(ValueError, match="not a JSON object"):
         row_values("[1]", [], json_converter)

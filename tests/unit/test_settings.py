@@ -257,7 +257,7 @@ def test_one_place_in_two_spellings_is_one_place(
 def test_an_unknown_format_is_refused_with_a_list_of_the_known_ones(tmp_path: Path) -> None:
     sink = MINIMAL["sink"] | {"format": "csv"}
     said = problems(tmp_path, yaml.safe_dump(MINIMAL | {"sink": sink}))
-    assert "'csv' is no format of kind changelog; known: parquet, json, orc" in said
+    assert "'csv' is not a format of kind changelog; known: parquet, json, orc" in said
 
 
 @pytest.mark.parametrize("heartbeat", ["999ms", "301s"])

@@ -75,16 +75,16 @@ def test_kafka_has_a_topic_a_table_and_needs_no_path(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("sink", "said"),
     [
-        ({"kind": "mirror", "format": "parquet"}, "'parquet' is no format of kind mirror"),
+        ({"kind": "mirror", "format": "parquet"}, "'parquet' is not a format of kind mirror"),
         ({"kind": "mirror", "envelope": "flat"}, "mirrors have rows: leave envelope out"),
-        ({"kind": "changelogs", "format": "orc"}, "'orc' is no format of kind changelogs"),
+        ({"kind": "changelogs", "format": "orc"}, "'orc' is not a format of kind changelogs"),
         ({"kind": "changelogs", "envelope": "flat"}, "changelogs have typed columns"),
-        ({"kind": "changelogs", "deletes": "mark"}, "deletes goes with kind mirror alone"),
+        ({"kind": "changelogs", "deletes": "mark"}, "deletes goes with kind mirror only"),
         ({"kind": "changelogs", "partition_by": ["date"]}, "partition_by goes with kind changelog"),
-        ({"bad_records": "stop"}, "bad_records goes with kind changelogs and mirror alone"),
-        ({"deletes": "mark"}, "deletes goes with kind mirror alone"),
-        ({"topic": "t"}, "topic goes with kind kafka alone"),
-        ({"format": "kafka"}, "'kafka' is no format of kind changelog"),
+        ({"bad_records": "stop"}, "bad_records goes with kind changelogs and mirror only"),
+        ({"deletes": "mark"}, "deletes goes with kind mirror only"),
+        ({"topic": "t"}, "topic goes with kind kafka only"),
+        ({"format": "kafka"}, "'kafka' is not a format of kind changelog"),
         ({"kind": "kafka"}, "options needs kafka.bootstrap.servers"),
         ({**KAFKA, "topic": "a b"}, "topic"),
         ({**KAFKA, "topic": "{tables}"}, "topic"),
@@ -126,5 +126,4 @@ def test_a_near_name_is_found_in_the_keys_of_every_kind(tmp_path: Path) -> None:
     said = problems(tmp_path, text(MINIMAL["sink"] | {"deletez": "mark"}))
     assert "sink.deletez: unknown key; did you mean 'deletes'?" in said
     said = problems(tmp_path, text(MINIMAL["sink"] | {"kind": "kafak"}))
-    kinds = "'changelog', 'changelogs', 'kafka', 'mirror' or 'spark'"
-    assert f"sink.kind: Input should be {kinds}" in said
+    assert "sink.kind: Input should be 'changelog', 'changelogs', 'kafka', " in said
