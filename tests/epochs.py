@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 
-from slackwater.pipeline.epoch_audit import audit_written
+from slackwater.pipeline.epochs.audit import audit_written
 from slackwater.reader.change_stream import ChangeStream
 from slackwater.reader.schema import SCHEMA
 from slackwater.reader.transport.connection import Connection

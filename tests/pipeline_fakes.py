@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from slackwater.pipeline.epoch_recorder import ProgressSource
-from slackwater.pipeline.epoch_report import EpochReport
+from slackwater.pipeline.epochs.recorder import ProgressSource
+from slackwater.pipeline.epochs.report import EpochReport
 from slackwater.pipeline.lifecycle import Lifecycle
 from slackwater.pipeline.query_runner import Query, QueryRunner
 from slackwater.pipeline.run_loop import RunLoop

@@ -21,7 +21,7 @@ from slackwater.monitoring.http import serving
 from slackwater.monitoring.live_view import LiveView
 from slackwater.monitoring.metrics import Metrics
 from slackwater.monitoring.tracing import tracing
-from slackwater.pipeline.epoch_report import EpochReport
+from slackwater.pipeline.epochs.report import EpochReport
 from slackwater.pipeline.lease_holder import owner_is_dead
 from slackwater.pipeline.observer import Observer, Observers
 from slackwater.pipeline.recovery import Recovery

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, Final
 
-from slackwater.pipeline.epoch_report import EpochReport
+from slackwater.pipeline.epochs.report import EpochReport
 from slackwater.timestamp import ns_to_seconds
 
 _EPOCHS_MAX: Final = 2_000

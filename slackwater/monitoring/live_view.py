@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from slackwater.pipeline.epoch_report import EpochReport
+from slackwater.pipeline.epochs.report import EpochReport
 
 _SHOWN: Final = 12
 _COLUMNS: Final = (

@@ -18,7 +18,7 @@ from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Met
 from prometheus_client.registry import Collector
 
 from slackwater.monitoring.status import PipelineStatus
-from slackwater.pipeline.epoch_report import EpochReport
+from slackwater.pipeline.epochs.report import EpochReport
 from slackwater.scheduler.lineage import PartitionState
 from slackwater.state.models import PipelineState
 from slackwater.timestamp import ms_to_seconds, ns_to_seconds

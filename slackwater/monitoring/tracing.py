@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.trace import set_span_in_context
 
-from slackwater.pipeline.epoch_report import EpochReport
+from slackwater.pipeline.epochs.report import EpochReport
 from slackwater.timestamp import format_rfc3339, seconds_to_ns
 
 _STAGES: Final = ("choose", "log", "plan", "read", "sink", "commit")

@@ -10,9 +10,9 @@ Which module decides what:
   query_runner through lifecycle
 - that a failed pipeline is tried again: transitions (RunMode.failed, RunMode.is_last_try), of what
   failures.diagnose says; failures.delay_s says when
-- that an epoch may become visible: epoch_writer (EpochWriter.write), which asks lease_holder and
-  epoch_audit
-- that an epoch counts as committed: Spark's commit log; epoch_recorder sees and records it
+- that an epoch may become visible: epochs.writer (EpochWriter.write), which asks lease_holder and
+  epochs.audit
+- that an epoch counts as committed: Spark's commit log; epochs.recorder sees and records it
 - who owns the pipeline: lease_holder, by the rules of slackwater.state.lease
 - what an operator or a signal desires: desired_state
 - where a pipeline goes on: resume_point, with source and recovery

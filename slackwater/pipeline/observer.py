@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from slackwater.pipeline.epoch_report import EpochReport
+from slackwater.pipeline.epochs.report import EpochReport
 
 
 class Observer(Protocol):

@@ -8,7 +8,7 @@ from typing import Final, Protocol
 import structlog
 
 from slackwater.errors import PipelineFailedError
-from slackwater.pipeline.epoch_recorder import ProgressSource
+from slackwater.pipeline.epochs.recorder import ProgressSource
 from slackwater.pipeline.failures import Failure, delay_s, diagnose
 from slackwater.pipeline.lifecycle import POLL_S, Lifecycle
 from slackwater.pipeline.observer import Observer

@@ -15,8 +15,8 @@ from slackwater.config.settings import Settings
 from slackwater.config.sinks import make_sink
 from slackwater.pipeline.alerts import Alerts
 from slackwater.pipeline.desired_state import DesiredStatePoller
-from slackwater.pipeline.epoch_recorder import EpochRecorder, RecordPolicy
-from slackwater.pipeline.epoch_writer import EpochWriter
+from slackwater.pipeline.epochs.recorder import EpochRecorder, RecordPolicy
+from slackwater.pipeline.epochs.writer import EpochWriter
 from slackwater.pipeline.initial_scan import InitialScan
 from slackwater.pipeline.lease_holder import LeaseHolder
 from slackwater.pipeline.lifecycle import Lifecycle

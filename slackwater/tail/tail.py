@@ -14,7 +14,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from slackwater.pipeline.epoch_audit import audit_written
+from slackwater.pipeline.epochs.audit import audit_written
 from slackwater.reader.schema import SCHEMA
 from slackwater.scheduler.audit import SinkCounts
 from slackwater.scheduler.epoch_span import EPOCHS_CONSIDERED

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from slackwater.pipeline.epoch_audit import AuditedEpoch
-from slackwater.pipeline.epoch_recorder import EpochRecorder, RecordPolicy
-from slackwater.pipeline.epoch_report import EpochReport
-from slackwater.pipeline.epoch_writer import WrittenEpoch
+from slackwater.pipeline.epochs.audit import AuditedEpoch
+from slackwater.pipeline.epochs.recorder import EpochRecorder, RecordPolicy
+from slackwater.pipeline.epochs.report import EpochReport
+from slackwater.pipeline.epochs.writer import WrittenEpoch
 from slackwater.reader.errors import UnavailableError
 from slackwater.spark_sink.sink import EpochSummary
 from slackwater.state.epochs import last_epochs

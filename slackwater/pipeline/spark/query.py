@@ -9,7 +9,7 @@ from typing import Final
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from slackwater.pipeline.epoch_writer import EpochWriter
+from slackwater.pipeline.epochs.writer import EpochWriter
 from slackwater.pipeline.spark.jvm import last_progress, recent_progress
 from slackwater.scheduler.spark.data_source import FORMAT
 

@@ -12,8 +12,8 @@ from typing import Final, Protocol
 
 import structlog
 
-from slackwater.pipeline.epoch_report import EpochReport, Progress, parse_progress
-from slackwater.pipeline.epoch_writer import WrittenEpoch
+from slackwater.pipeline.epochs.report import EpochReport, Progress, parse_progress
+from slackwater.pipeline.epochs.writer import WrittenEpoch
 from slackwater.pipeline.observer import Observer
 from slackwater.reader.errors import ReaderError
 from slackwater.scheduler.lineage import unfinished
@@ -23,7 +23,7 @@ from slackwater.state.errors import LeaseLostError, StateError
 from slackwater.state.models import Epoch
 from slackwater.state.store import Store
 
-_log = structlog.get_logger("slackwater.pipeline.epoch_recorder")
+_log = structlog.get_logger("slackwater.pipeline.epochs.recorder")
 
 _FORGET_EVERY: Final = 100
 

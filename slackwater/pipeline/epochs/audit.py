@@ -14,7 +14,7 @@ from slackwater.state.store import Store
 from slackwater.state.task_counts import read_task_counts
 from slackwater.state.task_metrics import TaskMetrics, read_task_metrics
 
-_log = structlog.get_logger("slackwater.pipeline.epoch_audit")
+_log = structlog.get_logger("slackwater.pipeline.epochs.audit")
 
 
 @dataclass(frozen=True, slots=True)

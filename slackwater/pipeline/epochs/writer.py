@@ -10,7 +10,7 @@ from datetime import datetime
 from pyspark.sql import DataFrame, SparkSession
 from structlog.contextvars import bound_contextvars
 
-from slackwater.pipeline.epoch_audit import AuditedEpoch, audit_written
+from slackwater.pipeline.epochs.audit import AuditedEpoch, audit_written
 from slackwater.pipeline.lease_holder import LeaseHolder
 from slackwater.scheduler.audit import SinkCounts
 from slackwater.scheduler.read_options import AuditMode
