@@ -6,16 +6,12 @@ import logging
 import time
 import uuid
 from collections import deque
+from collections.abc import Callable
 from typing import Final
 
-from slackwater.reader.database.change_stream_info import (
-    ChangeStreamInfo,
-    partitions_alive,
-    read_change_stream_info,
-)
-from slackwater.reader.transport.connection import Connection
 from slackwater.scheduler import epoch, lineage
 from slackwater.scheduler import epoch_lead as lead
+from slackwater.scheduler.change_source import ChangeSource
 from slackwater.scheduler.epoch_span import EPOCHS_CONSIDERED, next_span_ns
 from slackwater.scheduler.errors import CheckpointLostError, WatermarkRegressionError
 from slackwater.scheduler.options import SourceOptions
@@ -43,22 +39,23 @@ _PRUNE_EVERY_S: Final = 60.0
 class Planner:
     """Chooses epochs and plans them; one for a pipeline, in the process that drives it."""
 
-    def __init__(self, options: SourceOptions, connection: Connection, store: Store) -> None:
+    def __init__(
+        self,
+        options: SourceOptions,
+        source: ChangeSource,
+        store: Store,
+        *,
+        monotonic_s: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._options = options
-        self._connection = connection
+        self._source = source
         self._store = store
-        self._description: ChangeStreamInfo | None = None
-        self._pruned_at = time.monotonic()
+        self._monotonic_s = monotonic_s
+        self._pruned_at = monotonic_s()
         self._chosen_ns: int | None = None
         self._last: tuple[str, int] | None = None
         self._delays_ns: deque[int] = deque(maxlen=lead.EPOCHS_CONSIDERED)
         store.ensure_pipeline(options.pipeline, options.change_stream.path)
-
-    def description(self) -> ChangeStreamInfo:
-        """The change stream's, looked up once."""
-        if self._description is None:
-            self._description = read_change_stream_info(self._connection)
-        return self._description
 
     def planned_watermark_ns(self) -> int | None:
         """The end of the last epoch planned, None if none is known."""
@@ -67,7 +64,7 @@ class Planner:
 
     def first_watermark_ns(self) -> int:
         """The low watermark after which the pipeline starts: see scheduler.start_position."""
-        return first_watermark_ns(self._options, self._connection, self.description())
+        return first_watermark_ns(self._options.start, self._source)
 
     def next_watermark_ns(self, base_ns: int | None, *, clock_ns: int | None = None) -> int:
         """Where the next epoch shall end; base_ns where the pipeline is not to run.
@@ -85,7 +82,7 @@ class Planner:
         lead_ns = 0
         if clock_ns is None:
             lead_ns = self._lead_ns()
-            clock_ns = self._connection.strong_read_timestamp_ns()
+            clock_ns = self._source.strong_read_timestamp_ns()
             self._chosen_ns = time.time_ns()
         return epoch.next_watermark(
             clock_ns=clock_ns,
@@ -168,8 +165,8 @@ class Planner:
         """
         name = self._options.pipeline
         self._commit_epoch(watermark_ns)
-        if time.monotonic() - self._pruned_at >= _PRUNE_EVERY_S:
-            self._pruned_at = time.monotonic()
+        if self._monotonic_s() - self._pruned_at >= _PRUNE_EVERY_S:
+            self._pruned_at = self._monotonic_s()
             partitions = self._store.partitions(name)
             self._store.remove_partitions(
                 name, lineage.prunable(partitions, watermark_ns, keep_ns=self._options.keep_ns)
@@ -242,12 +239,7 @@ class Planner:
         return committed_ns is None or committed_ns - self._options.keep_ns <= watermark_ns
 
     def _discover(self, watermark_ns: int) -> None:
-        tokens = partitions_alive(
-            self._connection,
-            self.description().dialect,
-            watermark_ns,
-            heartbeat_ms=self._options.heartbeat_ms,
-        )
+        tokens = self._source.partitions_alive(watermark_ns)
         self._store.replace_partitions(
             self._options.pipeline,
             [Partition(token, watermark_ns) for token in tokens],

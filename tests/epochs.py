@@ -16,7 +16,7 @@ from slackwater.scheduler.options import SourceOptions, parse_options
 from slackwater.scheduler.plan import Task
 from slackwater.scheduler.planner import Planner
 from slackwater.scheduler.read_options import AuditMode
-from slackwater.scheduler.tasks.partition_reader import SpannerPartitions
+from slackwater.scheduler.spanner_source import SpannerSource
 from slackwater.scheduler.tasks.task import read_task
 from slackwater.state.store import Store
 from slackwater.timestamp import format_rfc3339
@@ -61,7 +61,8 @@ class EpochLoop:
         self.options: SourceOptions = parse_options({**source_options, **(options or {})}, {})
         self.connection = Connection(stream)
         self.store = Store.open(state_url, migrate=True)
-        self.planner = Planner(self.options, self.connection, self.store)
+        self.source = SpannerSource(self.connection, self.options.heartbeat_ms)
+        self.planner = Planner(self.options, self.source, self.store)
         self.late_records = 0
         self.watermark_ns: int | None = resume.watermark_ns if resume else None
         # The end of the epoch that is planned and not committed: Spark keeps it in its log.
@@ -118,16 +119,13 @@ class EpochLoop:
 
     def read(self, tasks: list[Task]) -> pa.Table:
         """Return the records of a plan's tasks; like a Spark job, fail if one of them fails."""
-        partitions = SpannerPartitions(
-            self.connection, self.planner.description().dialect, self.options.heartbeat_ms
-        )
 
         def run(task: Task) -> list[pa.RecordBatch]:
             return list(
                 read_task(
                     task,
                     store=self.store,
-                    reader=partitions,
+                    source=self.source,
                     options=self.options.read,
                 )
             )

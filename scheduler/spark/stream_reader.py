@@ -27,7 +27,7 @@ from slackwater.scheduler.options import SourceOptions
 from slackwater.scheduler.plan import Task
 from slackwater.scheduler.planner import Planner
 from slackwater.scheduler.source_settings import NOW
-from slackwater.scheduler.tasks.partition_reader import SpannerPartitions
+from slackwater.scheduler.spanner_source import SpannerSource
 from slackwater.scheduler.tasks.task import read_task
 from slackwater.scheduler.worker_errors import encoded_errors
 from slackwater.state.store import Store
@@ -59,6 +59,7 @@ class SpannerChangesStreamReader(DataSourceStreamReader, _AvailableNow):  # type
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._planner: Planner | None = None
+        self._spanner: SpannerSource | None = None
         self._base_ns: int | None = None
         self._available_now_ns: int | None = None
 
@@ -95,7 +96,7 @@ class SpannerChangesStreamReader(DataSourceStreamReader, _AvailableNow):  # type
     @encoded_errors()
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Go no further than the present time of Spanner's clock."""
-        self._available_now_ns = self._connection().strong_read_timestamp_ns()
+        self._available_now_ns = self._source().strong_read_timestamp_ns()
 
     @encoded_errors()
     def partitions(self, start: Offset, end: Offset) -> list[TaskPartition]:
@@ -106,7 +107,7 @@ class SpannerChangesStreamReader(DataSourceStreamReader, _AvailableNow):  # type
             return []
         tasks = planner.plan_first(end_ns) if start_ns is None else planner.plan(start_ns, end_ns)
         self._base_ns = end_ns
-        dialect = planner.description().dialect if tasks else Dialect.GOOGLE_STANDARD_SQL
+        dialect = self._source().dialect if tasks else Dialect.GOOGLE_STANDARD_SQL
         return [TaskPartition(task, dialect) for task in tasks]
 
     def read(self, partition: TaskPartition) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
@@ -119,7 +120,7 @@ class SpannerChangesStreamReader(DataSourceStreamReader, _AvailableNow):  # type
             yield from read_task(
                 partition.task,
                 store=_store(options.state_url),
-                reader=SpannerPartitions(connection, partition.dialect, options.heartbeat_ms),
+                source=SpannerSource(connection, options.heartbeat_ms, dialect=partition.dialect),
                 options=options.read,
             )
 
@@ -144,11 +145,14 @@ class SpannerChangesStreamReader(DataSourceStreamReader, _AvailableNow):  # type
         if self._planner is None:
             options = self._options
             store = Store.open(options.state_url, migrate=True)
-            self._planner = Planner(options, self._connection(), store)
+            self._planner = Planner(options, self._source(), store)
         return self._planner
 
-    def _connection(self) -> Connection:
-        return connection_of(self._options.change_stream)
+    def _source(self) -> SpannerSource:
+        if self._spanner is None:
+            connection = connection_of(self._options.change_stream)
+            self._spanner = SpannerSource(connection, self._options.heartbeat_ms)
+        return self._spanner
 
     def _offset(self, watermark_ns: int | None) -> Offset:
         return {

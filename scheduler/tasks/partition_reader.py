@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Final, Protocol
+from typing import Final
 
-from slackwater.reader.change_stream import Dialect
 from slackwater.reader.errors import StartOutsidePartitionError, UnavailableError
-from slackwater.reader.query.batch_decoder import BatchDecoder, RecordConsumer
-from slackwater.reader.query.partition_query import PartitionQuery
+from slackwater.reader.query.batch_decoder import BatchDecoder
 from slackwater.reader.query_outcome import QueryOutcome, outcome_of
 from slackwater.reader.records import ChildPartitionsRecord
-from slackwater.reader.transport.connection import Connection
 from slackwater.scheduler.audit import PartitionAudit
+from slackwater.scheduler.change_source import PartitionQueries, Query
 from slackwater.scheduler.epoch import Cut, watermark_for_start
 from slackwater.scheduler.read_options import Proof
 from slackwater.scheduler.tasks.cut_filter import CutFilter
@@ -33,83 +31,34 @@ _STEPS_BACK_MAX: Final = 15
 _STEP_PAUSE_S: Final = 0.2
 
 
-class Query(Protocol):
-    """A running partition query."""
-
-    @property
-    def watermark_ns(self) -> int:
-        """The partition is complete through this time."""
-
-    @property
-    def open_ms(self) -> int:
-        """Since it was opened."""
-
-    @property
-    def silent_ms(self) -> int:
-        """How long Spanner has been waited for."""
-
-    @property
-    def retried(self) -> Mapping[str, int]:
-        """How often it was opened again, by gRPC's status code."""
-
-    stalls: int
-
-    def run(self, decoder: BatchDecoder, consumer: RecordConsumer) -> None:
-        """Read until Spanner ended it with OK, or the consumer has enough."""
-
-    def cancel(self) -> None:
-        """End it early, from another thread."""
-
-
-class PartitionReader(Protocol):
-    """Whatever can query partitions: Spanner, or a simulated stream."""
-
-    def query(self, token: str, start_ns: int, end_ns: int | None) -> Query:
-        """The records of a partition token over [start, end], or to its end.
-
-        Raises while iterating:
-            StartOutsidePartitionError: the partition ended before the start.
-        """
-
-
-class SpannerPartitions:
-    """Partition queries of one database's change stream."""
-
-    def __init__(self, connection: Connection, dialect: Dialect, heartbeat_ms: int) -> None:
-        self._connection = connection
-        self._dialect = dialect
-        self._heartbeat_ms = heartbeat_ms
-
-    def query(self, token: str, start_ns: int, end_ns: int | None) -> PartitionQuery:
-        """See PartitionReader."""
-        return PartitionQuery(
-            self._connection,
-            self._dialect,
-            partition_token=token,
-            start_timestamp_ns=start_ns,
-            end_timestamp_ns=end_ns,
-            heartbeat_ms=self._heartbeat_ms,
-        )
-
-
 Running = Callable[[Partition, Query], AbstractContextManager[None]]
 
 
-class PartitionReading:
+class PartitionReader:
     """Reads partitions of one plan.
 
     Args:
         plan: the epoch's.
-        reader: where the records come from.
+        source: where the records come from.
         proof: what shows that a partition was read through.
         running: entered for the time of each query, so that it can be seen and cancelled.
+        pause: waits for some seconds.
     """
 
-    def __init__(self, plan: Plan, reader: PartitionReader, proof: Proof, running: Running) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        source: PartitionQueries,
+        proof: Proof,
+        running: Running,
+        *,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
         self._plan = plan
-        self._reader = reader
+        self._source = source
         self._proof = proof
         self._running = running
+        self._pause = pause
 
     def read(
         self, partition: Partition, start_ns: int, decoder: BatchDecoder, audit: PartitionAudit
@@ -167,7 +116,7 @@ class PartitionReading:
                 return announced
             if earlier_ns == partition.start_timestamp_ns:
                 # Nothing earlier is left to ask; the answer may be another one in a moment.
-                time.sleep(_STEP_PAUSE_S)
+                self._pause(_STEP_PAUSE_S)
             step_ns *= 4
         raise UnavailableError(
             f"partition {partition.token} ended before {format_rfc3339(start_ns)}, and Spanner"
@@ -184,7 +133,7 @@ class PartitionReading:
     ) -> list[ChildPartitionsRecord]:
         """The child partitions records up to the epoch's end; with an audit, data is delivered."""
         end_ns = self._plan.end_ns
-        query = self._reader.query(
+        query = self._source.query(
             partition.token, start_ns, end_ns if self._proof is Proof.OK else None
         )
         # The query's own start: a child that comes late is read from before the epoch's.

@@ -21,6 +21,7 @@ from slackwater.reader.decode.arrow import to_record_batch
 from slackwater.reader.query.batch_decoder import BatchDecoder, Owners
 from slackwater.reader.query_outcome import Finished, QueryOutcome
 from slackwater.scheduler.audit import PartialTransactions, PartitionAudit, task_counts
+from slackwater.scheduler.change_source import PartitionQueries, Query
 from slackwater.scheduler.epoch import cut_of
 from slackwater.scheduler.epoch_lead import wait_until_past
 from slackwater.scheduler.errors import AuditError
@@ -30,7 +31,7 @@ from slackwater.scheduler.read_options import AuditMode, ReadOptions
 from slackwater.scheduler.tasks.byte_queue import ByteQueue, ClosedError
 from slackwater.scheduler.tasks.metrics_collector import MetricsCollector
 from slackwater.scheduler.tasks.open_query_reporter import OpenQueryReporter
-from slackwater.scheduler.tasks.partition_reader import PartitionReader, PartitionReading, Query
+from slackwater.scheduler.tasks.partition_reader import PartitionReader
 from slackwater.scheduler.tasks.task_attempt import TaskAttempt
 from slackwater.state.errors import StateError
 from slackwater.state.models import OpenQuery, Partition
@@ -48,7 +49,7 @@ _LINGER_S: Final = 0.02
 
 
 def read_task(
-    task: Task, *, store: Store, reader: PartitionReader, options: ReadOptions
+    task: Task, *, store: Store, source: PartitionQueries, options: ReadOptions
 ) -> Iterator[pa.RecordBatch]:
     """The data change records of a task, in batches of the output's schema.
 
@@ -59,7 +60,7 @@ def read_task(
     Args:
         task: a share of a plan, which the store must hold.
         store: the metadata store of the plan.
-        reader: where the records come from.
+        source: where the records come from.
         options: how to read.
 
     Raises:
@@ -68,7 +69,7 @@ def read_task(
         ReaderError, StateError, SchedulerError: what a query or the store failed with.
     """
     plan_by_id(store, task.plan.plan_id)
-    run = _TaskRun(task, store, reader, options)
+    run = _TaskRun(task, store, source, options)
     wait_until_past(task.plan.end_ns)
     with ThreadPoolExecutor(options.concurrent_queries, thread_name_prefix="partition") as pool:
         run.start(pool)
@@ -129,7 +130,7 @@ class _TaskRun:
     """The threads of one task: queries in, groups of records out."""
 
     def __init__(
-        self, task: Task, store: Store, reader: PartitionReader, options: ReadOptions
+        self, task: Task, store: Store, source: PartitionQueries, options: ReadOptions
     ) -> None:
         self.queue: ByteQueue[Group] = ByteQueue(HANDOFF_BYTES_MAX)
         self.collector = MetricsCollector(task.plan, traces=options.traces)
@@ -137,7 +138,7 @@ class _TaskRun:
         self._store = store
         self._options = options
         self._attempt = TaskAttempt(task, store)
-        self._reading = PartitionReading(task.plan, reader, options.proof, self._running)
+        self._reader = PartitionReader(task.plan, source, options.proof, self._running)
         self._reporter = OpenQueryReporter(store, task.plan.plan_id, task.index, self._open_queries)
         self._cut = cut_of(task.plan)
         self._lock = threading.Lock()
@@ -257,7 +258,7 @@ class _TaskRun:
     def _read(self, partition: Partition, start_ns: int) -> QueryOutcome:
         """Read one partition; how it ended."""
         audit = PartitionAudit(partition.token, self._cut, self._partial_transactions)
-        ending = self._reading.read(partition, start_ns, self._decoder, audit)
+        ending = self._reader.read(partition, start_ns, self._decoder, audit)
         if audit.violations and self._options.audit is AuditMode.STOP:
             raise AuditError(audit.violations)
         with self._lock:

@@ -128,7 +128,7 @@ class InitialScan:
         connection, description = self._source.connection, self._source.description
         watched = watched_tables(connection, description.dialect)
         tables = tables_to_read(watched, filter_of(self._settings))
-        at_ns = first_watermark_ns(self._source.options, connection, description)
+        at_ns = first_watermark_ns(self._source.options.start, self._source.changes())
         read: PartitionedRead | None = None
         cut: list[tuple[str, bytes]] = []
         for table in tables:

@@ -136,11 +136,11 @@ def _accept_gap(
         )
     start_ns = parse_rfc3339(text)
     if skip_to == EARLIEST:
-        end_ns = earliest_watermark_ns(source.options, source.connection, source.description)
+        end_ns = earliest_watermark_ns(source.changes())
     else:
         end_ns = named_watermark_ns(skip_to)
     require_gap(start_ns, end_ns)
-    require_readable(source.options, source.connection, source.description, end_ns)
+    require_readable(end_ns, source.changes())
     gap = Gap(settings.pipeline, start_ns, end_ns, time.time_ns())
     record_gap(store, gap)
     return gap

@@ -19,6 +19,7 @@ from slackwater.scheduler.epoch import watermark_for_end
 from slackwater.scheduler.errors import CheckpointLostError, ForeignCheckpointError
 from slackwater.scheduler.options import SourceOptions, format_options, parse_options
 from slackwater.scheduler.source_settings import Setting
+from slackwater.scheduler.spanner_source import SpannerSource
 from slackwater.scheduler.start_position import check_start
 from slackwater.spark_sink.sql.rebuild_view import DEFAULT_VALUE_CAPTURE_TYPE
 from slackwater.timestamp import format_rfc3339, parse_rfc3339
@@ -46,6 +47,10 @@ class SourceHandle:
     description: ChangeStreamInfo
     options: SourceOptions
 
+    def changes(self) -> SpannerSource:
+        """Return the change stream as the scheduler's source of records."""
+        return SpannerSource(self.connection, self.options.heartbeat_ms, info=self.description)
+
 
 def connect(settings: Settings) -> SourceHandle:
     """Look the change stream up; nothing is written anywhere.
@@ -67,7 +72,7 @@ def check_new(settings: Settings, source: SourceHandle) -> None:
     """
     capture = source.description.options.get("value_capture_type", DEFAULT_VALUE_CAPTURE_TYPE)
     settings.sink.check_capture_type(capture)
-    check_start(source.options, source.connection, source.description)
+    check_start(source.options.start, source.changes())
 
 
 def resume_options(

@@ -33,7 +33,7 @@ from slackwater.scheduler.source_settings import (
     TASKS,
     Setting,
 )
-from slackwater.scheduler.tasks.partition_reader import SpannerPartitions
+from slackwater.scheduler.spanner_source import SpannerSource
 from slackwater.spark_sink.envelopes.envelope import Envelope, EnvelopeOptions
 from slackwater.spark_sink.envelopes.message import Origin
 from slackwater.spark_sink.envelopes.registry import envelopes, with_timestamp_options
@@ -118,14 +118,14 @@ def tail(options: ChangefeedOptions) -> None:
             closing(Connection(source.change_stream)) as connection,
             closing(Store.open(source.state_url, migrate=True)) as store,
         ):
-            planner = Planner(source, connection, store)
-            dialect = planner.description().dialect
-            scan = partial(_scan, connection, dialect, record_filter)
+            changes = SpannerSource(connection, source.heartbeat_ms)
+            planner = Planner(source, changes, store)
+            scan = partial(_scan, connection, changes.dialect, record_filter)
             Tail(
                 source,
                 planner,
                 store,
-                SpannerPartitions(connection, dialect, source.heartbeat_ms),
+                changes,
                 formatter,
                 terminal.write,
                 scan=scan if options.initial_scan or options.initial_scan_only else None,

@@ -17,10 +17,10 @@ import pyarrow.compute as pc
 from slackwater.pipeline.epochs.audit import audit_written
 from slackwater.reader.schema import SCHEMA
 from slackwater.scheduler.audit import SinkCounts
+from slackwater.scheduler.change_source import PartitionQueries
 from slackwater.scheduler.epoch_span import EPOCHS_CONSIDERED
 from slackwater.scheduler.options import SourceOptions
 from slackwater.scheduler.planner import Planner
-from slackwater.scheduler.tasks.partition_reader import SpannerPartitions
 from slackwater.scheduler.tasks.task import read_task
 from slackwater.state.epochs import prune_epochs, record_epoch
 from slackwater.state.models import Epoch
@@ -41,7 +41,7 @@ class Tail:
 
     Args:
         options: the source's options, as for Spark.
-        planner, store, partitions: the planner, metadata store and reader of that source.
+        planner, store, source: the planner, the metadata store and the records' source.
         formatter: turns records into lines.
         write: takes whole lines.
         scan: yields the rows as of a time in nanoseconds, to be written first; None for no
@@ -54,7 +54,7 @@ class Tail:
         options: SourceOptions,
         planner: Planner,
         store: Store,
-        partitions: SpannerPartitions,
+        source: PartitionQueries,
         formatter: LineFormatter,
         write: Callable[[str], None],
         *,
@@ -64,7 +64,7 @@ class Tail:
         self._options = options
         self._planner = planner
         self._store = store
-        self._partitions = partitions
+        self._source = source
         self._formatter = formatter
         self._write = write
         self._scan = scan
@@ -112,7 +112,7 @@ class Tail:
                 batch
                 for task in tasks
                 for batch in read_task(
-                    task, store=self._store, reader=self._partitions, options=self._options.read
+                    task, store=self._store, source=self._source, options=self._options.read
                 )
             ],
             SCHEMA,

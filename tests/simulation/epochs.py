@@ -5,12 +5,9 @@ from __future__ import annotations
 import random
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
-from unittest.mock import patch
 
-from slackwater.reader.change_stream import Dialect
-from slackwater.reader.database.change_stream_info import ChangeStreamInfo
 from slackwater.reader.errors import UnavailableError
 from slackwater.scheduler.audit import SinkCounts, audit_epoch
 from slackwater.scheduler.errors import AuditError
@@ -61,6 +58,8 @@ class Pipeline:
         self._zombies = Zombies(self.choose)
         self._former: list[Planner] = []
         self._planned_ns: int | None = None
+        self._jump = random.Random(seed)
+        self._seconds = 0.0
         self._make_store()
 
     def close(self) -> None:
@@ -69,18 +68,14 @@ class Pipeline:
 
     def run(self) -> None:
         """Epochs until everything was read; then what was committed is complete."""
-        with (
-            patch("slackwater.scheduler.planner.partitions_alive", self._alive),
-            patch("time.sleep"),
-        ):
-            # One epoch more than the history brings what the last cut may have hidden.
-            end_ns = self.history.end_ns + 8 * STEP_NS
-            while self.watermark_ns < end_ns:
-                try:
-                    self._epoch()
-                except CrashError:
-                    self.crashes += 1
-                    self._after_crash()
+        # One epoch more than the history brings what the last cut may have hidden.
+        end_ns = self.history.end_ns + 8 * STEP_NS
+        while self.watermark_ns < end_ns:
+            try:
+                self._epoch()
+            except CrashError:
+                self.crashes += 1
+                self._after_crash()
 
     def _epoch(self) -> None:
         if self._planned_ns is None:
@@ -207,12 +202,14 @@ class Pipeline:
         lease = acquire_lease(self.store, "p", "somebody", read_lease(self.store, "p"))
         assert lease is not None
         options = parse_options({**_OPTIONS, "generation": str(lease.generation)}, {})
-        connection: Any = None
-        self._planner = Planner(options, connection, self.store)
-        self._planner._description = ChangeStreamInfo(Dialect.GOOGLE_STANDARD_SQL, 10**18, {})
+        # The history is shorter than any time that the option can be set to.
+        options = replace(options, keep_ns=2 * STEP_NS)
+        self._planner = Planner(options, self.stream, self.store, monotonic_s=self._monotonic_s)
 
-    def _alive(self, connection: object, dialect: object, at_ns: int, **_: object) -> list[str]:
-        return sorted(life.token for life in self.history.alive_at(at_ns))
+    def _monotonic_s(self) -> float:
+        """Time jumps now and then, so that finished partitions are pruned in any epoch."""
+        self._seconds += self._jump.choice((0, 0, 61))
+        return self._seconds
 
 
 _OPTIONS = {

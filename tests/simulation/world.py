@@ -26,12 +26,13 @@ from slackwater.reader.records import (
     HeartbeatRecord,
 )
 from slackwater.scheduler.audit import PartialTransactions, PartitionAudit, task_counts
+from slackwater.scheduler.change_source import Query
 from slackwater.scheduler.epoch import cut_of
 from slackwater.scheduler.errors import AuditError
 from slackwater.scheduler.lineage import query_start_ns
 from slackwater.scheduler.plan import Task
 from slackwater.scheduler.read_options import Proof
-from slackwater.scheduler.tasks.partition_reader import PartitionReading, Query
+from slackwater.scheduler.tasks.partition_reader import PartitionReader
 from slackwater.scheduler.tasks.task_attempt import TaskAttempt
 from slackwater.state.errors import StateError
 from slackwater.state.models import Partition
@@ -65,7 +66,7 @@ class SimulatedQuery:
 
 @dataclass
 class SimulatedStream:
-    """Answers partition queries as Spanner does, over a history.
+    """A ChangeSource over a history, which answers as Spanner does.
 
     Attributes:
         history: what truly happened.
@@ -95,6 +96,18 @@ class SimulatedStream:
         elif end_ns is None:
             records.append(HeartbeatRecord(through_ns))
         return SimulatedQuery(records)
+
+    def check(self) -> None:
+        pass
+
+    def strong_read_timestamp_ns(self) -> int:
+        return self.clock_ns
+
+    def partitions_alive(self, at_ns: int) -> list[str]:
+        return sorted(life.token for life in self.history.alive_at(at_ns))
+
+    def earliest_start_ns(self) -> int:
+        return 0
 
     def _hides(self, partition_end_ns: int, end_ns: int) -> bool:
         is_hidden = end_ns - partition_end_ns < 2 * STEP_NS and self.choose.random() < self.hide
@@ -159,8 +172,10 @@ class SimulatedTask:
                 self._require_parents_first(partition)
                 audit = PartitionAudit(partition.token, cut_of(plan), partial_transactions)
                 audits.append(audit)
-                reading = PartitionReading(plan, self.stream, self.proof, _running)
-                ending = reading.read(partition, start_ns, decoder, audit)
+                reader = PartitionReader(
+                    plan, self.stream, self.proof, _running, pause=lambda seconds: None
+                )
+                ending = reader.read(partition, start_ns, decoder, audit)
                 decoder.deliver_remaining()
                 if audit.violations:
                     raise AuditError(audit.violations)

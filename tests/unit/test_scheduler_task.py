@@ -20,11 +20,11 @@ from slackwater.reader.records import (
     ChildPartitionsRecord,
     DataChangeRecord,
 )
+from slackwater.scheduler.change_source import Query
 from slackwater.scheduler.epoch import watermark_for_end
 from slackwater.scheduler.plan import Task, balance
 from slackwater.scheduler.read_options import AuditMode, Proof, ReadOptions
 from slackwater.scheduler.tasks.byte_queue import ByteQueue, ClosedError
-from slackwater.scheduler.tasks.partition_reader import Query
 from slackwater.scheduler.tasks.task import read_task
 from slackwater.state.errors import PlanMissingError
 from slackwater.state.models import Partition, Plan, TaskCounts
@@ -116,7 +116,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 def rows(store: Store, stream: ScriptedStream, *roots: Partition, queries: int = 8) -> list[int]:
     store.replace_partitions("orders", roots)
     batches = read_task(
-        Task(PLAN, 0, roots), store=store, reader=stream, options=read_options(queries)
+        Task(PLAN, 0, roots), store=store, source=stream, options=read_options(queries)
     )
     return [ns for batch in batches for ns in batch.column(2).cast("int64").to_pylist()]
 
@@ -140,7 +140,7 @@ def test_no_query_is_opened_before_the_epochs_end_has_passed(store: Store) -> No
     stream.gate = lambda query: opened_ns.append(time.time_ns())
     store.replace_partitions("orders", [Partition("a", 0)])
     task = Task(plan, 0, (Partition("a", 0),))
-    (batch,) = read_task(task, store=store, reader=stream, options=read_options(8))
+    (batch,) = read_task(task, store=store, source=stream, options=read_options(8))
     assert batch.num_rows == 1
     assert len(opened_ns) == 1
     assert opened_ns[0] > plan.end_ns
@@ -177,7 +177,7 @@ def test_a_partition_that_ended_unseen_is_read_again_from_before_its_end(store: 
     )
     store.replace_partitions("orders", [Partition("a", 0)])
     batches = read_task(
-        Task(plan, 0, (Partition("a", 0),)), store=store, reader=stream, options=read_options(2)
+        Task(plan, 0, (Partition("a", 0),)), store=store, source=stream, options=read_options(2)
     )
     assert sum(batch.num_rows for batch in batches) == 2
     known = {p.token: p for p in store.partitions("orders")}
@@ -208,7 +208,7 @@ def test_a_task_that_is_dropped_ends_its_queries(store: Store) -> None:
     plan = Plan("long", "orders", PLAN.start_ns, watermark_for_end(10**9))
     begin_plan(store, plan, tasks=1)
     batches = read_task(
-        Task(plan, 0, (Partition("a", 0),)), store=store, reader=stream, options=read_options(1)
+        Task(plan, 0, (Partition("a", 0),)), store=store, source=stream, options=read_options(1)
     )
     next(batches)
     batches.close()  # type: ignore[attr-defined]
@@ -220,7 +220,7 @@ def test_a_task_with_another_store_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PlanMissingError, match="executor"):
         next(
             read_task(
-                Task(PLAN, 0, ()), store=store, reader=ScriptedStream({}), options=read_options(1)
+                Task(PLAN, 0, ()), store=store, source=ScriptedStream({}), options=read_options(1)
             )
         )
     store.close()

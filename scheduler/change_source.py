@@ -1,0 +1,97 @@
+"""A source of change records: the protocol by which the scheduler knows Spanner, or a simulation.
+
+The scheduler asks it for the time, for the partitions alive at a time, for the earliest time that
+can still be read, and for the records of one partition. scheduler.spanner_source has Spanner's
+implementation; tests/simulation has another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from slackwater.reader.query.batch_decoder import BatchDecoder, RecordConsumer
+
+
+class Query(Protocol):
+    """A running partition query."""
+
+    @property
+    def watermark_ns(self) -> int:
+        """The time through which the partition is complete."""
+
+    @property
+    def open_ms(self) -> int:
+        """The time since it was opened."""
+
+    @property
+    def silent_ms(self) -> int:
+        """The time since the source's last message."""
+
+    @property
+    def retried(self) -> Mapping[str, int]:
+        """How often it was opened again, by gRPC's status code."""
+
+    stalls: int
+
+    def run(self, decoder: BatchDecoder, consumer: RecordConsumer) -> None:
+        """Read until the source ends the query with OK, or the consumer has enough.
+
+        Raises:
+            StartOutsidePartitionError: the partition ended before the start.
+            ReaderError: the query failed for good.
+        """
+
+    def cancel(self) -> None:
+        """End it early, from another thread."""
+
+
+class PartitionQueries(Protocol):
+    """The part of a source that tasks need."""
+
+    def query(self, token: str, start_ns: int, end_ns: int | None) -> Query:
+        """Return a query of a partition's records.
+
+        Args:
+            token: the partition token.
+            start_ns: the first commit timestamp, inclusive.
+            end_ns: the last one, inclusive; None for the end of the partition.
+        """
+
+
+class ChangeSource(PartitionQueries, Protocol):
+    """All that planning needs of a source of change records."""
+
+    def check(self) -> None:
+        """Check that the source exists and can be read; a new pipeline starts with it.
+
+        Raises:
+            NotFoundError: there is no such source.
+            UnsupportedStreamError: it is of a kind that is not read yet.
+            ReaderError: the source does not answer.
+        """
+
+    def strong_read_timestamp_ns(self) -> int:
+        """Read the source's clock: everything committed at or before it is visible.
+
+        Raises:
+            ReaderError: the source does not answer.
+        """
+
+    def partitions_alive(self, at_ns: int) -> list[str]:
+        """Return the tokens of the partitions alive at a time.
+
+        Raises:
+            StartTooOldError: the time lies before the retention or the stream's creation.
+            StartInFutureError: it lies after the source's clock.
+            ReaderError: the source does not answer.
+        """
+
+    def earliest_start_ns(self) -> int:
+        """Return the earliest time from which a new pipeline can read all records.
+
+        A pipeline that starts there has some time for its first queries before the records expire.
+
+        Raises:
+            ReaderError: the source does not answer.
+        """
