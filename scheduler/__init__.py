@@ -1,1 +1,16 @@
-"""Lineage rules, epochs, plans and claims, and the Spark source that is built of them."""
+"""The scheduler: what is read in an epoch, in which order, and by whom.
+
+Rules stand in pure modules; the metadata store and the source of records come in as arguments.
+Nothing here knows sinks or settings files, and pyspark is imported in `spark` alone.
+
+Which module decides what:
+    epoch: the low watermark at which an epoch ends, and what lies in its cut.
+    epoch_span: how long an epoch's span may be. epoch_lead: how far ahead of the clock it ends.
+    lineage: when a partition is finished, which are an epoch's roots, when a child may start
+        (`is_ready`), and which partitions may be pruned.
+    plan: which task reads which roots. planner: carries all of this out, epoch after epoch.
+    start_position: where a new pipeline starts.
+    audit: whether an epoch holds what Spanner states of its transactions.
+    change_source: the protocol of a source of records; spanner_source is Spanner's.
+    tasks: how a task reads its partitions. spark: how Spark drives all of it.
+"""

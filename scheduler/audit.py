@@ -181,12 +181,12 @@ class PartitionAudit:
 
 def describe_incomplete(partial: PartialTransaction) -> str | None:
     """What is missing of a transaction, or too much of it; None where it is whole."""
-    found = (partial.records, partial.partitions)
+    read = (partial.records, partial.partitions)
     stated = (partial.records_stated, partial.partitions_stated)
-    if found == stated:
+    if read == stated:
         return None
     return (
-        f"transaction {partial.transaction} has {found[0]} record(s) in {found[1]} partition(s)"
+        f"transaction {partial.transaction} has {read[0]} record(s) in {read[1]} partition(s)"
         f" instead of {stated[0]} in {stated[1]}"
     )
 
@@ -201,13 +201,13 @@ def merge_by_transaction(
     return total
 
 
-def _merged(known: PartialTransaction | None, partial: PartialTransaction) -> PartialTransaction:
-    if known is None:
+def _merged(total: PartialTransaction | None, partial: PartialTransaction) -> PartialTransaction:
+    if total is None:
         return partial
     return replace(
-        known,
-        records=known.records + partial.records,
-        partitions=known.partitions + partial.partitions,
+        total,
+        records=total.records + partial.records,
+        partitions=total.partitions + partial.partitions,
     )
 
 
@@ -215,14 +215,14 @@ def task_counts(
     audits: Iterable[PartitionAudit], partial_transactions: PartialTransactions
 ) -> TaskCounts:
     """What a task counted over its partitions; of transactions only those not whole in it."""
-    found = list(audits)
-    violations = [violation for audit in found for violation in audit.violations]
+    listed = list(audits)
+    violations = [violation for audit in listed for violation in audit.violations]
     return TaskCounts(
-        records=sum(audit.records for audit in found),
-        late_records=sum(audit.late_records for audit in found),
+        records=sum(audit.records for audit in listed),
+        late_records=sum(audit.late_records for audit in listed),
         partial_transactions=partial_transactions.incomplete(),
         violations=tuple(violations[:_EVIDENCE_MAX]),
-        partition_load=tuple((audit.token, audit.records) for audit in found if audit.records),
+        partition_load=tuple((audit.token, audit.records) for audit in listed if audit.records),
     )
 
 
@@ -255,14 +255,14 @@ def audit_epoch(
         written: what the sink saw.
         low_watermark_ns: that of the last epoch committed, None before the first.
     """
-    counted = sum(found.records for found in counts_by_task.values())
-    broken = [violation for found in counts_by_task.values() for violation in found.violations]
+    counted = sum(counts.records for counts in counts_by_task.values())
+    broken = [violation for counts in counts_by_task.values() for violation in counts.violations]
     if counted != written.records:
         broken.append(
             f"the epoch's tasks read {counted} record(s) and {written.records} were written"
         )
     partial_transactions = merge_by_transaction(
-        partial for found in counts_by_task.values() for partial in found.partial_transactions
+        partial for counts in counts_by_task.values() for partial in counts.partial_transactions
     )
     broken += _first(describe_incomplete(partial) for partial in partial_transactions.values())
     broken += _outside_the_cut(cut_of(plan), counts_by_task.values(), written)
@@ -286,8 +286,8 @@ def _outside_the_cut(
         yield f"a record of {_stamp(first_ns)} lies before the cut {bounds}"
 
 
-def _first(found: Iterable[str | None]) -> list[str]:
-    return [text for text in found if text is not None][:_EVIDENCE_MAX]
+def _first(texts: Iterable[str | None]) -> list[str]:
+    return [text for text in texts if text is not None][:_EVIDENCE_MAX]
 
 
 def _stamp(time_ns: int) -> str:

@@ -1,4 +1,4 @@
-"""Which cut an epoch is: pure arithmetic on low watermarks.
+"""The cut of an epoch: pure arithmetic on low watermarks.
 
 Commit timestamps are whole microseconds. A low watermark lies half a microsecond after one
 (nanoseconds end in 500), so that no record can lie on a boundary, and it does not matter which
@@ -28,34 +28,34 @@ if TYPE_CHECKING:
 
 
 def watermark_before(time_ns: int) -> int:
-    """The latest low watermark below a time, such as a reading of Spanner's clock."""
+    """Return the latest low watermark before a time, such as a reading of Spanner's clock."""
     return floor_to_us(time_ns - HALF_MICROSECOND_NS - 1) + HALF_MICROSECOND_NS
 
 
 def watermark_for_start(start_ns: int) -> int:
-    """The low watermark after which all records at or after a start_timestamp come."""
+    """Return the low watermark after which all records at or after a start_timestamp come."""
     return ceil_to_us(start_ns) - HALF_MICROSECOND_NS
 
 
 def watermark_at_or_after(time_ns: int) -> int:
-    """The earliest low watermark that does not lie before a time."""
+    """Return the earliest low watermark that does not lie before a time."""
     return watermark_before(time_ns) + NANOSECONDS_PER_MICROSECOND
 
 
 def watermark_for_end(end_ns: int) -> int:
-    """The low watermark up to which all records at or before an end_timestamp come."""
+    """Return the low watermark up to which all records at or before an end_timestamp come."""
     return floor_to_us(end_ns) + HALF_MICROSECOND_NS
 
 
 def is_watermark(time_ns: int) -> bool:
-    """True for a time that a low watermark can have."""
+    """Return True for a time that a low watermark can have."""
     return time_ns - floor_to_us(time_ns) == HALF_MICROSECOND_NS
 
 
 def next_watermark(
     *, clock_ns: int, lead_ns: int, base_ns: int | None, span_max_ns: int, end_ns: int | None
 ) -> int:
-    """The low watermark at which the next epoch shall end; it never goes back.
+    """Return the low watermark at which the next epoch ends; it never goes back.
 
     Args:
         clock_ns: Spanner's clock by a strong read: all committed at or before it is visible.

@@ -43,13 +43,13 @@ def next_span_ns(epochs: Sequence[Epoch], target: SpanTarget, span_max_ns: int) 
         target: for the next one.
         span_max_ns: never more than this.
     """
-    known = [epoch for epoch in epochs if epoch.end_ns > epoch.start_ns]
-    if not known:
+    spanning = [epoch for epoch in epochs if epoch.end_ns > epoch.start_ns]
+    if not spanning:
         return min(FIRST_NS, span_max_ns)
-    last_ns = known[-1].end_ns - known[-1].start_ns
+    last_ns = spanning[-1].end_ns - spanning[-1].start_ns
     # After live epochs of a second each, catching up begins with a minute again.
     bounds = [float(span_max_ns), float(max(FIRST_NS, _GROWTH_MAX * last_ns))]
-    for epoch in known:
+    for epoch in spanning:
         span_ns = epoch.end_ns - epoch.start_ns
         if epoch.records > 0:
             bounds.append(span_ns / epoch.records * target.records)

@@ -45,9 +45,9 @@ class ForeignCheckpointError(SchedulerError):
 
     user_error = True
 
-    def __init__(self, found: str, expected: str) -> None:
+    def __init__(self, actual: str, expected: str) -> None:
         super().__init__(
-            f"the checkpoint belongs to {found}, and this is {expected}.",
+            f"the checkpoint belongs to {actual}, and this is {expected}.",
             "Give every pipeline a checkpoint of its own",
         )
 

@@ -1,9 +1,8 @@
 """The rules of partition lineage, without a database, Spark or a clock.
 
-A low watermark W says that every partition has been read through W. From what is known of the
-partitions, these rules say which are to be read in the epoch that starts at W, and when a child
-partition may start: only after all its parents have finished ("Child partitions records" in
-Spanner's documentation).
+A low watermark W says that every partition has been read through W. These rules say which
+partitions an epoch that starts at W reads, and when a child partition may start: only after all its
+parents have finished ("Child partitions records" in Spanner's documentation).
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from slackwater.state.models import Partition
 
 
 class PartitionState(StrEnum):
-    """Where a partition stands at a low watermark."""
+    """The state of a partition at a low watermark."""
 
     WAITING = "waiting"
     RUNNING = "running"
@@ -23,12 +22,12 @@ class PartitionState(StrEnum):
 
 
 def is_finished(partition: Partition, watermark_ns: int) -> bool:
-    """True if a committed epoch, at or before the watermark, has shown that the partition ended.
+    """Return True if an epoch before the watermark has confirmed that the partition ended.
 
-    The end alone does not count. An attempt that showed it may never have been committed, and the
-    one that was may not have shown it (apache/beam issue 40232): then nobody has read the
-    partition's children. And an epoch that starts at the watermark and showed it is replayed from
-    the watermark, and has to come upon the children in the same way again.
+    An end that was only observed does not count. The attempt that observed it may never have been
+    committed, and the committed one may not have observed it (apache/beam issue 40232): then nobody
+    has read the partition's children. And an epoch that starts at the watermark may be replayed
+    from there: it must find the children in the same way again.
     """
     return (
         partition.end_timestamp_ns is not None
@@ -55,12 +54,12 @@ def lineage_at(partitions: Collection[Partition], watermark_ns: int) -> list[Par
 
 
 def roots(partitions: Collection[Partition], watermark_ns: int) -> list[Partition]:
-    """The partitions that an epoch starts with, in order of start and token.
+    """Return the partitions that an epoch starts with, in order of start and token.
 
     Args:
         partitions: every partition that is not finished at the watermark, and their parents. A
-            parent that is not among them was never seen, and its child waits: forgetting a
-            partition takes it out of its children's parents.
+            parent that is not among them was never announced, and its child waits. Pruning a
+            partition removes it from its children's parents.
         watermark_ns: the low watermark at which the epoch starts.
     """
     finished = {p.token for p in partitions if is_finished(p, watermark_ns)}
@@ -75,10 +74,10 @@ def roots(partitions: Collection[Partition], watermark_ns: int) -> list[Partitio
 
 
 def orphans(partitions: Collection[Partition], watermark_ns: int) -> list[tuple[str, str]]:
-    """Pairs of a partition that should have started by the watermark and a parent never seen.
+    """Return pairs of a partition that should have started, and a parent that is not announced.
 
-    The parent's own parent may have ended without showing it; it then comes with the next epoch.
-    A pair that stays is a partition that is not read.
+    The parent's own parent may have ended without announcing it; the next epoch then does. A pair
+    that stays is a partition that is not read.
     """
     seen = {p.token for p in partitions}
     return sorted(
@@ -90,10 +89,10 @@ def orphans(partitions: Collection[Partition], watermark_ns: int) -> list[tuple[
 
 
 def query_start_ns(partition: Partition, watermark_ns: int) -> int:
-    """The start_timestamp of a root's query: what lies before was read in earlier epochs.
+    """Return the start_timestamp of a root's query: earlier epochs have read everything before it.
 
-    Where the partition is known to have ended before, that is its end: from there Spanner shows its
-    child partitions, and later it refuses.
+    If the partition has already ended, that is its end: a query from there returns its child
+    partitions, and Spanner refuses a later start.
     """
     ended_ns = partition.end_timestamp_ns
     if ended_ns is not None and ended_ns < watermark_ns:
@@ -103,31 +102,32 @@ def query_start_ns(partition: Partition, watermark_ns: int) -> int:
 
 def is_ready(
     child: Partition,
-    arrived: Collection[str],
-    known: Mapping[str, Partition],
+    finished_parents: Collection[str],
+    partitions: Mapping[str, Partition],
     watermark_ns: int,
 ) -> bool:
-    """True if all parents of a child have finished: in this plan, or before its epoch.
+    """Return True if all parents of a child have finished: in this plan, or before its epoch.
+
+    A parent that is not recorded yet will be: a partition that is still being read announces it.
 
     Args:
         child: the child partition.
-        arrived: parents that this plan has read to their end.
-        known: what is known of the child's parents, by token.
+        finished_parents: the parents that this plan has read to their end.
+        partitions: the child's recorded parents, by token.
         watermark_ns: the low watermark at which the plan's epoch starts.
-
-    A parent that is not known will be: another partition that is still being read leads to it.
     """
     return all(
-        parent in arrived or (parent in known and is_finished(known[parent], watermark_ns))
+        parent in finished_parents
+        or (parent in partitions and is_finished(partitions[parent], watermark_ns))
         for parent in child.parents
     )
 
 
 def prunable(partitions: Sequence[Partition], watermark_ns: int, *, keep_ns: int) -> list[str]:
-    """Tokens of finished partitions that no later epoch needs and that ended keep_ns ago.
+    """Return the tokens of finished partitions that no later epoch needs.
 
-    A finished partition is still needed while one of its children waits for another parent: the
-    child would seem never to get it.
+    A partition is kept for keep_ns after its end, and while one of its children waits for another
+    parent: without it that child would seem to wait for ever.
     """
     finished = {p.token for p in partitions if is_finished(p, watermark_ns)}
     needed = {
@@ -144,7 +144,7 @@ def prunable(partitions: Sequence[Partition], watermark_ns: int, *, keep_ns: int
 
 
 def states(partitions: Collection[Partition], watermark_ns: int) -> dict[str, PartitionState]:
-    """The state of every partition at a low watermark, by token."""
+    """Return the state of every partition at a low watermark, by token."""
     finished = {p.token for p in partitions if is_finished(p, watermark_ns)}
     return {
         p.token: (

@@ -55,9 +55,9 @@ def prune_epochs(store: Store, pipeline: str, *, keep: int) -> None:
     Raises:
         StateError: the store can't be reached.
     """
-    kept = last_epochs(store, pipeline, limit=keep)
-    if kept:
+    newest = last_epochs(store, pipeline, limit=keep)
+    if newest:
         older = sa.delete(table).where(
-            table.c.pipeline == pipeline, table.c.end_ns < kept[0].end_ns
+            table.c.pipeline == pipeline, table.c.end_ns < newest[0].end_ns
         )
         store.write(lambda c: c.execute(older))

@@ -65,12 +65,12 @@ def acquire_lease(store: Store, pipeline: str, owner: str, seen: Lease) -> Lease
     taken = Lease(owner, seen.generation + 1, seen.heartbeat + 1)
 
     def work(connection: sa.Connection) -> bool:
-        known = _locked(connection, pipeline)
-        if known == seen:
+        current = _locked(connection, pipeline)
+        if current == seen:
             _set(connection, pipeline, taken)
             return True
         # An attempt whose answer was lost may have done it.
-        return known == taken
+        return current == taken
 
     return taken if store.write(work) else None
 
@@ -83,10 +83,10 @@ def renew_lease(store: Store, pipeline: str, lease: Lease) -> Lease | None:
     """
 
     def work(connection: sa.Connection) -> Lease | None:
-        known = _locked(connection, pipeline)
-        if (known.owner, known.generation) != (lease.owner, lease.generation):
+        current = _locked(connection, pipeline)
+        if (current.owner, current.generation) != (lease.owner, lease.generation):
             return None
-        renewed = replace(known, heartbeat=known.heartbeat + 1)
+        renewed = replace(current, heartbeat=current.heartbeat + 1)
         _set(connection, pipeline, renewed)
         return renewed
 
@@ -101,9 +101,9 @@ def release_lease(store: Store, pipeline: str, lease: Lease) -> None:
     """
 
     def work(connection: sa.Connection) -> None:
-        known = _locked(connection, pipeline)
-        if (known.owner, known.generation) == (lease.owner, lease.generation):
-            _set(connection, pipeline, replace(known, owner=None))
+        current = _locked(connection, pipeline)
+        if (current.owner, current.generation) == (lease.owner, lease.generation):
+            _set(connection, pipeline, replace(current, owner=None))
 
     store.write(work)
 

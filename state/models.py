@@ -1,4 +1,4 @@
-"""What the metadata store holds: frozen records, no database.
+"""The records that the metadata store holds, as frozen values without a database.
 
 Lineage facts (this partition exists, these are its parents, it ended at t) are truths about the
 change stream. They are only ever added, and adding one twice changes nothing, so a task that runs
@@ -23,11 +23,11 @@ class Partition:
             the partition holds records from this time on, inclusive.
         parents: the parent partition tokens; empty for a partition that a query with a NULL
             partition token announced.
-        end_timestamp_ns: when the partition ended, which is the start_timestamp of its children;
-            None while it is not known to have ended. The partition covers [start, end).
-        end_found_ns: the low watermark at which the epoch began that showed the end and was
-            committed; None before. An end that only attempts have shown that were never committed
-            does not count: see scheduler.lineage.is_finished.
+        end_timestamp_ns: the partition's end, which is the start_timestamp of its children; None
+            until a task has observed it. The partition covers [start, end).
+        end_confirmed_in_epoch_ns: the low watermark at which the committed epoch began that
+            observed the end; None until such an epoch is committed, and until then the end does
+            not count: see scheduler.lineage.is_finished.
     """
 
     token: str
@@ -42,7 +42,7 @@ class Partition:
         if self.token in self.parents:
             raise ValueError(f"partition {self.token!r} can't be its own parent")
         if self.end_timestamp_ns is None and self.end_confirmed_in_epoch_ns is not None:
-            raise ValueError(f"partition {self.token!r} has an end that was found, but no end")
+            raise ValueError(f"partition {self.token!r} has a confirmed end, but no end")
         if self.end_timestamp_ns is not None and self.end_timestamp_ns < self.start_timestamp_ns:
             raise ValueError(f"partition {self.token!r} ends before it starts")
 

@@ -11,7 +11,7 @@ from slackwater.state.store import Store
 from slackwater.state.tables import partitions, plan_queries
 
 
-def report_queries(store: Store, plan_id: str, task: int, found: Sequence[OpenQuery]) -> None:
+def report_queries(store: Store, plan_id: str, task: int, queries: Sequence[OpenQuery]) -> None:
     """Replace what a task reported of its open queries; an empty report ends it.
 
     Raises:
@@ -28,7 +28,7 @@ def report_queries(store: Store, plan_id: str, task: int, found: Sequence[OpenQu
             "silent_ms": query.silent_ms,
             "stalls": query.stalls,
         }
-        for query in found
+        for query in queries
     ]
 
     def work(connection: sa.Connection) -> None:

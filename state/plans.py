@@ -48,8 +48,8 @@ def begin_plan(store: Store, plan: Plan, *, tasks: int) -> None:
 
     def work(connection: sa.Connection) -> None:
         Transaction(connection).require_generation(plan.pipeline, plan.generation)
-        kept = sa.select(plans.c.plan_id).where(plans.c.plan_id == plan.plan_id)
-        if connection.execute(kept).first() is not None:
+        same = sa.select(plans.c.plan_id).where(plans.c.plan_id == plan.plan_id)
+        if connection.execute(same).first() is not None:
             return
         latest = connection.execute(
             sa.select(sa.func.max(plans.c.number)).where(plans.c.pipeline == plan.pipeline)
@@ -108,8 +108,8 @@ def sealed_plan_id(store: Store, pipeline: str, start_ns: int, end_ns: int) -> s
         .order_by(plans.c.number.desc())
         .limit(1)
     )
-    found = store.read(lambda c: c.execute(statement).scalar())
-    return None if found is None else str(found)
+    plan_id = store.read(lambda c: c.execute(statement).scalar())
+    return None if plan_id is None else str(plan_id)
 
 
 def partition_load(store: Store, pipeline: str) -> dict[str, int]:

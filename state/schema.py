@@ -29,14 +29,14 @@ def check(connection: sa.Connection, url: str) -> None:
         NewerSchemaError: a later version made it.
         PlanMissingError: there is no schema, so this is not the store that planned.
     """
-    found = version(connection)
-    if found is None:
+    actual = version(connection)
+    if actual is None:
         raise PlanMissingError(
             f"the metadata store {url} is empty.",
             "Every Spark executor must reach the store of the pipeline: on a cluster use a"
             " database server",
         )
-    _refuse_newer(found, url)
+    _refuse_newer(actual, url)
 
 
 def migrate(connection: sa.Connection, url: str) -> None:
@@ -47,18 +47,18 @@ def migrate(connection: sa.Connection, url: str) -> None:
     """
     if connection.dialect.name == "postgresql":
         connection.execute(sa.text(f"SELECT pg_advisory_xact_lock({_POSTGRESQL_LOCK})"))
-    found = version(connection)
-    if found == HEAD:
+    actual = version(connection)
+    if actual == HEAD:
         return
-    if found is not None:
-        _refuse_newer(found, url)
+    if actual is not None:
+        _refuse_newer(actual, url)
     _upgrade(connection)
 
 
-def _refuse_newer(found: str, url: str) -> None:
-    if found > HEAD:
+def _refuse_newer(actual: str, url: str) -> None:
+    if actual > HEAD:
         raise NewerSchemaError(
-            f"the metadata store {url} has schema {found}, newer than this program's {HEAD}.",
+            f"the metadata store {url} has schema {actual}, newer than this program's {HEAD}.",
             "Run the version of slackwater that made it, or a later one",
         )
 

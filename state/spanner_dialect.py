@@ -51,14 +51,14 @@ def names_a_database(url: URL) -> bool:
 def make_tables(engine: Engine) -> None:
     """Make what is missing of the newest schema, and note its version."""
     inspector = sa.inspect(engine)
-    known = set(inspector.get_table_names())
-    tables = [table for table in (*metadata.sorted_tables, _VERSION) if table.name not in known]
+    existing = set(inspector.get_table_names())
+    tables = [table for table in (*metadata.sorted_tables, _VERSION) if table.name not in existing]
     indexes = [
         index
         for table in metadata.sorted_tables
         for index in sorted(table.indexes, key=lambda index: str(index.name))
-        if table.name not in known
-        or index.name not in {found["name"] for found in inspector.get_indexes(table.name)}
+        if table.name not in existing
+        or index.name not in {of_table["name"] for of_table in inspector.get_indexes(table.name)}
     ]
     with engine.connect() as connection, connection.begin():
         for table in tables:

@@ -89,10 +89,10 @@ class Store:
 
         def attempt() -> None:
             with self._engine.connect() as connection:
-                found = schema.version(connection)
-                if found is not None:
+                version = schema.version(connection)
+                if version is not None:
                     schema.check(connection, self.url)
-            if found != HEAD:
+            if version != HEAD:
                 spanner.make_tables(self._engine)
 
         self._retried(attempt, spanner.DDL_PATIENCE_S)
@@ -123,22 +123,22 @@ class Store:
         """
 
         def work(connection: sa.Connection) -> None:
-            found = sa.select(pipelines.c.name).where(pipelines.c.name == name)
-            if connection.execute(found).first() is None:
+            same = sa.select(pipelines.c.name).where(pipelines.c.name == name)
+            if connection.execute(same).first() is None:
                 row = {"name": name, "source": source, "wanted": DesiredState.RUNNING.value}
                 connection.execute(sa.insert(pipelines), row)
 
-        known = self.pipeline(name)
-        if known is None:
+        pipeline = self.pipeline(name)
+        if pipeline is None:
             self.write(work)
-            known = self.pipeline(name)
-        assert known is not None  # noqa: S101 - made above
-        if known.source != source:
+            pipeline = self.pipeline(name)
+        assert pipeline is not None  # noqa: S101 - made above
+        if pipeline.source != source:
             raise PipelineMismatchError(
-                f"pipeline {name!r} in {self.url} reads {known.source}, not {source}.",
+                f"pipeline {name!r} in {self.url} reads {pipeline.source}, not {source}.",
                 "Give this pipeline another name",
             )
-        return known
+        return pipeline
 
     def set_desired_state(
         self,
@@ -189,7 +189,7 @@ class Store:
         )
 
     def replace_partitions(
-        self, pipeline: str, found: Sequence[Partition], *, generation: int | None = None
+        self, pipeline: str, alive: Sequence[Partition], *, generation: int | None = None
     ) -> None:
         """Forget the pipeline's lineage and begin with these partitions.
 
@@ -201,7 +201,7 @@ class Store:
             Transaction(connection).require_generation(pipeline, generation)
             for table in (partitions, partition_parents):
                 connection.execute(sa.delete(table).where(table.c.pipeline == pipeline))
-            Transaction(connection).add_partitions(pipeline, found)
+            Transaction(connection).add_partitions(pipeline, alive)
 
         self.write(work)
 

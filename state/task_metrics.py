@@ -55,9 +55,9 @@ class TaskMetrics:
 COMMITTED_STEPS = 50
 
 
-def sum_metrics(found: Iterable[TaskMetrics]) -> TaskMetrics:
+def sum_metrics(summands: Iterable[TaskMetrics]) -> TaskMetrics:
     """The sums of several tasks."""
-    tasks = list(found)
+    tasks = list(summands)
     return TaskMetrics(
         size_bytes=sum(task.size_bytes for task in tasks),
         queries=sum(task.queries for task in tasks),
@@ -115,16 +115,16 @@ def _to_json(metrics: TaskMetrics) -> str:
 
 
 def _from_json(text: str) -> TaskMetrics:
-    given = json.loads(text)
+    fields = json.loads(text)
     return TaskMetrics(
-        size_bytes=given["size_bytes"],
-        queries=given["queries"],
-        retries=Counter(given["retries"]),
-        stalls=given["stalls"],
-        mods=Counter({(table, kind): count for table, kind, count in given["mods"]}),
-        committed=Counter(dict(given["committed"])),
-        child_delays_ms=tuple(given["child_delays_ms"]),
-        traced=tuple(TracedQuery(*query) for query in given["traced"]),
+        size_bytes=fields["size_bytes"],
+        queries=fields["queries"],
+        retries=Counter(fields["retries"]),
+        stalls=fields["stalls"],
+        mods=Counter({(table, kind): count for table, kind, count in fields["mods"]}),
+        committed=Counter(dict(fields["committed"])),
+        child_delays_ms=tuple(fields["child_delays_ms"]),
+        traced=tuple(TracedQuery(*query) for query in fields["traced"]),
         # A task of a former version did not write it.
-        begun_ns=given.get("begun_ns"),
+        begun_ns=fields.get("begun_ns"),
     )

@@ -80,8 +80,8 @@ class Transaction:
         """
         table, ordered = plan_children, sorted(tokens)
         where = (table.c.plan_id == plan_id, table.c.token)
-        known = set(self._column(table.c.token, where, ordered))
-        missing = [token for token in ordered if token not in known]
+        present = set(self._column(table.c.token, where, ordered))
+        missing = [token for token in ordered if token not in present]
         self._insert(table, ({"plan_id": plan_id, "token": token} for token in missing))
         for chunk in chunks(ordered):
             rows = sa.select(table.c.token).where(
@@ -101,20 +101,20 @@ class Transaction:
             LineageMissingError: a partition is not known.
         """
         key = (partitions.c.token, partitions.c.end_timestamp_ns)
-        known: dict[str, int | None] = {}
+        ends_before: dict[str, int | None] = {}
         for chunk in chunks(sorted(ends)):
             # Locked, or of two transactions with different ends each would find none and both pass.
-            found = sa.select(*key).where(
+            statement = sa.select(*key).where(
                 partitions.c.pipeline == pipeline, partitions.c.token.in_(chunk)
             )
             rows = self._connection.execute(
-                locking(self._connection, found.order_by(partitions.c.token))
+                locking(self._connection, statement.order_by(partitions.c.token))
             )
-            known |= {row.token: row.end_timestamp_ns for row in rows}
+            ends_before |= {row.token: row.end_timestamp_ns for row in rows}
         new = []
         for token, end_ns in ends.items():
-            _require_no_other_end(pipeline, token, end_ns, known)
-            if known[token] is None:
+            _require_no_other_end(pipeline, token, end_ns, ends_before)
+            if ends_before[token] is None:
                 new.append({"ended": token, "end_ns": end_ns})
         if new:
             self._connection.execute(
@@ -184,22 +184,22 @@ class Transaction:
     def observed_ends(self, plan_id: str) -> set[str]:
         """The partitions whose ends a plan has shown so far."""
         table = plan_arrivals
-        found = sa.select(table.c.parent_token).where(table.c.plan_id == plan_id).distinct()
-        return set(self._connection.execute(found).scalars())
+        statement = sa.select(table.c.parent_token).where(table.c.plan_id == plan_id).distinct()
+        return set(self._connection.execute(statement).scalars())
 
     def children(self, pipeline: str, parent_token: str) -> list[Partition]:
         """The partitions that name this one as a parent."""
         table = partition_parents
         where = (table.c.pipeline == pipeline, table.c.parent_token == parent_token)
         tokens = self._connection.execute(sa.select(table.c.token).where(*where)).scalars()
-        known = self.partitions(pipeline, sorted(tokens))
-        return [known[token] for token in sorted(known)]
+        by_token = self.partitions(pipeline, sorted(tokens))
+        return [by_token[token] for token in sorted(by_token)]
 
-    def record_partitions(self, pipeline: str, found: Sequence[Partition]) -> None:
+    def record_partitions(self, pipeline: str, announced: Sequence[Partition]) -> None:
         """Add the partitions that are not known yet, with their parents."""
         where = (partitions.c.pipeline == pipeline, partitions.c.token)
-        known = set(self._column(partitions.c.token, where, [p.token for p in found]))
-        self.add_partitions(pipeline, [p for p in found if p.token not in known])
+        recorded = set(self._column(partitions.c.token, where, [p.token for p in announced]))
+        self.add_partitions(pipeline, [p for p in announced if p.token not in recorded])
 
     def add_partitions(self, pipeline: str, new: Sequence[Partition]) -> None:
         """Add partitions of which none is known."""
@@ -256,8 +256,8 @@ class Transaction:
             plan_id, task: whose arrivals they are.
             children: the tokens of each partition's children, by its own.
         """
-        known = self.finished_parents(
-            plan_id, sorted({c for found in children.values() for c in found})
+        recorded = self.finished_parents(
+            plan_id, sorted({c for of_parent in children.values() for c in of_parent})
         )
         self._insert(
             plan_arrivals,
@@ -265,7 +265,7 @@ class Transaction:
                 {"plan_id": plan_id, "token": token, "parent_token": parent, "task": task}
                 for parent in sorted(children)
                 for token in sorted(children[parent])
-                if parent not in known.get(token, {})
+                if parent not in recorded.get(token, {})
             ),
         )
 
@@ -274,13 +274,13 @@ class Transaction:
     ) -> dict[str, dict[str, int]]:
         """For each child, the parents that the plan has read to their end, and the task of each."""
         table = plan_arrivals
-        found: dict[str, dict[str, int]] = {}
+        by_child: dict[str, dict[str, int]] = {}
         for chunk in chunks(child_tokens):
             for row in self._connection.execute(
                 sa.select(table).where(table.c.plan_id == plan_id, table.c.token.in_(chunk))
             ):
-                found.setdefault(row.token, {})[row.parent_token] = row.task
-        return found
+                by_child.setdefault(row.token, {})[row.parent_token] = row.task
+        return by_child
 
     def claim(
         self, plan_id: str, tokens: Collection[str], task: int, *, allow_new: bool = True
@@ -328,17 +328,17 @@ class Transaction:
 
 
 def _require_no_other_end(
-    pipeline: str, token: str, end_ns: int, known: Mapping[str, int | None]
+    pipeline: str, token: str, end_ns: int, ends_before: Mapping[str, int | None]
 ) -> None:
-    if token not in known:
+    if token not in ends_before:
         raise LineageMissingError(
             f"partition {token} of pipeline {pipeline!r} ended, and the metadata store does not"
             " know it.",
             "Another planner has found the lineage anew: run the pipeline once only",
         )
-    if known[token] not in (None, end_ns):
+    if ends_before[token] not in (None, end_ns):
         raise ContradictionError(
-            f"partition {token} ended at {known[token]} and at {end_ns}.",
+            f"partition {token} ended at {ends_before[token]} and at {end_ns}.",
             "Report it: a change stream's partition ends once",
         )
 

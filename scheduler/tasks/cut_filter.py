@@ -128,10 +128,10 @@ def _feed_whole(audit: PartitionAudit, rows: Rows, begin: int, end: int) -> bool
     ):
         return False
     first = np.flatnonzero(np.concatenate(([True], ~goes_on)))
-    found = np.diff(np.concatenate((first, [len(times)])))
+    counts = np.diff(np.concatenate((first, [len(times)])))
     stated = np.asarray(part.column("number_of_records_in_transaction"))[first]
     partitions = np.asarray(part.column("number_of_partitions_in_transaction"))[first]
-    if ((partitions == 1) & (found != stated)).any():
+    if ((partitions == 1) & (counts != stated)).any():
         return False
     late = audit.cut.late_each(times)
     shared = first[(partitions != 1) & ~late[first]]
@@ -140,7 +140,7 @@ def _feed_whole(audit: PartitionAudit, rows: Rows, begin: int, end: int) -> bool
         late_records=int(late.sum()),
         commit_ns=us_to_ns(int(times[-1])),
         partial_transactions=_partial_transactions(
-            transaction, first, shared, found, stated, partitions
+            transaction, first, shared, counts, stated, partitions
         ),
     )
     return True
@@ -150,9 +150,9 @@ def _partial_transactions(
     transaction: pa.Array, first: Ints, shared: Ints, *numbers: Ints
 ) -> Iterable[PartialTransaction]:
     chosen = np.searchsorted(first, shared)
-    found, stated, partitions = (column[chosen].tolist() for column in numbers)
+    counts, stated, partitions = (column[chosen].tolist() for column in numbers)
     names = transaction.take(pa.array(shared)).to_pylist()
     for name, records, records_stated, partitions_stated in zip(
-        names, found, stated, partitions, strict=True
+        names, counts, stated, partitions, strict=True
     ):
         yield PartialTransaction(name, records, 1, records_stated, partitions_stated)

@@ -48,8 +48,8 @@ class MetricsCollector:
         self._add_mods(batch)
         times = batch.column("commit_timestamp").cast(pa.int64()).to_numpy()
         steps = (times - self._start_us) * COMMITTED_STEPS // self._span_us
-        found, counts = np.unique(np.clip(steps, 0, COMMITTED_STEPS - 1), return_counts=True)
-        self._committed.update(dict(zip(found.tolist(), counts.tolist(), strict=True)))
+        occurring, counts = np.unique(np.clip(steps, 0, COMMITTED_STEPS - 1), return_counts=True)
+        self._committed.update(dict(zip(occurring.tolist(), counts.tolist(), strict=True)))
 
     def add_query(
         self, token: str, retried: Mapping[str, int], stalls: int, *, open_ms: int
@@ -71,8 +71,14 @@ class MetricsCollector:
     def metrics(self) -> TaskMetrics | None:
         """The sums; None where there is nothing that others would want to know."""
         with self._lock:
-            found = (self._size_bytes, self._retries, self._stalls, self._delays_ms, self._traced)
-            if not any(found):
+            worth_reporting = (
+                self._size_bytes,
+                self._retries,
+                self._stalls,
+                self._delays_ms,
+                self._traced,
+            )
+            if not any(worth_reporting):
                 return None
             return TaskMetrics(
                 self._size_bytes,

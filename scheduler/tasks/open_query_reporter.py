@@ -53,14 +53,14 @@ class OpenQueryReporter:
     def _run(self) -> None:
         has_reported = False
         while not self._stopped.wait(_EVERY_S):
-            found = sorted(self._look(), key=lambda query: query.watermark_ns)
-            self._report(found[:_REPORTED_MAX])
+            furthest_behind = sorted(self._look(), key=lambda query: query.watermark_ns)
+            self._report(furthest_behind[:_REPORTED_MAX])
             has_reported = True
         if has_reported:
             self._report([])
 
-    def _report(self, found: Sequence[OpenQuery]) -> None:
+    def _report(self, queries: Sequence[OpenQuery]) -> None:
         try:
-            report_queries(self._store, self._plan_id, self._task, found)
+            report_queries(self._store, self._plan_id, self._task, queries)
         except StateError as error:
             _log.debug("the open queries were not reported: %s", error)

@@ -106,7 +106,7 @@ def _batches(groups: Iterable[Group], *, low_watermark_ns: int) -> Iterator[pa.R
 def _joined(groups: Sequence[Group], low_watermark_ns: int) -> pa.RecordBatch:
     batches = [batch for batch, _ in groups]
     data = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
-    owners = [owner for _, found in groups for owner in found]
+    owners = [owner for _, of_group in groups for owner in of_group]
     return to_record_batch(data, owners, low_watermark_ns=low_watermark_ns)
 
 

@@ -85,8 +85,8 @@ class TaskAttempt:
             mine = transaction.claimed_children(plan.plan_id, self._task.index) - self._started
             if not (adopted or mine):
                 transaction.seal_task(plan.plan_id, self._task.index, counts)
-            known = transaction.partitions(plan.pipeline, sorted(mine))
-            return adopted, list(known.values())
+            recorded = transaction.partitions(plan.pipeline, sorted(mine))
+            return adopted, list(recorded.values())
 
         plan = self._task.plan
         while True:
@@ -157,20 +157,20 @@ class TaskAttempt:
         transaction.record_finished_parents(plan.plan_id, by_parent, index)
         finished_parents = transaction.finished_parents(plan.plan_id, children)
         parents = {parent for child in children.values() for parent in child.parents}
-        known = transaction.partitions(plan.pipeline, sorted({*parents, *children}))
+        recorded = transaction.partitions(plan.pipeline, sorted({*parents, *children}))
         ready = [
             token
             for token, child in children.items()
             if is_ready(
                 child,
                 _finished_for_attempt(finished_parents.get(token, {}), index, read_here),
-                known,
+                recorded,
                 plan.start_ns,
             )
         ]
         claimed = transaction.claim(plan.plan_id, ready, index, allow_new=not is_sealed)
         # As they are known: an attempt that was not committed may have shown their ends.
-        return [known[token] for token in ready if token in claimed]
+        return [recorded[token] for token in ready if token in claimed]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import shutil
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 from slackwater.reader.errors import UnavailableError
@@ -58,8 +57,6 @@ class Pipeline:
         self._zombies = Zombies(self.choose)
         self._former: list[Planner] = []
         self._planned_ns: int | None = None
-        self._jump = random.Random(seed)
-        self._seconds = 0.0
         self._make_store()
 
     def close(self) -> None:
@@ -202,14 +199,7 @@ class Pipeline:
         lease = acquire_lease(self.store, "p", "somebody", read_lease(self.store, "p"))
         assert lease is not None
         options = parse_options({**_OPTIONS, "generation": str(lease.generation)}, {})
-        # The history is shorter than any time that the option can be set to.
-        options = replace(options, keep_ns=2 * STEP_NS)
-        self._planner = Planner(options, self.stream, self.store, monotonic_s=self._monotonic_s)
-
-    def _monotonic_s(self) -> float:
-        """Time jumps now and then, so that finished partitions are pruned in any epoch."""
-        self._seconds += self._jump.choice((0, 0, 61))
-        return self._seconds
+        self._planner = Planner(options, self.stream, self.store)
 
 
 _OPTIONS = {
