@@ -174,7 +174,8 @@ def test_a_column_with_another_type_is_refused(epochs: Epochs) -> None:
     mods: Mods = [({"Id": "1"}, {"A": "7"}, {})]
     epochs.write(record("INSERT", mods, {"Id": "INT64", "A": "STRING"}, at=1))
     changed = record("INSERT", mods, {"Id": "INT64", "A": "INT64"}, at=2)
-    with pytest.raises(ChangelogColumnError, match=r"column before.A .* is STRING, .* BIGINT"):
+    refusal = r"column before.A .* has type STRING, .* BIGINT"
+    with pytest.raises(ChangelogColumnError, match=refusal):
         epochs.write(changed)
     (row,) = epochs.rows()
     assert row["after"] == {"Id": 1, "A": "7"}
@@ -187,7 +188,7 @@ def test_a_bad_value_stops_the_pipeline_or_its_mod_is_set_aside(epochs: Epochs) 
     # The same key once more, with nothing wrong.
     later = record("UPDATE", [({"Id": "1"}, {"A": "6"}, {"A": "5"})], columns, at=2)
     epoch = (record("INSERT", mods, columns, at=1), later)
-    with pytest.raises(BadRecordError, match=r"sales.Orders: a value of column A is none"):
+    with pytest.raises(BadRecordError, match=r"sales.Orders: a value of column A is not of"):
         epochs.write(*epoch)
     epochs.write(*epoch, times=2, keeps_bad_records=True)
     rows = epochs.rows()
