@@ -89,7 +89,7 @@ def outcome_of(
 
     Args:
         child_partitions_records: all that the query returned.
-        end_timestamp_ns: the query's end_timestamp, None where it had none.
+        end_timestamp_ns: the query's end_timestamp; None if it had none.
 
     Raises:
         ValueError: the child partitions records have different start timestamps.

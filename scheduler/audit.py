@@ -1,11 +1,12 @@
-"""The audit: what Spanner states of its records, held against what an epoch holds.
+"""The audit compares an epoch's records with the numbers that Spanner states in each of them.
 
-Each partition is read by one task, in commit order, so the task itself can tell that no record
-came twice and that each transaction is whole in its partition. A transaction whose records lie in
-several partitions may be spread over tasks; each keeps its share, and the shares are added up when
-the epoch is written. See "Data change records" in Spanner's documentation for the numbers that it
-states: number_of_records_in_transaction, number_of_partitions_in_transaction and
-is_last_record_in_transaction_in_partition.
+Each partition is read by one task, in commit order. So the task itself can check that no record
+came twice and that each transaction is complete in its partition. A transaction whose records lie
+in several partitions may be spread over several tasks: each task keeps its part, and the parts are
+added up when the epoch is written.
+
+The numbers are number_of_records_in_transaction, number_of_partitions_in_transaction and
+is_last_record_in_transaction_in_partition, from "Data change records" in Spanner's documentation.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from slackwater.scheduler.epoch import Cut, cut_of
 from slackwater.state.models import PartialTransaction, Plan, TaskCounts
 from slackwater.timestamp import format_rfc3339
 
-# More of the same kind would say nothing new.
+# More violations of the same kind would say nothing new.
 _EVIDENCE_MAX: Final = 5
 
 
 class AuditedRecord(Protocol):
-    """What of a data change record the audit looks at; see reader.records."""
+    """The fields of a data change record that the audit reads, as reader.records explains them."""
 
     @property
     def commit_timestamp_ns(self) -> int: ...  # noqa: D102
@@ -41,9 +42,10 @@ class AuditedRecord(Protocol):
 
 
 class PartialTransactions:
-    """Transactions that lie in several partitions, as far as they were read; for all threads.
+    """Transactions with records in several partitions, as far as they were read; thread-safe.
 
-    What is whole is forgotten, so that it holds as many as the partitions are apart.
+    A transaction is forgotten once it is complete. So the number held depends only on how far apart
+    in time the partitions are.
     """
 
     def __init__(self) -> None:
@@ -51,7 +53,7 @@ class PartialTransactions:
         self._incomplete: dict[str, PartialTransaction] = {}
 
     def add(self, partial: PartialTransaction) -> None:
-        """Put a transaction's records in one more partition to what is known of it."""
+        """Add a transaction's records in one more partition."""
         with self._lock:
             total = _merged(self._incomplete.get(partial.transaction), partial)
             if describe_incomplete(total) is None:
@@ -60,7 +62,7 @@ class PartialTransactions:
                 self._incomplete[partial.transaction] = total
 
     def incomplete(self) -> tuple[PartialTransaction, ...]:
-        """Those that are not whole."""
+        """Return the transactions that are not complete."""
         with self._lock:
             return tuple(self._incomplete.values())
 
@@ -75,12 +77,12 @@ class _InPartition:
 
 
 class PartitionAudit:
-    """Follows the data change records of one partition in the order in which they come.
+    """Checks the data change records of one partition in the order in which they come.
 
     Args:
-        token: the partition's.
-        cut: the epoch's.
-        partial_transactions: where transactions of several partitions are put together.
+        token: the partition's token.
+        cut: the epoch's cut.
+        partial_transactions: collects the transactions that lie in several partitions.
     """
 
     def __init__(self, token: str, cut: Cut, partial_transactions: PartialTransactions) -> None:
@@ -95,7 +97,7 @@ class PartitionAudit:
 
     @property
     def commit_ns(self) -> int:
-        """The last commit timestamp that was seen; its transactions may go on."""
+        """The last commit timestamp so far; its transactions may have further records."""
         return self._commit_ns
 
     def feed_whole(
@@ -106,13 +108,14 @@ class PartitionAudit:
         commit_ns: int,
         partial_transactions: Iterable[PartialTransaction],
     ) -> None:
-        """Note records that were seen to be in order, of transactions whole in the partition.
+        """Count records already checked: in order, and their transactions complete here.
 
         Args:
-            records: how many; all were committed after what came before.
+            records: the number of records; all were committed after those fed before.
             late_records: how many of them are late.
-            commit_ns: of the last one.
-            partial_transactions: those that lie in other partitions too, without late ones.
+            commit_ns: the commit timestamp of the last one, in nanoseconds.
+            partial_transactions: the transactions among them that also lie in other partitions,
+                except late ones.
         """
         self._close()
         self.records += records
@@ -122,7 +125,7 @@ class PartitionAudit:
             self._partial_transactions.add(partial)
 
     def feed(self, records: Sequence[AuditedRecord]) -> None:
-        """Note the next records."""
+        """Check and count the next records."""
         self.records += len(records)
         for record in records:
             commit_ns = record.commit_timestamp_ns
@@ -135,7 +138,7 @@ class PartitionAudit:
             self._add(record)
 
     def end(self) -> None:
-        """No more records of this partition come in this epoch."""
+        """Check the last transactions: this epoch has no more records of the partition."""
         self._close()
 
     def _add(self, record: AuditedRecord) -> None:
@@ -180,7 +183,7 @@ class PartitionAudit:
 
 
 def describe_incomplete(partial: PartialTransaction) -> str | None:
-    """What is missing of a transaction, or too much of it; None where it is whole."""
+    """Return how a transaction's records differ from what Spanner states; None if they agree."""
     read = (partial.records, partial.partitions)
     stated = (partial.records_stated, partial.partitions_stated)
     if read == stated:
@@ -194,7 +197,7 @@ def describe_incomplete(partial: PartialTransaction) -> str | None:
 def merge_by_transaction(
     partial_transactions: Iterable[PartialTransaction],
 ) -> dict[str, PartialTransaction]:
-    """Shares of the same transactions put together, by transaction."""
+    """Return the parts of each transaction added up, by transaction."""
     total: dict[str, PartialTransaction] = {}
     for partial in partial_transactions:
         total[partial.transaction] = _merged(total.get(partial.transaction), partial)
@@ -214,7 +217,7 @@ def _merged(total: PartialTransaction | None, partial: PartialTransaction) -> Pa
 def task_counts(
     audits: Iterable[PartitionAudit], partial_transactions: PartialTransactions
 ) -> TaskCounts:
-    """What a task counted over its partitions; of transactions only those not whole in it."""
+    """Return a task's counts over its partitions, with the transactions incomplete in the task."""
     listed = list(audits)
     violations = [violation for audit in listed for violation in audit.violations]
     return TaskCounts(
@@ -228,11 +231,12 @@ def task_counts(
 
 @dataclass(frozen=True, slots=True)
 class SinkCounts:
-    """What the sink saw of an epoch while it wrote it.
+    """The sink's own counts of an epoch that it wrote.
 
     Attributes:
-        records: rows.
-        commit_ns_min, commit_ns_max: of the rows, in nanoseconds; None in an empty epoch.
+        records: the number of rows.
+        commit_ns_min, commit_ns_max: the first and the last commit timestamp of the rows, in
+            nanoseconds; None in an empty epoch.
     """
 
     records: int
@@ -247,13 +251,13 @@ def audit_epoch(
     *,
     low_watermark_ns: int | None,
 ) -> list[str]:
-    """What an epoch breaks of its promises, each with the evidence; empty where it is well.
+    """Return the violations in an epoch, each with its evidence; empty if there are none.
 
     Args:
         plan: the epoch's plan.
-        tallies: what its tasks counted.
-        written: what the sink saw.
-        low_watermark_ns: that of the last epoch committed, None before the first.
+        counts_by_task: the counts of its tasks, by task number.
+        written: the counts of the sink.
+        low_watermark_ns: the low watermark of the last committed epoch; None before the first.
     """
     counted = sum(counts.records for counts in counts_by_task.values())
     broken = [violation for counts in counts_by_task.values() for violation in counts.violations]

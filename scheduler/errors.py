@@ -1,4 +1,4 @@
-"""What the scheduler refuses to do, each with the remedy.
+"""The scheduler's errors, each with its remedy.
 
 SchedulerError
 |- OptionError            user: an option of the Spark source is missing or malformed
@@ -14,7 +14,13 @@ from collections.abc import Sequence
 
 
 class SchedulerError(Exception):
-    """Root of the scheduler's errors: message says what and where, hint what to do."""
+    """The root of the scheduler's errors.
+
+    Attributes:
+        message: what is wrong, and where.
+        hint: what to do about it; may be empty.
+        user_error: True if the user's input is at fault, False if the environment is.
+    """
 
     user_error = False
 
@@ -24,7 +30,7 @@ class SchedulerError(Exception):
         self.hint = hint
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Errors cross from Spark's workers to the driver, so they must pickle."""
+        """Return what pickle needs: errors cross from Spark's workers to the driver."""
         return (_restore, (type(self), self.message, self.hint))
 
 
@@ -48,12 +54,12 @@ class ForeignCheckpointError(SchedulerError):
     def __init__(self, actual: str, expected: str) -> None:
         super().__init__(
             f"the checkpoint belongs to {actual}, and this is {expected}.",
-            "Give every pipeline a checkpoint of its own",
+            "Give each pipeline its own checkpoint",
         )
 
 
 class CheckpointLostError(SchedulerError):
-    """The pipeline has committed epochs and the checkpoint is empty: restore the checkpoint."""
+    """The pipeline has committed epochs, but its checkpoint is empty: restore the checkpoint."""
 
     user_error = True
 
@@ -61,7 +67,7 @@ class CheckpointLostError(SchedulerError):
         super().__init__(
             f"pipeline {pipeline!r} has committed epochs up to {low_watermark},"
             " but its checkpoint is empty: starting over would write records twice.",
-            "Restore the checkpoint, or go on with a new one:"
+            "Restore the checkpoint, or continue with a new one:"
             f" {remedy or f'another pipeline name with start: {low_watermark}'}",
         )
 
@@ -73,10 +79,11 @@ class WatermarkRegressionError(SchedulerError):
 
 
 class AuditError(SchedulerError):
-    """An epoch breaks what the change stream promises: nothing of it was committed."""
+    """An epoch breaks a promise of the change stream: nothing of it was committed."""
 
     def __init__(self, broken: Sequence[str]) -> None:
         super().__init__(
             f"the audit stopped an epoch before its commit: {'; '.join(broken)}.",
-            "The epoch is read again; if it fails again, report it. epoch.audit: log goes on",
+            "The epoch is read again; if it fails again, report it. With epoch.audit: log the"
+            " pipeline continues",
         )

@@ -1,4 +1,4 @@
-"""How an epoch's root partitions are spread over tasks."""
+"""Spreads an epoch's root partitions over tasks."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from slackwater.state.models import Partition, Plan
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A share of a plan: the root partitions that one task reads, and later their children.
+    """A part of a plan: the root partitions that one task reads, and later their children.
 
     Attributes:
         plan: the plan it belongs to.
-        index: its number in the plan; claims are kept under it, so that a retried task finds the
-            child partitions that its first attempt had claimed.
+        index: its number in the plan; the store keeps claims under this number, so that a retried
+            task has the child partitions that an earlier attempt claimed.
         roots: the partitions to begin with.
     """
 
@@ -26,24 +26,25 @@ class Task:
     roots: tuple[Partition, ...]
 
 
-# A query costs about what reading so many records does.
+# Opening a query costs about as much as reading this many records.
 _QUERY_RECORDS: Final = 100
 
 
 def balance(
     plan: Plan, roots: Sequence[Partition], partition_load: Mapping[str, int], *, tasks_max: int
 ) -> list[Task]:
-    """Tasks that hold every root once, balanced by what the roots carried lately; none is empty.
+    """Return tasks that hold each root once, balanced by the roots' recent load; none is empty.
 
-    The heaviest root first, each to the task with the least so far: no task gets more than 4/3 of
-    what the heaviest task of the best assignment has (Graham, "Bounds on Multiprocessing Timing
-    Anomalies", 1969).
+    Roots are assigned heaviest first, each to the task with the least load so far. So no task gets
+    more than 4/3 of the load of the heaviest task in the best assignment (Graham, "Bounds on
+    Multiprocessing Timing Anomalies", 1969).
 
     Args:
-        plan: what they are tasks of.
+        plan: the plan to which the tasks belong.
         roots: the partitions to begin with.
-        partition_load: records by partition token; a partition without is taken for idle.
-        tasks_max: how many tasks there may be.
+        partition_load: the number of records by partition token; partitions not listed count as
+            idle.
+        tasks_max: the largest number of tasks.
 
     Raises:
         ValueError: tasks_max is below 1.

@@ -1,4 +1,4 @@
-"""The edges of planning: Spanner's clock and the metadata store around the pure rules."""
+"""The I/O of planning: reads Spanner's clock and the metadata store for the pure rules."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _PRUNE_EVERY_S: Final = 60.0
 
 
 class Planner:
-    """Chooses epochs and plans them; one for a pipeline, in the process that drives it."""
+    """Chooses epochs and plans them; a pipeline has one, in the process that drives it."""
 
     def __init__(
         self,
@@ -58,21 +58,21 @@ class Planner:
         store.ensure_pipeline(options.pipeline, options.change_stream.path)
 
     def planned_watermark_ns(self) -> int | None:
-        """The end of the last epoch planned, None if none is known."""
+        """Return the end of the last epoch planned; None if there is none."""
         pipeline = self._store.pipeline(self._options.pipeline)
         return pipeline.planned_watermark_ns if pipeline else None
 
     def first_watermark_ns(self) -> int:
-        """The low watermark after which the pipeline starts: see scheduler.start_position."""
+        """Return the low watermark after which the pipeline starts, as start_position decides."""
         return first_watermark_ns(self._options.start, self._source)
 
     def next_watermark_ns(self, base_ns: int | None, *, clock_ns: int | None = None) -> int:
-        """Where the next epoch shall end; base_ns where the pipeline is not to run.
+        """Return the end of the next epoch; base_ns if the pipeline should not run.
 
         Args:
-            base_ns: the low watermark at which the epoch starts, None if it is not known.
-            clock_ns: go no further than this reading of Spanner's clock; None reads it now, and
-                goes ahead of it as scheduler.epoch_lead says.
+            base_ns: the low watermark at which the epoch starts; None if it is not known.
+            clock_ns: a reading of Spanner's clock that the end must not exceed; None reads the
+                clock now and goes ahead of it as scheduler.epoch_lead says.
         """
         pipeline = self._store.pipeline(self._options.pipeline)
         if base_ns is not None and pipeline and pipeline.desired_state is not DesiredState.RUNNING:
@@ -93,7 +93,7 @@ class Planner:
         )
 
     def _lead_ns(self) -> int:
-        """How far ahead of Spanner's clock the next epoch may end."""
+        """Return how far ahead of Spanner's clock the next epoch may end, in nanoseconds."""
         if self._last is not None:
             plan_id, chosen_ns = self._last
             if (begun_ns := read_task_metrics(self._store, plan_id).begun_ns) is not None:
@@ -110,7 +110,7 @@ class Planner:
         return next_span_ns(last, options.span_target, options.span_max_ns)
 
     def plan_first(self, end_ns: int) -> list[Task]:
-        """Plan the pipeline's first epoch, which finds out where (start, end] begins.
+        """Plan the pipeline's first epoch (start, end]; its start is decided here.
 
         Raises:
             CheckpointLostError: the pipeline has committed epochs before.
@@ -123,8 +123,8 @@ class Planner:
             and pipeline.low_watermark_ns is not None
         ):
             raise CheckpointLostError(pipeline.name, format_rfc3339(pipeline.low_watermark_ns))
-        # Starting now means starting at the first epoch's end, which Spark's checkpoint keeps: a
-        # later reading of the clock could not be repeated after a crash.
+        # "now" is the end of the first epoch, which Spark's checkpoint keeps. Another reading of
+        # the clock could not be repeated after a crash.
         start_ns = end_ns if self._options.start == NOW else self.first_watermark_ns()
         start_ns = min(start_ns, end_ns)
         self._discover(start_ns)
@@ -135,7 +135,7 @@ class Planner:
 
         Raises:
             WatermarkRegressionError: end lies before start.
-            ReaderError, StateError: what Spanner or the store failed with.
+            ReaderError, StateError: Spanner or the store failed.
         """
         if end_ns < start_ns:
             raise WatermarkRegressionError(
@@ -145,12 +145,12 @@ class Planner:
             )
         if gap := self._gap_at(start_ns):
             return self._plan_over(gap, end_ns)
-        # A crash may have come between the epoch's commit and the note of it.
+        # A crash may have come after the sink's commit and before the store recorded it.
         self._commit_epoch(start_ns)
         if not self._has_lineage_at(start_ns):
             _log.warning(
-                "pipeline %s: the metadata store does not know the partitions at low watermark %s;"
-                " they are found again from the change stream",
+                "pipeline %s: the metadata store does not have the partitions at low watermark %s;"
+                " reading them from the change stream",
                 self._options.pipeline,
                 format_rfc3339(start_ns),
             )
@@ -158,10 +158,10 @@ class Planner:
         return self._plan(start_ns, end_ns)
 
     def commit(self, watermark_ns: int) -> None:
-        """The sink has committed everything through the watermark.
+        """Record that the sink has committed everything through the watermark.
 
         Raises:
-            LeaseLostError: the pipeline has got another owner.
+            LeaseLostError: the pipeline has another owner now.
         """
         name = self._options.pipeline
         self._commit_epoch(watermark_ns)
@@ -177,7 +177,7 @@ class Planner:
         commit_epoch(self._store, options.pipeline, watermark_ns, generation=options.generation)
 
     def _gap_at(self, watermark_ns: int) -> Gap | None:
-        """The accepted gap in which an epoch would start."""
+        """Return the accepted gap in which an epoch would start; None if there is none."""
         return next(
             (
                 gap
@@ -188,7 +188,7 @@ class Planner:
         )
 
     def _plan_over(self, gap: Gap, end_ns: int) -> list[Task]:
-        """Plan an epoch that starts in an accepted gap: only what lies after the gap is read."""
+        """Plan an epoch that starts in an accepted gap: only records after the gap are read."""
         if end_ns < gap.end_ns:
             return self._plan(end_ns, end_ns)
         self._discover(gap.end_ns)
@@ -213,7 +213,7 @@ class Planner:
                 plan, roots, partition_load(self._store, name), tasks_max=self._options.tasks_max
             )
         begin_plan(self._store, plan, tasks=len(tasks))
-        # A replayed epoch was chosen by another process, or long ago.
+        # The end of a replayed epoch was chosen by another process, or long ago.
         self._last = None if self._chosen_ns is None else (plan.plan_id, self._chosen_ns)
         self._chosen_ns = None
         return tasks
@@ -222,7 +222,7 @@ class Planner:
         for token, parent in lineage.orphans(partitions, start_ns):
             _log.warning(
                 "pipeline %s: partition %s is not read yet: it waits for its parent partition %s,"
-                " which no partition has announced so far",
+                " which no partition has announced yet",
                 self._options.pipeline,
                 token,
                 parent,
@@ -234,7 +234,7 @@ class Planner:
             self._store.partitions(pipeline.name), watermark_ns
         ):
             return False
-        # What had ended so long before the last commit may have been forgotten.
+        # Partitions that ended longer ago than keep_ns may have been removed.
         committed_ns = pipeline.low_watermark_ns
         return committed_ns is None or committed_ns - self._options.keep_ns <= watermark_ns
 

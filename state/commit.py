@@ -22,10 +22,10 @@ def commit_epoch(
         store: the metadata store.
         pipeline: the pipeline's name.
         watermark_ns: the end of the committed epoch.
-        generation: the lease's under which the caller works; None where there is no owner.
+        generation: the generation of the caller's lease; None if it has no lease.
 
     Raises:
-        LeaseLostError: the pipeline has another owner than that of the generation.
+        LeaseLostError: the pipeline's generation is not this one.
         StateError: the store can't be reached.
     """
 

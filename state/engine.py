@@ -1,4 +1,4 @@
-"""How each kind of database is opened, and how its transactions begin."""
+"""Opens each kind of database, and sets how its transactions begin."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from slackwater.state.errors import StoreUnreachableError, StoreUrlError
 
 _BUSY_SECONDS: Final = 30
 _CONNECT_SECONDS: Final = 5
-# A process that is frozen in a transaction keeps its locks, and a standby waits for them; a
-# transaction of ours is never idle for long.
+# A process that freezes in a transaction keeps its locks, and a standby waits for them. The
+# program's own transactions are never idle for long.
 _IDLE_SECONDS: Final = 10
 _IDLE_SETTING: Final = "idle_in_transaction_session_timeout"
-# Not left to the server's default: under REPEATABLE READ a transaction that waited for
-# Transaction.lock_children would still not see the arrival it waited for, and nobody would claim
-# the child.
+# Not left to the server's default: under REPEATABLE READ a transaction that waited in
+# Transaction.lock_children would still not see the finished parent that it waited for, and no task
+# would claim the child.
 _ISOLATION: Final = "READ COMMITTED"
 _HINT: Final = (
     "Write sqlite:///path/state.db, postgresql+psycopg://user:password@host/database or"
@@ -32,15 +32,15 @@ _HINT: Final = (
 
 
 def make_engine(url_text: str, *, create: bool) -> Engine:
-    """An engine; no connection is made yet.
+    """Return an engine; no connection is made yet.
 
     Args:
-        url_text: SQLAlchemy URL.
-        create: make a SQLite file, private to its user, and its folder if they are missing.
+        url_text: a SQLAlchemy URL.
+        create: create a SQLite file, private to its user, and its folder if they are missing.
 
     Raises:
         StoreUrlError: the URL is malformed, or its driver is not installed.
-        StoreUnreachableError: the SQLite file is missing or can't be made.
+        StoreUnreachableError: the SQLite file is missing or can't be created.
     """
     try:
         url = make_url(url_text)
@@ -48,13 +48,15 @@ def make_engine(url_text: str, *, create: bool) -> Engine:
             return _sqlite(url, create=create)
         if url.get_backend_name() == spanner.NAME:
             if not spanner.names_a_database(url):
-                raise StoreUrlError("the metadata store's URL names no Spanner database.", _HINT)
-            # Its transactions are serializable, and its sessions need no ping.
+                raise StoreUrlError(
+                    "the metadata store's URL does not name a Spanner database.", _HINT
+                )
+            # Spanner's transactions are serializable, and its sessions need no ping.
             return sa.create_engine(url)
         return _server(url)
     except ValueError:
         raise StoreUrlError(
-            "the metadata store's URL is malformed: what should be the port is not a number.", _HINT
+            "the metadata store's URL is malformed: the port is not a number.", _HINT
         ) from None
     except (ArgumentError, NoSuchModuleError, ModuleNotFoundError) as error:
         raise StoreUrlError(
@@ -65,17 +67,17 @@ def make_engine(url_text: str, *, create: bool) -> Engine:
 
 
 def snapshot_options(engine: Engine) -> dict[str, Any]:
-    """Execution options for a reading transaction, so that all of it sees one state.
+    """Return execution options with which all of a reading transaction sees one snapshot.
 
-    Partitions and their links are read by several statements. If a partition ended between two of
-    them it would come without its parents, and be read as if it had none.
+    Partitions and their parents are read by several statements. If a partition ended between two of
+    them, a child could be returned without its parents, and would be read as if it had none.
     """
     match engine.url.get_backend_name():
         case "sqlite":
-            # Its transactions read a snapshot anyway, and know no isolation level of this name.
+            # SQLite's transactions read a snapshot anyway, and it has no level of this name.
             return {}
         case spanner.NAME:
-            # Reads a snapshot, takes no locks, and is never aborted.
+            # A read-only transaction reads a snapshot, takes no locks, and is never aborted.
             return {"read_only": True}
         case _:
             return {"isolation_level": "REPEATABLE READ"}
@@ -95,8 +97,8 @@ def _sqlite(url: URL, *, create: bool) -> Engine:
         elif not path.exists():
             raise StoreUnreachableError(
                 f"the metadata store {path} does not exist.",
-                "If this is a Spark executor, it needs a store that all executors reach, such as"
-                " PostgreSQL; otherwise run the pipeline once",
+                "If this is a Spark executor, it needs a store that all executors can reach, such"
+                " as PostgreSQL; otherwise run the pipeline once to create it",
             )
     except OSError as error:
         raise StoreUnreachableError(
@@ -113,8 +115,8 @@ def _sqlite(url: URL, *, create: bool) -> Engine:
 def _server(url: URL) -> Engine:
     arguments: dict[str, Any] = {}
     if url.get_driver_name() == "psycopg":
-        # A prepared statement's plan knows no values: a list of tokens is then compared one by
-        # one with every row, which made 100 reads of 400 tokens take 16 s.
+        # A prepared statement is planned without its values: a list of tokens is then compared one
+        # by one with every row, and 100 reads of 400 tokens took 16 s.
         arguments["prepare_threshold"] = None
         if "connect_timeout" not in url.query:
             arguments["connect_timeout"] = _CONNECT_SECONDS
@@ -127,11 +129,11 @@ def _server(url: URL) -> Engine:
 
 
 def _make_private(path: Path) -> None:
-    """Make the file before SQLite does, so that it is its user's alone from the first moment.
+    """Create the file before SQLite does, so that only its user can ever read it.
 
-    A file that is there is not opened: closing it would drop the locks that this process's other
-    connections hold on it (POSIX), and the next process to close its own would delete the log in
-    which they read and write.
+    An existing file is not opened: closing it would drop the locks that this process's other
+    connections hold on it (POSIX), and the next process that closes its own connection would delete
+    the write-ahead log that they still use.
     """
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
@@ -141,7 +143,7 @@ def _make_private(path: Path) -> None:
 
 
 def _on_postgres_connect(connection: Any, _record: Any) -> None:
-    # Not among the options of the connection: a pooler in between may refuse those.
+    # Not set by the connection's options: a connection pooler in between may refuse those.
     cursor = connection.cursor()
     cursor.execute(f"SET {_IDLE_SETTING} = '{_IDLE_SECONDS}s'")
     cursor.close()
@@ -149,12 +151,12 @@ def _on_postgres_connect(connection: Any, _record: Any) -> None:
 
 
 def _on_sqlite_connect(connection: Any, _record: Any) -> None:
-    # The driver shall not begin transactions by itself: it would begin them too late, and a
-    # transaction that reads before it writes can then fail at once instead of waiting.
+    # The driver must not begin transactions by itself: it would begin them too late, and a
+    # transaction that reads before it writes could then fail at once instead of waiting.
     connection.isolation_level = None
     cursor = connection.cursor()
     cursor.execute("PRAGMA journal_mode=WAL")
-    # What a power cut may lose here can be found again from the change stream.
+    # Anything that a power cut may lose here can be read again from the change stream.
     cursor.execute("PRAGMA synchronous=NORMAL")
     cursor.close()
 

@@ -1,14 +1,14 @@
-"""What can go wrong with the metadata store, each with what to do about it.
+"""The errors of the metadata store, each with a hint at what to do about it.
 
 StateError
 |- StoreUrlError         user: the URL is malformed or names a driver that is not installed
 |- StoreUnreachableError world: the store does not answer
-|- StoreRefusedError     world: the store answers, and refuses what it is asked
+|- StoreRefusedError     world: the store answers, but refuses the operation
 |- NewerSchemaError      user: a later version of this program made the store
 |- PipelineMismatchError user: the pipeline's name is used for another change stream
 |- PlanMissingError      user: the tasks reach another store than the planner
 |- LineageMissingError   world: the lineage was replaced under a task that was still running
-|- LeaseLostError        world: the pipeline has got another owner
+|- LeaseLostError        world: the pipeline has another owner now
 `- ContradictionError    world: two different ends of one partition were seen
 """
 
@@ -16,9 +16,12 @@ from __future__ import annotations
 
 
 class StateError(Exception):
-    """Root of the store's errors: message says what and where, hint what to do.
+    """The root of the store's errors.
 
-    Messages never hold the URL's password.
+    Attributes:
+        message: what is wrong, and where; it never contains the URL's password.
+        hint: what to do about it; may be empty.
+        user_error: True if the user's input is at fault, False if the environment is.
     """
 
     user_error = False
@@ -29,7 +32,7 @@ class StateError(Exception):
         self.hint = hint
 
     def __reduce__(self) -> tuple[type[StateError], tuple[str, str]]:
-        """Errors cross from Spark's workers to the driver, so they must pickle."""
+        """Return what pickle needs: errors cross from Spark's workers to the driver."""
         return (type(self), (self.message, self.hint))
 
 
@@ -44,7 +47,7 @@ class StoreUnreachableError(StateError):
 
 
 class StoreRefusedError(StateError):
-    """The store answers and refuses: check the user's rights and that it is a store of ours."""
+    """The store refuses an operation: check the user's rights and that it is a Slackwater store."""
 
 
 class NewerSchemaError(StateError):
@@ -66,12 +69,12 @@ class PlanMissingError(StateError):
 
 
 class LineageMissingError(StateError):
-    """A partition that ended is not in the store: another planner found the lineage anew."""
+    """A partition that ended is not in the store: another planner has replaced the lineage."""
 
 
 class LeaseLostError(StateError):
-    """The pipeline has got another owner: what the former one writes is refused."""
+    """The pipeline has another owner now: writes of the former owner are refused."""
 
 
 class ContradictionError(StateError):
-    """Two different ends of one partition were seen: report it, nothing was skipped."""
+    """Two different ends of one partition were seen: report it; nothing was skipped."""

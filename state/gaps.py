@@ -10,7 +10,7 @@ from slackwater.state.tables import gaps as table
 
 
 def record_gap(store: Store, gap: Gap) -> None:
-    """Keep a gap; one that begins at the same low watermark is replaced.
+    """Record a gap; it replaces one that begins at the same low watermark.
 
     Raises:
         StateError: the store can't be reached.
@@ -26,7 +26,7 @@ def record_gap(store: Store, gap: Gap) -> None:
 
 
 def gaps(store: Store, pipeline: str) -> list[Gap]:
-    """The gaps of a pipeline, the oldest first.
+    """Return the gaps of a pipeline, the oldest first.
 
     Raises:
         StateError: the store can't be reached.

@@ -1,9 +1,9 @@
-"""The lease of a pipeline: one owner at a time, told apart by generations.
+"""The lease of a pipeline: one owner at a time, distinguished by generations.
 
-No clock is compared with another machine's. An owner renews its lease by raising a counter; who
-waits takes over when the counter has stood still for the lease's duration by its own clock. An
-owner that was only frozen learns of it at its next write, which its former generation fences off
-("How to do distributed locking", Martin Kleppmann, 2016).
+Clocks of different machines are never compared. An owner renews its lease by raising a counter. A
+standby takes over when the counter has not changed for the lease's duration by the standby's own
+clock. An owner that was only frozen learns of this at its next write, which is refused because its
+generation is over ("How to do distributed locking", Martin Kleppmann, 2016).
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from slackwater.state.transaction import locking
 
 @dataclass(frozen=True, slots=True)
 class LeaseObservation:
-    """A lease as somebody who waits for it saw it.
+    """A lease as a waiting process last saw it.
 
     Attributes:
-        lease: what was seen.
-        since_s: the first moment at which it looked like this, by a monotonic clock, seconds.
+        lease: the lease.
+        since_s: when it was first seen like this, in seconds of a monotonic clock.
     """
 
     lease: Lease
@@ -33,22 +33,22 @@ class LeaseObservation:
 
 
 def observe(former: LeaseObservation | None, lease: Lease, now_s: float) -> LeaseObservation:
-    """What is known of a lease after one more look at it."""
+    """Return the observation of a lease after it was read once more."""
     if former is not None and former.lease == lease:
         return former
     return LeaseObservation(lease, now_s)
 
 
 def is_expired(sighting: LeaseObservation, now_s: float, *, duration_s: float) -> bool:
-    """True where nobody owns the pipeline, or its owner has not renewed for the duration."""
+    """Return True if the pipeline has no owner, or its owner has not renewed for the duration."""
     return sighting.lease.owner is None or now_s - sighting.since_s >= duration_s
 
 
 def read_lease(store: Store, pipeline: str) -> Lease:
-    """The lease of a pipeline that is in the store.
+    """Return the lease of a pipeline that is in the store.
 
     Raises:
-        StateError: the store can't be asked.
+        StateError: the store can't be reached.
     """
     columns = (pipelines.c.owner, pipelines.c.generation, pipelines.c.beat)
     statement = sa.select(*columns).where(pipelines.c.name == pipeline)
@@ -57,10 +57,10 @@ def read_lease(store: Store, pipeline: str) -> Lease:
 
 
 def acquire_lease(store: Store, pipeline: str, owner: str, seen: Lease) -> Lease | None:
-    """Become the owner, unless the lease is no longer as it was seen; the new lease.
+    """Become the owner and return the new lease; None if the lease has changed since it was seen.
 
     Raises:
-        StateError: the store can't be asked.
+        StateError: the store can't be reached.
     """
     taken = Lease(owner, seen.generation + 1, seen.heartbeat + 1)
 
@@ -69,17 +69,17 @@ def acquire_lease(store: Store, pipeline: str, owner: str, seen: Lease) -> Lease
         if current == seen:
             _set(connection, pipeline, taken)
             return True
-        # An attempt whose answer was lost may have done it.
+        # An earlier attempt whose answer was lost may have done it.
         return current == taken
 
     return taken if store.write(work) else None
 
 
 def renew_lease(store: Store, pipeline: str, lease: Lease) -> Lease | None:
-    """Show that the owner is alive; None where it is not the owner any more.
+    """Renew the lease to show that the owner is alive; None if it is no longer the owner.
 
     Raises:
-        StateError: the store can't be asked.
+        StateError: the store can't be reached.
     """
 
     def work(connection: sa.Connection) -> Lease | None:
@@ -94,10 +94,10 @@ def renew_lease(store: Store, pipeline: str, lease: Lease) -> Lease | None:
 
 
 def release_lease(store: Store, pipeline: str, lease: Lease) -> None:
-    """Leave the pipeline to whoever waits; nothing happens where it has another owner.
+    """Release the pipeline to a waiting process; do nothing if it has another owner.
 
     Raises:
-        StateError: the store can't be asked.
+        StateError: the store can't be reached.
     """
 
     def work(connection: sa.Connection) -> None:

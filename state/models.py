@@ -1,8 +1,8 @@
-"""The records that the metadata store holds, as frozen values without a database.
+"""The records of the metadata store, as frozen dataclasses that do not need a database.
 
-Lineage facts (this partition exists, these are its parents, it ended at t) are truths about the
-change stream. They are only ever added, and adding one twice changes nothing, so a task that runs
-twice does no harm.
+Lineage facts (a partition exists, has these parents, ended at this time) are facts about the
+change stream. They are only ever added, and adding one twice changes nothing, so a task may run
+twice.
 
 All times are whole nanoseconds since the Unix epoch, UTC.
 """
@@ -15,19 +15,19 @@ from enum import StrEnum
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """A change stream partition and what is known of its lineage.
+    """A change stream partition and its lineage so far.
 
     Attributes:
-        token: the partition token, as Spanner gave it.
+        token: the partition token, as Spanner returned it.
         start_timestamp_ns: the start_timestamp of the child partitions record that announced it;
             the partition holds records from this time on, inclusive.
         parents: the parent partition tokens; empty for a partition that a query with a NULL
             partition token announced.
         end_timestamp_ns: the partition's end, which is the start_timestamp of its children; None
             until a task has observed it. The partition covers [start, end).
-        end_confirmed_in_epoch_ns: the low watermark at which the committed epoch began that
-            observed the end; None until such an epoch is committed, and until then the end does
-            not count: see scheduler.lineage.is_finished.
+        end_confirmed_in_epoch_ns: the start of the committed epoch that observed the end; None
+            until such an epoch is committed. Until then the end does not count, as
+            scheduler.lineage.is_finished decides.
     """
 
     token: str
@@ -54,13 +54,14 @@ class Plan:
     A replayed epoch is a new plan of the same cut; finished parents and claims belong to a plan.
 
     Attributes:
-        plan_id: a name of its own for each attempt.
+        plan_id: a unique id; each attempt has its own.
         pipeline: the pipeline's name.
         start_ns, end_ns: the cut.
-        generation: of the lease under which it was planned: see state.lease. None where the
-            pipeline has no owner, as in a notebook; then nothing is fenced off.
-        must_match_plan: an earlier plan of the same cut that was read to its end, None where there
-            is none. Its epoch may have been written, so this plan has to observe the same ends.
+        generation: the generation of the lease under which it was planned, as in state.lease. None
+            if the pipeline has no owner, as in a notebook; then no write is refused.
+        must_match_plan: the id of an earlier plan of the same cut that was read to its end; None if
+            there is none. Its epoch may have been written, so this plan has to observe the same
+            ends.
     """
 
     plan_id: str
@@ -80,11 +81,11 @@ class ScanPart:
     """A part of an initial scan: one partition of a partitioned read of a table.
 
     Attributes:
-        number: in the order in which the parts are read, from 0.
-        chunk: the number of the parts that go into the output together.
+        number: its place in the order in which the parts are read, from 0.
+        chunk: the number of its chunk; the parts of a chunk go into the output together.
         table: the table's full name.
         token: the partition token of Spanner's partitioned read.
-        is_done: its rows are in the output.
+        is_done: True if its rows are in the output.
     """
 
     number: int
@@ -101,10 +102,11 @@ class Scan:
     Attributes:
         pipeline: the pipeline's name.
         at_ns: the low watermark at which the rows are read and after which the changes begin.
-        session, transaction_id: in which the tokens of its parts count.
-        tables: JSON of what the parts were cut of.
-        records: the rows that are in the output.
-        is_done: all rows are.
+        session, transaction_id: Spanner's session and transaction, in which the tokens of its parts
+            are valid.
+        tables: JSON of the tables that were divided into the parts.
+        records: the number of rows that are in the output.
+        is_done: True if all rows are in the output.
     """
 
     pipeline: str
@@ -117,10 +119,10 @@ class Scan:
 
 
 class DesiredState(StrEnum):
-    """What an operator wants of a pipeline; while it is not to run, no further epoch is chosen.
+    """The state in which an operator wants a pipeline; no epoch begins unless it is RUNNING.
 
     RUNNING: epoch after epoch.
-    PAUSED: none until it is wanted to run again, whatever is started or dies meanwhile.
+    PAUSED: no epoch until an operator resumes it, even if processes start or die meanwhile.
     DRAINING: the running epoch is its owner's last.
     STOPPED: its owner ends at once, and the running epoch is left to be replayed.
     AWAITING_OPERATOR: it failed permanently, and runs again when it is resumed or its process is
@@ -135,7 +137,7 @@ class DesiredState(StrEnum):
 
 
 class PipelineState(StrEnum):
-    """What the owner of a pipeline does, under Datastream's names for a stream's states."""
+    """The state of a pipeline, as its owner reports it; the names are those of Datastream."""
 
     STARTING = "starting"
     RUNNING = "running"
@@ -148,18 +150,18 @@ class PipelineState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """A named pipeline and where it stands.
+    """A named pipeline, its progress and its state.
 
     Attributes:
-        name: keys everything else in the store.
+        name: the key of everything else in the store.
         source: the change stream, as projects/P/instances/I/databases/D/changeStreams/S.
-        low_watermark_ns: the end of the last epoch that the sink committed; None before it.
+        low_watermark_ns: the end of the last epoch that the sink committed; None before the first.
         planned_watermark_ns: the end of the last epoch planned; None before the first.
-        desired_state: what an operator wants of it.
-        state: what its owner did last; None before the first.
-        state_reason: why it failed and what to do about it; empty where it did not.
-        state_since_ns: since when, by the owner's clock.
-        owner: who runs it, as text for people; None while nobody does.
+        desired_state: the state in which an operator wants it.
+        state: the last state that its owner reported; None before the first report.
+        state_reason: why it failed and what to do about it; empty if it did not fail.
+        state_since_ns: when the state began, by the owner's clock.
+        owner: the process that runs it, as text for people; None if no process does.
     """
 
     name: str
@@ -175,16 +177,17 @@ class Pipeline:
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """An epoch that the sink committed: for those who watch, and for the next one's span.
+    """An epoch that the sink committed; used by monitoring, and to choose the next epoch's span.
 
     Attributes:
         pipeline: the pipeline's name.
         start_ns, end_ns: the cut (start_ns, end_ns]; end_ns is the epoch's low watermark.
-        records: data change records in the epoch.
-        transactions: transactions in the epoch.
-        partitions: partitions alive or waiting at its end.
+        records: the number of data change records in the epoch.
+        transactions: the number of transactions in the epoch.
+        partitions: the number of partitions alive or waiting at its end.
         committed_at_ns: when the sink had committed it, by the driver's clock.
-        seconds: from planning to commit.
+        seconds: the time from planning to commit.
+        late_records: the number of records at or before the epoch's start.
     """
 
     pipeline: str
@@ -200,13 +203,13 @@ class Epoch:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """Who owns a pipeline.
+    """The ownership of a pipeline.
 
     Attributes:
-        owner: who, as text for people; None while nobody does.
-        generation: rises with every change of owner; what an owner of a former generation
-            writes is refused.
-        heartbeat: rises with every renewal; an owner whose heartbeat stands still is gone.
+        owner: the process that owns it, as text for people; None if no process does.
+        generation: rises with every change of owner; writes under an earlier generation are
+            refused.
+        heartbeat: rises with every renewal; an owner whose heartbeat stops rising is gone.
     """
 
     owner: str | None
@@ -216,12 +219,12 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class PartialTransaction:
-    """What one task saw of a transaction whose records lie in several partitions.
+    """One task's part of a transaction whose records lie in several partitions.
 
     Attributes:
-        transaction: its server_transaction_id.
+        transaction: the server_transaction_id.
         records, partitions: how many of each the task read.
-        records_stated, partitions_stated: how many Spanner says that there are in all.
+        records_stated, partitions_stated: how many of each Spanner states in all.
     """
 
     transaction: str
@@ -233,14 +236,14 @@ class PartialTransaction:
 
 @dataclass(frozen=True, slots=True)
 class TaskCounts:
-    """What a plan's task handed on, counted by the task itself.
+    """A task's own counts of the records that it delivered.
 
     Attributes:
-        records: data change records, late ones among them.
-        late_records: those at or before the epoch's start.
-        partial_transactions: transactions of which it saw a part.
-        violations: promises of the change stream that the records broke, each one sentence.
-        partition_load: the partitions with records, by token, and how many each had.
+        records: the number of data change records, including late ones.
+        late_records: the number of those at or before the epoch's start.
+        partial_transactions: the transactions of which it read only a part.
+        violations: promises of the change stream that the records broke, a sentence each.
+        partition_load: pairs of a partition token and its number of records, without zeros.
     """
 
     records: int = 0
@@ -255,10 +258,10 @@ class OpenQuery:
     """A partition query that has been running for a while, as its task last reported it.
 
     Attributes:
-        token: the partition's.
-        watermark_ns: the partition is complete through this time.
-        open_ms: since the query was first opened.
-        silent_ms: since its last message.
+        token: the partition's token.
+        watermark_ns: the time through which the partition is complete.
+        open_ms: the time since the query was first opened.
+        silent_ms: the time since its last message.
         stalls: how often it was cancelled and opened again because it was silent.
     """
 

@@ -1,4 +1,4 @@
-"""The open partition queries of a plan, as its tasks report them, for those who watch."""
+"""The open partition queries of a plan, as its tasks report them for monitoring."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from slackwater.state.tables import partitions, plan_queries
 
 
 def report_queries(store: Store, plan_id: str, task: int, queries: Sequence[OpenQuery]) -> None:
-    """Replace what a task reported of its open queries; an empty report ends it.
+    """Replace a task's last report of its open queries; an empty report removes it.
 
     Raises:
         StateError: the store can't be reached.
@@ -40,7 +40,7 @@ def report_queries(store: Store, plan_id: str, task: int, queries: Sequence[Open
 
 
 def open_queries(store: Store, plan_id: str) -> list[OpenQuery]:
-    """What the tasks of a plan last reported, the furthest behind first.
+    """Return the open queries that the tasks of a plan last reported, the furthest behind first.
 
     Raises:
         StateError: the store can't be reached.
@@ -55,7 +55,7 @@ def open_queries(store: Store, plan_id: str) -> list[OpenQuery]:
 
 
 def count_stalls(store: Store, pipeline: str, token: str, stalls: int) -> None:
-    """Add to the stalls of a partition.
+    """Add a number of stalls to a partition's.
 
     Raises:
         StateError: the store can't be reached.
@@ -70,7 +70,7 @@ def count_stalls(store: Store, pipeline: str, token: str, stalls: int) -> None:
 
 
 def stalls(store: Store, pipeline: str) -> dict[str, int]:
-    """How often the queries of the remembered partitions stalled, by token, without zeros.
+    """Return how often the queries of a pipeline's partitions stalled, by token, without zeros.
 
     Raises:
         StateError: the store can't be reached.

@@ -22,9 +22,9 @@ from slackwater.state.tables import (
 )
 from slackwater.state.transaction import Transaction, chunks
 
-# The latest plan, and the one before it whose tasks may still be ending.
+# The latest plan, and the one before it, whose tasks may still be ending.
 _PLANS_KEPT: Final = 2
-# The plans themselves last, so that nothing is left of a plan that is not there.
+# The plans themselves last, so that no row is left of a plan that was deleted.
 _OF_A_PLAN: Final = (
     plan_arrivals,
     plan_carried,
@@ -38,12 +38,17 @@ _OF_A_PLAN: Final = (
 
 
 def begin_plan(store: Store, plan: Plan, *, tasks: int) -> None:
-    """Keep a plan and as many tasks of it; plans before the previous one are forgotten.
+    """Add a plan and its tasks to the store, and remove the plans before the previous one.
 
-    Done twice it changes nothing: a commit whose answer was lost is tried again.
+    A second call changes nothing: a commit whose answer was lost is tried again.
+
+    Args:
+        store: the metadata store.
+        plan: the plan.
+        tasks: the number of its tasks.
 
     Raises:
-        LeaseLostError: the pipeline has got another owner.
+        LeaseLostError: the pipeline has another owner now.
     """
 
     def work(connection: sa.Connection) -> None:
@@ -92,7 +97,7 @@ def begin_plan(store: Store, plan: Plan, *, tasks: int) -> None:
 
 
 def sealed_plan_id(store: Store, pipeline: str, start_ns: int, end_ns: int) -> str | None:
-    """The last plan of a cut whose tasks are all sealed, None where there is none."""
+    """Return the last plan of a cut whose tasks are all sealed; None if there is none."""
     tasks = plan_tasks.c
     unsealed = sa.select(tasks.plan_id).where(
         tasks.plan_id == plans.c.plan_id, tasks.records.is_(None)
@@ -113,7 +118,7 @@ def sealed_plan_id(store: Store, pipeline: str, start_ns: int, end_ns: int) -> s
 
 
 def partition_load(store: Store, pipeline: str) -> dict[str, int]:
-    """The records that each partition had in the plans that are kept: the last two."""
+    """Return the number of records of each partition in the last two plans, by token."""
     c = plan_carried.c
     statement = (
         sa.select(c.token, sa.func.sum(c.records).label("records"))
@@ -126,7 +131,10 @@ def partition_load(store: Store, pipeline: str) -> dict[str, int]:
 
 
 def unseal_plans(store: Store, plan: Plan) -> None:
-    """Nothing of what the plans of this cut have read was written: no later one has to follow."""
+    """Unseal the tasks of all plans of a cut, because no records of theirs were written.
+
+    A later plan of the cut then does not have to match them.
+    """
     of_cut = sa.select(plans.c.plan_id).where(
         plans.c.pipeline == plan.pipeline,
         plans.c.start_ns == plan.start_ns,
@@ -143,17 +151,17 @@ def unseal_plans(store: Store, plan: Plan) -> None:
 
 
 def latest_plan(store: Store, pipeline: str) -> Plan | None:
-    """The plan begun last, None before the first; its generation is not kept."""
+    """Return a pipeline's latest plan, without its generation; None before the first."""
     latest = sa.select(plans).where(plans.c.pipeline == pipeline)
     row = store.read(lambda c: c.execute(latest.order_by(plans.c.number.desc())).first())
     return None if row is None else Plan(row.plan_id, row.pipeline, row.start_ns, row.end_ns)
 
 
 def plan_by_id(store: Store, plan_id: str) -> Plan:
-    """A plan by its id.
+    """Return the plan with an id.
 
     Raises:
-        PlanMissingError: this is not the store that planned it, or it is long over.
+        PlanMissingError: this is not the planner's store, or the plan was removed long ago.
     """
     row = store.read(
         lambda c: c.execute(sa.select(plans).where(plans.c.plan_id == plan_id)).first()

@@ -1,4 +1,4 @@
-"""Initial scans: what is to be read of them, and what is in the output."""
+"""Initial scans: the parts to be read, and those that are in the output already."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from slackwater.state.tables import scan_parts, scans
 
 
 def begin_scan(store: Store, scan: Scan, parts: Sequence[ScanPart]) -> None:
-    """Keep a new scan.
+    """Record a new scan.
 
     Raises:
-        StateError: the store can't be reached, or knows a scan of the pipeline.
+        StateError: the store can't be reached, or has a scan of the pipeline already.
     """
     rows = [
         {
@@ -49,7 +49,7 @@ def begin_scan(store: Store, scan: Scan, parts: Sequence[ScanPart]) -> None:
 
 
 def read_scan(store: Store, pipeline: str) -> tuple[Scan, list[ScanPart]] | None:
-    """A pipeline's scan and its parts, in their order; None where it never began one.
+    """Return a pipeline's scan and its parts, in their order; None if it never began one.
 
     Raises:
         StateError: the store can't be reached.
@@ -84,13 +84,13 @@ def read_scan(store: Store, pipeline: str) -> tuple[Scan, list[ScanPart]] | None
 
 
 def finish_chunk(store: Store, pipeline: str, chunk: int, *, records: int) -> None:
-    """The parts of a chunk are in the output; saying so again changes nothing.
+    """Record that the parts of a chunk are in the output; a second call changes nothing.
 
     Args:
         store: the metadata store.
         pipeline: the pipeline's name.
         chunk: the chunk's number.
-        records: its rows.
+        records: the number of its rows.
 
     Raises:
         StateError: the store can't be reached.
@@ -113,7 +113,7 @@ def finish_chunk(store: Store, pipeline: str, chunk: int, *, records: int) -> No
 
 
 def finish_scan(store: Store, pipeline: str) -> None:
-    """All of a scan is in the output.
+    """Record that all of a scan is in the output.
 
     Raises:
         StateError: the store can't be reached.

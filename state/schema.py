@@ -15,7 +15,7 @@ _POSTGRESQL_LOCK: Final = 7_255_318_211
 
 
 def version(connection: sa.Connection) -> str | None:
-    """The schema's version, None where there is none yet."""
+    """Return the schema's version; None if there is no schema yet."""
     if not sa.inspect(connection).has_table("alembic_version"):
         return None
     value = connection.execute(_VERSION).scalar()

@@ -1,7 +1,7 @@
 """The metadata store: pipelines, partitions and their lineage, plans, epochs.
 
-Any number of processes may open one store. What it holds of a change stream can be found again
-from a low watermark; what it holds of epochs is for those who watch.
+Any number of processes may open one store. The lineage in it can be read again from the change
+stream at a low watermark. The epochs in it serve monitoring and choose the next epoch's span.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ T = TypeVar("T")
 
 _PATIENCE_S: Final = 30.0
 _OPEN_PATIENCE_S: Final = 5.0
-# Of PostgreSQL: serialization failure, deadlock, idle in a transaction (this process was frozen).
+# PostgreSQL's codes: serialization failure, deadlock, idle in a transaction (this process froze).
 _RETRYABLE_STATES: Final = frozenset({"40001", "40P01", "25P03"})
 
 
 class Store:
-    """An open metadata store, for many threads; open one in each process, after any fork."""
+    """An open metadata store; thread-safe. Open one in each process, after any fork."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -52,14 +52,14 @@ class Store:
 
         Args:
             url: sqlite:///... or postgresql+psycopg://...
-            migrate: make the schema or upgrade it; otherwise it has to be there.
+            migrate: True to create or upgrade the schema; otherwise it must exist.
 
         Raises:
             StoreUrlError: the URL can't be used.
             StoreUnreachableError: the store does not answer within 5 s.
-            StoreRefusedError: it answers, and refuses to be read or migrated.
-            NewerSchemaError: a later version of this program made it.
-            PlanMissingError: without migrate, there is no schema.
+            StoreRefusedError: it answers, but can't be read or migrated.
+            NewerSchemaError: a later version of this program created the schema.
+            PlanMissingError: migrate is False and the schema does not exist.
         """
         store = cls(make_engine(url, create=migrate))
         if migrate and store.is_on_spanner:
@@ -77,14 +77,14 @@ class Store:
 
     @property
     def is_on_spanner(self) -> bool:
-        """True where the store is a Spanner database."""
+        """True if the store is a Spanner database."""
         return self._engine.url.get_backend_name() == spanner.NAME
 
     def make_on_spanner(self) -> None:
-        """Make the schema in a Spanner database, or check the one that is there.
+        """Create the schema in a Spanner database, or check the one that exists.
 
         Raises:
-            StateError: as open().
+            StateError: as in open().
         """
 
         def attempt() -> None:
@@ -104,22 +104,22 @@ class Store:
     # Pipelines
 
     def pipelines(self) -> list[Pipeline]:
-        """All pipelines, by name."""
+        """Return all pipelines, ordered by name."""
         rows = self.read(lambda c: c.execute(sa.select(pipelines).order_by(pipelines.c.name)).all())
         return [_pipeline(row) for row in rows]
 
     def pipeline(self, name: str) -> Pipeline | None:
-        """A pipeline, or None."""
+        """Return a pipeline; None if the store does not have it."""
         row = self.read(
             lambda c: c.execute(sa.select(pipelines).where(pipelines.c.name == name)).first()
         )
         return None if row is None else _pipeline(row)
 
     def ensure_pipeline(self, name: str, source: str) -> Pipeline:
-        """The pipeline of this name, made if it is new.
+        """Return the pipeline of this name; create it if it is new.
 
         Raises:
-            PipelineMismatchError: it reads another change stream.
+            PipelineMismatchError: the pipeline reads another change stream.
         """
 
         def work(connection: sa.Connection) -> None:
@@ -147,11 +147,11 @@ class Store:
         *,
         in_place_of: Collection[DesiredState] | None = None,
     ) -> None:
-        """Set the state that the operator wants the pipeline in; its owner polls for it.
+        """Set the desired state of a pipeline; the pipeline's owner polls for it.
 
         Args:
-            name: the pipeline's.
-            desired: the state that is desired.
+            name: the pipeline's name.
+            desired: the new desired state.
             in_place_of: change it only from one of these states; None for any state.
         """
         column = pipelines.c.wanted
@@ -161,13 +161,13 @@ class Store:
         self.write(lambda c: c.execute(statement.values(wanted=desired.value)))
 
     def set_state(self, name: str, state: PipelineState, reason: str, since_ns: int) -> None:
-        """Note what the pipeline's owner does, for those who watch.
+        """Record the state of a pipeline, for monitoring.
 
         Args:
-            name: the pipeline's.
-            state: what it does.
-            reason: why it failed and what to do about it, empty where it did not.
-            since_ns: when it began, by the owner's clock.
+            name: the pipeline's name.
+            state: its state, as its owner reports it.
+            reason: why it failed and what to do about it; empty if it did not fail.
+            since_ns: when the state began, by the owner's clock.
         """
         self._update_pipeline(name, state=state.value, state_reason=reason, state_since_ns=since_ns)
 
@@ -178,7 +178,7 @@ class Store:
     # Lineage
 
     def partitions(self, pipeline: str) -> list[Partition]:
-        """All partitions that are remembered."""
+        """Return all partitions of a pipeline that the store has, ordered by start."""
         p, link = partitions, partition_parents
         rows = sa.select(p).where(p.c.pipeline == pipeline)
         links = sa.select(link).where(link.c.pipeline == pipeline)
@@ -191,10 +191,10 @@ class Store:
     def replace_partitions(
         self, pipeline: str, alive: Sequence[Partition], *, generation: int | None = None
     ) -> None:
-        """Forget the pipeline's lineage and begin with these partitions.
+        """Remove the pipeline's lineage, and start a new one with these partitions.
 
         Raises:
-            LeaseLostError: the pipeline has got another owner than that of the generation.
+            LeaseLostError: the pipeline's generation is not this one.
         """
 
         def work(connection: sa.Connection) -> None:
@@ -206,7 +206,7 @@ class Store:
         self.write(work)
 
     def remove_partitions(self, pipeline: str, tokens: Collection[str]) -> None:
-        """Forget partitions, also as parents of others."""
+        """Remove partitions, also as parents of others."""
         p, link = partitions.c, partition_parents.c
 
         def work(connection: sa.Connection) -> None:
@@ -227,11 +227,11 @@ class Store:
     # Transactions
 
     def run(self, work: Callable[[Transaction], T], *, patience_s: float = _PATIENCE_S) -> T:
-        """Run work in one read-write transaction; it is run again as a whole if it collides.
+        """Run work in one read-write transaction; work is run again as a whole after a collision.
 
         Raises:
             StoreUnreachableError: the store did not answer for patience_s.
-            StoreRefusedError: it answered, and refused.
+            StoreRefusedError: it answered, but refused the operation.
         """
         return self.write(lambda c: work(Transaction(c)), patience_s=patience_s)
 
@@ -239,7 +239,7 @@ class Store:
         """Run work in one read-write transaction, as run() does; for the modules of this package.
 
         Raises:
-            StateError: as run().
+            StateError: as in run().
         """
 
         def attempt() -> T:
@@ -251,10 +251,10 @@ class Store:
         return self._retried(attempt, patience_s)
 
     def read(self, work: Callable[[sa.Connection], T], *, patience_s: float = _PATIENCE_S) -> T:
-        """Run work in one transaction that reads one state of the store.
+        """Run work in one transaction that reads a snapshot of the store.
 
         Raises:
-            StateError: as run().
+            StateError: as in run().
         """
 
         def attempt() -> T:
@@ -276,7 +276,7 @@ class Store:
         except (OperationalError, InterfaceError) as error:
             raise StoreUnreachableError(
                 f"the metadata store {self.url} does not answer: {_first_line(error)}.",
-                "Check that it runs, that the URL is right and the user may create tables",
+                "Check that it runs, that the URL is right and that the user may create tables",
             ) from error
         except DBAPIError as error:
             raise self._refused(_first_line(error)) from error
@@ -293,14 +293,14 @@ class Store:
     def _refused(self, reason: str) -> StoreRefusedError:
         return StoreRefusedError(
             f"the metadata store {self.url} refuses: {reason}.",
-            "Check that it is a store of slackwater's and its user may create tables",
+            "Check that it is a Slackwater store and that its user may create tables",
         )
 
 
 def _is_worth_retrying(error: BaseException) -> bool:
-    """Collisions with other processes, and a store that may come back.
+    """Return True for a collision with another process, and for a store that may come back.
 
-    IntegrityError: another process inserted the same row first; the next attempt finds it.
+    IntegrityError: another process inserted the same row first; the next attempt reads it.
     """
     if isinstance(error, IntegrityError | OperationalError | InterfaceError):
         return True
@@ -310,7 +310,7 @@ def _is_worth_retrying(error: BaseException) -> bool:
 
 
 def _first_line(error: Exception) -> str:
-    """Of what the database or its driver said."""
+    """Return the first line of the database's or its driver's message."""
     said = str(error.orig if isinstance(error, DBAPIError) else error).strip()
     return said.splitlines()[0] if said else "no answer"
 

@@ -1,4 +1,4 @@
-"""What the tasks of a plan counted, kept until the epoch is written and audited."""
+"""The counts of a plan's tasks, kept until the epoch is written and audited."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from slackwater.state.tables import plan_shares, plan_tasks
 
 
 def read_task_counts(store: Store, plan_id: str) -> dict[int, TaskCounts]:
-    """The tallies of a plan's sealed tasks, by task.
+    """Return the counts of a plan's sealed tasks, by task number.
 
     Raises:
         StateError: the store can't be reached.

@@ -1,4 +1,4 @@
-"""What the tasks of a plan measured while they read, for those who watch."""
+"""The metrics of a plan's tasks, measured while they read and used by monitoring."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from slackwater.state.tables import plan_measures
 
 @dataclass(frozen=True, slots=True)
 class TracedQuery:
-    """When a partition query ran, nanoseconds since the Unix epoch by its task's clock."""
+    """The start and end of a partition query, in nanoseconds by its task's clock."""
 
     token: str
     start_ns: int
@@ -24,20 +24,21 @@ class TracedQuery:
 
 @dataclass(frozen=True, slots=True)
 class TaskMetrics:
-    """Sums of one task, or of a whole plan.
+    """The metrics of one task, or their sums over a whole plan.
 
     Attributes:
-        size_bytes: of the records, as Arrow holds them.
-        queries: partition queries that were run to their ends.
-        retries: how often queries were opened again, by gRPC's status code; OK where one ended
-            and had shown nothing.
-        stalls: queries that were cancelled because they were silent.
-        mods: by (table_name, mod_type).
-        committed: records by the time of their commit, in whole steps of the plan's span: see
-            COMMITTED_STEPS.
-        child_delays_ms: from the end of a child partition's last parent to its own first query.
-        traced: the longest queries of each task, where they are traced.
-        begun_ns: when the first task began, by its own clock; None where that is not known.
+        size_bytes: the size of the records in Arrow.
+        queries: the number of partition queries that were run to their ends.
+        retries: how often queries were opened again, by gRPC's status code; OK counts queries that
+            ended with OK before they were complete.
+        stalls: how often queries were cancelled because they were silent.
+        mods: the number of mods, by (table_name, mod_type).
+        committed: the number of records by the time of their commit; the plan's span is divided
+            into COMMITTED_STEPS steps.
+        child_delays_ms: times from the end of a child partition's last parent to its own first
+            query.
+        traced: the longest queries of each task, if queries are traced.
+        begun_ns: when the first task began, by its own clock; None if that is not known.
     """
 
     size_bytes: int = 0
@@ -51,12 +52,12 @@ class TaskMetrics:
     begun_ns: int | None = None
 
 
-# A plan's span is cut into so many steps; step 0 holds late records too.
+# A plan's span is divided into this many steps; step 0 includes late records.
 COMMITTED_STEPS = 50
 
 
 def sum_metrics(summands: Iterable[TaskMetrics]) -> TaskMetrics:
-    """The sums of several tasks."""
+    """Return the sums of the metrics of several tasks."""
     tasks = list(summands)
     return TaskMetrics(
         size_bytes=sum(task.size_bytes for task in tasks),
@@ -72,7 +73,7 @@ def sum_metrics(summands: Iterable[TaskMetrics]) -> TaskMetrics:
 
 
 def record_task_metrics(store: Store, plan_id: str, task: int, metrics: TaskMetrics) -> None:
-    """Keep a task's measures in the place of a former attempt's.
+    """Record a task's metrics; they replace those of an earlier attempt.
 
     Raises:
         StateError: the store can't be reached.
@@ -88,7 +89,7 @@ def record_task_metrics(store: Store, plan_id: str, task: int, metrics: TaskMetr
 
 
 def read_task_metrics(store: Store, plan_id: str) -> TaskMetrics:
-    """What the tasks of a plan measured, added up.
+    """Return the metrics of a plan's tasks, added up.
 
     Raises:
         StateError: the store can't be reached.
@@ -125,6 +126,6 @@ def _from_json(text: str) -> TaskMetrics:
         committed=Counter(dict(fields["committed"])),
         child_delays_ms=tuple(fields["child_delays_ms"]),
         traced=tuple(TracedQuery(*query) for query in fields["traced"]),
-        # A task of a former version did not write it.
+        # Tasks of earlier versions did not write it.
         begun_ns=fields.get("begun_ns"),
     )

@@ -1,4 +1,4 @@
-"""The operations inside one read-write transaction on the metadata store."""
+"""The operations of one read-write transaction on the metadata store."""
 
 from __future__ import annotations
 
@@ -29,12 +29,16 @@ from slackwater.state.tables import (
 
 T = TypeVar("T")
 
-# Databases bound the number of parameters in a statement; SQLite's old bound was 999.
+# Databases limit the number of parameters in a statement; SQLite's old limit was 999.
 _CHUNK: Final = 400
 
 
 class Transaction:
-    """Facts, arrivals and claims; all of them can be written twice without harm."""
+    """Reads and writes lineage facts, finished parents and claims; writing one twice is harmless.
+
+    A parent that a plan has read to its end is a row of plan_arrivals, one for each of its
+    children.
+    """
 
     def __init__(self, connection: sa.Connection) -> None:
         self._connection = connection
@@ -42,18 +46,19 @@ class Transaction:
     def require_generation(
         self, pipeline: str, generation: int | None, *, is_shared: bool = False
     ) -> None:
-        """Refuse what a former owner of a pipeline would write; None stands for no owner.
+        """Refuse the writes of a former owner of a pipeline.
 
-        The row is locked, so that the owner can't change before the transaction ends.
+        The pipeline's row is locked, so that the owner can't change before the transaction ends.
 
         Args:
             pipeline: the pipeline's name.
-            generation: that of the lease under which the caller works.
-            is_shared: True in the transactions of tasks, which shall not wait for each other; a
-                transaction that goes on to change the pipeline's row must not share it.
+            generation: the generation of the caller's lease; None if the caller has no lease, which
+                skips the check.
+            is_shared: True in the transactions of tasks, so that they do not wait for each other; a
+                transaction that later changes the pipeline's row must not share the lock.
 
         Raises:
-            LeaseLostError: the pipeline's generation is another one.
+            LeaseLostError: the pipeline's generation is not this one.
         """
         if generation is None:
             return
@@ -66,17 +71,17 @@ class Transaction:
             raise LeaseLostError(
                 f"pipeline {pipeline!r} is no longer owned by this process"
                 f" (generation {generation}): {'nobody' if row is None else row.owner} took over.",
-                "Nothing is lost; the new owner goes on",
+                "Nothing is lost; the new owner continues",
             )
 
     def lock_children(self, plan_id: str, tokens: Collection[str]) -> None:
-        """Hold the children's rows of this plan until the transaction ends.
+        """Lock the children's rows of this plan until the transaction ends.
 
-        Of two parents that finish at the same moment, the second has to see the first one's
-        arrival. Without the lock each would count one arrival of two, and nobody would claim the
-        child. Rows are locked in one order, so that two transactions can't wait for each other.
-        It takes READ COMMITTED, which state.engine sets: what comes after the lock has to be read
-        as it is then, not as it was when the transaction began.
+        If two parents finish at the same moment, the second has to see that the first has finished.
+        Without the lock each would see one finished parent of two, and no task would claim the
+        child. Rows are locked in one order, so that two transactions can't deadlock. This needs
+        READ COMMITTED, which state.engine sets: reads after the lock have to see the store as it is
+        then, not as it was when the transaction began.
         """
         table, ordered = plan_children, sorted(tokens)
         where = (table.c.plan_id == plan_id, table.c.token)
@@ -90,20 +95,20 @@ class Transaction:
             self._connection.execute(locking(self._connection, rows.order_by(table.c.token)))
 
     def record_ends(self, pipeline: str, ends: Mapping[str, int]) -> None:
-        """Note that partitions ended; it counts once an epoch that showed it is committed.
+        """Record that partitions ended; an end counts once an epoch that showed it is committed.
 
         Args:
-            pipeline: its name.
-            ends: each partition's end_timestamp, nanoseconds, by its token.
+            pipeline: the pipeline's name.
+            ends: each partition's end, in nanoseconds, by its token.
 
         Raises:
-            ContradictionError: another end is known.
-            LineageMissingError: a partition is not known.
+            ContradictionError: the store has another end of a partition.
+            LineageMissingError: the store does not have a partition.
         """
         key = (partitions.c.token, partitions.c.end_timestamp_ns)
         ends_before: dict[str, int | None] = {}
         for chunk in chunks(sorted(ends)):
-            # Locked, or of two transactions with different ends each would find none and both pass.
+            # Without the lock, two transactions with different ends would both see none, and pass.
             statement = sa.select(*key).where(
                 partitions.c.pipeline == pipeline, partitions.c.token.in_(chunk)
             )
@@ -127,10 +132,10 @@ class Transaction:
             )
 
     def lock_task(self, plan_id: str, task: int) -> bool:
-        """Hold a task's row until the transaction ends; True if the task is sealed.
+        """Lock a task's row until the transaction ends; return True if the task is sealed.
 
         Raises:
-            PlanMissingError: the plan is over, or was never in this store.
+            PlanMissingError: the plan was removed, or was never in this store.
         """
         statement = sa.select(plan_tasks.c.records).where(
             plan_tasks.c.plan_id == plan_id, plan_tasks.c.task == task
@@ -139,12 +144,12 @@ class Transaction:
         if row is None:
             raise PlanMissingError(
                 f"task {task} of plan {plan_id} is not in the metadata store.",
-                "Another plan has taken its place, or this is not the store of the pipeline",
+                "Another plan has replaced it, or this is not the store of the pipeline",
             )
         return row.records is not None
 
     def seal_task(self, plan_id: str, task: int, counts: TaskCounts) -> None:
-        """Keep a task's tally in the place of a former attempt's; from here on it is sealed."""
+        """Seal a task with its counts, which replace those of an earlier attempt."""
         key = {"plan_id": plan_id, "task": task}
         self._connection.execute(
             sa.update(plan_tasks)
@@ -182,13 +187,13 @@ class Transaction:
         )
 
     def observed_ends(self, plan_id: str) -> set[str]:
-        """The partitions whose ends a plan has shown so far."""
+        """Return the partitions whose ends a plan has shown so far."""
         table = plan_arrivals
         statement = sa.select(table.c.parent_token).where(table.c.plan_id == plan_id).distinct()
         return set(self._connection.execute(statement).scalars())
 
     def children(self, pipeline: str, parent_token: str) -> list[Partition]:
-        """The partitions that name this one as a parent."""
+        """Return the partitions that have this one as a parent."""
         table = partition_parents
         where = (table.c.pipeline == pipeline, table.c.parent_token == parent_token)
         tokens = self._connection.execute(sa.select(table.c.token).where(*where)).scalars()
@@ -196,13 +201,13 @@ class Transaction:
         return [by_token[token] for token in sorted(by_token)]
 
     def record_partitions(self, pipeline: str, announced: Sequence[Partition]) -> None:
-        """Add the partitions that are not known yet, with their parents."""
+        """Add the partitions that the store does not have yet, with their parents."""
         where = (partitions.c.pipeline == pipeline, partitions.c.token)
         recorded = set(self._column(partitions.c.token, where, [p.token for p in announced]))
         self.add_partitions(pipeline, [p for p in announced if p.token not in recorded])
 
     def add_partitions(self, pipeline: str, new: Sequence[Partition]) -> None:
-        """Add partitions of which none is known."""
+        """Add partitions, with their parents; the store must have none of them yet."""
         self._insert(
             partitions,
             (
@@ -226,7 +231,7 @@ class Transaction:
         )
 
     def partitions(self, pipeline: str, tokens: Collection[str]) -> dict[str, Partition]:
-        """What is known of these partitions, by token."""
+        """Return those of these partitions that the store has, by token."""
         rows = [
             row
             for chunk in chunks(tokens)
@@ -250,11 +255,11 @@ class Transaction:
     def record_finished_parents(
         self, plan_id: str, children: Mapping[str, Collection[str]], task: int
     ) -> None:
-        """Note that a task of a plan has read partitions to their ends.
+        """Record that a task of a plan has read partitions to their ends.
 
         Args:
-            plan_id, task: whose arrivals they are.
-            children: the tokens of each partition's children, by its own.
+            plan_id, task: the plan's id and the task's number in it.
+            children: the tokens of each partition's children, by its own token.
         """
         recorded = self.finished_parents(
             plan_id, sorted({c for of_parent in children.values() for c in of_parent})
@@ -272,7 +277,11 @@ class Transaction:
     def finished_parents(
         self, plan_id: str, child_tokens: Collection[str]
     ) -> dict[str, dict[str, int]]:
-        """For each child, the parents that the plan has read to their end, and the task of each."""
+        """Return, for each child, the parents that the plan has read to their ends, with tasks.
+
+        The keys are the tokens of the children, and in each value those of the parents; the numbers
+        are the tasks that read the parents.
+        """
         table = plan_arrivals
         by_child: dict[str, dict[str, int]] = {}
         for chunk in chunks(child_tokens):
@@ -285,12 +294,12 @@ class Transaction:
     def claim(
         self, plan_id: str, tokens: Collection[str], task: int, *, allow_new: bool = True
     ) -> set[str]:
-        """Claim children for a task; those that are the task's, now or from a former attempt.
+        """Claim children for a task; return those that it holds, also by an earlier attempt.
 
         Args:
-            plan_id, task: whose claim it is.
-            tokens: the children's.
-            may_take: False where only a former attempt's claim counts.
+            plan_id, task: the plan's id and the task's number in it.
+            tokens: the children's tokens.
+            allow_new: False to make no new claims, so that only those of an earlier attempt count.
         """
         table = plan_children
         claimed: set[str] = set()
@@ -307,7 +316,7 @@ class Transaction:
         return claimed
 
     def claimed_children(self, plan_id: str, task: int) -> set[str]:
-        """The children that a task has claimed, in any attempt."""
+        """Return the children that a task has claimed, in any attempt."""
         table = plan_children
         where = (table.c.plan_id == plan_id, table.c.claimed_by == task)
         return set(self._connection.execute(sa.select(table.c.token).where(*where)).scalars())
@@ -332,36 +341,37 @@ def _require_no_other_end(
 ) -> None:
     if token not in ends_before:
         raise LineageMissingError(
-            f"partition {token} of pipeline {pipeline!r} ended, and the metadata store does not"
-            " know it.",
-            "Another planner has found the lineage anew: run the pipeline once only",
+            f"partition {token} of pipeline {pipeline!r} ended, but it is not in the metadata"
+            " store.",
+            "Another process has replaced the lineage: run the pipeline in one process only",
         )
     if ends_before[token] not in (None, end_ns):
         raise ContradictionError(
             f"partition {token} ended at {ends_before[token]} and at {end_ns}.",
-            "Report it: a change stream's partition ends once",
+            "Report it: a change stream partition ends only once",
         )
 
 
 def locking(
     connection: sa.Connection, statement: sa.Select[Any], *, is_shared: bool = False
 ) -> sa.Select[Any]:
-    """The statement, with the rows that it finds locked until the transaction ends."""
+    """Return the statement with a lock on its rows until the transaction ends."""
     if connection.engine.url.get_backend_name() == spanner.NAME:
-        # Its transactions are serializable: what one has read, no other changes before it ends.
+        # Spanner's transactions are serializable: rows that one has read can't change before it
+        # commits.
         return statement
     return statement.with_for_update(read=is_shared)
 
 
 def chunks(values: Collection[T]) -> Iterator[list[T]]:
-    """The values in lists short enough for a statement."""
+    """Yield the values in lists that are short enough for one statement."""
     iterator = iter(values)
     while chunk := list(islice(iterator, _CHUNK)):
         yield chunk
 
 
 def assemble(rows: Iterable[Any], links: Iterable[Any]) -> list[Partition]:
-    """Partitions of rows of partitions and of partition_parents."""
+    """Return partitions from rows of the tables partitions and partition_parents."""
     parents: dict[str, set[str]] = {}
     for link in links:
         parents.setdefault(link.token, set()).add(link.parent_token)

@@ -1,12 +1,12 @@
 """A task of a plan: partition queries in, Arrow batches out, without Spark.
 
 Which module decides what:
-    task: runs the queries of one task at the same time, and hands on what they read.
-    partition_reader: reads one partition through the epoch or to its end, and finds an end that
+    task: runs the queries of one task at the same time, and yields their records.
+    partition_reader: reads one partition through the epoch or to its end, and recovers an end that
         a query did not show.
-    cut_filter: which records of a query are delivered, and shows them to the audit.
-    task_attempt: records partition ends, and claims the children that may start; which ends an
-        attempt may record once the task is sealed.
-    byte_queue: how much may wait between the queries and Spark.
-    metrics_collector, open_query_reporter: what a task tells about its own work.
+    cut_filter: decides which records of a query are delivered, and passes them to the audit.
+    task_attempt: records partition ends, and claims the children that may start; decides which ends
+        an attempt may record once the task is sealed.
+    byte_queue: bounds how much may wait between the queries and Spark.
+    metrics_collector, open_query_reporter: what a task reports about its own work.
 """

@@ -1,4 +1,4 @@
-"""Records on their way from the threads that query to the one that writes, within a bound."""
+"""A bounded queue for records on their way from the threads that query to the one that writes."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ T = TypeVar("T")
 
 
 class ClosedError(Exception):
-    """The receiver is gone: whoever puts shall stop."""
+    """The receiver is gone: the sender has to stop."""
 
 
 class ByteQueue(Generic[T]):
-    """A queue bounded by bytes, that ends when all senders are done or one has failed.
+    """A queue bounded by bytes; it ends when all senders are done or one has failed.
 
-    queue.Queue bounds the number of items, and one item may be a heartbeat or ten megabytes.
+    queue.Queue bounds the number of items, and an item may be anything from one record to ten
+    megabytes.
     """
 
     def __init__(self, bytes_max: int) -> None:
@@ -30,10 +31,10 @@ class ByteQueue(Generic[T]):
         self._failure: BaseException | None = None
 
     def put(self, item: T, size_bytes: int) -> None:
-        """Add an item, waiting for room; one larger than the bound passes alone.
+        """Add an item, waiting for room; an item larger than the bound passes alone.
 
         Raises:
-            ClosedError: the receiver has gone.
+            ClosedError: the receiver is gone.
         """
         with self._changed:
             while self._bytes and self._bytes + size_bytes > self._bytes_max and not self._closed:
@@ -45,28 +46,28 @@ class ByteQueue(Generic[T]):
             self._changed.notify_all()
 
     def end(self) -> None:
-        """No more items will come."""
+        """End the queue: no more items will come."""
         with self._changed:
             self._ended = True
             self._changed.notify_all()
 
     def fail(self, error: BaseException) -> None:
-        """The receiver shall raise this error; the first one counts."""
+        """Make the receiver raise this error; the first one counts."""
         with self._changed:
             self._failure = self._failure or error
             self._changed.notify_all()
 
     def close(self) -> None:
-        """The receiver goes; senders that wait are released."""
+        """Close the receiving end; waiting senders raise ClosedError."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
 
     def __iter__(self) -> Iterator[T]:
-        """The items in the order they came.
+        """Yield the items in the order they came.
 
         Raises:
-            BaseException: what a sender failed with.
+            BaseException: the error that a sender passed to fail().
         """
         while True:
             with self._changed:

@@ -1,4 +1,4 @@
-"""What becomes of the records of one partition query: inside the cut, audited, delivered."""
+"""Filters the records of one partition query: those inside the cut are audited and delivered."""
 
 from __future__ import annotations
 
@@ -20,15 +20,18 @@ from slackwater.timestamp import ns_to_us, us_to_ns
 
 
 class CutFilter:
-    """See slackwater.reader.query.batch_decoder.RecordConsumer.
+    """Takes one query's records from the decoder and selects those that are delivered.
+
+    It implements RecordConsumer of slackwater.reader.query.batch_decoder.
 
     Args:
-        token: the partition's.
+        token: the partition's token.
         cut: the commit timestamps to deliver.
-        audit: sees every record that is delivered; None where none is.
+        audit: takes every record that is delivered; None to deliver no records.
 
     Attributes:
-        announced: the child partitions records.
+        announced: the child partitions records up to the cut's end.
+        is_done: True after a record that lies beyond the cut.
     """
 
     def __init__(self, token: str, cut: Cut, audit: PartitionAudit | None) -> None:
@@ -39,7 +42,7 @@ class CutFilter:
         self._audit = audit
 
     def take_records(self, records: Sequence[ChangeRecord]) -> Sequence[DataChangeRecord]:
-        """Note child partitions; the data change records in the cut are to be delivered."""
+        """Keep the child partitions records, and return the data change records to deliver."""
         data = []
         for record in records:
             time_ns = record_time_ns(record)
@@ -56,7 +59,7 @@ class CutFilter:
         return data
 
     def take_rows(self, rows: Rows) -> Flags | None:
-        """Which rows lie in the cut; None for all."""
+        """Return a flag for each row, True if it is delivered; None if all are."""
         if self._audit is None:
             return np.zeros(len(rows.commit_us), np.bool_)
         first_ns, last_ns = us_to_ns(int(rows.commit_us[0])), us_to_ns(int(rows.commit_us[-1]))
@@ -71,7 +74,7 @@ class CutFilter:
 
 
 class _Row(NamedTuple):
-    """A row as the audit looks at it."""
+    """A row's fields for the audit."""
 
     commit_timestamp_ns: int
     server_transaction_id: str
@@ -82,11 +85,11 @@ class _Row(NamedTuple):
 
 
 def audit_rows(audit: PartitionAudit, rows: Rows) -> None:
-    """Show the audit the next rows of a partition, by column where all is as it should be.
+    """Pass the next rows of a partition to the audit: most by column, some one by one.
 
-    Transactions at the first and at the last commit timestamp may lie in other batches too; they
-    go one by one, and so does everything in which a promise may be broken: the audit then says
-    which.
+    Transactions at the first and at the last commit timestamp may have rows in other batches too,
+    so their rows are passed one by one. If a check by column fails for the rest, those rows too are
+    passed one by one, and the audit says which promise is broken.
     """
     times = rows.commit_us
     begin = 0
@@ -109,7 +112,7 @@ def _rows(rows: Rows, begin: int, end: int) -> list[_Row]:
 
 
 def _feed_whole(audit: PartitionAudit, rows: Rows, begin: int, end: int) -> bool:
-    """False, and nothing is fed, where not every transaction is whole and in order."""
+    """Feed rows by column; return False, without feeding any, if a check by column fails."""
     part = rows.batch.slice(begin, end - begin)
     times = rows.commit_us[begin:end]
     transaction = part.column("server_transaction_id")
@@ -120,7 +123,7 @@ def _feed_whole(audit: PartitionAudit, rows: Rows, begin: int, end: int) -> bool
     same_time = times[1:] == times[:-1]
     if (
         (times[1:] < times[:-1]).any()
-        # Two transactions at one time may take turns; one transaction has one time.
+        # Two transactions at one time may alternate; one transaction has one time.
         or (goes_on != same_time).any()
         or (goes_on & ~rises).any()
         or (is_last[:-1] == goes_on).any()

@@ -1,4 +1,4 @@
-"""What a task measures of its own work: counts and times, never a record's values."""
+"""Collects the metrics of one task: counts and times, never a record's values."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _TRACED_MAX: Final = 100
 
 
 class MetricsCollector:
-    """Adds up what the threads of one task see, from when the task begins.
+    """Adds up the metrics of one task's threads, from when the task begins; thread-safe.
 
     Args:
-        plan: the epoch's; its span is what commit timestamps are counted in steps of.
-        traces: keep when the longest queries ran.
+        plan: the epoch's plan; commit timestamps are counted in steps of its span.
+        traces: True to keep when the longest queries ran.
     """
 
     def __init__(self, plan: Plan, *, traces: bool = False) -> None:
@@ -43,7 +43,7 @@ class MetricsCollector:
         self._delays_ms: list[int] = []
 
     def add_batch(self, batch: pa.RecordBatch) -> None:
-        """Records that were handed on, with the output's columns; by one thread only."""
+        """Count records that were delivered, in the output's columns; for one thread only."""
         self._size_bytes += batch.nbytes
         self._add_mods(batch)
         times = batch.column("commit_timestamp").cast(pa.int64()).to_numpy()
@@ -54,7 +54,7 @@ class MetricsCollector:
     def add_query(
         self, token: str, retried: Mapping[str, int], stalls: int, *, open_ms: int
     ) -> None:
-        """A query that has ended just now, so long after it was opened."""
+        """Count a query that has just ended, open_ms after it was opened."""
         with self._lock:
             if self._traces:
                 end_ns = time.time_ns()
@@ -64,12 +64,12 @@ class MetricsCollector:
             self._retries.update(retried)
 
     def add_child_delay(self, seconds: float) -> None:
-        """A child partition's first query begins so long after its last parent's end was seen."""
+        """Add the time from the end of a child partition's last parent to its own first query."""
         with self._lock:
             self._delays_ms.append(seconds_to_ms(seconds))
 
     def metrics(self) -> TaskMetrics | None:
-        """The sums; None where there is nothing that others would want to know."""
+        """Return the sums; None if there is nothing worth reporting."""
         with self._lock:
             worth_reporting = (
                 self._size_bytes,

@@ -1,4 +1,4 @@
-"""What a task tells those who watch while its epoch takes long: its open partition queries."""
+"""Reports a task's open partition queries, so that operators see them during a long epoch."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from slackwater.state.store import Store
 _log = logging.getLogger(__name__)
 
 _EVERY_S: Final = 2.0
-# The furthest behind are what is asked for; a task may have a thousand open.
+# A task may have a thousand queries open; those furthest behind are the ones of interest.
 _REPORTED_MAX: Final = 20
 
 
 class OpenQueryReporter:
     """Writes the open queries of a task to the metadata store every two seconds.
 
-    An epoch that is shorter costs nothing. A store that fails here fails nobody: what matters
-    will meet the same store by itself.
+    In a shorter epoch nothing is written. An error of the store here does not fail the task: the
+    task's own writes meet the same store.
 
     Args:
         store: the metadata store.
-        plan_id, task: whose queries they are.
-        look: gives the open queries.
+        plan_id, task: the plan's id and the task's number in it.
+        look: returns the open queries.
     """
 
     def __init__(
@@ -42,11 +42,11 @@ class OpenQueryReporter:
         self._thread = threading.Thread(target=self._run, name="reporter", daemon=True)
 
     def start(self) -> None:
-        """Begin to report."""
+        """Start reporting."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End; what was reported is taken back."""
+        """Stop reporting, and remove the last report from the store."""
         self._stopped.set()
         self._thread.join()
 

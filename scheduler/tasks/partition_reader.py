@@ -1,7 +1,7 @@
-"""Reading one partition in an epoch: to its end or through the low watermark, and how it is shown.
+"""Reads one partition in an epoch: to the partition's end, or through the epoch's.
 
-Plain code for one thread, without a store: it says how the reading ended, and who called it writes
-that down.
+Runs in the caller's thread and uses no store: it returns how the reading ended, and the caller
+records that.
 """
 
 from __future__ import annotations
@@ -35,14 +35,15 @@ Running = Callable[[Partition, Query], AbstractContextManager[None]]
 
 
 class PartitionReader:
-    """Reads partitions of one plan.
+    """Reads the partitions of one plan.
 
     Args:
-        plan: the epoch's.
-        source: where the records come from.
-        proof: what shows that a partition was read through.
-        running: entered for the time of each query, so that it can be seen and cancelled.
-        pause: waits for some seconds.
+        plan: the epoch's plan.
+        source: opens partition queries.
+        proof: what proves that a partition was read through the epoch's end.
+        running: a context manager entered while a query runs, so that the query can be shown and
+            cancelled.
+        pause: sleeps for a number of seconds.
     """
 
     def __init__(
@@ -63,16 +64,16 @@ class PartitionReader:
     def read(
         self, partition: Partition, start_ns: int, decoder: BatchDecoder, audit: PartitionAudit
     ) -> QueryOutcome:
-        """Read a partition from start_ns to its end or the epoch's.
+        """Read a partition from start_ns to its end or the epoch's, and return how it ended.
 
         Args:
-            partition: what to read.
-            start_ns: its own start, or the epoch's where it began before.
+            partition: the partition to read.
+            start_ns: the partition's own start, or the epoch's if the partition began earlier.
             decoder: takes the data change records.
-            audit: sees every record that is delivered.
+            audit: takes every record that is delivered.
 
         Raises:
-            ReaderError: what the queries failed with.
+            ReaderError: a query failed.
         """
         has_ended = (
             partition.end_timestamp_ns is not None
@@ -91,11 +92,12 @@ class PartitionReader:
     def _recover(
         self, partition: Partition, start_ns: int, decoder: BatchDecoder
     ) -> list[ChildPartitionsRecord]:
-        """Find the end of a partition that has ended and did not show it.
+        """Return the child partitions records of a partition whose end no query has shown.
 
-        A query with an end_timestamp may end just after its partition did, without the child
-        partitions records (apache/beam issue 40232); later starts are refused. They come when it is
-        read from before its end. The partition's own records were delivered already.
+        A query whose end_timestamp is just after its partition's end may end without the child
+        partitions records (apache/beam issue 40232), and Spanner refuses later starts. A query that
+        starts before the partition's end returns them. The partition's data change records were
+        delivered already, so only the child partitions records are taken.
         """
         step_ns = _STEP_BACK_FIRST_NS
         for _ in range(_STEPS_BACK_MAX):
@@ -108,14 +110,14 @@ class PartitionReader:
                     raise
             if announced:
                 _log.warning(
-                    "partition %s had ended unseen before %s; what its children hold up to there"
-                    " comes late",
+                    "partition %s ended before %s, and no query had shown it; its children's"
+                    " records up to that time are delivered late",
                     partition.token,
                     format_rfc3339(start_ns),
                 )
                 return announced
             if earlier_ns == partition.start_timestamp_ns:
-                # Nothing earlier is left to ask; the answer may be another one in a moment.
+                # There is no earlier start to try; the answer may differ in a moment.
                 self._pause(_STEP_PAUSE_S)
             step_ns *= 4
         raise UnavailableError(
@@ -131,12 +133,15 @@ class PartitionReader:
         decoder: BatchDecoder,
         audit: PartitionAudit | None,
     ) -> list[ChildPartitionsRecord]:
-        """The child partitions records up to the epoch's end; with an audit, data is delivered."""
+        """Run one query, and return its child partitions records up to the epoch's end.
+
+        Data change records are delivered only if there is an audit.
+        """
         end_ns = self._plan.end_ns
         query = self._source.query(
             partition.token, start_ns, end_ns if self._proof is Proof.OK else None
         )
-        # The query's own start: a child that comes late is read from before the epoch's.
+        # Not the epoch's start: a child that was announced late is read from an earlier one.
         cut = Cut(watermark_for_start(start_ns), end_ns)
         consumer = CutFilter(partition.token, cut, audit)
         with self._running(partition, query):

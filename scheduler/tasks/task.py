@@ -1,8 +1,9 @@
-"""A plan's task: its partitions' records as Arrow batches, children after all their parents.
+"""Reads a plan's task: its partitions' records as Arrow batches, children after all their parents.
 
-A plain generator that knows no Spark. Partition queries run at the same time, each bounded by the
-epoch's end, which is waited for first and so lies in the past: every query ends soon, nobody waits
-for anybody, and a bounded number of threads is enough for any number of partitions.
+read_task is a plain generator without Spark. Partition queries run at the same time, each bounded
+by the epoch's end. The task waits until that time has passed before it opens any, so every query
+ends soon, no query waits for another, and a bounded number of threads is enough for any number of
+partitions.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ from slackwater.state.task_metrics import record_task_metrics
 HANDOFF_BYTES_MAX: Final = 8 * 1024 * 1024
 BATCH_ROWS_MAX: Final = 8_192
 BATCH_BYTES_MAX: Final = 8 * 1024 * 1024
-# With so many partitions to read for each query at once, ends are recorded many at a time.
+# While more partitions than this are unfinished for each concurrent query, ends are recorded in
+# groups.
 _MANY: Final = 2
 _LINGER_S: Final = 0.02
 
@@ -51,22 +53,22 @@ _LINGER_S: Final = 0.02
 def read_task(
     task: Task, *, store: Store, source: PartitionQueries, options: ReadOptions
 ) -> Iterator[pa.RecordBatch]:
-    """The data change records of a task, in batches of the output's schema.
+    """Yield the data change records of a task, in batches of the output's schema.
 
     Each partition's records come in commit order, and a child partition's after those of all its
-    parents; records of different partitions are mixed. When all were taken, the task is sealed:
-    see scheduler.tasks.task_attempt.
+    parents; records of different partitions are mixed. When all partitions are read, the task is
+    sealed, as scheduler.tasks.task_attempt explains.
 
     Args:
-        task: a share of a plan, which the store must hold.
+        task: a part of a plan that is in the store.
         store: the metadata store of the plan.
-        source: where the records come from.
+        source: opens partition queries.
         options: how to read.
 
     Raises:
-        PlanMissingError: the store does not hold the plan, so it is another store.
+        PlanMissingError: the plan is not in the store, so this is not the planner's store.
         AuditError: the records break what the change stream promises.
-        ReaderError, StateError, SchedulerError: what a query or the store failed with.
+        ReaderError, StateError, SchedulerError: a query or the store failed.
     """
     plan_by_id(store, task.plan.plan_id)
     run = _TaskRun(task, store, source, options)
@@ -80,7 +82,7 @@ def read_task(
         finally:
             run.stop()
     if (metrics := run.collector.metrics()) is not None:
-        # Nobody is failed by what nobody but a watcher misses.
+        # Metrics are for monitoring only, so a store that fails here does not fail the task.
         with suppress(StateError):
             record_task_metrics(store, task.plan.plan_id, task.index, metrics)
 
@@ -89,7 +91,7 @@ Group = tuple[pa.RecordBatch, Owners]
 
 
 def _batches(groups: Iterable[Group], *, low_watermark_ns: int) -> Iterator[pa.RecordBatch]:
-    """Small groups put together, with all columns."""
+    """Join small groups into batches with all columns of the output."""
     pending: list[Group] = []
     rows = size_bytes = 0
     for batch, owners in groups:
@@ -112,13 +114,13 @@ def _joined(groups: Sequence[Group], low_watermark_ns: int) -> pa.RecordBatch:
 
 @dataclass(frozen=True, slots=True)
 class _Start:
-    """A partition to be read.
+    """A partition that is ready to be read.
 
     Attributes:
-        partition: of the task.
-        start_ns: from where.
-        since_s: when the end of its last parent was seen, by the monotonic clock; None where it
-            waited for none in this attempt.
+        partition: the partition.
+        start_ns: the first commit timestamp to read, in nanoseconds.
+        since_s: when the end of its last parent was seen, in seconds of the monotonic clock; None
+            if it waited for no parent in this attempt.
     """
 
     partition: Partition
@@ -127,7 +129,7 @@ class _Start:
 
 
 class _TaskRun:
-    """The threads of one task: queries in, groups of records out."""
+    """One attempt at a task: runs its queries on a pool, and puts their records into a queue."""
 
     def __init__(
         self, task: Task, store: Store, source: PartitionQueries, options: ReadOptions
@@ -162,7 +164,7 @@ class _TaskRun:
             self._seal()
 
     def stop(self) -> None:
-        """Nobody wants the records any more: end all queries."""
+        """Cancel all queries: the receiver is done, or gone."""
         self.queue.close()
         with self._lock:
             self._stopped = True
@@ -196,7 +198,7 @@ class _TaskRun:
             self.queue.fail(error)
 
     def _done(self, count: int) -> None:
-        """So many partitions need nothing more, and their children were submitted."""
+        """Count partitions as done, after their children were submitted; seal after the last."""
         with self._lock:
             self._unfinished -= count
             is_last = self._unfinished == 0
@@ -204,7 +206,7 @@ class _TaskRun:
             self._seal()
 
     def _seal(self) -> None:
-        """All partitions are read; end, unless another attempt has shown more ends."""
+        """Seal the task and end the queue, unless other attempts left children to read first."""
         try:
             with self._lock:
                 counted = task_counts(self._audits, self._partial_transactions)
@@ -225,7 +227,7 @@ class _TaskRun:
         self.queue.put((batch, owners), batch.nbytes)
 
     def _finish(self, partition: Partition, ending: Finished) -> None:
-        """Record an end; one thread does it for all, and the others go on reading meanwhile."""
+        """Record a partition's end; one thread does it for all while the others go on reading."""
         with self._lock:
             self._ended[partition] = (ending, time.monotonic())
             if self._is_recording:
@@ -233,7 +235,7 @@ class _TaskRun:
             self._is_recording = True
         while True:
             if self._unfinished > _MANY * self._options.concurrent_queries:
-                # More will have ended in a moment, and a transaction costs the same for all.
+                # More will end in a moment, and one transaction for all costs no more.
                 time.sleep(_LINGER_S)
             with self._lock:
                 ended, self._ended = self._ended, {}
@@ -247,7 +249,7 @@ class _TaskRun:
                     _Start(
                         child,
                         child.start_timestamp_ns,
-                        # The last of its parents is among those that ended just now.
+                        # Its last parent is among the partitions that have just ended.
                         max((seen_s[p] for p in child.parents if p in seen_s), default=None),
                     )
                     for child in children
@@ -256,7 +258,7 @@ class _TaskRun:
             self._done(len(ended))
 
     def _read(self, partition: Partition, start_ns: int) -> QueryOutcome:
-        """Read one partition; how it ended."""
+        """Read one partition, and return how it ended."""
         audit = PartitionAudit(partition.token, self._cut, self._partial_transactions)
         ending = self._reader.read(partition, start_ns, self._decoder, audit)
         if audit.violations and self._options.audit is AuditMode.STOP:

@@ -1,16 +1,15 @@
-"""A partition has finished: record its lineage and claim the children it was the last to hold up.
+"""Records the ends of partitions, and claims the children that may start once all parents ended.
 
-All of it is one transaction on the metadata store, so that a child is claimed exactly once and
+Both happen in one transaction on the metadata store, so that a child is claimed exactly once, and
 only when the facts that allow it are durable.
 
-Which ends a task has shown, and which children it has claimed, is one thing for all attempts at
-it: the committed plan decides which partitions are finished, and any of its attempts may be the one
-that Spark commits. Until the task is sealed, what one attempt has shown or claimed is adopted by
-the others; afterwards an end that was not shown before is left for the next epoch to show, and a
-child that was not claimed before for another task to claim.
+All attempts at a task share the ends that it has shown and the children that it has claimed: the
+committed plan decides which partitions are finished, and Spark may commit any of the attempts.
+Until the task is sealed, each attempt adopts the ends and claims of the others. After that, a new
+end is left for the next epoch to show, and an unclaimed child for another task to claim.
 
-A plan that was read to its end may have been written, though Spark then plans its cut anew. The new
-plan shows the same ends, or a replay would not give the same records.
+A plan that was read to its end may have been written even if Spark then plans its cut again. The
+new plan has to show the same ends, or a replay would not give the same records.
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ from slackwater.state.transaction import Transaction
 
 
 class TaskAttempt:
-    """One attempt at a task of a plan; for its threads.
+    """One attempt at a task of a plan; thread-safe.
 
-    Spark may try a task again, and the store then holds what the first attempt had recorded. So
-    what this attempt has read itself is known here, and nowhere else.
+    Spark may retry a task, and the store then holds what earlier attempts recorded. So the
+    partitions that this attempt has read itself are listed only here.
 
     Args:
         task: the task.
-        store: the metadata store, which holds its plan.
+        store: the metadata store that holds its plan.
     """
 
     def __init__(self, task: Task, store: Store) -> None:
@@ -47,13 +46,14 @@ class TaskAttempt:
         self._alive: dict[str, Partition] = {}
 
     def finish(self, ended: Mapping[Partition, Finished]) -> list[Partition]:
-        """Record that this attempt has read partitions to their ends; what it has to read next.
+        """Record that this attempt has read partitions to their ends; return what to read next.
 
-        Each child comes once in an attempt, after all its parents: those of other tasks as
-        recorded, those of this task as read by this attempt.
+        A child is returned once in an attempt, after all its parents: a parent in another task
+        counts once that task has recorded its end, a parent in this task once this attempt has
+        read it.
 
         Raises:
-            LeaseLostError: the pipeline has got another owner.
+            LeaseLostError: the pipeline has another owner now.
             StateError: the store can't be reached, or holds a contradicting end.
         """
         with self._lock:
@@ -62,18 +62,22 @@ class TaskAttempt:
         return self._not_yet_started(claimed)
 
     def note_alive(self, partition: Partition) -> None:
-        """Note that this attempt has read a partition through the epoch's end, and saw no other."""
+        """Note that this attempt has read a partition through the epoch, without seeing its end."""
         with self._lock:
             self._alive[partition.token] = partition
 
     def seal(self, counts: TaskCounts) -> list[Partition]:
-        """Fix which ends the task has shown; or what has to be read first, and then sealed again.
+        """Seal the task: from then on no attempt adds to the ends that it has shown.
 
         Args:
-            counts: what this attempt has counted.
+            counts: the counts of this attempt.
+
+        Returns:
+            The partitions to read first, because other attempts have shown more ends or claimed
+            more children; after that, seal() is called again. Empty once the task is sealed.
 
         Raises:
-            LeaseLostError: the pipeline has got another owner.
+            LeaseLostError: the pipeline has another owner now.
             StateError: the store can't be reached.
         """
 
@@ -91,7 +95,8 @@ class TaskAttempt:
         plan = self._task.plan
         while True:
             with self._lock:
-                # Read through, with an end that another attempt saw: as good as finished.
+                # If another attempt saw the end of a partition that this one has read through the
+                # epoch, the partition counts as finished.
                 self._read.update(self._alive)
             adopted, claimed = self._store.run(work)
             for token in adopted:
@@ -107,13 +112,13 @@ class TaskAttempt:
         return list(new.values())
 
     def _begin(self, transaction: Transaction) -> bool:
-        """Lock what has to be locked, always in this order; True if the task is sealed."""
+        """Take the locks, always in this order; return True if the task is sealed."""
         plan = self._task.plan
         transaction.require_generation(plan.pipeline, plan.generation, is_shared=True)
         return transaction.lock_task(plan.plan_id, self._task.index)
 
     def _observed_ends(self, transaction: Transaction) -> set[str]:
-        """The partitions whose ends the epoch has shown so far."""
+        """Return the partitions whose ends the epoch has shown so far."""
         plan = self._task.plan
         observed = transaction.observed_ends(plan.plan_id)
         if plan.must_match_plan is not None:
@@ -143,7 +148,7 @@ class TaskAttempt:
     def _record(
         self, transaction: Transaction, ends: Mapping[str, _End], *, is_sealed: bool
     ) -> list[Partition]:
-        """Record ends by their partitions' tokens; the children that this task shall read."""
+        """Record ends, by partition token; return the children that this task has to read."""
         if not ends:
             return []
         plan, index = self._task.plan, self._task.index
@@ -169,27 +174,27 @@ class TaskAttempt:
             )
         ]
         claimed = transaction.claim(plan.plan_id, ready, index, allow_new=not is_sealed)
-        # As they are known: an attempt that was not committed may have shown their ends.
+        # As recorded: an attempt that was not committed may have shown their ends already.
         return [recorded[token] for token in ready if token in claimed]
 
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """When a partition ended, and who took over."""
+    """The end of a partition, in nanoseconds, and the children that follow it."""
 
     end_ns: int
     children: tuple[Partition, ...]
 
 
 def _known_end(transaction: Transaction, pipeline: str, token: str) -> _End:
-    """The end of a partition that was shown."""
+    """Return the recorded end of a partition."""
     end_ns = transaction.partitions(pipeline, [token])[token].end_timestamp_ns
-    assert end_ns is not None  # noqa: S101 - recorded with the arrival
+    assert end_ns is not None  # noqa: S101 - recorded with the finished parent
     return _End(end_ns, tuple(transaction.children(pipeline, token)))
 
 
 def _finished_for_attempt(
     finished_parents: Mapping[str, int], task: int, read_here: Collection[str]
 ) -> set[str]:
-    """The parents that count as read: of this task's own, those that this attempt has read."""
+    """Return the parents that count as read; those of this task only if this attempt read them."""
     return {parent for parent, by in finished_parents.items() if by != task or parent in read_here}

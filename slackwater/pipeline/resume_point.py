@@ -65,8 +65,8 @@ def options_to_go_on(
     options = source_options(settings)
     if pipeline.planned_watermark_ns is None and last_offset(spark, settings.sink.checkpoint):
         _log.warning(
-            "the metadata store knows nothing of this pipeline; the partitions are found again"
-            " from the checkpoint's low watermark",
+            "the metadata store has nothing about this pipeline; reading the partitions from the"
+            " change stream at the checkpoint's low watermark",
             pipeline=settings.pipeline,
             state=store.url,
         )

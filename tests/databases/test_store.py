@@ -224,7 +224,7 @@ def test_two_different_ends_at_the_same_moment_are_refused(store: Store) -> None
 
 
 def test_the_end_of_a_forgotten_partition_is_refused(store: Store) -> None:
-    with pytest.raises(LineageMissingError, match="run the pipeline once only"):
+    with pytest.raises(LineageMissingError, match="run the pipeline in one process only"):
         store.run(lambda t: t.record_ends("orders", {"a": 10}))
 
 

@@ -174,7 +174,7 @@ def test_a_checkpoint_of_another_change_stream_is_refused(
     failure = diagnose(str(caught.value))
     assert (failure.error_class, failure.is_permanent) == ("ForeignCheckpointError", True)
     assert failure.message.startswith("the checkpoint belongs to change_stream")
-    assert failure.hint == "Give every pipeline a checkpoint of its own"
+    assert failure.hint == "Give each pipeline its own checkpoint"
 
 
 UGLY = 'one "line"\nand another, \u2603 ${x} <y>: {"slackwater_error": {}}\n\tat z'

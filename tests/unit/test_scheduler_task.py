@@ -9,8 +9,6 @@ from pathlib import Path
 from types import MappingProxyType
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from slackwater.reader.errors import StartOutsidePartitionError, UnavailableError
 from slackwater.reader.query.batch_decoder import BatchDecoder, RecordConsumer
@@ -22,9 +20,8 @@ from slackwater.reader.records import (
 )
 from slackwater.scheduler.change_source import Query
 from slackwater.scheduler.epoch import watermark_for_end
-from slackwater.scheduler.plan import Task, balance
+from slackwater.scheduler.plan import Task
 from slackwater.scheduler.read_options import AuditMode, Proof, ReadOptions
-from slackwater.scheduler.tasks.byte_queue import ByteQueue, ClosedError
 from slackwater.scheduler.tasks.task import read_task
 from slackwater.state.errors import PlanMissingError
 from slackwater.state.models import Partition, Plan, TaskCounts
@@ -121,7 +118,7 @@ def rows(store: Store, stream: ScriptedStream, *roots: Partition, queries: int =
     return [ns for batch in batches for ns in batch.column(2).cast("int64").to_pylist()]
 
 
-def test_a_merge_is_read_after_both_parents_by_whoever_finishes_last(store: Store) -> None:
+def test_a_merge_is_read_once_after_both_parents(store: Store) -> None:
     merge = children(50_000, c={"a", "b"})
     stream = ScriptedStream(
         {"a": [data(1_000), merge], "b": [data(2_000), merge], "c": [data(50_000)]}
@@ -224,46 +221,3 @@ def test_a_task_with_another_store_is_refused(tmp_path: Path) -> None:
             )
         )
     store.close()
-
-
-@given(st.lists(st.integers(0, 10_000), max_size=40), st.integers(1, 8))
-def test_a_plan_gives_every_root_to_one_task_and_balances_what_they_carried(
-    records: list[int], tasks_max: int
-) -> None:
-    roots = [Partition(f"p{i}", 0) for i in range(len(records))]
-    partition_load = {root.token: n for root, n in zip(roots, records, strict=True) if n}
-    tasks = balance(PLAN, roots, partition_load, tasks_max=tasks_max)
-    assert sorted(p.token for task in tasks for p in task.roots) == sorted(p.token for p in roots)
-    assert [task.index for task in tasks] == list(range(min(tasks_max, len(roots))))
-    assert all(task.roots for task in tasks)
-    if tasks:
-        # A query counts as 100 records.
-        loads = [sum(partition_load.get(p.token, 0) + 100 for p in task.roots) for task in tasks]
-        assert max(loads) <= sum(loads) / len(loads) + max(records) + 100
-
-
-def test_a_plan_without_records_before_it_gives_every_task_as_many_roots() -> None:
-    roots = [Partition(f"p{i}", 0) for i in range(10)]
-    tasks = balance(PLAN, roots, {}, tasks_max=4)
-    assert {len(task.roots) for task in tasks} == {2, 3}
-
-
-def test_a_handoff_holds_no_more_bytes_than_its_bound() -> None:
-    queue: ByteQueue[int] = ByteQueue(10)
-    queue.put(1, 6)
-    blocked = threading.Thread(target=queue.put, args=(2, 6))
-    blocked.start()
-    time.sleep(0.05)
-    assert blocked.is_alive()
-    items = iter(queue)
-    assert next(items) == 1
-    blocked.join(timeout=10)
-    queue.end()
-    assert list(items) == [2]
-
-
-def test_a_handoff_without_a_receiver_stops_its_senders() -> None:
-    queue: ByteQueue[int] = ByteQueue(1)
-    queue.close()
-    with pytest.raises(ClosedError):
-        queue.put(1, 1)
