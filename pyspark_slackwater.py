@@ -1,4 +1,4 @@
-"""Makes the Spark source known to Spark by itself.
+"""Registers the Spark source with Spark automatically.
 
 Spark looks through the modules whose names start with "pyspark_" for a DefaultSource, so that
 spark.readStream.format("spanner_changes") works in any notebook without registering it.

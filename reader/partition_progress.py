@@ -18,7 +18,7 @@ from slackwater.reader.records import (
 
 
 class PartitionProgress:
-    """The position from which a broken query goes on, and the records already handed on there.
+    """The position from which a broken query resumes, and the records already handed on there.
 
     It is mutable because the 80,000 records of one transaction share a commit timestamp: copying
     the set of those handed on for every message would take quadratic time.

@@ -6,7 +6,7 @@ and lost partitions or queried forever (debezium/debezium-connector-spanner pull
 175, apache/beam issue 40232).
 
 Spanner answers OUT_OF_RANGE for records lost to retention, for a start in the future and for a
-start after the partition's end alike; only its message tells them apart.
+start after the partition's end alike; only its message distinguishes them.
 """
 
 from __future__ import annotations

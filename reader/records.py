@@ -20,7 +20,7 @@ class ColumnType(NamedTuple):
 
 
 class Mod(NamedTuple):
-    """A changed row: three JSON objects as Spanner wrote them, or None where it sent NULL."""
+    """A changed row: three JSON objects as Spanner wrote them, or None if it sent NULL."""
 
     keys: str | None
     new_values: str | None

@@ -84,6 +84,6 @@ class AuditError(SchedulerError):
     def __init__(self, broken: Sequence[str]) -> None:
         super().__init__(
             f"the audit stopped an epoch before its commit: {'; '.join(broken)}.",
-            "The epoch is read again; if it fails again, report it. With epoch.audit: log the"
-            " pipeline continues",
+            "The epoch is read again; if it fails again, report it. To continue anyway, set"
+            " epoch.audit: log",
         )

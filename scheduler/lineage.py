@@ -25,9 +25,9 @@ def is_finished(partition: Partition, watermark_ns: int) -> bool:
     """Return True if an epoch before the watermark has confirmed that the partition ended.
 
     An end that was only observed does not count. The attempt that observed it may never have been
-    committed, and the committed one may not have observed it (apache/beam issue 40232): then nobody
-    has read the partition's children. And an epoch that starts at the watermark may be replayed
-    from there: it must find the children in the same way again.
+    committed, and the committed one may not have observed it (apache/beam issue 40232): then no
+    task has read the partition's children. And an epoch that starts at the watermark may be
+    replayed from there: it must get the children in the same way again.
     """
     return (
         partition.end_timestamp_ns is not None

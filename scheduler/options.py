@@ -34,19 +34,19 @@ class SourceOptions:
         change_stream: the change stream to read.
         pipeline: keys the metadata store.
         state_url: SQLAlchemy URL of the metadata store.
-        keep_ns: how long finished partitions are remembered.
-        is_state_lasting: False where the store is a temporary file of this query's own.
+        keep_ns: how long finished partitions are kept in the store.
+        is_state_lasting: False if the store is a temporary file of this query's own.
         start: "now", "earliest" or the low watermark to start after, in nanoseconds.
         end_ns: the last low watermark, None for none.
         span_max_ns: the longest span of an epoch.
-        span_target: bounds epochs by those recorded; None where nobody records them.
+        span_target: bounds epochs by the recorded ones; None if none are recorded.
         heartbeat_ms: the heartbeat interval asked of Spanner.
         tasks_max: Spark tasks an epoch, at most.
         read: how tasks read.
-        generation: of the lease under which the query runs; None where nobody holds one.
-        is_checkpoint_empty: True where the caller knows that the checkpoint is new, None where
-            it does not know.
-        is_checkpoint_lost: True where the caller knows that the checkpoint was lost, and that
+        generation: the generation of the lease under which the query runs; None without a lease.
+        is_checkpoint_empty: True if the caller knows that the checkpoint is new; None if it does
+            not know.
+        is_checkpoint_lost: True if the caller knows that the checkpoint was lost, and that
             start is the low watermark of the last epoch committed.
     """
 

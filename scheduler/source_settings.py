@@ -49,11 +49,11 @@ class Setting(Generic[T]):
     """One setting.
 
     Attributes:
-        name: of the Spark source's option.
-        key: in the settings file, with its section; None where the file does not have it.
+        name: the name of the Spark source's option.
+        key: the key in the settings file, with its section; None if the file does not have it.
         parse: makes the value of what YAML or an option holds.
             Raises ValueError: the value is not allowed; the message says what is.
-        default: where the setting is left out.
+        default: the value if the setting is left out.
         doc: what it means, in a few words.
         format: writes a value as an option.
         aliases: former names of the option, each with the function that parses its text.
@@ -148,14 +148,14 @@ TARGET_RECORDS: Final = Setting(
     "epoch.target_records",
     integer_in(1, 10**18),
     1_000_000,
-    "about how many records an epoch holds at most, where it has to catch up",
+    "about how many records an epoch holds at most when the pipeline catches up",
 )
 TARGET_TIME: Final = Setting(
     "target_time",
     "epoch.target_time",
     _TARGET_TIME,
     parse_duration_ms("30s"),
-    "about how long an epoch takes at most, where it has to catch up",
+    "about how long an epoch takes at most when the pipeline catches up",
     format=format_duration_ms,
     aliases={"target_seconds": number_of("s", _TARGET_TIME)},
 )

@@ -27,8 +27,8 @@ class SpannerSource:
     Args:
         connection: to the database.
         heartbeat_ms: the heartbeat interval asked of Spanner.
-        dialect: the database's, where the caller knows it; then queries need no look-up.
-        info: the change stream's, where the caller has it; otherwise it is looked up when needed.
+        dialect: the database's, if the caller knows it; then queries do not have to look it up.
+        info: the change stream's, if the caller has it; otherwise it is looked up when needed.
     """
 
     def __init__(

@@ -28,7 +28,7 @@ class ErrorRecord:
         error_class: the name of its class.
         message: what was wrong, and where.
         hint: what to do about it; may be empty.
-        user_error: True where the user's input is at fault.
+        user_error: True if the user's input is at fault.
     """
 
     error_class: str
@@ -43,7 +43,7 @@ class ErrorRecord:
 
 
 class WorkerError(Exception):
-    """An error of ours, raised again where it leaves a Python process that Spark runs."""
+    """An error of ours, raised again at the boundary of a Python process that Spark runs."""
 
     def __init__(self, record: ErrorRecord) -> None:
         super().__init__(f"{record.error_class}: {record.text}\n{encode(record)}")
@@ -87,7 +87,7 @@ def encode(record: ErrorRecord) -> str:
 
 
 def decode(text: str) -> ErrorRecord | None:
-    """Return the last record in a text, such as Spark's exception; None where there is none."""
+    """Return the last record in a text, such as Spark's exception; None if there is none."""
     decoder = json.JSONDecoder()
     at = text.rfind(_MARKER)
     while at >= 0:

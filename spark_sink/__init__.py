@@ -1,4 +1,4 @@
-"""What becomes of an epoch's DataFrame. Nothing of the reader or the metadata store is known here.
+"""The sinks: where an epoch's DataFrame goes. Nothing here imports the reader or the store.
 
 Rooms, from the top: sinks decide where an epoch goes; tables, how it lands in Delta or Iceberg;
 output, how it is staged and made visible as files; avro and envelopes, what a message looks like;

@@ -14,9 +14,9 @@ def commit_epoch(
 ) -> None:
     """Record that the sink has committed everything through a low watermark.
 
-    In one transaction the pipeline's low watermark rises, which never goes back, and the partition
-    ends that the committed plan observed are confirmed. Doing it again changes nothing, so every
-    process that learns of a commit calls it: whichever comes first records it.
+    One transaction raises the pipeline's low watermark, which never goes back, and confirms the
+    partition ends that the committed plan observed. A second call changes nothing, so every process
+    that learns of a commit calls it, and the first one records it.
 
     Args:
         store: the metadata store.
@@ -49,7 +49,7 @@ def _raise_low_watermark(connection: sa.Connection, pipeline: str, watermark_ns:
 def _confirm_partition_ends(connection: sa.Connection, pipeline: str, watermark_ns: int) -> None:
     """Confirm the ends that the committed plan observed.
 
-    That is the last plan made for the watermark: after its commit nobody plans the cut again.
+    That is the last plan made for the watermark: after its commit the cut is not planned again.
     """
     plan = connection.execute(
         sa.select(plans.c.plan_id, plans.c.start_ns)

@@ -1,4 +1,4 @@
-"""The committed epochs of a pipeline: for those who watch, and for the next one's span."""
+"""The committed epochs of a pipeline, for monitoring and to choose the next epoch's span."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from slackwater.state.tables import epochs as table
 
 
 def record_epoch(store: Store, epoch: Epoch) -> None:
-    """Remember a committed epoch; a second time it is replaced.
+    """Record a committed epoch; a second call replaces it.
 
     Raises:
         StateError: the store can't be reached.
@@ -26,7 +26,7 @@ def record_epoch(store: Store, epoch: Epoch) -> None:
 
 
 def last_epochs(store: Store, pipeline: str, *, limit: int) -> list[Epoch]:
-    """The last epochs, the newest last.
+    """Return the last epochs, the newest last.
 
     Raises:
         StateError: the store can't be reached.
@@ -40,7 +40,7 @@ def last_epochs(store: Store, pipeline: str, *, limit: int) -> list[Epoch]:
 
 
 def forget_epochs(store: Store, pipeline: str, *, before_ns: int) -> None:
-    """Forget the epochs whose low watermark lies before a time.
+    """Remove the epochs whose low watermark lies before a time.
 
     Raises:
         StateError: the store can't be reached.
@@ -50,7 +50,7 @@ def forget_epochs(store: Store, pipeline: str, *, before_ns: int) -> None:
 
 
 def prune_epochs(store: Store, pipeline: str, *, keep: int) -> None:
-    """Forget all but the last epochs.
+    """Remove all but the last epochs.
 
     Raises:
         StateError: the store can't be reached.

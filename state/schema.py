@@ -40,7 +40,7 @@ def check(connection: sa.Connection, url: str) -> None:
 
 
 def migrate(connection: sa.Connection, url: str) -> None:
-    """Make the schema or upgrade it, inside the connection's transaction.
+    """Create the schema or upgrade it, inside the connection's transaction.
 
     Raises:
         NewerSchemaError: a later version made it.
@@ -59,7 +59,7 @@ def _refuse_newer(actual: str, url: str) -> None:
     if actual > HEAD:
         raise NewerSchemaError(
             f"the metadata store {url} has schema {actual}, newer than this program's {HEAD}.",
-            "Run the version of slackwater that made it, or a later one",
+            "Run the version of Slackwater that made it, or a later one",
         )
 
 

@@ -44,12 +44,12 @@ _LIBRARIES: Final = ("google.api_core.", "google.auth.", "google.cloud.spanner")
 
 
 def names_a_database(url: URL) -> bool:
-    """False where the dialect would fail on a URL with an error of Python's own."""
+    """Return False if the dialect would fail on a URL with an error of Python's own."""
     return _DATABASE.fullmatch(url.database or "") is not None
 
 
 def make_tables(engine: Engine) -> None:
-    """Make what is missing of the newest schema, and note its version."""
+    """Create what is missing of the newest schema, and record its version."""
     inspector = sa.inspect(engine)
     existing = set(inspector.get_table_names())
     tables = [table for table in (*metadata.sorted_tables, _VERSION) if table.name not in existing]
@@ -71,12 +71,12 @@ def make_tables(engine: Engine) -> None:
 
 
 def is_spanner_error(error: BaseException) -> bool:
-    """True for an error of Spanner's libraries that SQLAlchemy does not wrap."""
+    """Return True for an error of Spanner's libraries that SQLAlchemy does not wrap."""
     return type(error).__module__.startswith(_LIBRARIES)
 
 
 def is_retryable(error: BaseException) -> bool:
-    """True where the same may well succeed later, or another process is doing it."""
+    """Return True if another attempt may well succeed, or another process is making the schema."""
     return is_spanner_error(error) and (
         type(error).__name__ in _RETRYABLE or any(text in str(error) for text in _MEANWHILE)
     )

@@ -130,7 +130,7 @@ plan_carried = sa.Table(
     sa.Column("records", sa.BigInteger, nullable=False),
 )
 
-# What the tasks of a plan measured of their own work, as JSON; for those who watch.
+# The metrics that a plan's tasks measured, as JSON; for monitoring.
 plan_measures = sa.Table(
     "plan_measures",
     metadata,
@@ -139,7 +139,7 @@ plan_measures = sa.Table(
     sa.Column("measures", sa.Text, nullable=False),
 )
 
-# Queries of a plan that have been running for a while, for those who watch.
+# Queries of a plan that have been running for a while; for monitoring.
 plan_queries = sa.Table(
     "plan_queries",
     metadata,

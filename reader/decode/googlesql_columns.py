@@ -109,7 +109,7 @@ def _find_fields(rows: RowSpans, layout: Layout) -> _FieldSpans:
     field_spans = _FieldSpans()
     at = Cursors(rows.buffer, rows.begin)
     inner_end = _only_item(at, rows.end)
-    # The list of data change records comes first; where it is empty, the row ends here.
+    # The list of data change records comes first; if it is empty, the row ends here.
     _, data_end = at.span(_ITEM)
     record_end = _only_item(at, data_end)
     at.require(inner_end - data_end == len(_NO_OTHER_RECORDS))

@@ -54,7 +54,7 @@ class Cursors:
             self.at = np.where(self.is_good, self.at, self._nowhere)
 
     def expect(self, byte: int) -> None:
-        """Step over one byte, and exclude the rows where it has another value."""
+        """Step over one byte, and exclude the rows in which it has another value."""
         self.require(self.buffer[self.at] == byte)
         self.at = self.at + 1
 

@@ -137,7 +137,7 @@ class ResultRows:
 def merge_chunk(left: Any, right: Any) -> Any:
     """Join two pieces of a google.protobuf.Value, by PartialResultSet.chunked_value's rules.
 
-    Strings are joined. Lists are joined, too; where the last item on the left and the first on the
+    Strings are joined. Lists are joined, too; if the last item on the left and the first on the
     right can be pieces of one value, these two are merged first.
 
     Raises:

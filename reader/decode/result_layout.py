@@ -31,7 +31,7 @@ class Layout:
 def metadata_of(message: bytes) -> Any | None:
     """Return the ResultSetMetadata of a query's first message, without parsing its rows.
 
-    None where the message does not begin with metadata.
+    None if the message does not begin with metadata.
     """
     if not message or message[0] != _METADATA_TAG:
         return None
@@ -51,7 +51,7 @@ def metadata_of(message: bytes) -> Any | None:
 def layout_of(metadata: Any) -> Layout | None:
     """Return the layout of rows with this metadata.
 
-    None where the three kinds of record are not in the documented order: such rows are decoded by
+    None if the three kinds of record are not in the documented order: such rows are decoded by
     reader.decode.records, which finds the fields by their names.
     """
     fields = metadata.row_type.fields

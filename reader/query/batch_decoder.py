@@ -78,7 +78,7 @@ class QueryStream:
     Attributes:
         consumer: receives the query's records.
         decoder: decodes single messages.
-        layout: of the query's rows; None where they can only be decoded one by one.
+        layout: of the query's rows; None if they can only be decoded one by one.
         is_first: the next message is the first since the query was opened.
     """
 

@@ -53,7 +53,7 @@ def fast_messages(call: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def is_supported(call: Any) -> bool:
-    """Return True where a call has the internals that this module uses, and no deserializer."""
+    """Return True if a call has the internals that this module uses, and no deserializer."""
     try:
         _required_attributes(call)
     except AttributeError:

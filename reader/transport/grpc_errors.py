@@ -125,7 +125,7 @@ def _no_stream(where: str) -> ReaderError:
         # The lines after the first show the query, not what is wrong.
         f"the change stream does not exist, or no longer exists. {where.splitlines()[0]}.",
         "Correct change_stream, or create the stream. If it was dropped, its records are gone. To"
-        f" go on without them, create it, {_GO_ON}",
+        f" continue without them, create it, {_GO_ON}",
     )
 
 
@@ -133,7 +133,7 @@ def _foreign_token(where: str) -> ReaderError:
     return InvalidQueryError(
         f"a partition of the pipeline does not belong to the change stream. {where}",
         "If the stream was dropped and created again under its name, the records before its last"
-        f" creation are gone. To go on without them, {_GO_ON}",
+        f" creation are gone. To continue without them, {_GO_ON}",
     )
 
 
@@ -146,7 +146,7 @@ def _out_of_range(message: str, where: str) -> ReaderError:
                 "the start lies before the change stream's retention period or its creation; a"
                 f" stream that was dropped and created again begins at its last creation. {where}",
                 f"Start{earliest}, or use start: earliest. If the pipeline has run before, the"
-                " records from its low watermark to then are gone. To go on without them,"
+                " records from its low watermark to then are gone. To continue without them,"
                 f" {_GO_ON}",
             )
         case OutOfRange.START_IN_FUTURE:

@@ -60,8 +60,8 @@ def partition_query(
     Args:
         dialect: the database's.
         change_stream: the stream's name, checked.
-        start_timestamp_ns, end_timestamp_ns: both inclusive; without an end, the query goes on
-            until the partition ends.
+        start_timestamp_ns, end_timestamp_ns: both inclusive; without an end, the query runs until
+            the partition ends.
         partition_token: None asks for the partitions that are alive at the start.
         heartbeat_ms: the heartbeat interval, milliseconds.
 

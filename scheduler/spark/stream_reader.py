@@ -135,7 +135,7 @@ class SpannerChangesStreamReader(DataSourceStreamReader, _AvailableNow):  # type
         """Do nothing: connections end with their process."""
 
     def _is_certainly_first(self) -> bool:
-        """Return True where the start is a safe answer although Spark 4.1 hides the checkpoint.
+        """Return True if the start is a safe answer although Spark 4.1 hides the checkpoint.
 
         If the checkpoint were ahead of an early start after all, the low watermark would go back.
         """
@@ -195,12 +195,12 @@ def connection_of(change_stream: ChangeStream) -> Connection:
 
 
 def _forget_archives() -> None:
-    """Save the next task of this process some 130 ms.
+    """Make the next task of this process start some 130 ms sooner.
 
     Before each task Spark's worker invalidates the import system's caches, and up to Python 3.11
     every importer of an archive then reads its whole directory: pyspark.zip's, many times, and
-    those of Spark's jars. An importer that is made anew for the next import takes the directory
-    from zipimport's own cache.
+    those of Spark's jars. A new importer, made for the next import, takes the directory from
+    zipimport's own cache.
     """
     for path, finder in list(sys.path_importer_cache.items()):
         if isinstance(finder, zipimporter):

@@ -40,7 +40,7 @@ def load_settings(
     Args:
         path: a YAML file; None for the environment alone.
         environ: variables named SLACKWATER_...
-        pipeline: its name, where the file has several.
+        pipeline: its name, if the file has several.
 
     Raises:
         SettingsError: the settings are wrong: the message names every problem at once, with file,

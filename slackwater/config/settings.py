@@ -117,20 +117,20 @@ class Spark(Section):
 
 
 class Http(Section):
-    """Where the process shows what it does; off unless listen is set."""
+    """The address of the page, its API, the metrics and the probes; off unless listen is set."""
 
     listen: Annotated[str, Field(pattern=_ADDRESS)] | None = None
 
     @property
     def host(self) -> str:
         """The address to listen on."""
-        assert self.listen is not None  # noqa: S101 - asked where it is on
+        assert self.listen is not None  # noqa: S101 - only read if it is on
         return self.listen.rpartition(":")[0].strip("[]")
 
     @property
     def port(self) -> int:
         """The port to listen on; 0 for any that is free."""
-        assert self.listen is not None  # noqa: S101 - asked where it is on
+        assert self.listen is not None  # noqa: S101 - only read if it is on
         return int(self.listen.rpartition(":")[2])
 
 

@@ -15,6 +15,6 @@ Which module decides what:
 - that an epoch counts as committed: Spark's commit log; epochs.recorder sees and records it
 - who owns the pipeline: lease_holder, by the rules of slackwater.state.lease
 - what an operator or a signal desires: desired_state
-- where a pipeline goes on: resume_point, with source and recovery
+- where a pipeline resumes: resume_point, with source and recovery
 - what is put together from the settings: supervisor
 """

@@ -34,7 +34,7 @@ def held_back_by(queries: Sequence[OpenQuery]) -> OpenQuery | None:
         queries: those that are open.
 
     Returns:
-        None where none has been open for five seconds.
+        None if none has been open for five seconds.
     """
     slow = [query for query in queries if query.open_ms >= _HELD_BACK_MS]
     return min(slow, key=lambda query: (query.watermark_ns, -query.silent_ms), default=None)

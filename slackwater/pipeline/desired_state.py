@@ -26,12 +26,12 @@ class DesiredStateStore(Protocol):
     """The part of the metadata store that says what is desired of a pipeline; see Store."""
 
     def pipeline(self, name: str) -> Pipeline | None:
-        """Return a pipeline; None where there is none."""
+        """Return a pipeline; None if there is none."""
 
     def set_desired_state(
         self, name: str, desired: DesiredState, *, in_place_of: Collection[DesiredState]
     ) -> None:
-        """Record what is desired, where one of in_place_of is desired now."""
+        """Record what is desired, if one of in_place_of is desired now."""
 
 
 class DesiredStatePoller:
@@ -121,7 +121,7 @@ class DesiredStatePoller:
             try:
                 self._look()
             except StateError as error:
-                # Anyone who needs the store meets the same error where it matters.
+                # Code that needs the store meets the same error, and handles it.
                 _log.debug("can't look", pipeline=self._pipeline, error=error.message)
 
     def _look(self) -> None:

@@ -17,11 +17,11 @@ class Failure:
     """Why a streaming query failed.
 
     Attributes:
-        error_class: the error's class, empty where it is none of ours.
-        message: our own error's where one stands behind Spark's, else the first line of Spark's.
+        error_class: the error's class; empty if it is not one of ours.
+        message: our own error's if Spark's carries one, else the first line of Spark's.
         hint: our own error's; may be empty.
-        is_permanent: True where trying again can't help before somebody changes something.
-        is_lease_lost: True where another process took the pipeline over.
+        is_permanent: True if trying again can't help until somebody changes something.
+        is_lease_lost: True if another process took the pipeline over.
     """
 
     error_class: str

@@ -1,7 +1,8 @@
 """The initial scan: every row as it stood at one time, before the changes after it.
 
-Spanner cuts the read of each table into parts, whose tokens outlive this process. What is in the
-output is noted in the metadata store: a scan that was killed goes on with its next chunk of parts.
+Spanner divides the read of each table into parts, whose tokens outlive this process. The metadata
+store records which parts are in the output: a scan that was killed resumes with its next chunk of
+parts.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class InitialScan:
         sink: the pipeline's.
         lease: the pipeline's.
         desired_state: what is desired of the pipeline; the running chunk is finished first.
-        tries_max: give up after so many failures in a row; None for never.
+        tries_max: give up after this many failures in a row; None for never.
     """
 
     def __init__(
@@ -87,7 +88,7 @@ class InitialScan:
         self._tries_max = tries_max
 
     def run(self) -> bool:
-        """Begin the scan or go on with it; return False where it is not to run to its end now.
+        """Begin the scan or continue it; return False if it should not run to its end now.
 
         Raises:
             PipelineFailedError: it was given up; nothing is lost, it can be run again.
@@ -173,10 +174,10 @@ class InitialScan:
         return True
 
     def _retried(self, work: Callable[[], T]) -> T | None:
-        """Return what work() returns, tried again after a growing delay where it fails.
+        """Return the result of work(); after a failure it is tried again, with growing delays.
 
         Returns:
-            None where something else than running is desired.
+            None if the desired state is no longer RUNNING.
 
         Raises:
             PipelineFailedError: only an operator can help, or it has failed too often.

@@ -50,10 +50,10 @@ def owner_name() -> str:
 
 
 def owner_is_dead(owner: str) -> bool:
-    """Return True where an owner was a process of this machine that no longer runs.
+    """Return True if an owner was a process of this machine that no longer runs.
 
-    Then a killed pipeline can be started again without waiting for its lease to run out. Where
-    process ids can't be compared the answer is False.
+    Then a killed pipeline can be started again without waiting for its lease to run out. If process
+    ids can't be compared, the answer is False.
     """
     match = _OWNER.fullmatch(owner)
     if match is None or match.group("namespace") != _namespace() or owner in _OF_THIS_PROCESS:
@@ -76,9 +76,9 @@ class LeaseHolder:
     """Takes a pipeline's lease, renews it in a thread of its own, and notices when it is lost.
 
     Args:
-        store: the metadata store, which knows the pipeline.
+        store: the metadata store, which has the pipeline.
         pipeline: its name.
-        duration_s: an owner that has not renewed its lease for so long has lost it.
+        duration_s: the seconds after which an owner that has not renewed its lease loses it.
     """
 
     def __init__(self, store: Store, pipeline: str, *, duration_s: float) -> None:
@@ -109,7 +109,7 @@ class LeaseHolder:
         return self._lease is not None and not self.lost.is_set()
 
     def is_lost(self) -> bool:
-        """Return True where another process took the lease that this one held."""
+        """Return True if another process took the lease that this one held."""
         return self.lost.is_set()
 
     def acquire(
@@ -119,13 +119,13 @@ class LeaseHolder:
         until: Callable[[], bool],
         while_waiting: Callable[[], None] = lambda: None,
     ) -> bool:
-        """Become the owner; return False where until() became true before.
+        """Become the owner; return False if until() became true first.
 
         Args:
             wait: stand by until the owner has left or died; otherwise refuse at once, unless the
                 pipeline becomes free within the lease's duration.
             until: asked while waiting.
-            while_waiting: called once, where the lease has to be waited for.
+            while_waiting: called once, if the lease has to be waited for.
 
         Raises:
             PipelineOwnedError: without wait, another process renews the lease.
@@ -204,11 +204,11 @@ class LeaseHolder:
             self.lost.set()
             raise LeaseLostError(
                 f"pipeline {self._pipeline!r} is owned by {lease.owner} now.",
-                "Nothing is lost; the new owner goes on",
+                "Nothing is lost; the new owner continues",
             )
 
     def release(self) -> None:
-        """Leave the pipeline to a standby; do nothing where no lease is held."""
+        """Leave the pipeline to a standby; do nothing if no lease is held."""
         self._stopped.set()
         if self._thread is not None:
             self._thread.join()
@@ -216,7 +216,7 @@ class LeaseHolder:
             try:
                 release_lease(self._store, self._pipeline, self._lease)
             except StateError as error:
-                # It runs out by itself.
+                # The lease expires without this.
                 _log.warning("lease not released", pipeline=self._pipeline, error=error.message)
         self._lease = None
 
@@ -235,7 +235,7 @@ class LeaseHolder:
             try:
                 renewed = renew_lease(self._store, self._pipeline, self._lease)
             except StateError as error:
-                # Nobody else can take it from a store that does not answer.
+                # No other process can take the lease from a store that does not answer.
                 _log.warning("lease not renewed", pipeline=self._pipeline, error=error.message)
                 continue
             if renewed is None:

@@ -38,8 +38,8 @@ class Clock(Protocol):
 class Lifecycle:
     """Holds the state of one pipeline in this process.
 
-    Each change of state is recorded in the store. A store that can't be reached is only logged: the
-    state is for those who watch, and nothing is decided by it.
+    Each change of state is recorded in the store. If the store can't be reached, that is only
+    logged: the recorded state serves monitoring, and nothing is decided by it.
 
     Args:
         pipeline: its name.
@@ -74,7 +74,7 @@ class Lifecycle:
 
         Args:
             event: what has been seen.
-            reason: why the pipeline failed and what to do about it; empty where it did not.
+            reason: why the pipeline failed and what to do about it; empty if it did not fail.
 
         Raises:
             ImpossibleTransitionError: the table does not expect the event now.
@@ -85,7 +85,7 @@ class Lifecycle:
         return action
 
     def may_begin(self) -> bool:
-        """Return True where another epoch may be begun."""
+        """Return True if another epoch may be begun."""
         return may_begin(self._desired_state())
 
     def without_query(self) -> Action:

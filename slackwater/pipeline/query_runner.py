@@ -31,7 +31,7 @@ class Query(ProgressSource, Protocol):
         """True while it works on an epoch, or looks for one."""
 
     def error(self) -> BaseException | None:
-        """Return why it failed; None where it did not."""
+        """Return why it failed; None if it did not."""
 
     def stop(self) -> None:
         """End it; a running epoch is left to be replayed."""
@@ -39,7 +39,7 @@ class Query(ProgressSource, Protocol):
     def stop_and_wait(self) -> None:
         """End it, and wait for a while until the sink is not being written to.
 
-        A callback may still be at work in the sink, where no other owner should meet it.
+        A callback may still be writing to the sink, and no new owner should start until it is done.
         """
 
 
@@ -66,9 +66,9 @@ class QueryRunner:
         epochs: records what it commits.
         lifecycle: says what follows from what is seen.
         is_lease_lost: returns True when another process has taken the pipeline over.
-        close_source: has the source choose no further epoch.
+        close_source: makes the source choose no further epoch.
         observer: is told of failures.
-        remedies: what to do about an error, by its class, where the error itself can't know.
+        remedies: what to do about an error, by its class, if the error itself can't say.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class QueryRunner:
         lifecycle = self._lifecycle
         while not self._is_lease_lost():
             # In this order: a query that is idle, or has ended, has reported its last epoch. Spark
-            # is asked whether it is busy only where it matters, because that is a call to the JVM.
+            # is asked whether it is busy only if that matters, because that is a call to the JVM.
             is_active = query.is_active
             is_busy = lifecycle.may_begin() or query.is_busy
             self._look(query)
@@ -159,7 +159,7 @@ class QueryRunner:
         """End a query that is between epochs, if it has not ended by itself.
 
         Returns:
-            Why it failed, or what to do about a lost lease; None where it did neither.
+            Why it failed, or what to do about a lost lease; None in all other cases.
         """
         if not self._is_lease_lost():
             self._look(query)
@@ -178,5 +178,5 @@ class QueryRunner:
             self._lifecycle.on(Event.EPOCH_COMMITTED)
 
     def _has_epoch(self) -> bool:
-        """Return True where the running query has committed one."""
+        """Return True if the running query has committed one."""
         return self._epochs.epochs > self._epochs_before

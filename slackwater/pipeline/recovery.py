@@ -38,7 +38,7 @@ class Recovery:
         return {
             "StartTooOldError": (
                 "The records after the low watermark are lost to this pipeline."
-                f" `{self.command} --skip-to {EARLIEST}` goes on and records the gap"
+                f" `{self.command} --skip-to {EARLIEST}` continues and records the gap"
             )
         }
 
@@ -64,12 +64,12 @@ def last_committed_watermark_ns(
 def start_after_lost_checkpoint_ns(
     pipeline: str, from_watermark: str, *, last_ns: int | None
 ) -> int:
-    """Return the low watermark from which a pipeline goes on with a new checkpoint.
+    """Return the low watermark from which a pipeline continues with a new checkpoint.
 
     Args:
         pipeline: its name.
         from_watermark: what the operator names: "last" or a time.
-        last_ns: the low watermark of the last committed epoch; None where none is known.
+        last_ns: the low watermark of the last committed epoch; None if the store has none.
 
     Raises:
         RecoveryError: no epoch is known and none is named, or another one is the last.

@@ -1,4 +1,4 @@
-"""Where a pipeline goes on: from the checkpoint, the store, the scan, or as an operator accepts."""
+"""Where a pipeline resumes: from the checkpoint, the store, the scan, or as an operator accepts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _log = structlog.get_logger("slackwater.pipeline.resume_point")
 
 
 def has_begun(spark: SparkSession, settings: Settings, store: Store) -> bool:
-    """Return True where an epoch was planned, so that no initial scan can come before it."""
+    """Return True if an epoch was planned, so that no initial scan can come before it."""
     pipeline = store.pipeline(settings.pipeline)
     is_planned = pipeline is not None and pipeline.planned_watermark_ns is not None
     return is_planned or last_offset(spark, settings.sink.checkpoint) is not None

@@ -30,7 +30,7 @@ class Lease(Protocol):
     def acquire(
         self, *, wait: bool, until: Callable[[], bool], while_waiting: Callable[[], None]
     ) -> bool:
-        """Become the owner; return False where until() became true before."""
+        """Become the owner; return False if until() became true first."""
 
     def is_lost(self) -> bool:
         """Return True when another process has taken the pipeline over."""
@@ -93,7 +93,7 @@ class RunLoop:
         """Become the owner, and run until the end or until the lease is lost.
 
         Args:
-            while_waiting: called once, where the lease has to be waited for.
+            while_waiting: called once, if the lease has to be waited for.
 
         Returns:
             FINISH or STAND_BY.
@@ -101,8 +101,8 @@ class RunLoop:
         Raises:
             PipelineOwnedError, LeaseLostError: another process runs it, and it is not to stand by.
             PipelinePausedError: it is to run until it has caught up, and is paused.
-            ReaderError, StateError, SchedulerError, SinkError, SlackwaterError: it failed; where
-                the process stays, only before it was owned.
+            ReaderError, StateError, SchedulerError, SinkError, SlackwaterError: it failed; if the
+                process stays, only raised before it was owned.
         """
         lifecycle = self._lifecycle
         try:

@@ -71,7 +71,7 @@ class PipelineSupervisor:
 
     Raises:
         ReaderError, SlackwaterError: the change stream can't be read; raised before anything is
-            written, where the process does not stay.
+            written, if the process does not stay.
         StateError: the metadata store can't be opened.
     """
 
@@ -127,8 +127,8 @@ class PipelineSupervisor:
         Raises:
             PipelineOwnedError, LeaseLostError: another process runs it, and it is not to stand by.
             PipelinePausedError: it is to run until it has caught up, and is paused.
-            ReaderError, StateError, SchedulerError, SinkError, SlackwaterError: it failed; where
-                the process stays, only before it was owned.
+            ReaderError, StateError, SchedulerError, SinkError, SlackwaterError: it failed; if the
+                process stays, only raised before it was owned.
         """
         session = session_for_pipeline(spark, self.settings.sink.checkpoint)
         lifecycle = Lifecycle(self.name, self.store, self._desired_state.current, self._mode)
@@ -168,7 +168,7 @@ class PipelineSupervisor:
             alerts.stop()
 
     def _scan(self, spark: SparkSession, source: SourceHandle) -> bool:
-        """Go on with the initial scan; return False where it is not to run to its end."""
+        """Continue the initial scan; return False if it should not run to its end now."""
         return InitialScan(
             spark,
             self.settings,
@@ -238,7 +238,7 @@ class PipelineSupervisor:
 
 
 def _is_new(settings: Settings) -> bool:
-    """Return True where the store does not know that the pipeline has begun; make no store."""
+    """Return True if the store has no sign that the pipeline has begun; do not create a store."""
     try:
         store = Store.open(settings.state.url, migrate=False)
     except StateError:

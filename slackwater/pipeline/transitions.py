@@ -4,7 +4,7 @@ The supervisor and the query runner watch the world (the lease, the query, the c
 see into an event, and do what the table answers. They decide nothing themselves:
 
     state          what this process does with the pipeline. All but STANDING_BY and EXITED are the
-                   owner's, and are recorded in the metadata store for those who watch
+                   owner's, and are recorded in the metadata store for monitoring
     desired state  what an operator or a signal wants of it, as DesiredStatePoller saw it last
     event          what has just been seen
     action         what to do next; it leads to the next event
@@ -15,7 +15,7 @@ docs/architecture.md is made from this table (tests/state_diagram.py), and a tes
 
 Rules that are worth a sentence:
 
-- A pause keeps the query, so that a resumed pipeline goes on at once. Before its first epoch a
+- A pause keeps the query, so that a resumed pipeline continues at once. Before its first epoch a
   query can't wait: the source answers with the start, and Spark replays what an earlier query left.
   Such a query is ended (QUERY_NEW), as is any query of a run that ends when it has caught up.
 - A drain lets the running epoch finish and a stop does not; both then end the run. A signal is a
@@ -37,7 +37,7 @@ from slackwater.state.models import DesiredState, PipelineState
 
 
 class State(Enum):
-    """What this process does with the pipeline; the values are those that the store knows."""
+    """The state of the pipeline in this process; the recorded ones have the store's values."""
 
     STANDING_BY = "standing by"
     STARTING = PipelineState.STARTING
@@ -51,12 +51,12 @@ class State(Enum):
 
     @property
     def recorded(self) -> PipelineState | None:
-        """The state as the store has it; None where this process does not own the pipeline."""
+        """The state as the store has it; None if this process does not own the pipeline."""
         return self.value if isinstance(self.value, PipelineState) else None
 
 
 class Event(Enum):
-    """What has been seen.
+    """The events that the table takes.
 
     LEASE_TAKEN_ELSEWHERE: another process owns the pipeline, or the lease is not free yet.
     NO_QUERY: this process owns the pipeline and no query runs; seen again and again while it waits.
@@ -93,7 +93,7 @@ class Event(Enum):
 
 
 class Action(Enum):
-    """What to do next.
+    """The action that follows an event.
 
     WAIT: look again in a moment.
     START: start a query.
@@ -183,7 +183,7 @@ TABLE: Final = (
         State.FAILED_PERMANENTLY,
         Action.WAIT,
     ),
-    # The same where the run ends when it has caught up: it never waits for an operator.
+    # The same if the run ends when it has caught up: it never waits for an operator.
     Row(
         (*_STAND_BY, *_WITH_NEW_QUERY),
         _RUN,
@@ -307,12 +307,12 @@ FAILED_STATES: Final = frozenset({PipelineState.FAILED, PipelineState.FAILED_PER
 
 
 def ends_run(desired: DesiredState) -> bool:
-    """Return True where the run is to end, at the epoch's end or at once."""
+    """Return True if the run has to end, at the epoch's end or at once."""
     return desired in _END
 
 
 def may_begin(desired: DesiredState) -> bool:
-    """Return True where another epoch, or another part of a scan, may be begun."""
+    """Return True if another epoch, or another part of a scan, may begin."""
     return desired in _RUN
 
 
@@ -339,7 +339,7 @@ class RunMode:
         return 3 if self.until_caught_up else None
 
     def is_last_try(self, failures: int) -> bool:
-        """Return True where a pipeline that has failed so often in a row is not tried again."""
+        """Return True if a pipeline that has failed so often in a row is not tried again."""
         return failures == self.tries_max
 
     def without_query(self) -> Event:

@@ -48,7 +48,7 @@ def key_schema(table_schema: TableSchema, namespace: str) -> Schema:
 
 
 def value_schema(table_schema: TableSchema, namespace: str, envelope: Envelope) -> Schema | None:
-    """Return the schema of an envelope's values; None where its messages have no value."""
+    """Return the schema of an envelope's values; None if its messages have no value."""
     columns = _column_fields(table_schema.columns)
     row = record_schema("Value", columns)
     table = TableSchemas(key_schema(table_schema, namespace), row, columns)

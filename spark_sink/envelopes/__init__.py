@@ -1,6 +1,6 @@
 """Envelopes: the forms in which a change is written, one module each with its fields in Avro.
 
-From a record's row to messages in Python. Neither Spark nor a schema registry is known here. A new
+From a record's row to messages in Python. Neither Spark nor a schema registry is used here. A new
 envelope is a new module; nothing else lists them.
 
 - envelope: the base classes; what others may ask of an envelope.

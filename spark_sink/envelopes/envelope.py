@@ -49,7 +49,7 @@ class Envelope(ABC):
         needs_whole_rows: it shows rows. In Avro a column that is missing looks like NULL, so there
             the change stream has to capture whole rows.
         metadata_key: the key of a message's value under which everything stands that is not a
-            column of the row; None where the value has more than columns anyway.
+            column of the row; None if the value has more than columns anyway.
         options: see EnvelopeOptions.
     """
 
@@ -75,7 +75,7 @@ class Envelope(ABC):
 
     @abstractmethod
     def avro_fields(self, table: TableSchemas) -> Mapping[str, Schema] | None:
-        """Return the fields of a message's value in Avro; None where messages have no value."""
+        """Return the fields of a message's value in Avro; None if messages have no value."""
 
     def messages(self, record: Row) -> Iterator[Message]:
         """Yield the messages of a data change record in JSON; see bodies()."""

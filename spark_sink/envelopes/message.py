@@ -18,7 +18,7 @@ class MessageBody:
         table: the table's full name; None in a message about no table, such as a resolved one.
         key: the columns of the primary key; None in a message without a key.
         value: of the message.
-        has_value: False where the key says everything.
+        has_value: False if the key holds everything.
         is_key_list: in JSON the key is the list of its columns' values, as in CockroachDB's
             changefeeds, and not an object.
     """
@@ -48,7 +48,7 @@ class Message:
     Attributes:
         table: the table's full name; None in a message about no table, such as a resolved one.
         key: the primary key as JSON; None if the message has no key.
-        value: JSON; None where the key says everything.
+        value: JSON; None if the key holds everything.
     """
 
     table: str | None

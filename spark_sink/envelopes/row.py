@@ -12,7 +12,7 @@ from slackwater.spark_sink.envelopes.message import MessageBody
 
 
 class Row(ModEnvelope):
-    """The row after the change alone, null where it was deleted."""
+    """The row after the change alone, null if it was deleted."""
 
     name = "row"
     has_timestamp_options = True

@@ -11,7 +11,7 @@ from slackwater.spark_sink.envelopes.message import MessageBody
 
 
 class Wrapped(ModEnvelope):
-    """The row after the change in "after", null where it was deleted."""
+    """The row after the change in "after", null if it was deleted."""
 
     name = "wrapped"
     has_timestamp_options = True

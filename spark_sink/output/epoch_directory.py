@@ -118,8 +118,8 @@ class EpochDirectory:
     def _rename(self, staged: Any, final: Any) -> bool:
         """Rename atomically, and return False if the target has been created meanwhile.
 
-        Hadoop's plain rename is no help: with an existing target it copies into it on a local disk,
-        and moves the source below it on HDFS.
+        Hadoop's plain rename does not help: if the target exists, it copies the source into it on a
+        local disk, and moves the source below it on HDFS.
         """
         try:
             if self._files.getScheme() == "file":

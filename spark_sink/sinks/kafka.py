@@ -66,7 +66,7 @@ class KafkaSettings(EnvelopeSettings):
 
     @staticmethod
     def spark_conf(spark_version: str) -> dict[str, str]:
-        """What a session needs for Kafka; the jars come from Maven's repository at the first start.
+        """Return a session's settings for Kafka; the jars come from Maven's repository, once.
 
         Args:
             spark_version: such as 4.1.3.

@@ -1,4 +1,4 @@
-"""What the sinks share that create and keep one table for each of Spanner's, by its full name."""
+"""The base of the sinks that create and keep one table for each of Spanner's, by its full name."""
 
 from __future__ import annotations
 

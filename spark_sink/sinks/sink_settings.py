@@ -56,7 +56,7 @@ class SinkSettings(Section, ABC):
         path: where epochs appear, or wait for their audit.
         checkpoint: the directory of Spark's checkpoint.
         catalog: of table formats that have catalogs.
-        formats: the formats of the kind; empty where Spark alone knows them.
+        formats: the formats of the kind; empty if only Spark has a list of them.
         refused_keys: keys that make no sense for the kind, each with the message that says so.
         has_initial_scan: an initial scan is made unless the settings say otherwise.
     """
@@ -165,7 +165,7 @@ class TableSettings(SinkSettings, ABC):
         return None if self.compact_every is None else ms_to_seconds(self.compact_every)
 
     def table_format(self, partition_by: Sequence[str] = ()) -> TableFormat | None:
-        """Return the table format; None where epochs are files."""
+        """Return the table format; None if epochs are files."""
         made = table_formats().get(self.format)
         return None if made is None else made.from_settings(self.catalog, partition_by)
 

@@ -99,7 +99,7 @@ def typed_changes(
 
 
 def _part(part: str, fields: Mapping[str, str], columns: Sequence[Column], cast: str) -> str:
-    """Return the expression of one struct, NULL where the kind of change has no such row."""
+    """Return the expression of one struct, NULL if the kind of change has no such row."""
     # Spark and Spanner both ignore case in names.
     by_name = {column.name.lower(): column for column in columns}
     values = ", ".join(

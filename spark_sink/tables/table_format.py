@@ -35,7 +35,7 @@ class TableFormat(ABC):
         """Return the format for one sink.
 
         Args:
-            catalog: a catalog of the session and a namespace, as in SQL; None where tables are
+            catalog: a catalog of the session and a namespace, as in SQL; None if tables are
                 directories.
             partition_by: columns by which a changelog's table is partitioned when it is created.
         """

@@ -93,7 +93,7 @@ def test_a_lost_metadata_store_is_created_again_from_the_checkpoint_and_reported
         path.unlink()
     code, log = runs.run()
     assert code == 0, log
-    assert "the metadata store knows nothing of this pipeline" in log
+    assert "the metadata store has nothing about this pipeline" in log
     runs.require_equal()
 
 

@@ -65,7 +65,7 @@ def test_a_stream_created_again_stops_the_pipeline_with_a_way_to_go_on(
     assert type(error) is kind
     assert error.user_error
     assert "dropped and created again" in str(error)
-    assert "are gone. To go on without them" in error.hint
+    assert "are gone. To continue without them" in error.hint
     assert "another name and a new checkpoint" in error.hint
     assert STREAM.path in error.message
 

@@ -50,7 +50,7 @@ def audit_written(
     plan = latest_plan(store, pipeline)
     row = store.pipeline(pipeline)
     assert plan is not None  # noqa: S101 - the epoch was planned before it was read
-    assert row is not None  # noqa: S101 - or nobody could own it
+    assert row is not None  # noqa: S101 - the pipeline is owned, so it exists
     counted = read_task_counts(store, plan.plan_id)
     broken = audit_epoch(
         plan,

@@ -1,4 +1,4 @@
-"""Recording the epochs that Spark has committed: in the metadata store, and for those who watch."""
+"""Records the epochs that Spark has committed in the metadata store, and reports them."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ class HeldLease(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RecordPolicy:
-    """How long epochs are recorded, and are remembered.
+    """The limits of recording.
 
     Attributes:
         until_ns: the pipeline ends with the epoch that reaches this low watermark; None for never.
-        keep_ns: how long epochs are remembered.
+        keep_ns: how long recorded epochs are kept.
     """
 
     until_ns: int | None
@@ -69,9 +69,9 @@ class EpochRecorder:
         store: the metadata store.
         lease: the pipeline's.
         spanner_clock_ns: returns Spanner's clock.
-        take_written: returns an epoch that this process wrote; None where another one wrote it.
+        take_written: returns an epoch that this process wrote; None if another one wrote it.
         observer: is told of each.
-        policy: how long.
+        policy: until when epochs are recorded, and how long they are kept.
     """
 
     def __init__(

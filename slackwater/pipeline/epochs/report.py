@@ -65,10 +65,11 @@ class EpochReport:
     measures: TaskMetrics
 
     def freshness_seconds(self) -> list[tuple[float, int]]:
-        """Return how long records took from their commit to durable, and how many took so long.
+        """Return how long records took to become durable, and how many records took that long.
 
         Returns:
-            Seconds, accurate to a fiftieth of the epoch's span, and records.
+            Pairs of the seconds since their commit, accurate to a fiftieth of the epoch's span, and
+            the number of records.
         """
         span_ns = self.low_watermark_ns - self.start_ns
         return [
@@ -112,8 +113,9 @@ class Progress:
 
     Attributes:
         epoch: the micro-batch's number.
-        start_ns: None for the epoch that finds out where the pipeline starts.
-        end_ns: None where there is no epoch yet.
+        start_ns: where the epoch starts; None for the first one, which decides where the pipeline
+            starts.
+        end_ns: where the epoch ends; None if there is no epoch yet.
         begun_ns: when it began, by the driver's clock, to the millisecond.
         seconds: Spark's duration of the whole trigger.
         stages_ms: of each stage: choose and log the cut, plan, read and write, commit.

@@ -95,7 +95,7 @@ class EpochWriter:
             )
 
     def take(self, epoch: int) -> WrittenEpoch | None:
-        """Return an epoch that this process wrote, once; None where another one wrote it."""
+        """Return an epoch that this process wrote, once; None if another one wrote it."""
         return self._written.pop(epoch, None)
 
     def wait_until_idle(self, seconds_max: float) -> None:

@@ -1,4 +1,4 @@
-"""The position of a pipeline in Spark's checkpoint, read before Spark goes on from it.
+"""The position of a pipeline in Spark's checkpoint, read before Spark resumes from it.
 
 A streaming checkpoint holds a file for each planned epoch under offsets/, whose last line is the
 source's offset as JSON, and one for each committed epoch under commits/.
@@ -16,7 +16,7 @@ from slackwater.pipeline.spark.jvm import joined, names_in
 
 
 def last_offset(spark: SparkSession, checkpoint: str) -> dict[str, Any] | None:
-    """Return the source's offset of the last epoch planned; None where no epoch was.
+    """Return the source's offset of the last epoch planned; None if there is none.
 
     Raises:
         CheckpointError: the file is not one that Spark writes for a single source.
@@ -26,7 +26,7 @@ def last_offset(spark: SparkSession, checkpoint: str) -> dict[str, Any] | None:
 
 
 def committed_offset(spark: SparkSession, checkpoint: str) -> dict[str, Any] | None:
-    """Return the source's offset of the last epoch committed; None where no epoch was.
+    """Return the source's offset of the last epoch committed; None if there is none.
 
     Raises:
         CheckpointError: as last_offset().

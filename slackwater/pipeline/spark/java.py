@@ -41,7 +41,7 @@ def find_java(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def java_version(java: Path) -> int | None:
-    """Return the feature version of a java program, such as 17; None where it does not say."""
+    """Return the feature version of a java program, such as 17; None if it does not say."""
     try:
         shown = subprocess.run(  # noqa: S603 - the user's own Java
             [str(java), "-version"], capture_output=True, text=True, timeout=30, check=False

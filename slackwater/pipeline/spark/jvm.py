@@ -39,7 +39,7 @@ def shut_down() -> None:
 
 
 def jvm_process() -> subprocess.Popen[bytes] | None:
-    """Return the JVM's process; None where another program started it."""
+    """Return the JVM's process; None if another program started it."""
     process = getattr(SparkContext._gateway, "proc", None)
     return process if isinstance(process, subprocess.Popen) else None
 
@@ -55,7 +55,7 @@ def joined(spark: SparkSession, folder: str, name: str) -> str:
 
 
 def names_in(spark: SparkSession, folder: str) -> list[str]:
-    """Return the names of the files in a folder of any file system; none where there is none."""
+    """Return the names of the files in a folder of any file system; none if it does not exist."""
     path = _hadoop(spark).Path(folder)
     files = path.getFileSystem(_hadoop_conf(spark))
     if not files.exists(path):
@@ -64,7 +64,7 @@ def names_in(spark: SparkSession, folder: str) -> list[str]:
 
 
 def is_local(spark: SparkSession, path: str) -> bool:
-    """Return True where a path lies on this machine's disk."""
+    """Return True if a path lies on this machine's disk."""
     uri = _hadoop(spark).Path(path).toUri()
     if uri.getScheme() is None:
         uri = _hadoop(spark).FileSystem.getDefaultUri(_hadoop_conf(spark))

@@ -56,7 +56,7 @@ class SparkQuery:
         return bool(self._query.status["isTriggerActive"])
 
     def error(self) -> BaseException | None:
-        """Return why it failed; None where it did not."""
+        """Return why it failed; None if it did not."""
         return self._query.exception()
 
     def stop(self) -> None:
