@@ -14,6 +14,7 @@ from slackwater.reader.transport.connection import Connection
 from slackwater.reader.transport.statement import CHANGE_STREAM_OPTIONS, DATABASE_DIALECT
 from slackwater.timestamp import ms_to_ns, parse_duration_ms, seconds_to_ns
 
+_PARTITION_MODE: Final = "IMMUTABLE_KEY_RANGE"
 RETENTION_DEFAULT_NS: Final = seconds_to_ns(86_400)
 
 
@@ -37,7 +38,7 @@ def read_change_stream_info(connection: Connection) -> ChangeStreamInfo:
 
     Raises:
         NotFoundError: the database has no such change stream; the hint names those it has.
-        UnsupportedStreamError: a stream with this partition_mode can't be read yet.
+        UnsupportedStreamError: as require_supported().
         ReaderError: as Connection.query().
     """
     rows = connection.query(DATABASE_DIALECT)
@@ -55,12 +56,33 @@ def read_change_stream_info(connection: Connection) -> ChangeStreamInfo:
             f"database {connection.change_stream.database_path} has no change stream {name!r}.",
             f"It has: {existing}",
         )
-    if options.get("partition_mode", "IMMUTABLE_KEY_RANGE") != "IMMUTABLE_KEY_RANGE":
-        raise UnsupportedStreamError(
-            f"change stream {name!r} has partition_mode {options['partition_mode']}.",
-            "Only IMMUTABLE_KEY_RANGE can be read yet; create a stream with that mode",
-        )
+    require_supported(name, options)
     return ChangeStreamInfo(dialect, parse_retention_ns(options.get("retention_period")), options)
+
+
+def require_supported(name: str, options: Mapping[str, str]) -> None:
+    """Refuse a kind of change stream that can't be read yet.
+
+    Args:
+        name: the stream's.
+        options: the stream's, as the information schema shows them.
+
+    Raises:
+        UnsupportedStreamError: its partitions have mutable key ranges, or each placement has a
+            query function of its own, of which the stream's default function shows only a part.
+    """
+    partition_mode = options.get("partition_mode", _PARTITION_MODE)
+    if partition_mode.upper() != _PARTITION_MODE:
+        raise UnsupportedStreamError(
+            f"change stream {name!r} has partition_mode {partition_mode}.",
+            f"Only {_PARTITION_MODE} can be read yet; create a stream with that mode",
+        )
+    if options.get("per_placement_tvf", "false").lower() != "false":
+        raise UnsupportedStreamError(
+            f"change stream {name!r} has per_placement_tvf = {options['per_placement_tvf']}.",
+            "Streams with a function for each placement can't be read yet; create one without"
+            " that option",
+        )
 
 
 def parse_retention_ns(text: str | None) -> int:

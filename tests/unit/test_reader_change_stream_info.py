@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from slackwater.reader.database.change_stream_info import parse_retention_ns
+from slackwater.reader.database.change_stream_info import parse_retention_ns, require_supported
+from slackwater.reader.errors import UnsupportedStreamError
 from slackwater.timestamp import seconds_to_ns
 
 
@@ -13,3 +14,22 @@ from slackwater.timestamp import seconds_to_ns
 )
 def test_a_retention_period_is_read_and_is_one_day_by_default(text: str | None, hours: int) -> None:
     assert parse_retention_ns(text) == seconds_to_ns(hours * 3_600)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("partition_mode", "MUTABLE_KEY_RANGE"), ("per_placement_tvf", "true")],
+)
+def test_a_stream_that_would_be_read_only_in_part_is_refused(option: str, value: str) -> None:
+    with pytest.raises(UnsupportedStreamError, match=f"'Orders' has {option}.*{value}") as refusal:
+        require_supported("Orders", {"retention_period": "7d", option: value})
+    assert refusal.value.hint
+    assert refusal.value.user_error
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"partition_mode": "IMMUTABLE_KEY_RANGE"}, {"per_placement_tvf": "false"}],
+)
+def test_a_stream_with_immutable_key_ranges_is_accepted(options: dict[str, str]) -> None:
+    require_supported("Orders", options)
