@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 from slackwater.reader.schema import SCHEMA, ddl
 from slackwater.scheduler.errors import OptionError
 from slackwater.scheduler.options import parse_options
+from slackwater.scheduler.worker_errors import encoded_errors
 
 if TYPE_CHECKING:
     from slackwater.scheduler.spark.stream_reader import SpannerChangesStreamReader
@@ -29,6 +30,7 @@ class SpannerChangesDataSource(DataSource):
     Its options are defined in scheduler.source_settings.
     """
 
+    @encoded_errors()
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
         # Parsed here because Spark copies this object to all other processes: a temporary metadata
@@ -44,6 +46,7 @@ class SpannerChangesDataSource(DataSource):
         """Return the output's columns, as reader.schema declares them."""
         return ddl()
 
+    @encoded_errors()
     def streamReader(self, schema: StructType) -> SpannerChangesStreamReader:  # noqa: N802
         """Return a reader for one streaming query."""
         if schema.fieldNames() != SCHEMA.names:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from slackwater.config.settings import Settings
+from slackwater.errors import SettingsError
 from slackwater.pipeline.spark.checkpoint import last_offset
 from slackwater.reader.database.change_stream_info import ChangeStreamInfo, read_change_stream_info
 from slackwater.reader.transport.connection import Connection
@@ -18,10 +19,11 @@ from slackwater.scheduler import source_settings as shared
 from slackwater.scheduler.epoch import watermark_for_end
 from slackwater.scheduler.errors import CheckpointLostError, ForeignCheckpointError
 from slackwater.scheduler.options import SourceOptions, format_options, parse_options
-from slackwater.scheduler.source_settings import Setting
+from slackwater.scheduler.source_settings import NOW, Setting
 from slackwater.scheduler.spanner_source import SpannerSource
 from slackwater.scheduler.start_position import check_start
 from slackwater.spark_sink.sql.rebuild_view import DEFAULT_VALUE_CAPTURE_TYPE
+from slackwater.state.models import Scan, ScanPart
 from slackwater.timestamp import format_rfc3339, parse_rfc3339
 
 
@@ -68,11 +70,20 @@ def check_new(settings: Settings, source: SourceHandle) -> None:
 
     Raises:
         StartTooOldError, StartInFutureError: it can't.
+        SettingsError: it is to end before its initial scan.
         PartialRowError: the change stream does not capture what the sink needs.
     """
     capture = source.description.options.get("value_capture_type", DEFAULT_VALUE_CAPTURE_TYPE)
     settings.sink.check_capture_type(capture)
     check_start(source.options.start, source.changes())
+    end = settings.source.end
+    if settings.initial_scan != "no" and settings.source.start == NOW and end is not None:
+        clock_ns = source.connection.strong_read_timestamp_ns()
+        if parse_rfc3339(end) <= clock_ns:
+            raise SettingsError(
+                f"source.end {end} is in the past, and the initial scan reads the rows of now.",
+                "Leave out source.end, or set source.start to an earlier time",
+            )
 
 
 def resume_options(
@@ -123,3 +134,16 @@ def last_watermark_ns(
     if until_caught_up:
         ends.append(source.connection.strong_read_timestamp_ns())
     return watermark_for_end(min(ends)) if ends else None
+
+
+def end_after_scan(
+    until_ns: int | None, scan_and_parts: tuple[Scan, Sequence[ScanPart]] | None
+) -> int | None:
+    """Return the pipeline's last low watermark, which is never before its initial scan.
+
+    With until_caught_up Spanner's clock is read before the scan chooses its time. Everything up to
+    there has been caught up with when the scan is over.
+    """
+    if until_ns is None or scan_and_parts is None:
+        return until_ns
+    return max(until_ns, scan_and_parts[0].at_ns)

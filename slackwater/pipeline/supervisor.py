@@ -29,6 +29,7 @@ from slackwater.pipeline.source import (
     SourceHandle,
     check_new,
     connect,
+    end_after_scan,
     last_watermark_ns,
     source_options,
 )
@@ -39,6 +40,7 @@ from slackwater.pipeline.transitions import Action, Event, RunMode
 from slackwater.scheduler.options import parse_options
 from slackwater.scheduler.read_options import AuditMode
 from slackwater.state.errors import StateError
+from slackwater.state.scans import read_scan
 from slackwater.state.store import Store
 from slackwater.timestamp import format_rfc3339, ms_to_ns, ms_to_seconds
 
@@ -156,6 +158,7 @@ class PipelineSupervisor:
                 return lifecycle.without_query()
             if self.settings.initial_scan == "only":
                 return lifecycle.on(Event.WORK_DONE)
+            self._until_ns = end_after_scan(self._until_ns, read_scan(self.store, self.name))
         options = self._source_options(spark, source)
         path = source.options.change_stream.path
         _log.info("running", pipeline=self.name, source=path)

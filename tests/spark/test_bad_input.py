@@ -109,6 +109,11 @@ def said(text: str) -> str:
             {"start": "2026-02-01T00:00:00Z", "end": "2026-01-01T00:00:00Z"},
             "lies before start",
         ),
+        (
+            "source",
+            {"initial_scan": "yes", "end": "2026-01-01T00:00:00Z"},
+            "is in the past, and the initial scan",
+        ),
         ("sink", {"format": "parket"}, "known: parquet, json, orc"),
         ("epoch", {"heartbeat": "10ms"}, "epoch.heartbeat"),
         ("state", {"url": "nonsense"}, "Write sqlite:///"),

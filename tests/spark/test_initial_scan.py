@@ -146,6 +146,26 @@ def test_a_scan_only_writes_the_rows_of_its_time_and_ends(
         assert sorted(map(repr, rows)) == sorted(map(repr, keys)), table
 
 
+def test_a_scan_that_is_caught_up_with_ends_after_the_scan(
+    new_database: NewDatabase, tmp_path: Path
+) -> None:
+    """The clock that the run is to reach is read before the scan chooses its time."""
+    dialect = Dialect.GOOGLE_STANDARD_SQL
+    stream = new_database(dialect, mixed_load.ddl(dialect, "NEW_ROW"), mixed_load.CHANGE_STREAM)
+    load = MixedLoad(stream, dialect, seed=11)
+    while load.changes < 100:
+        load.transaction()
+    pipeline_settings = settings(stream, tmp_path, "now")
+    pipeline_settings["source"]["initial_scan"] = "yes"
+    service = Service(pipeline_settings, tmp_path, os.environ)
+    for _ in range(2):
+        service.start("--until-caught-up")
+        assert service.wait(120) == 0, service.log.read_text()[-2_000:]
+    output = ds.dataset(tmp_path / "changes", format="parquet", partitioning="hive").to_table()
+    rows = sum(len(spanner_rows(stream, dialect, table)) for table in mixed_load.TABLES)
+    assert output.num_rows == rows > 20
+
+
 def key_and_row(row: dict[str, Any]) -> dict[str, Any]:
     (mod,) = row["mods"]
     key: dict[str, Any] = comparable(json.loads(mod["keys"]))
