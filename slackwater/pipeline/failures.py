@@ -10,6 +10,8 @@ from slackwater.state.errors import LeaseLostError
 
 _DELAY_FIRST_S: Final = 1.0
 _DELAY_MAX_S: Final = 60.0
+# Enough to reach the longest delay; a pipeline may fail thousands of times in a row.
+_DOUBLINGS_MAX: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,4 +62,5 @@ def diagnose(error: BaseException | str) -> Failure:
 
 def delay_s(failures_in_a_row: int) -> float:
     """Return how long to wait before the next try: 1 s, doubled each time, at most a minute."""
-    return float(min(_DELAY_MAX_S, _DELAY_FIRST_S * 2 ** (failures_in_a_row - 1)))
+    doublings = min(failures_in_a_row - 1, _DOUBLINGS_MAX)
+    return float(min(_DELAY_MAX_S, _DELAY_FIRST_S * 2**doublings))
