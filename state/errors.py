@@ -9,7 +9,8 @@ StateError
 |- PlanMissingError      user: the tasks reach another store than the planner
 |- LineageMissingError   world: the lineage was replaced under a task that was still running
 |- LeaseLostError        world: the pipeline has another owner now
-`- ContradictionError    world: two different ends of one partition were seen
+|- ContradictionError    world: two different ends of one partition were seen
+`- ScanIncompleteError   user: a scan was to end before all of it was in the output
 """
 
 from __future__ import annotations
@@ -78,3 +79,10 @@ class LeaseLostError(StateError):
 
 class ContradictionError(StateError):
     """Two different ends of one partition were seen: report it; nothing was skipped."""
+
+
+class ScanIncompleteError(StateError):
+    """A scan was to end before all of it was in the output: report it; a resume continues it."""
+
+    # Trying the end again adds no rows.
+    user_error = True

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import sqlalchemy as sa
 
+from slackwater.state.errors import ScanIncompleteError
 from slackwater.state.models import Scan, ScanPart
 from slackwater.state.store import Store
 from slackwater.state.tables import scan_parts, scans
@@ -116,7 +117,32 @@ def finish_scan(store: Store, pipeline: str) -> None:
     """Record that all of a scan is in the output.
 
     Raises:
+        ScanIncompleteError: some of its parts are not.
         StateError: the store can't be reached.
     """
+    of_undone = (scan_parts.c.pipeline == pipeline, scan_parts.c.is_done.is_(False))
     statement = sa.update(scans).where(scans.c.pipeline == pipeline).values(is_done=True)
-    store.write(lambda connection: connection.execute(statement))
+    undone = sa.select(sa.func.count()).select_from(scan_parts).where(*of_undone)
+
+    def work(connection: sa.Connection) -> None:
+        refuse_incomplete(pipeline, connection.execute(undone).scalar_one())
+        connection.execute(statement)
+
+    store.write(work)
+
+
+def refuse_incomplete(pipeline: str, undone: int) -> None:
+    """Check that no part of a scan is left.
+
+    Args:
+        pipeline: the pipeline's name.
+        undone: how many parts are not in the output.
+
+    Raises:
+        ScanIncompleteError: some are left.
+    """
+    if undone:
+        raise ScanIncompleteError(
+            f"{undone} parts of the initial scan of {pipeline!r} are not in the output.",
+            "Resume it or run it again: it goes on with these parts. Please report this error",
+        )

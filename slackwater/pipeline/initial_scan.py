@@ -42,7 +42,13 @@ from slackwater.spark_sink.sink import Sink
 from slackwater.spark_sink.sql.columns import columns_from_schema
 from slackwater.state.errors import LeaseLostError, StateError
 from slackwater.state.models import Scan, ScanPart
-from slackwater.state.scans import begin_scan, finish_chunk, finish_scan, read_scan
+from slackwater.state.scans import (
+    begin_scan,
+    finish_chunk,
+    finish_scan,
+    read_scan,
+    refuse_incomplete,
+)
 from slackwater.state.store import Store
 from slackwater.timestamp import floor_to_us, format_rfc3339, ns_to_datetime
 
@@ -51,6 +57,10 @@ _log = structlog.get_logger("slackwater.pipeline.initial_scan")
 
 # Parts of a chunk, for each task that runs at once: a kill costs no more than the chunk.
 _PARTS_A_TASK: Final = 4
+
+
+class _HeldError(Exception):
+    """The desired state is no longer RUNNING: the scan stops at this point."""
 
 
 class InitialScan:
@@ -94,12 +104,16 @@ class InitialScan:
             PipelineFailedError: it was given up; nothing is lost, it can be run again.
             LeaseLostError: another process took the pipeline over.
         """
-        begun = self._retried(self._begun)
-        if begun is None:
+        try:
+            self._run()
+        except _HeldError:
             return False
-        scan, parts = begun
+        return True
+
+    def _run(self) -> None:
+        scan, parts = self._retried(self._begun)
         if scan.is_done:
-            return True
+            return
         register_source(self._spark, SpannerScanDataSource)
         tables = tables_from_json(scan.tables)
         columns = {name: columns_from_schema(t.columns, t.key) for name, t in tables.items()}
@@ -107,7 +121,7 @@ class InitialScan:
         undone = (part for part in parts if not part.is_done)
         for chunk, of_chunk in groupby(undone, lambda part: part.chunk):
             self._retried(partial(self._add, scan, chunk, list(of_chunk)))
-        return self._retried(partial(self._end, scan)) is not None
+        self._retried(partial(self._end, scan))
 
     def _begun(self) -> tuple[Scan, list[ScanPart]]:
         if begun := read_scan(self._store, self._settings.pipeline):
@@ -163,23 +177,22 @@ class InitialScan:
         finish_chunk(self._store, scan.pipeline, chunk, records=records)
         _log.info("scanned", pipeline=scan.pipeline, parts=len(parts), records=records)
 
-    def _end(self, scan: Scan) -> bool:
+    def _end(self, scan: Scan) -> None:
         begun = read_scan(self._store, scan.pipeline)
         assert begun is not None  # noqa: S101 - it was begun
         records = begun[0].records
+        # Before the sink says that the scan is complete.
+        refuse_incomplete(scan.pipeline, sum(not part.is_done for part in begun[1]))
         self._lease.check()
         self._sink.end_scan(self._spark, records, ns_to_datetime(scan.at_ns))
         finish_scan(self._store, scan.pipeline)
         _log.info("initial scan is complete", pipeline=scan.pipeline, records=records)
-        return True
 
-    def _retried(self, work: Callable[[], T]) -> T | None:
+    def _retried(self, work: Callable[[], T]) -> T:
         """Return the result of work(); after a failure it is tried again, with growing delays.
 
-        Returns:
-            None if the desired state is no longer RUNNING.
-
         Raises:
+            _HeldError: the desired state is no longer RUNNING.
             PipelineFailedError: only an operator can help, or it has failed too often.
             LeaseLostError: another process took the pipeline over.
         """
@@ -206,4 +219,4 @@ class InitialScan:
                     error=failure.text,
                 )
                 self._desired_state.wait(seconds)
-        return None
+        raise _HeldError

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from slackwater.state.errors import ScanIncompleteError
 from slackwater.state.models import Scan, ScanPart
 from slackwater.state.scans import begin_scan, finish_chunk, finish_scan, read_scan
 from slackwater.state.store import Store
@@ -33,6 +34,10 @@ def test_a_scan_goes_on_after_the_chunks_that_are_done(store: Store) -> None:
     finish_chunk(store, "orders", 2, records=3)
     done = [replace(part, is_done=part.chunk != 1) for part in PARTS]
     assert read_scan(store, "orders") == (replace(SCAN, records=10), done)
+    with pytest.raises(ScanIncompleteError, match="2 parts"):
+        finish_scan(store, "orders")
+    assert read_scan(store, "orders") == (replace(SCAN, records=10), done)
+    finish_chunk(store, "orders", 1, records=0)
     finish_scan(store, "orders")
     found = read_scan(store, "orders")
     assert found is not None
