@@ -48,6 +48,7 @@ class FakeQuery:
         self.committed = 0
         self.failure: Exception | None = None
         self.ends: list[str] = []
+        self.on_stop: Callable[[], None] = lambda: None
 
     def commit(self) -> None:
         self.committed += 1
@@ -67,6 +68,7 @@ class FakeQuery:
     def stop_and_wait(self) -> None:
         self.ends.append("stop and wait")
         self.is_active = False
+        self.on_stop()
 
     def last_progress(self) -> str | None:
         return None

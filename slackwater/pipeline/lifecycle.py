@@ -8,7 +8,7 @@ from typing import Final, Protocol
 
 import structlog
 
-from slackwater.pipeline.transitions import Action, Event, RunMode, State, may_begin, transition
+from slackwater.pipeline.transitions import Action, Event, RunMode, State, transition
 from slackwater.state.errors import StateError
 from slackwater.state.models import DesiredState, PipelineState
 
@@ -69,24 +69,25 @@ class Lifecycle:
         """The state as of the last event."""
         return self._state
 
-    def on(self, event: Event, reason: str = "") -> Action:
+    def desired_state(self) -> DesiredState:
+        """Return what is desired of the pipeline now."""
+        return self._desired_state()
+
+    def on(self, event: Event, reason: str = "", desired: DesiredState | None = None) -> Action:
         """Take an event: enter the state that follows, and return what to do.
 
         Args:
             event: what has been seen.
             reason: why the pipeline failed and what to do about it; empty if it did not fail.
+            desired: what was desired when the event was seen; None for what is desired now.
 
         Raises:
             ImpossibleTransitionError: the table does not expect the event now.
         """
-        next_state, action = transition(self._state, self._desired_state(), event)
+        next_state, action = transition(self._state, desired or self._desired_state(), event)
         if next_state is not self._state:
             self._enter(next_state, reason)
         return action
-
-    def may_begin(self) -> bool:
-        """Return True if another epoch may be begun."""
-        return may_begin(self._desired_state())
 
     def without_query(self) -> Action:
         """Return what to do while this process owns the pipeline and no query runs."""

@@ -12,7 +12,13 @@ from slackwater.pipeline.epochs.recorder import ProgressSource
 from slackwater.pipeline.failures import Failure, delay_s, diagnose
 from slackwater.pipeline.lifecycle import POLL_S, Lifecycle
 from slackwater.pipeline.observer import Observer
-from slackwater.pipeline.transitions import Action, Event, ImpossibleTransitionError
+from slackwater.pipeline.transitions import (
+    Action,
+    Event,
+    ImpossibleTransitionError,
+    ends_run,
+    may_begin,
+)
 
 _log = structlog.get_logger("slackwater.pipeline.query_runner")
 
@@ -103,7 +109,13 @@ class QueryRunner:
         failures = 0
         while True:
             self._epochs_before = self._epochs.epochs
-            outcome = self._watch(self._start())
+            query = self._start()
+            try:
+                outcome = self._watch(query)
+            except BaseException:
+                # Nobody else has it, and the lease is about to be released.
+                query.stop_and_wait()
+                raise
             if isinstance(outcome, Action):
                 return outcome
             self._observer.failed(lifecycle.pipeline)
@@ -130,24 +142,28 @@ class QueryRunner:
         """Follow a query to its end, or end it; return what to do then, or why it failed."""
         lifecycle = self._lifecycle
         while not self._is_lease_lost():
-            # In this order: a query that is idle, or has ended, has reported its last epoch. Spark
-            # is asked whether it is busy only if that matters, because that is a call to the JVM.
+            # In this order: a query that is idle, or has ended, has reported its last epoch; and
+            # behind a source that is closed, an idle query stays idle. Spark is asked whether it
+            # is busy only if that matters, because that is a call to the JVM.
+            desired = lifecycle.desired_state()
             is_active = query.is_active
-            is_busy = lifecycle.may_begin() or query.is_busy
+            if is_active and ends_run(desired):
+                self._close_source()
+            is_busy = may_begin(desired) or query.is_busy
             self._look(query)
             if not is_active or self._epochs.has_reached_end:
                 return self._ended(query) or lifecycle.on(Event.WORK_DONE)
             event = lifecycle.mode.with_query(is_busy=is_busy, has_epoch=self._has_epoch())
-            match lifecycle.on(event):
+            match lifecycle.on(event, desired=desired):
                 case Action.STOP_QUERY:
                     query.stop_and_wait()
+                    if self._is_lease_lost():
+                        return lifecycle.lease_lost()
                     return lifecycle.without_query()
                 case Action.END_QUERY:
-                    self._close_source()
                     return self._ended(query) or lifecycle.without_query()
-                case Action.CLOSE_SOURCE:
-                    self._close_source()
-                case Action.CONTINUE:
+                case Action.CLOSE_SOURCE | Action.CONTINUE:
+                    # The source was closed above.
                     pass
                 case action:
                     raise ImpossibleTransitionError(f"{event.name} can't lead to {action.name}")
@@ -165,7 +181,7 @@ class QueryRunner:
             self._look(query)
         error = query.error()
         if error is None:
-            query.stop()
+            query.stop_and_wait()
         failure = None if error is None else diagnose(error)
         if self._is_lease_lost() or (failure and failure.is_lease_lost):
             return self._lifecycle.lease_lost()

@@ -19,7 +19,8 @@ Rules that are worth a sentence:
   query can't wait: the source answers with the start, and Spark replays what an earlier query left.
   Such a query is ended (QUERY_NEW), as is any query of a run that ends when it has caught up.
 - A drain lets the running epoch finish and a stop does not; both then end the run. A signal is a
-  drain that no resume takes back.
+  drain that no resume takes back. The source is closed first and only then the query is asked
+  whether it is idle: otherwise an epoch could begin in between.
 - Whether a failure is tried again depends on the error and on the process: one that stays shows a
   permanent failure and waits for an operator; another one ends with the error (see RunMode).
 - A lost lease ends everything at once. What is running then can't do harm: each epoch asks for the
@@ -99,7 +100,8 @@ class Action(Enum):
     START: start a query.
     CONTINUE: leave the query as it is, and look again in a moment.
     CLOSE_SOURCE: have the source offer no further epoch, and look again in a moment.
-    END_QUERY: close the source and end the query, which is between epochs.
+    END_QUERY: end the query, which is between epochs. Where the run is to end, the source was
+        closed before the query was seen so.
     STOP_QUERY: end the query at once; the running epoch is left to be replayed.
     RETRY: wait for the delay of a failure, then start again.
     AWAIT_OPERATOR: note in the store that nothing happens until an operator resumes.

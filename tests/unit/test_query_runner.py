@@ -9,8 +9,8 @@ import pytest
 from slackwater.errors import PipelineFailedError
 from slackwater.pipeline.transitions import Action, RunMode, State
 from slackwater.reader.errors import StartTooOldError, UnavailableError
-from slackwater.state.errors import LeaseLostError
-from slackwater.state.models import DesiredState
+from slackwater.state.errors import LeaseLostError, StoreUnreachableError
+from slackwater.state.models import DesiredState, PipelineState
 from tests.pipeline_fakes import FakeQuery, World
 
 SERVICE = RunMode(stays=True, stands_by=True)
@@ -29,7 +29,7 @@ def test_a_query_that_reaches_the_end_finishes_the_run() -> None:
     world.clock.at(2, lambda: setattr(world, "has_reached_end", True))
     assert world.run_query() is Action.FINISH
     assert world.states == ["running", "not running"]
-    assert world.query.ends == ["stop"]
+    assert world.query.ends == ["stop and wait"]
 
 
 def test_a_query_that_ends_by_itself_finishes_the_run() -> None:
@@ -80,7 +80,7 @@ def test_a_pause_before_the_first_epoch_ends_the_query() -> None:
     world.on_query.append(lambda query: world.clock.at(3, lambda: setattr(query, "is_busy", False)))
     assert world.run_query() is Action.WAIT
     assert world.states == ["draining", "paused"]
-    assert world.query.ends == ["stop"]
+    assert world.query.ends == ["stop and wait"]
 
 
 def test_a_pause_of_a_run_until_caught_up_ends_it_as_refused() -> None:
@@ -107,7 +107,7 @@ def test_a_signal_while_paused_closes_the_source_and_ends_the_query() -> None:
     assert world.run_query() is Action.FINISH
     assert world.states == ["running", "paused", "draining", "not running"]
     assert world.calls == ["close source"]
-    assert world.query.ends == ["stop"]
+    assert world.query.ends == ["stop and wait"]
 
 
 def test_a_drain_closes_the_source_again_and_again_until_the_epoch_ends() -> None:
@@ -120,6 +120,72 @@ def test_a_drain_closes_the_source_again_and_again_until_the_epoch_ends() -> Non
     # The epoch is the run's last, and is recorded.
     assert world.epochs == 1
     assert world.states == ["draining", "not running"]
+
+
+def test_an_epoch_that_begins_at_the_last_moment_is_met_by_a_closed_source() -> None:
+    """Between the question whether the query is idle and its end, Spark may trigger once more."""
+    world = World(SERVICE)
+    committing(world)
+    world.clock.at(2, world.desire(DesiredState.DRAINING))
+
+    def trigger(name: str, state: PipelineState, reason: str, since_ns: int) -> None:
+        if state is PipelineState.DRAINING and "close source" not in world.calls:
+            world.query.is_busy = True
+            begun.append("epoch")
+
+    begun: list[str] = []
+    world.set_state = trigger  # type: ignore[method-assign]
+    assert world.run_query() is Action.FINISH
+    assert begun == []
+    assert world.query.ends == ["stop and wait"], "a second guard"
+
+
+def test_what_is_desired_is_read_once_in_a_look() -> None:
+    """A signal that comes after the look at an idle, paused query has the source closed first."""
+    world = World(SERVICE)
+    committing(world)
+    world.clock.at(2, world.desire(DesiredState.PAUSED))
+    asked: list[DesiredState] = []
+
+    class Signalled(FakeQuery):
+        @property
+        def is_busy(self) -> bool:
+            asked.append(world.desired)
+            world.desired = DesiredState.DRAINING
+            assert asked == [DesiredState.PAUSED] or "close source" in world.calls
+            return False
+
+        @is_busy.setter
+        def is_busy(self, is_busy: bool) -> None:
+            pass
+
+    query = Signalled()
+    world.queries.append(query)
+    world._start_query = lambda: query  # type: ignore[method-assign]
+    world.clock.at(1, query.commit)
+    assert world.run_query() is Action.FINISH
+    assert asked == [DesiredState.PAUSED, DesiredState.DRAINING]
+
+
+def test_a_source_that_can_not_be_closed_leaves_no_query_behind() -> None:
+    world = World(SERVICE)
+    world.desired = DesiredState.DRAINING
+
+    def fail() -> None:
+        raise StoreUnreachableError("the store does not answer.")
+
+    world.close_source = fail  # type: ignore[method-assign]
+    with pytest.raises(StoreUnreachableError):
+        world.run_query()
+    assert world.query.ends == ["stop and wait"]
+
+
+def test_a_lease_that_is_lost_while_a_query_stops_leaves_the_state_to_the_new_owner() -> None:
+    world = World(SERVICE)
+    world.desired = DesiredState.STOPPED
+    world.on_query.append(lambda query: setattr(query, "on_stop", world.lose_lease))
+    assert world.run_query() is Action.STAND_BY
+    assert world.states == []
 
 
 def test_a_stop_ends_a_query_that_waits_for_its_first_epoch() -> None:
