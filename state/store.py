@@ -146,6 +146,7 @@ class Store:
         desired: DesiredState,
         *,
         in_place_of: Collection[DesiredState] | None = None,
+        generation: int | None = None,
     ) -> None:
         """Set the desired state of a pipeline; the pipeline's owner polls for it.
 
@@ -153,11 +154,14 @@ class Store:
             name: the pipeline's name.
             desired: the new desired state.
             in_place_of: change it only from one of these states; None for any state.
+            generation: change it only while the lease has this generation; None for any.
         """
         column = pipelines.c.wanted
         statement = sa.update(pipelines).where(pipelines.c.name == name)
         if in_place_of is not None:
             statement = statement.where(column.in_([former.value for former in in_place_of]))
+        if generation is not None:
+            statement = statement.where(pipelines.c.generation == generation)
         self.write(lambda c: c.execute(statement.values(wanted=desired.value)))
 
     def set_state(self, name: str, state: PipelineState, reason: str, since_ns: int) -> None:

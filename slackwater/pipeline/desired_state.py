@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Final, Protocol
 
 import structlog
@@ -29,9 +29,14 @@ class DesiredStateStore(Protocol):
         """Return a pipeline; None if there is none."""
 
     def set_desired_state(
-        self, name: str, desired: DesiredState, *, in_place_of: Collection[DesiredState]
+        self,
+        name: str,
+        desired: DesiredState,
+        *,
+        in_place_of: Collection[DesiredState],
+        generation: int,
     ) -> None:
-        """Record what is desired, if one of in_place_of is desired now."""
+        """Record what is desired, if one of in_place_of is desired now of that generation's owner."""
 
 
 class DesiredStatePoller:
@@ -41,38 +46,52 @@ class DesiredStatePoller:
         store: the metadata store, which knows the pipeline.
         pipeline: its name.
         signalled: set when the process is asked to end, which every pipeline of it obeys.
+        generation: returns the generation of the lease that this process holds. What another
+            owner is asked for is left alone.
     """
 
-    def __init__(self, store: DesiredStateStore, pipeline: str, signalled: threading.Event) -> None:
+    def __init__(
+        self,
+        store: DesiredStateStore,
+        pipeline: str,
+        signalled: threading.Event,
+        generation: Callable[[], int],
+    ) -> None:
         self._store = store
         self._pipeline = pipeline
         self._signalled = signalled
+        self._lease_generation = generation
+        self._generation = 0
         self._in_store = DesiredState.RUNNING
+        # Set while the store does not know yet that the pipeline awaits an operator.
+        self._is_wait_unwritten = False
         self._stopped = threading.Event()
+        # A look that is under way while this stops must not set the value back.
+        self._value_lock = threading.Lock()
 
     def start(self) -> None:
         """Begin to look. A request to a former owner no longer counts, but a pause does.
 
         Raises:
+            LeaseLostError: this process does not own the pipeline.
             StateError: the store can't be reached.
         """
-        self._store.set_desired_state(
-            self._pipeline, DesiredState.RUNNING, in_place_of=_OF_FORMER_OWNER
-        )
-        self._look()
+        self._generation = self._lease_generation()
+        self._is_wait_unwritten = False
         self._stopped = threading.Event()
+        self._write(DesiredState.RUNNING, in_place_of=_OF_FORMER_OWNER)
+        self._look(self._stopped)
         threading.Thread(
             target=self._run, args=(self._stopped,), name="desired-state", daemon=True
         ).start()
 
     def stop(self) -> None:
         """Stop looking, and take back the requests that this owner has obeyed."""
-        self._stopped.set()
-        self._in_store = DesiredState.RUNNING
+        with self._value_lock:
+            self._stopped.set()
+            self._in_store = DesiredState.RUNNING
         try:
-            self._store.set_desired_state(
-                self._pipeline, DesiredState.RUNNING, in_place_of=_OF_OWNER
-            )
+            self._write(DesiredState.RUNNING, in_place_of=_OF_OWNER)
         except StateError as error:
             # The next owner does the same when it starts.
             _log.warning("request not taken back", pipeline=self._pipeline, error=error.message)
@@ -93,22 +112,24 @@ class DesiredStatePoller:
             StateError: the store can't be reached.
         """
         if self._signalled.is_set() and self._in_store is DesiredState.RUNNING:
-            draining = DesiredState.DRAINING
-            self._store.set_desired_state(
-                self._pipeline, draining, in_place_of={DesiredState.RUNNING}
-            )
-            self._in_store = draining
+            self._write(DesiredState.DRAINING, in_place_of={DesiredState.RUNNING})
+            self._in_store = DesiredState.DRAINING
 
     def await_operator(self) -> None:
         """Have the pipeline wait until it is resumed, or its process started again.
 
-        Raises:
-            StateError: the store can't be reached.
+        Where the store can't be reached the pipeline waits all the same, and the store is told as
+        soon as it can be.
         """
-        self._store.set_desired_state(
-            self._pipeline, DesiredState.AWAITING_OPERATOR, in_place_of={DesiredState.RUNNING}
-        )
-        self._look()
+        try:
+            self._write_wait()
+            self._look(self._stopped)
+        except StateError as error:
+            _log.warning("wait not recorded", pipeline=self._pipeline, error=error.message)
+            with self._value_lock:
+                if may_begin(self._in_store):
+                    self._in_store = DesiredState.AWAITING_OPERATOR
+                    self._is_wait_unwritten = True
 
     def wait(self, seconds: float) -> None:
         """Wait, at most until nothing further is to be begun."""
@@ -119,12 +140,24 @@ class DesiredStatePoller:
     def _run(self, stopped: threading.Event) -> None:
         while not stopped.wait(_LOOK_S):
             try:
-                self._look()
+                if self._is_wait_unwritten:
+                    self._write_wait()
+                    self._is_wait_unwritten = False
+                self._look(stopped)
             except StateError as error:
                 # Code that needs the store meets the same error, and handles it.
                 _log.debug("can't look", pipeline=self._pipeline, error=error.message)
 
-    def _look(self) -> None:
+    def _look(self, stopped: threading.Event) -> None:
         pipeline = self._store.pipeline(self._pipeline)
-        if pipeline is not None:
-            self._in_store = pipeline.desired_state
+        with self._value_lock:
+            if pipeline is not None and not stopped.is_set():
+                self._in_store = pipeline.desired_state
+
+    def _write_wait(self) -> None:
+        self._write(DesiredState.AWAITING_OPERATOR, in_place_of={DesiredState.RUNNING})
+
+    def _write(self, desired: DesiredState, *, in_place_of: Collection[DesiredState]) -> None:
+        self._store.set_desired_state(
+            self._pipeline, desired, in_place_of=in_place_of, generation=self._generation
+        )

@@ -56,7 +56,7 @@ class Requests(Protocol):
         """Stop looking, and take back the requests that were obeyed."""
 
     def await_operator(self) -> None:
-        """Have the pipeline wait until it is resumed."""
+        """Have the pipeline wait until it is resumed, also where the store can't be told yet."""
 
 
 class RunLoop:
@@ -150,7 +150,11 @@ class RunLoop:
         except LeaseLostError:
             return self._lifecycle.lease_lost()
         except _ERRORS as error:
-            action = self._failed(error)
+            event, reason = self._failure(error)
+            if event is Event.FAILED_PERMANENTLY and self._is_taken_over():
+                # The new owner is not to wait for an operator because this one failed.
+                return self._lifecycle.lease_lost()
+            action = self._failed(event, reason)
             if action is Action.RAISE:
                 raise
         match action:
@@ -162,17 +166,31 @@ class RunLoop:
             case _:
                 return action
 
-    def _failed(self, error: Exception) -> Action:
-        """Record a failure that the query runner did not try again; return what to do."""
-        name = self._lifecycle.pipeline
+    def _is_taken_over(self) -> bool:
+        """Return True where the store says so; a store that can't be asked says nothing."""
+        try:
+            self._lease.check()
+        except LeaseLostError:
+            return True
+        except StateError as error:
+            _log.warning("lease not checked", error=error.message)
+        return False
+
+    def _failure(self, error: Exception) -> tuple[Event, str]:
+        """Return the event of a failure that the query runner did not try again, and its reason."""
         is_given_up = isinstance(error, PipelineFailedError)
         if not is_given_up:
             # The query runner has reported the others itself.
-            self._observer.failed(name)
+            self._observer.failed(self._lifecycle.pipeline)
         is_permanent = bool(getattr(error, "user_error", False))
         message = getattr(error, "message", None) or str(error)
         reason = f"{message} {getattr(error, 'hint', '')}".strip()
         event = self._lifecycle.mode.failed(is_permanent=is_permanent, is_given_up=is_given_up)
+        return event, reason
+
+    def _failed(self, event: Event, reason: str) -> Action:
+        """Record a failure; return what to do."""
+        name = self._lifecycle.pipeline
         action = self._lifecycle.on(event, reason)
         if action is Action.AWAIT_OPERATOR:
             _log.error("failed permanently", pipeline=name, error=reason)

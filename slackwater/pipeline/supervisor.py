@@ -101,9 +101,11 @@ class PipelineSupervisor:
         self.store = Store.open(settings.state.url, migrate=True)
         source = parse_options(source_options(settings), os.environ).change_stream.path
         self.store.ensure_pipeline(settings.pipeline, source)
-        self._desired_state = DesiredStatePoller(self.store, settings.pipeline, signalled)
         seconds = ms_to_seconds(settings.lease.duration)
         self.lease = LeaseHolder(self.store, settings.pipeline, duration_s=seconds)
+        self._desired_state = DesiredStatePoller(
+            self.store, settings.pipeline, signalled, lambda: self.lease.generation
+        )
         # A standby has Spark running when its turn comes.
         self.lease.look()
 

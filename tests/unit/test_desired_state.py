@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterator
+import time
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 
 import pytest
 
+from slackwater.pipeline import desired_state
 from slackwater.pipeline.desired_state import DesiredStatePoller
 from slackwater.state.errors import StoreUnreachableError
 from slackwater.state.models import DesiredState, Pipeline
@@ -21,24 +23,31 @@ class MemoryStore:
     def __init__(self, desired: DesiredState) -> None:
         self.row = Pipeline("orders", "stream", desired_state=desired)
         self.is_reachable = True
+        self.generation = 1
+        self.on_read: Callable[[], None] = lambda: None
 
     @property
     def desired(self) -> DesiredState:
         return self.row.desired_state
 
     def pipeline(self, name: str) -> Pipeline | None:
-        return self.row
+        if not self.is_reachable:
+            raise StoreUnreachableError("the store does not answer.")
+        row = self.row
+        self.on_read()
+        return row
 
     def set_desired_state(
         self,
         name: str,
         desired: DesiredState,
         *,
-        in_place_of: Collection[DesiredState] | None = None,
+        in_place_of: Collection[DesiredState],
+        generation: int,
     ) -> None:
         if not self.is_reachable:
             raise StoreUnreachableError("the store does not answer.")
-        if in_place_of is None or self.row.desired_state in in_place_of:
+        if generation == self.generation and self.row.desired_state in in_place_of:
             self.row = replace(self.row, desired_state=desired)
 
 
@@ -50,7 +59,7 @@ class Scene:
 
     def started(self, desired: DesiredState) -> tuple[MemoryStore, DesiredStatePoller]:
         self.store = MemoryStore(desired)
-        self.poller = DesiredStatePoller(self.store, "orders", self.signal)
+        self.poller = DesiredStatePoller(self.store, "orders", self.signal, lambda: 1)
         self.poller.start()
         return self.store, self.poller
 
@@ -118,6 +127,67 @@ def test_a_store_out_of_reach_does_not_keep_the_process_from_ending(scene: Scene
     store, poller = scene.started(RUNNING)
     store.is_reachable = False
     poller.stop()
+    assert poller.current() is RUNNING
+
+
+def test_a_failure_awaits_an_operator_also_while_the_store_is_out_of_reach(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(desired_state, "_LOOK_S", 0.01)
+    store, poller = scene.started(RUNNING)
+    store.is_reachable = False
+    poller.await_operator()
+    time.sleep(0.05)
+    assert poller.current() is DesiredState.AWAITING_OPERATOR
+    store.is_reachable = True
+    until_s = time.monotonic() + 10
+    while store.desired is RUNNING and time.monotonic() < until_s:
+        time.sleep(0.01)
+    assert store.desired is poller.current() is DesiredState.AWAITING_OPERATOR
+    # It is written once: a resume counts.
+    store.row = replace(store.row, desired_state=RUNNING)
+    while poller.current() is not RUNNING and time.monotonic() < until_s:
+        time.sleep(0.01)
+    assert store.desired is poller.current() is RUNNING
+
+
+@pytest.mark.parametrize("requested", [DesiredState.DRAINING, DesiredState.STOPPED])
+def test_a_former_owner_takes_back_no_request_to_the_new_one(
+    scene: Scene, requested: DesiredState
+) -> None:
+    store, poller = scene.started(RUNNING)
+    store.generation = 2
+    store.row = replace(store.row, desired_state=requested)
+    poller.stop()
+    assert store.desired is requested
+
+
+def test_a_former_owner_asks_nothing_of_the_new_one(scene: Scene) -> None:
+    store, poller = scene.started(RUNNING)
+    store.generation = 2
+    poller.await_operator()
+    assert store.desired is RUNNING
+    scene.signal.set()
+    poller.close_source()
+    assert store.desired is RUNNING
+
+
+def test_a_look_under_way_at_the_stop_no_longer_counts(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(desired_state, "_LOOK_S", 0.01)
+    store, poller = scene.started(RUNNING)
+    was_read = threading.Event()
+
+    def stop() -> None:
+        if not was_read.is_set():
+            poller.stop()
+            was_read.set()
+
+    store.on_read = stop
+    store.row = replace(store.row, desired_state=DesiredState.DRAINING)
+    assert was_read.wait(10)
+    time.sleep(0.05)
     assert poller.current() is RUNNING
 
 

@@ -138,6 +138,26 @@ def test_a_permanent_failure_waits_for_an_operator_and_a_resume_starts_again() -
     assert world.starts == 2
 
 
+@pytest.mark.parametrize("stands_by", [True, False])
+def test_a_former_owners_permanent_failure_does_not_stop_the_new_owner(*, stands_by: bool) -> None:
+    world = World(RunMode(stays=True, stands_by=stands_by))
+
+    def fail() -> None:
+        # Not noticed yet.
+        world.is_lost = lambda: False  # type: ignore[method-assign]
+        world.lose_lease()
+        raise user_error()
+
+    world.on_start.append(fail)
+    if stands_by:
+        assert world.run() is Action.STAND_BY
+    else:
+        with pytest.raises(LeaseLostError):
+            world.run()
+    assert world.states == ["starting"]
+    assert "await operator" not in world.calls
+
+
 def test_a_query_that_was_given_up_is_counted_as_one_failure() -> None:
     world = World(SERVICE)
     world.on_query.append(lambda query: query.fail(user_error()))
