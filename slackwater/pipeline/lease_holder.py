@@ -192,16 +192,22 @@ class LeaseHolder:
         self._observation = observe(self._observation, lease, time.monotonic())
         return self._observation
 
-    def check(self) -> None:
+    def check(self, generation: int | None = None) -> None:
         """Ask the store whether the lease is still held.
 
+        Args:
+            generation: of the lease under which the work was begun; None for the one held now.
+
         Raises:
-            LeaseLostError: another process owns the pipeline.
+            LeaseLostError: another process owns the pipeline, or this one by a later lease.
             StateError: the store can't be asked.
         """
+        held = self.generation
         lease = read_lease(self._store, self._pipeline)
-        if lease.generation != self.generation:
+        # Meanwhile this process may have left the pipeline and taken it again.
+        if lease.generation != held == self.generation:
             self.lost.set()
+        if lease.generation != (held if generation is None else generation):
             raise LeaseLostError(
                 f"pipeline {self._pipeline!r} is owned by {lease.owner} now.",
                 "Nothing is lost; the new owner continues",

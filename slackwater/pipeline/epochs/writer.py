@@ -47,8 +47,12 @@ class EpochWriter:
         pipeline: its name.
         sink: where epochs go.
         store: the metadata store.
-        lease: the pipeline's, asked before an epoch becomes visible.
+        lease: the pipeline's, asked before an epoch becomes visible. The writer belongs to the
+            lease that is held now: it is refused under any other one, also of this process.
         audit: what becomes of an epoch that fails the audit.
+
+    Raises:
+        LeaseLostError: this process does not own the pipeline.
     """
 
     def __init__(
@@ -65,6 +69,7 @@ class EpochWriter:
         self._sink = sink
         self._store = store
         self._lease = lease
+        self._generation = lease.generation
         self._audit = audit
         self._written: dict[int, WrittenEpoch] = {}
         self._writing = threading.Lock()
@@ -82,7 +87,7 @@ class EpochWriter:
             begun_s = time.monotonic()
             summary = self._sink.stage(changes, epoch)
             read_s = time.monotonic()
-            self._lease.check()
+            self._lease.check(self._generation)
             audited = audit_written(self._store, self._pipeline, _as_written(summary), self._audit)
             watermark = ns_to_datetime(audited.low_watermark_ns)
             self._sink.publish(self._spark, epoch, summary, watermark)

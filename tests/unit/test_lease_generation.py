@@ -1,0 +1,53 @@
+"""A callback left from a former ownership of the same process makes nothing visible."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from slackwater.pipeline.epochs.writer import EpochWriter
+from slackwater.pipeline.lease_holder import LeaseHolder
+from slackwater.scheduler.read_options import AuditMode
+from slackwater.scheduler.worker_errors import WorkerError
+from slackwater.state.errors import LeaseLostError
+from slackwater.state.store import Store
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    opened = Store.open(f"sqlite:///{tmp_path}/state.db", migrate=True)
+    opened.ensure_pipeline("orders", "stream")
+    yield opened
+    opened.close()
+
+
+def test_a_writer_of_a_former_lease_is_refused(store: Store) -> None:
+    lease = LeaseHolder(store, "orders", duration_s=60)
+    published: list[int] = []
+    sink: Any = SimpleNamespace(
+        stage=lambda *_: None, publish=lambda _, epoch, *__: published.append(epoch)
+    )
+    nothing: Any = None
+
+    def writer() -> EpochWriter:
+        return EpochWriter(nothing, "orders", sink, store, lease, AuditMode.STOP)
+
+    with pytest.raises(LeaseLostError):
+        writer()
+    lease.acquire(wait=False, until=lambda: False)
+    former = writer()
+    lease.release()
+    with pytest.raises(WorkerError, match="LeaseLostError"):
+        former.write(nothing, 7)
+    lease.acquire(wait=False, until=lambda: False)
+    with pytest.raises(WorkerError, match="LeaseLostError"):
+        former.write(nothing, 7)
+    assert published == []
+    # The lease of today is not lost by that.
+    assert lease.is_held
+    lease.check()
+    lease.release()
