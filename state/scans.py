@@ -144,5 +144,5 @@ def refuse_incomplete(pipeline: str, undone: int) -> None:
     if undone:
         raise ScanIncompleteError(
             f"{undone} parts of the initial scan of {pipeline!r} are not in the output.",
-            "Resume it or run it again: it goes on with these parts. Please report this error",
+            "Resume it or run it again: it continues with these parts. Please report this error",
         )

@@ -36,7 +36,7 @@ class DesiredStateStore(Protocol):
         in_place_of: Collection[DesiredState],
         generation: int,
     ) -> None:
-        """Record what is desired, if one of in_place_of is desired now of that generation's owner."""
+        """Record it, if one of in_place_of is desired now, of the owner of that generation."""
 
 
 class DesiredStatePoller:
@@ -118,7 +118,7 @@ class DesiredStatePoller:
     def await_operator(self) -> None:
         """Have the pipeline wait until it is resumed, or its process started again.
 
-        Where the store can't be reached the pipeline waits all the same, and the store is told as
+        If the store can't be reached, the pipeline waits all the same, and the store is told as
         soon as it can be.
         """
         try:

@@ -56,7 +56,7 @@ class Requests(Protocol):
         """Stop looking, and take back the requests that were obeyed."""
 
     def await_operator(self) -> None:
-        """Have the pipeline wait until it is resumed, also where the store can't be told yet."""
+        """Have the pipeline wait until it is resumed, also if the store can't be told yet."""
 
 
 class RunLoop:
@@ -167,7 +167,7 @@ class RunLoop:
                 return action
 
     def _is_taken_over(self) -> bool:
-        """Return True where the store says so; a store that can't be asked says nothing."""
+        """Return True if the store says so; a store that can't be asked says nothing."""
         try:
             self._lease.check()
         except LeaseLostError:
