@@ -8,7 +8,9 @@ Which module decides what:
     epoch_span: how long an epoch's span may be. epoch_lead: how far ahead of the clock it ends.
     lineage: when a partition is finished, which are an epoch's roots, when a child may start
         (`is_ready`), and which partitions may be pruned.
-    plan: which task reads which roots. planner: carries all of this out, epoch after epoch.
+    plan: which task reads which roots.
+    planner: whether another epoch begins (none while the pipeline is not to run), and that one in
+        an accepted gap ends with it; otherwise it applies the rules above, epoch after epoch.
     start_position: where a new pipeline starts.
     audit: whether an epoch holds what Spanner states of its transactions.
     change_source: the protocol of a source of records; spanner_source is Spanner's.

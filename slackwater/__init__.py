@@ -1,7 +1,7 @@
 """Slackwater delivers the changes of a Cloud Spanner database, each once, in consistent epochs.
 
-Reading change streams, keeping state and writing tables are rooms of their own, linked into this
-package: reader, state, scheduler and spark_sink. The rooms here make a program of them. Imports run
+Reading change streams, keeping state and writing tables are packages of their own, linked into this
+one: reader, state, scheduler and spark_sink. The packages here make a program of them. Imports run
 down this list only:
 
 - cli: the command line; parses, prints, decides the exit code.

@@ -1,6 +1,6 @@
 """The sinks: where an epoch's DataFrame goes. Nothing here imports the reader or the store.
 
-Rooms, from the top: sinks decide where an epoch goes; tables, how it lands in Delta or Iceberg;
+Packages, from the top: sinks decide where an epoch goes; tables, how it lands in Delta or Iceberg;
 output, how it is staged and made visible as files; avro and envelopes, what a message looks like;
 filters and sql, which records and columns are written and how SQL expresses them.
 

@@ -1,8 +1,9 @@
 """Turns a YAML file and the environment into settings that are checked as a whole.
 
 - load: decides which of the file's pipelines are meant, and what they share.
-- settings, sink_settings: the keys, their defaults and what excludes what.
-- scheduler.source_settings, on a lower floor: defines the keys that the Spark source has, too.
+- settings: the keys, their defaults and what excludes what. Two kinds of keys are defined in lower
+  layers: those that the Spark source has, too, in scheduler.source_settings, and those of a sink in
+  its module of spark_sink.sinks.
 - setting_types: how a duration, a time or a list can be written.
 - yaml_file: reads the file with its line numbers, and explains what is wrong with it.
 - filters: decides which tables and columns a pipeline reads.

@@ -8,12 +8,14 @@ Which module decides what:
 
 - what follows from a state, a request and an event: transitions (the table), asked by run_loop and
   query_runner through lifecycle
-- that a failed pipeline is tried again: transitions (RunMode.failed, RunMode.is_last_try), of what
-  failures.diagnose says; failures.delay_s says when
-- that an epoch may become visible: epochs.writer (EpochWriter.write), which asks lease_holder and
-  epochs.audit
+- that a failed pipeline is tried again: query_runner for the query (QueryRunner.run), initial_scan
+  for the scan, both by failures.diagnose and RunMode.is_last_try; RunMode.failed for the rest, such
+  as a failure to start; failures.delay_s says when
+- that an epoch may become visible: epochs.writer (EpochWriter.write), which asks lease_holder, and
+  epochs.audit (a broken promise stops the epoch, unless epoch.audit is log)
 - that an epoch counts as committed: Spark's commit log; epochs.recorder sees and records it
-- who owns the pipeline: lease_holder, by the rules of slackwater.state.lease
+- who owns the pipeline: lease_holder, by the rules of slackwater.state.lease; it also takes the
+  lease of a process of the same process-id namespace that has died (owner_is_dead)
 - what an operator or a signal desires: desired_state
 - where a pipeline resumes: resume_point, with source and recovery
 - what is put together from the settings: supervisor

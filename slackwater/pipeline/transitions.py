@@ -1,7 +1,8 @@
 """The life of a pipeline in one process, as a table: state, desired state, event; state, action.
 
-The supervisor and the query runner watch the world (the lease, the query, the clock), put what they
-see into an event, and do what the table answers. They decide nothing themselves:
+The run loop and the query runner watch the world (the lease, the query, the clock), put what they
+see into an event, and do what the table answers. They decide nothing themselves but which event a
+failure is: QueryRunner.run for the query, RunMode.failed for the rest. In the table:
 
     state          what this process does with the pipeline. All but STANDING_BY and EXITED are the
                    owner's, and are recorded in the metadata store for monitoring

@@ -1,7 +1,7 @@
 """Envelopes: the forms in which a change is written, one module each with its fields in Avro.
 
 From a record's row to messages in Python. Neither Spark nor a schema registry is used here. A new
-envelope is a new module; nothing else lists them.
+envelope is a new module: registry finds it, and no other code lists them.
 
 - envelope: the base classes; what others may ask of an envelope.
 - registry: finds the envelopes.
