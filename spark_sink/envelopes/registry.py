@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from inspect import isabstract
+from typing import Final
 
 from slackwater.spark_sink.envelopes.envelope import Envelope
-from slackwater.spark_sink.modules import modules_in
+from slackwater.spark_sink.modules import classes_by_name
+
+DEFAULT_ENVELOPE: Final = "record"
 
 
 @cache
 def envelopes() -> Mapping[str, type[Envelope]]:
-    """Return the envelopes by name."""
-    classes: dict[str, type[Envelope]] = {}
-    for module in modules_in("slackwater.spark_sink.envelopes"):
-        for value in vars(module).values():
-            if isinstance(value, type) and issubclass(value, Envelope) and not isabstract(value):
-                assert classes.setdefault(value.name, value) is value  # noqa: S101 - one a name
-    return dict(sorted(classes.items()))
+    """Return the envelopes by name, the default first."""
+    return classes_by_name(
+        "slackwater.spark_sink.envelopes",
+        Envelope,  # type: ignore[type-abstract]
+        lambda envelope: envelope.name,
+        DEFAULT_ENVELOPE,
+    )
 
 
 def with_timestamp_options() -> list[str]:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache
-from inspect import isabstract
 from typing import Annotated, Any, Final
 
-from pydantic import BeforeValidator
+from pydantic import BaseModel, BeforeValidator, TypeAdapter, ValidationError
 
-from slackwater.spark_sink.modules import modules_in
-from slackwater.spark_sink.sinks.sink_settings import SinkSettings
+from slackwater.spark_sink.modules import classes_by_name
+from slackwater.spark_sink.sinks.sink_settings import Kind, SinkSettings
 from slackwater.spark_sink.tables.registry import table_formats
 
 DEFAULT_KIND: Final = "changelog"
@@ -19,17 +18,13 @@ SparkConf = Callable[[str], Mapping[str, str]]
 
 @cache
 def sink_kinds() -> Mapping[str, type[SinkSettings]]:
-    """Return the settings of each kind of sink, by the kind's name."""
-    classes: dict[str, type[SinkSettings]] = {}
-    for module in modules_in("slackwater.spark_sink.sinks"):
-        for value in vars(module).values():
-            if (
-                isinstance(value, type)
-                and issubclass(value, SinkSettings)
-                and not isabstract(value)
-            ):
-                assert classes.setdefault(value.kind_name(), value) is value  # noqa: S101
-    return dict(sorted(classes.items()))
+    """Return the settings of each kind of sink, by the kind's name, the default first."""
+    return classes_by_name(
+        "slackwater.spark_sink.sinks",
+        SinkSettings,  # type: ignore[type-abstract]
+        lambda kind: kind.kind_name(),
+        DEFAULT_KIND,
+    )
 
 
 def spark_confs() -> Mapping[str, SparkConf]:
@@ -46,24 +41,35 @@ def spark_confs() -> Mapping[str, SparkConf]:
     return confs
 
 
+class _KindOfSink(BaseModel):
+    """The kind alone, which decides what the other keys may be."""
+
+    kind: Kind = DEFAULT_KIND
+
+
 def parse_sink_settings(values: Any) -> Any:
     """Return the settings of the kind that the values name, or of a changelog.
 
     Raises:
-        ValidationError: they do not suit the kind's fields.
+        ValidationError: there is no such kind, or the values do not suit its fields.
         ValueError: some keys belong to other kinds.
     """
     if not isinstance(values, dict):
         return values
     kinds = sink_kinds()
-    model = kinds.get(str(values.get("kind", DEFAULT_KIND)), kinds[DEFAULT_KIND])
+    model = kinds[_KindOfSink.model_validate(values).kind]
     kinds_of = {
         key: [name for name, kind in kinds.items() if key in kind.model_fields]
         for key in values
         if key not in model.model_fields
     }
-    misplaced = [key for key, names in kinds_of.items() if names]
-    settings = model.model_validate({k: v for k, v in values.items() if k not in misplaced})
+    others = [key for key, names in kinds_of.items() if names]
+    settings = model.model_validate({k: v for k, v in values.items() if k not in others})
+    misplaced = [
+        key
+        for key in others
+        if not _is_switched_off(kinds[kinds_of[key][0]].model_fields[key].annotation, values[key])
+    ]
     for key in misplaced:
         if key in model.refused_keys:
             raise ValueError(model.refused_keys[key])
@@ -71,6 +77,14 @@ def parse_sink_settings(values: Any) -> Any:
         takers = " and ".join(kinds_of[key])
         raise ValueError(f"{', '.join(together)} goes with kind {takers} only")
     return settings
+
+
+def _is_switched_off(annotation: Any, value: object) -> bool:
+    """Return whether a key of another kind is a switch that is off, which asks for nothing."""
+    try:
+        return annotation is bool and not TypeAdapter(bool).validate_python(value)
+    except ValidationError:
+        return False
 
 
 AnySinkSettings = Annotated[SinkSettings, BeforeValidator(parse_sink_settings)]

@@ -17,7 +17,11 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 from slackwater.setting_values import DurationMs, Section
 from slackwater.spark_sink.envelopes.envelope import Envelope, EnvelopeOptions
 from slackwater.spark_sink.envelopes.message import Origin
-from slackwater.spark_sink.envelopes.registry import envelopes, with_timestamp_options
+from slackwater.spark_sink.envelopes.registry import (
+    DEFAULT_ENVELOPE,
+    envelopes,
+    with_timestamp_options,
+)
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.sink import Sink
 from slackwater.spark_sink.tables.registry import table_formats
@@ -192,7 +196,7 @@ class EnvelopeSettings(SinkSettings, ABC):
         updated, mvcc_timestamp: see EnvelopeOptions.
     """
 
-    envelope: EnvelopeName = "record"
+    envelope: EnvelopeName = DEFAULT_ENVELOPE
     updated: bool = False
     mvcc_timestamp: bool = False
 

@@ -98,6 +98,31 @@ def test_what_does_not_go_together_is_refused(
     assert said in problems(tmp_path, text(MINIMAL["sink"] | sink))
 
 
+@pytest.mark.parametrize("kind", sink_kinds())
+@pytest.mark.parametrize("off", [False, "false"])
+def test_a_switch_that_is_off_goes_with_every_kind(tmp_path: Path, kind: str, off: object) -> None:
+    own: dict[str, dict[str, Any]] = {"kafka": KAFKA, "spark": {"format": "console"}}
+    sink = MINIMAL["sink"] | own.get(kind, {}) | {"kind": kind}
+    settings = loaded(tmp_path, sink | {"updated": off, "mvcc_timestamp": off})
+    assert settings.sink == loaded(tmp_path, sink).sink
+
+
+@pytest.mark.parametrize("on", [True, "true", "maybe"])
+def test_a_switch_that_is_on_goes_with_its_own_kinds_only(tmp_path: Path, on: object) -> None:
+    said = problems(tmp_path, text(MINIMAL["sink"] | {"kind": "mirror", "updated": on}))
+    assert "updated goes with kind changelog and kafka and spark only" in said
+
+
+def test_an_unknown_kind_is_the_only_problem_that_the_sink_has(tmp_path: Path) -> None:
+    sink = {**KAFKA, "kind": "kafak", "format": "avro", "topic": "t"}
+    said = problems(tmp_path, text(sink))
+    (line,) = said.splitlines()
+    assert "slackwater.yaml:" in line
+    assert line.endswith(
+        "sink.kind: Input should be 'changelog', 'changelogs', 'kafka', 'mirror' or 'spark'"
+    )
+
+
 def test_the_earliest_start_takes_no_initial_scan(tmp_path: Path) -> None:
     yaml_text = text(MINIMAL["sink"], start="earliest", initial_scan="yes")
     assert "earliest does not go with an initial scan" in problems(tmp_path, yaml_text)
