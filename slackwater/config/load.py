@@ -22,7 +22,7 @@ from typing import Any, Final
 from pydantic import BaseModel, ValidationError
 
 from slackwater.config.settings import Settings
-from slackwater.config.yaml_file import Key, explain, from_environment, read_yaml
+from slackwater.config.yaml_file import PREFIX, Key, explain, from_environment, read_yaml
 from slackwater.errors import SettingsError
 
 PIPELINES: Final = "pipelines"
@@ -77,6 +77,7 @@ def load_pipelines(
         return (_parse(values, lines, path, environ),)
     several = values.pop(PIPELINES)
     _require_form(several, values, lines, path)
+    _refuse_one_name_for_all(several, path, environ)
     pipelines: list[Settings] = []
     problems: list[str] = []
     for name, own in several.items():
@@ -136,6 +137,23 @@ def _require_form(
                 for key, reason in problems
             )
         )
+
+
+def _refuse_one_name_for_all(
+    several: Mapping[str, Any], path: Path | None, environ: Mapping[str, str]
+) -> None:
+    """Refuse a variable that would name every one of several pipelines.
+
+    Raises:
+        SettingsError: it is set.
+    """
+    for variable in environ:
+        if variable.startswith(PREFIX) and variable.removeprefix(PREFIX).lower() == "pipeline":
+            raise SettingsError(
+                f"{variable} can't be set beside {PIPELINES} in {_place(path)}, which has the"
+                " names.",
+                f"Unset it; --pipeline chooses one of: {', '.join(map(str, several))}",
+            )
 
 
 def _require_own_places(pipelines: Sequence[Settings], path: Path | None) -> None:

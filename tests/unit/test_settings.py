@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from slackwater.config.load import load_settings
+from slackwater.config.load import load_pipelines, load_settings
 from slackwater.config.settings import Settings
 from slackwater.errors import SettingsError
 from slackwater.spark_sink.sinks.registry import sink_kinds
@@ -264,6 +265,42 @@ def test_an_unknown_format_is_refused_with_a_list_of_the_known_ones(tmp_path: Pa
 def test_a_heartbeat_that_spanner_refuses_is_refused(tmp_path: Path, heartbeat: str) -> None:
     epoch = {"heartbeat": heartbeat}
     assert "epoch.heartbeat" in problems(tmp_path, yaml.safe_dump(MINIMAL | {"epoch": epoch}))
+
+
+SEVERAL = {
+    "source": {name: MINIMAL["source"][name] for name in ("project", "instance", "database")},
+    "pipelines": {
+        name: {
+            "source": {"change_stream": name},
+            "sink": {"path": f"out/{name}", "checkpoint": f"state/{name}"},
+        }
+        for name in ("orders", "customers")
+    },
+}
+
+
+def test_one_of_several_pipelines_is_chosen_by_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "slackwater.yaml"
+    path.write_text(yaml.safe_dump(SEVERAL, sort_keys=False))
+    assert [settings.pipeline for settings in load_pipelines(path, {})] == ["orders", "customers"]
+    assert load_settings(path, {}, pipeline="orders").source.change_stream == "orders"
+    with pytest.raises(SettingsError, match="has several pipelines"):
+        load_settings(path, {})
+
+
+@pytest.mark.parametrize("chosen", ["orders", None])
+@pytest.mark.parametrize("variable", ["SLACKWATER_PIPELINE", "SLACKWATER_pipeline"])
+def test_a_variable_does_not_give_several_pipelines_one_name(
+    tmp_path: Path, variable: str, chosen: str | None
+) -> None:
+    path = tmp_path / "slackwater.yaml"
+    path.write_text(yaml.safe_dump(SEVERAL, sort_keys=False))
+    for load_them in (load_pipelines, partial(load_settings, pipeline=chosen)):
+        with pytest.raises(SettingsError) as caught:
+            load_them(path, {variable: "orders"})
+        assert caught.value.user_error
+        assert f"{variable} can't be set beside pipelines in {path}" in caught.value.message
+        assert caught.value.hint == "Unset it; --pipeline chooses one of: orders, customers"
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
