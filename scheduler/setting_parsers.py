@@ -95,8 +95,11 @@ def integer_in(least: int, most: int) -> Callable[[object], int]:
 
 def _whole_number(value: object) -> int:
     try:
-        if isinstance(value, int | str) and not isinstance(value, bool):
-            return int(value)
+        if isinstance(value, int) and not isinstance(value, bool):
+            return value
+        if isinstance(value, str):
+            whole, _, fraction = value.strip().partition(".")
+            return int(value if fraction.strip("0") else whole)
         if isinstance(value, float) and value.is_integer():
             return int(value)
     except ValueError:

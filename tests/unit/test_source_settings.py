@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 import yaml
+from google.cloud.spanner_v1 import DirectedReadOptions
+from google.protobuf import json_format
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +20,7 @@ from slackwater.config.load import load_settings
 from slackwater.config.settings import Settings
 from slackwater.errors import SettingsError
 from slackwater.pipeline.source import source_options
+from slackwater.scheduler.directed_read import parse_directed_read
 from slackwater.scheduler.epoch import watermark_for_end, watermark_for_start
 from slackwater.scheduler.epoch_span import SpanTarget
 from slackwater.scheduler.errors import OptionError
@@ -102,6 +105,20 @@ CASES: list[tuple[str, Any, Callable[[Any], Any], Any]] = [
         REPLICAS,
     ),
     ("source.directed_read", REPLICAS, lambda o: o.change_stream.directed_read, REPLICAS),
+    (
+        "source.directed_read",
+        {
+            "include_replicas": {
+                "replica_selections": [{"type_": 2}],
+                "auto_failover_disabled": True,
+            }
+        },
+        lambda o: o.change_stream.directed_read,
+        {"includeReplicas": {"replicaSelections": [{"type": 2}], "autoFailoverDisabled": True}},
+    ),
+    ("source.directed_read", "null", lambda o: o.change_stream.directed_read, None),
+    ("epoch.concurrent_queries", "16.0", lambda o: o.read.concurrent_queries, 16),
+    ("epoch.target_records", " 5.", lambda o: o.span_target.records, 5),
 ]
 
 
@@ -184,6 +201,8 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("epoch.max_span", "8d", "8d is outside 1s to 7d"),
     ("epoch.max_span", "10", "'10' is not a valid duration"),
     ("epoch.target_records", "0", "0 is outside 1 to"),
+    ("epoch.target_records", "2.5", "'2.5' is not a whole number"),
+    ("epoch.target_records", ".0", "'.0' is not a whole number"),
     ("epoch.target_records", "many", "'many' is not a whole number"),
     ("epoch.target_time", "2d", "2d is outside 1s to 1d"),
     ("epoch.heartbeat", "301s", "301s is outside 1s to 5m"),
@@ -198,6 +217,56 @@ REFUSED: list[tuple[str, Any, str]] = [
         "source.directed_read",
         '{"exclude": [{"location": "a"}, {"tpye": "READ_ONLY"}]}',
         "exclude[1]: unknown key 'tpye'; did you mean 'type'?",
+    ),
+    (
+        "source.directed_read",
+        '{"includeReplicas": {"bogus": 1}}',
+        "includeReplicas: unknown key 'bogus'; known: replicaSelections, autoFailoverDisabled",
+    ),
+    (
+        "source.directed_read",
+        '{"exclude_replicas": {"autoFailoverDisabled": true}}',
+        "excludeReplicas: unknown key 'autoFailoverDisabled'; known: replicaSelections",
+    ),
+    (
+        "source.directed_read",
+        '{"includeReplicas": {"replicaSelection": []}}',
+        "includeReplicas: unknown key 'replicaSelection'; did you mean 'replicaSelections'?",
+    ),
+    (
+        "source.directed_read",
+        '{"includeReplicas": {"replicaSelections": [{"tpye": "READ_ONLY"}]}}',
+        "includeReplicas.replicaSelections[0]: unknown key 'tpye'; did you mean 'type'?",
+    ),
+    (
+        "source.directed_read",
+        '{"includeReplicas": {"replicaSelections": [{"type": "READ"}]}}',
+        "includeReplicas.replicaSelections[0].type: 'READ' is not one of READ_WRITE, READ_ONLY",
+    ),
+    (
+        "source.directed_read",
+        '{"includeReplicas": {"replicaSelections": {"location": "a"}}}',
+        "includeReplicas.replicaSelections: {'location': 'a'} is not a list of replicas",
+    ),
+    (
+        "source.directed_read",
+        '{"includeReplicas": {"autoFailoverDisabled": "true"}}',
+        "includeReplicas.autoFailoverDisabled: 'true' is neither true nor false",
+    ),
+    (
+        "source.directed_read",
+        '{"includeReplicas": [{"location": "a"}]}',
+        "includeReplicas: [{'location': 'a'}] is not a mapping with replicaSelections",
+    ),
+    (
+        "source.directed_read",
+        '{"includeReplicas": {}, "excludeReplicas": {}}',
+        "needs one of includeReplicas and excludeReplicas, and not both",
+    ),
+    (
+        "source.directed_read",
+        '{"includeReplicas": {}, "include_replicas": {}}',
+        "a key is set twice, in two spellings",
     ),
     (
         "source.directed_read",
@@ -222,6 +291,38 @@ def test_yaml_and_a_notebook_refuse_the_same_for_the_same_reason(
     assert reason in of_notebook.value.message
     assert of_yaml.value.user_error
     assert of_notebook.value.user_error
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        REPLICAS,
+        {
+            "include_replicas": {
+                "replica_selections": [{"type_": 1}, {"location": "a", "type": None}]
+            }
+        },
+        {"includeReplicas": {"autoFailoverDisabled": True}},
+        {"exclude_replicas": {"replicaSelections": None}},
+        {"excludeReplicas": {"replicaSelections": [{"type": "TYPE_UNSPECIFIED"}, {}]}},
+        {"includeReplicas": {}},
+    ],
+    ids=str,
+)
+def test_protobuf_reads_the_same_before_and_after_the_check(value: dict[str, Any]) -> None:
+    pb = DirectedReadOptions.pb
+    expected = json_format.ParseDict(value, pb(DirectedReadOptions()))
+    parsed = parse_directed_read(value)
+    assert parsed is not None
+    assert json_format.ParseDict(parsed, pb(DirectedReadOptions())) == expected
+
+
+def test_the_keys_of_protobufs_form_are_those_of_the_client() -> None:
+    options = DirectedReadOptions.pb(DirectedReadOptions()).DESCRIPTOR
+    for field in options.fields:
+        inner = [member.json_name for member in field.message_type.fields]
+        with pytest.raises(ValueError, match=f"unknown key 'zzz'; known: {', '.join(inner)}$"):
+            parse_directed_read({field.json_name: {"zzz": 1}})
 
 
 def test_an_end_before_the_start_is_refused() -> None:
