@@ -45,7 +45,7 @@ def measure(rounds: int) -> dict[str, Any]:
             *("--project", stream.project, "--instance", stream.instance),
             *("--database", stream.database, "--change-stream", stream.change_stream),
         ]
-        loaded = [sys.executable, "-c", "import slackwater.cli, slackwater.changefeed; print()"]
+        loaded = [sys.executable, "-c", "import slackwater.cli, slackwater.tail.options; print()"]
         firsts, starts = [], []
         for _ in range(rounds):
             starts.append(seconds_to_first_line(loaded))
