@@ -14,7 +14,7 @@ help: ## Show the targets
 
 PIP := $(BIN)/python -m pip -q --disable-pip-version-check
 
-$(VENV)/.installed: requirements.lock pyproject.toml
+$(VENV)/.installed: requirements.lock pyproject.toml setup.cfg
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "slackwater needs Python 3.11 or later; set PYTHON=/path/to/it")'
 	@$(PYTHON) -m venv $(VENV) || { echo "python3 -m venv failed; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 2; }
 	$(PIP) install --require-hashes -r requirements.lock

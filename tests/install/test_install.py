@@ -106,6 +106,13 @@ def test_a_wheel_holds_the_package_and_the_module_by_which_spark_finds_the_forma
     for name in BARE_NAMES:
         ours = {str(path.relative_to(ROOT)) for path in (ROOT / name).rglob("*.py")}
         assert {f"slackwater/{path}" for path in ours} <= set(files)
+    needed = [
+        path.relative_to(checkout)
+        for folder in ("slackwater/monitoring/page", "slackwater/state/migrations")
+        for path in (checkout / folder).rglob("*.*")
+    ]
+    assert {path.suffix for path in needed} == {".py", ".html", ".css", ".js"}
+    assert {str(path) for path in needed} <= set(files)
 
 
 @pytest.mark.parametrize("kind", ["wheel", "editable"])
