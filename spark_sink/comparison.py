@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+from pyspark.sql import functions as F
 
 from slackwater.spark_sink.formats import JSON, write_options
 from slackwater.spark_sink.sql.quoting import identifier

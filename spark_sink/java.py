@@ -5,15 +5,26 @@ What comes back are py4j's proxies of Java objects. They have no types, hence An
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any
 
-from py4j.protocol import Py4JError, Py4JJavaError
-from pyspark.sql import SparkSession
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
-# A call into the JVM failed: Java raised an exception, or there is no such class or method.
-JAVA_CALL_FAILED: Final[type[Exception]] = Py4JError
-# Java raised an exception.
-JAVA_EXCEPTION: Final[type[Exception]] = Py4JJavaError
+
+def java_call_failed() -> type[Exception]:
+    """Return the error of a failed call: Java raised an exception, or there is no such method."""
+    from py4j.protocol import Py4JError
+
+    error: type[Exception] = Py4JError
+    return error
+
+
+def java_raised() -> type[Exception]:
+    """Return the error of a call in which Java raised an exception."""
+    from py4j.protocol import Py4JJavaError
+
+    error: type[Exception] = Py4JJavaError
+    return error
 
 
 def jvm_of(spark: SparkSession) -> Any:
@@ -47,5 +58,5 @@ def java_array(spark: SparkSession, java_class: Any, *items: Any) -> Any:
 
 
 def java_exception(error: Exception) -> Any:
-    """Return the Java exception of a JAVA_EXCEPTION."""
+    """Return the Java exception of an error that is java_raised()."""
     return getattr(error, "java_exception", None)

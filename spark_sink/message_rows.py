@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
-
-from pyspark.sql import DataFrame, Row
-from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+from typing import TYPE_CHECKING, Any, Final
 
 from slackwater.spark_sink.envelopes.envelope import Envelope
 from slackwater.timestamp import us_to_datetime
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row
 
 # The columns that order messages as the database changed.
 ORDER: Final = ("commit_timestamp", "server_transaction_id", "record_sequence", "number")
@@ -40,6 +40,8 @@ def rows_of_messages(changes: DataFrame, wrap: Wrap, kind: str) -> DataFrame:
         wrap: makes the messages of a record.
         kind: Spark's type of keys and values.
     """
+    from pyspark.sql import functions as F
+
     # As numbers, because Python's workers would read them in the machine's own time zone.
     columns = [
         F.unix_micros(name).alias(name) if name in _TIMESTAMPS else F.col(name)

@@ -109,13 +109,29 @@ def test_the_folders_stand_in_the_package_as_links() -> None:
         assert (ROOT / "slackwater" / name).readlink() == Path("..", name)
 
 
-def loaded_by(module: str) -> set[str]:
-    """The modules that a new process has when it has loaded one."""
-    code = f"import sys, {module}; print(*sys.modules)"
+def loaded_by(module: str, call: str = "None") -> set[str]:
+    """The modules that a new process has when it has loaded one and called something of it."""
+    code = f"import sys, {module}; {call}; print(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
     return set(done.stdout.split())
+
+
+def test_loading_settings_loads_no_spark(tmp_path: Path) -> None:
+    """It loads every kind of sink, and each command waits for it."""
+    file = tmp_path / "settings.yaml"
+    file.write_text(
+        "state: {url: sqlite:///state.db}\n"
+        "pipeline: orders\n"
+        "source: {project: project, instance: instance, database: database, change_stream: S}\n"
+        "sink: {kind: changelog, path: out, checkpoint: checkpoint}\n"
+    )
+    call = f"slackwater.config.load.load_settings(__import__('pathlib').Path({str(file)!r}), {{}})"
+    loaded = loaded_by("slackwater.config.load", call)
+    assert "slackwater.spark_sink.sinks.kafka" in loaded
+    clients = {"fastavro", "grpc", "google.cloud.spanner_v1", "requests", "sqlalchemy"}
+    assert loaded.isdisjoint({*clients, "numpy", "py4j", "pyarrow", "pyspark"})
 
 
 def test_the_source_is_known_without_what_reads_it() -> None:

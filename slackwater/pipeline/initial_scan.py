@@ -37,7 +37,7 @@ from slackwater.scheduler.spark.scan_source import (
 )
 from slackwater.scheduler.start_position import first_watermark_ns
 from slackwater.spark_sink.errors import SinkError
-from slackwater.spark_sink.output.dead_letters import SPARK_ERRORS
+from slackwater.spark_sink.output.dead_letters import spark_errors
 from slackwater.spark_sink.sink import Sink
 from slackwater.spark_sink.sql.columns import columns_from_schema
 from slackwater.state.errors import LeaseLostError, StateError
@@ -202,7 +202,7 @@ class InitialScan:
                 return work()
             except LeaseLostError:
                 raise
-            except (ReaderError, SinkError, StateError, *SPARK_ERRORS) as error:
+            except (ReaderError, SinkError, StateError, *spark_errors()) as error:
                 failures += 1
                 failure = diagnose(error)
                 if failure.is_permanent or failures == self._tries_max:

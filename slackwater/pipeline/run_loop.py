@@ -15,13 +15,13 @@ from slackwater.pipeline.transitions import Action, Event
 from slackwater.reader.errors import ReaderError
 from slackwater.scheduler.errors import SchedulerError
 from slackwater.spark_sink.errors import SinkError
-from slackwater.spark_sink.output.dead_letters import SPARK_ERRORS
+from slackwater.spark_sink.output.dead_letters import spark_errors
 from slackwater.state.errors import LeaseLostError, StateError
 
 _log = structlog.get_logger("slackwater.pipeline.run_loop")
 
 # What is expected to go wrong; anything else is a defect and ends the process.
-_ERRORS = (ReaderError, SchedulerError, SinkError, SlackwaterError, StateError, *SPARK_ERRORS)
+_ERRORS = (ReaderError, SchedulerError, SinkError, SlackwaterError, StateError, *spark_errors())
 
 
 class Lease(Protocol):

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import fastavro
-from pyspark.sql import DataFrame
 
 from slackwater.spark_sink.avro.registry import SchemaRegistry
 from slackwater.spark_sink.avro.schemas import (
@@ -26,7 +25,11 @@ from slackwater.spark_sink.avro.wire_format import (
 from slackwater.spark_sink.envelopes.envelope import Envelope
 from slackwater.spark_sink.message_rows import rows_of_messages
 
-TOPIC: Final = "topic"
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+# The column with the topic of each record.
+_TOPIC: Final = "topic"
 
 
 class AvroMessages:
@@ -44,24 +47,26 @@ class AvroMessages:
         self._registry = registry
         self._by_table = by_table
 
-    def messages(self, changes: DataFrame) -> DataFrame:
+    def messages(self, changes: DataFrame, topic: Column) -> DataFrame:
         """Return a row for each message, as message_rows.messages() does; key and value are binary.
 
         Args:
-            changes: rows of the output's contract, with the topic of each as TOPIC.
+            changes: rows of the output's contract.
+            topic: the topic of each.
 
         Raises:
             PartialRowError: an update lacks the whole row.
             SchemaRefusedError: the registry rejects a schema.
             PublishError: the registry can't be reached.
         """
-        schema_columns = changes.select(TOPIC, "table_name", "column_types", "value_capture_type")
+        changes = changes.withColumn(_TOPIC, topic)
+        schema_columns = changes.select(_TOPIC, "table_name", "column_types", "value_capture_type")
         schema_ids: dict[TableSchema, SchemaIds] = {}
         for row in schema_columns.distinct().collect():
             require_whole_rows(
                 row["value_capture_type"], needs_whole_rows=self._envelope.needs_whole_rows
             )
-            table_schema = TableSchema.of(row[TOPIC], row["table_name"], row["column_types"])
+            table_schema = TableSchema.of(row[_TOPIC], row["table_name"], row["column_types"])
             schema_ids[table_schema] = self._register(table_schema)
         encoder = Encoder(self._envelope, schema_ids, self._by_table)
         return rows_of_messages(changes, _wrap(encoder), "binary")
@@ -99,8 +104,8 @@ class AvroMessages:
 
 def _wrap(encoder: Encoder) -> Callable[[Mapping[str, Any]], list[tuple[Any, ...]]]:
     def wrap(record: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-        plain = {name: value for name, value in record.items() if name != TOPIC}
-        messages = encoder.messages(plain, record[TOPIC])
+        plain = {name: value for name, value in record.items() if name != _TOPIC}
+        messages = encoder.messages(plain, record[_TOPIC])
         return [(record["table_name"], key, value) for key, value in messages]
 
     return wrap

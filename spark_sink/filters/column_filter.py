@@ -101,7 +101,7 @@ class ColumnFilter:
         """Return Spark's rows without the columns that are left out."""
         if self.keeps_all:
             return changes
-        from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+        from pyspark.sql import functions as F
 
         fields = (
             f"{name}: {changes.schema[name].dataType.simpleString()}" for name in _FILTERED_COLUMNS

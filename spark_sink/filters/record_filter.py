@@ -77,7 +77,7 @@ class RecordFilter:
 
     def condition(self) -> Column:
         """Return the condition that is true for the rows of Spark that are kept."""
-        from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+        from pyspark.sql import functions as F
 
         condition = F.lit(True)
         for column, pattern, wanted in self._patterns:

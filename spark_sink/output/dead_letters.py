@@ -5,22 +5,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Final
-
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+from typing import TYPE_CHECKING, Final
 
 from slackwater.spark_sink.errors import BadRecordError
 from slackwater.spark_sink.formats import JSON, write_options
-from slackwater.spark_sink.java import JAVA_EXCEPTION
+from slackwater.spark_sink.java import java_raised
 from slackwater.spark_sink.output.epoch_directory import epoch_name
 from slackwater.timestamp import datetime_to_rfc3339
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
 _log = logging.getLogger(__name__)
 
-# PySpark passes on Java errors that it has no class for, such as those of Delta's writes.
-SPARK_ERRORS: Final = (PySparkException, JAVA_EXCEPTION)
 FOLDER: Final = "_dead_letters"
 _CONDITIONS: Final = (
     "CAST_INVALID_INPUT",
@@ -28,6 +25,14 @@ _CONDITIONS: Final = (
     "CONVERSION_INVALID_INPUT",
     "NUMERIC_VALUE_OUT_OF_RANGE",
 )
+
+
+def spark_errors() -> tuple[type[Exception], type[Exception]]:
+    """Return the classes of the errors of Spark's calls."""
+    from pyspark.errors import PySparkException
+
+    # PySpark passes on Java errors that it has no class for, such as those of Delta's writes.
+    return (PySparkException, java_raised())
 
 
 def is_bad_record(error: Exception) -> bool:
@@ -75,7 +80,7 @@ class DeadLetters:
         """
         try:
             write(rows(False))
-        except SPARK_ERRORS as error:
+        except spark_errors() as error:
             if not is_bad_record(error):
                 raise
             write(self.set_aside(changes, table, rows(True), low_watermark, chunk=chunk))
@@ -102,6 +107,8 @@ class DeadLetters:
         Raises:
             BadRecordError: a record can't be converted, and dead letters are off.
         """
+        from pyspark.sql import functions as F
+
         bad = checked.where(F.size("bad_columns") > 0).select(*self._mod_columns, "bad_columns")
         first = bad.first()
         if first is not None and not self._is_enabled:

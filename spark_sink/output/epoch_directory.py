@@ -13,18 +13,19 @@ from __future__ import annotations
 import os
 import uuid
 from datetime import UTC, datetime
-from typing import Any, Final
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING, Any, Final
 
 from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.java import (
-    JAVA_EXCEPTION,
     hadoop_conf,
     java_array,
     java_exception,
+    java_raised,
     jvm_of,
 )
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 # Spark, pyarrow and DuckDB ignore names that start with an underscore.
 STAGING_FOLDER: Final = "_staging"
@@ -131,7 +132,7 @@ class EpochDirectory:
             context.getFileContext(self._root.toUri(), self._conf).rename(
                 staged, final, never_overwrite
             )
-        except (OSError, JAVA_EXCEPTION) as error:
+        except (OSError, java_raised()) as error:
             if self._files.exists(final):
                 return False
             reason = error.strerror if isinstance(error, OSError) else java_exception(error)

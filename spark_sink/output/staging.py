@@ -6,16 +6,16 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
-
-from pyspark.sql import Column, DataFrame, Observation, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
-from pyspark.sql.types import StructType
+from typing import TYPE_CHECKING, Final
 
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.formats import write_options
 from slackwater.spark_sink.output.epoch_directory import EpochDirectory
 from slackwater.spark_sink.sink import EpochSummary
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 # The column with the day of the commit, in UTC.
 DATE_COLUMN: Final = "date"
@@ -79,6 +79,9 @@ class Staging:
 
     def stage(self, epoch: DataFrame, epoch_id: int) -> EpochSummary:
         """Write one epoch, and return what it held."""
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as F
+
         directory = self.epoch_directory(epoch.sparkSession)
         if not self._has_staged:
             directory.remove_other_staging()
@@ -122,6 +125,8 @@ class Staging:
     @cached_property
     def _observed_metrics(self) -> Sequence[Column]:
         """The metrics observed of an epoch; made once, because each step is a call to the JVM."""
+        from pyspark.sql import functions as F
+
         return (
             F.count(F.lit(1)).alias("records"),
             # Each of a transaction's n records counts as one nth of it.

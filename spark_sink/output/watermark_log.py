@@ -10,13 +10,14 @@ import json
 import os
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING, Any, Final
 
 from slackwater.spark_sink.java import hadoop_conf, jvm_of
 from slackwater.spark_sink.sink import EpochSummary
 from slackwater.timestamp import datetime_to_rfc3339
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 FOLDER: Final = "_watermarks"
 

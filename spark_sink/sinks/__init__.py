@@ -3,6 +3,7 @@
 Which destination an epoch goes to and in which order it gets there. How a table or a directory is
 written is decided in tables and output. A new kind is a new module: registry finds it, and no other
 code lists the kinds.
+Loading the settings imports all of them: a module imports Spark where it uses it, not at its top.
 
 - sink_settings: the settings that kinds share, and what a pipeline asks of them.
 - registry: finds the kinds; which kind's settings a section sink has, and which keys go with which.

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from pydantic import BeforeValidator
-from pyspark.sql import DataFrame, SparkSession
 
 from slackwater.setting_values import listed
 from slackwater.spark_sink.envelopes.envelope import Envelope
@@ -26,6 +25,9 @@ from slackwater.spark_sink.tables.compaction import Compaction
 from slackwater.spark_sink.tables.registry import table_formats
 from slackwater.spark_sink.tables.table_format import TableFormat
 from slackwater.timestamp import datetime_to_rfc3339, datetime_to_us
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 _FORMATS: Final = (PARQUET, JSON, ORC, *table_formats())
 PartitionColumn = Literal["table_name", "date"]

@@ -12,16 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Annotated, Any, Final, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 
 from pydantic import Field, model_validator
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from slackwater.setting_values import DurationMs, TextMapping
-from slackwater.spark_sink.avro.messages import TOPIC, AvroMessages
-from slackwater.spark_sink.avro.registry import SchemaRegistry
-from slackwater.spark_sink.avro.wire_format import require_whole_rows
 from slackwater.spark_sink.envelopes.envelope import Envelope
 from slackwater.spark_sink.envelopes.message import Origin, dumps
 from slackwater.spark_sink.envelopes.registry import envelopes
@@ -34,6 +29,11 @@ from slackwater.spark_sink.sink import EpochSummary
 from slackwater.spark_sink.sinks.sink_settings import EnvelopeName, EnvelopeSettings, Kind
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.timestamp import datetime_to_ns, datetime_to_rfc3339, ms_to_seconds
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from slackwater.spark_sink.avro.messages import AvroMessages
 
 AVRO: Final = "avro"
 TABLE: Final = "{table}"
@@ -82,6 +82,9 @@ class KafkaSettings(EnvelopeSettings):
         topics = Topics(self.topic, self.watermarks_topic, self.resolved, self.options)
         envelope, avro = self.make_envelope(origin), None
         if self.confluent_schema_registry is not None:
+            from slackwater.spark_sink.avro.messages import AvroMessages
+            from slackwater.spark_sink.avro.registry import SchemaRegistry
+
             registry = SchemaRegistry(self.confluent_schema_registry)
             avro = AvroMessages(envelope, registry, by_table=not topics.has_one_per_table)
         return Kafka(self.path, origin.pipeline, topics, envelope, record_filter, avro)
@@ -89,11 +92,15 @@ class KafkaSettings(EnvelopeSettings):
     def check(self) -> None:
         """Ask the schema registry for an answer; see SinkSettings."""
         if self.confluent_schema_registry is not None:
+            from slackwater.spark_sink.avro.registry import SchemaRegistry
+
             SchemaRegistry(self.confluent_schema_registry).require_answer()
 
     def check_capture_type(self, capture_type: str) -> None:
         """Check that Avro's rows will be whole; see SinkSettings."""
         if self.confluent_schema_registry is not None:
+            from slackwater.spark_sink.avro.wire_format import require_whole_rows
+
             needs_whole_rows = envelopes()[self.envelope].needs_whole_rows
             require_whole_rows(capture_type, needs_whole_rows=needs_whole_rows)
 
@@ -202,6 +209,8 @@ class Kafka:
         self._publish_watermark(spark, None, records, 0, low_watermark, is_last=True)
 
     def _send(self, changes: DataFrame) -> None:
+        from pyspark.sql import functions as F
+
         topic = F.lit(self._topics.changes)
         if self._topics.has_one_per_table:
             name = F.regexp_replace("table_name", _ILLEGAL, "_")
@@ -209,7 +218,7 @@ class Kafka:
         if self._avro is None:
             message_rows = messages(changes, self._envelope)
         else:
-            message_rows = self._avro.messages(changes.withColumn(TOPIC, topic))
+            message_rows = self._avro.messages(changes, topic)
         # Messages with the same key go through one task, in order.
         in_order = message_rows.repartition("table_name", "key").sortWithinPartitions(*ORDER)
         self._write(in_order.select(topic.alias("topic"), "key", "value"))

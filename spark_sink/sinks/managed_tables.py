@@ -5,10 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Final, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, Literal, TypeVar
 
 from pydantic import Field
-from pyspark.sql import DataFrame, SparkSession
 
 from slackwater.setting_values import TextMapping
 from slackwater.spark_sink.filters.record_filter import RecordFilter
@@ -23,6 +22,9 @@ from slackwater.spark_sink.tables.managed_table import SOURCE_TABLE_PROPERTY, Ap
 from slackwater.spark_sink.tables.registry import table_formats
 from slackwater.spark_sink.tables.table_format import TableFormat
 from slackwater.timestamp import datetime_to_rfc3339
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 # How many tables are committed to at the same time.
 TABLES_AT_ONCE: Final = 4

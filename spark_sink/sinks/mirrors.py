@@ -6,9 +6,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from multiprocessing.pool import ThreadPool
-from typing import ClassVar, Final, Literal
-
-from pyspark.sql import DataFrame, SparkSession
+from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from slackwater.spark_sink.envelopes.message import Origin
 from slackwater.spark_sink.filters.record_filter import RecordFilter
@@ -25,6 +23,9 @@ from slackwater.spark_sink.sql.latest_changes import columns_by_table, latest_ch
 from slackwater.spark_sink.tables.managed_table import AppendId
 from slackwater.spark_sink.tables.mirror_table import MirrorTable
 from slackwater.spark_sink.tables.table_format import TableFormat
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 _PUBLISH_ALL_EVERY_S: Final = 60.0
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from pydantic import Field, model_validator
-from pyspark.sql import DataFrame, SparkSession
 
 from slackwater.setting_values import TextMapping
 from slackwater.spark_sink.envelopes.envelope import Envelope
@@ -25,6 +24,9 @@ from slackwater.spark_sink.output.watermark_log import WatermarkLog
 from slackwater.spark_sink.sink import EpochSummary
 from slackwater.spark_sink.sinks.sink_settings import EnvelopeSettings, Kind
 from slackwater.spark_sink.sql.columns import Column
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 
 class SparkFormatSettings(EnvelopeSettings):

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from multiprocessing.pool import ThreadPool
-from typing import ClassVar
-
-from pyspark.sql import DataFrame, SparkSession
+from typing import TYPE_CHECKING, ClassVar
 
 from slackwater.spark_sink.envelopes.message import Origin
 from slackwater.spark_sink.filters.record_filter import RecordFilter
@@ -26,6 +24,9 @@ from slackwater.spark_sink.tables.changelog_table import ChangelogTable
 from slackwater.spark_sink.tables.managed_table import AppendId
 from slackwater.spark_sink.tables.table_format import TableFormat
 from slackwater.timestamp import datetime_to_us
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 
 class TypedChangelogSettings(ManagedTableSettings):

@@ -8,15 +8,15 @@ and columns that none of them has keep their values.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
-
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+from typing import TYPE_CHECKING, Any, Final
 
 from slackwater.spark_sink.sql.columns import Column, columns_from_records
 from slackwater.spark_sink.sql.quoting import identifier, literal
 from slackwater.spark_sink.sql.rebuild_view import WHOLE_ROW_CAPTURE_TYPES
 from slackwater.spark_sink.sql.types import bad_value_condition, value_expression
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 _MAP: Final = "map<string, string>"
 _EMPTY: Final = f"CAST(map() AS {_MAP})"
@@ -24,6 +24,8 @@ _EMPTY: Final = f"CAST(map() AS {_MAP})"
 
 def columns_by_table(changes: DataFrame) -> dict[str, tuple[Column, ...]]:
     """Return the columns of each table that an epoch changes, by the table's full name."""
+    from pyspark.sql import functions as F
+
     versions = changes.groupBy("table_name", "column_types").agg(
         F.max("commit_timestamp").alias("at")
     )
@@ -54,6 +56,8 @@ def latest_changes(
         is_checked: a value that is not of its column's type becomes NULL and is reported in
             bad_columns; otherwise the query fails.
     """
+    from pyspark.sql import functions as F
+
     mods = changes.where(F.col("table_name") == table).selectExpr(
         "commit_timestamp",
         "record_sequence",
@@ -96,6 +100,8 @@ def whole_rows(
         columns: of the table.
         is_checked: as for latest_changes().
     """
+    from pyspark.sql import functions as F
+
     mods = inserts.where(F.col("table_name") == table).selectExpr("explode(mods) AS mod")
     maps = mods.selectExpr(
         "mod.keys AS key",

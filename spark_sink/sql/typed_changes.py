@@ -7,14 +7,14 @@ metadata.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
-
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+from typing import TYPE_CHECKING, Final
 
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.sql.quoting import identifier, literal
 from slackwater.spark_sink.sql.types import bad_value_condition, value_expression
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 KEY: Final = "key"
 BEFORE: Final = "before"
@@ -79,6 +79,8 @@ def typed_changes(
         is_checked: a value that is not of its column's type becomes NULL and is reported in
             bad_columns; otherwise the query fails.
     """
+    from pyspark.sql import functions as F
+
     record_columns = [name for name in (*POSITION, *METADATA) if name != "mod_number"]
     mods = changes.where(F.col("table_name") == table).selectExpr(
         *record_columns, "posexplode(mods) AS (mod_number, mod)"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pyspark.sql.types import StructType
-
 from slackwater.spark_sink.errors import ChangelogColumnError
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.sql.quoting import identifier
@@ -26,9 +24,11 @@ class ChangelogTable(ManagedTable):
     @property
     def structs(self) -> StructFields:
         """The table's structs and their fields; empty before ensure_columns()."""
+        from pyspark.sql.types import StructType
+
         return {
             field.name: {f.name: f.dataType.simpleString().upper() for f in field.dataType.fields}
-            for field in (self._schema or StructType())
+            for field in (self._schema or ())
             if field.name in STRUCTS and isinstance(field.dataType, StructType)
         }
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable
-
-from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING
 
 from slackwater.spark_sink.errors import PublishError
-from slackwater.spark_sink.java import JAVA_CALL_FAILED
+from slackwater.spark_sink.java import java_call_failed
 from slackwater.spark_sink.tables.table_format import TableFormat
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _log = logging.getLogger(__name__)
 
@@ -36,9 +37,11 @@ class Compaction:
 
     def run(self, spark: SparkSession, paths: Iterable[str]) -> None:
         """Compact the tables; one that fails is tried again at the next interval."""
+        from pyspark.errors import PySparkException
+
         for path in paths:
             try:
                 self._format.compact(spark, path)
-            except (PublishError, PySparkException, JAVA_CALL_FAILED) as error:
+            except (PublishError, PySparkException, java_call_failed()) as error:
                 _log.warning("%s was not compacted: %s", path, str(error).partition("\n")[0])
         self._last_s = time.monotonic()

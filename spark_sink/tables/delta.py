@@ -13,10 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from itertools import takewhile
-from typing import Final
-
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+from typing import TYPE_CHECKING, Final
 
 from slackwater.spark_sink.errors import commit_conflict
 from slackwater.spark_sink.java import java_session, jvm_of
@@ -25,6 +22,9 @@ from slackwater.spark_sink.sql.quoting import identifier, literal
 from slackwater.spark_sink.tables.delta_kernel import KernelWriter
 from slackwater.spark_sink.tables.table_format import LOW_WATERMARK_PROPERTY, TableFormat
 from slackwater.timestamp import datetime_to_us
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 _APPLICATION: Final = "spark.databricks.delta.write.txnAppId"
 _VERSION: Final = "spark.databricks.delta.write.txnVersion"
@@ -137,6 +137,8 @@ class Delta(TableFormat):
 
     def last_low_watermark(self, spark: SparkSession, path: str) -> datetime | None:
         """Return that of the changelog's latest epoch with records; None without a table."""
+        from pyspark.sql import functions as F
+
         if not self.exists(spark, path):
             return None
         table = spark.read.format(self.using).load(path)
@@ -179,6 +181,8 @@ class Delta(TableFormat):
 
     def read_at_watermark(self, spark: SparkSession, path: str) -> tuple[DataFrame, str] | None:
         """Read the table as its history has it at the published low watermark."""
+        from pyspark.sql import functions as F
+
         if not self.exists(spark, path):
             return None
         history = spark.sql(f"DESCRIBE HISTORY {self.name(spark, path)}").select(

@@ -13,15 +13,15 @@ from __future__ import annotations
 import json
 import logging
 from dataclasses import dataclass
-from typing import Any, Final
-
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
+from typing import TYPE_CHECKING, Any, Final
 
 from slackwater.spark_sink.errors import PublishError
-from slackwater.spark_sink.java import JAVA_CALL_FAILED, jvm_of, session_hadoop_conf
+from slackwater.spark_sink.java import java_call_failed, jvm_of, session_hadoop_conf
 from slackwater.spark_sink.output.staging import StagedFiles
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 _log = logging.getLogger(__name__)
 
@@ -48,8 +48,6 @@ _STATISTICS: Final = ("commit_timestamp", "low_watermark", "table_name")
 _NULL: Final = ("nullable", "containsNull", "valueContainsNull")
 # Kernel reads every timestamp in a Parquet footer as microseconds.
 _TIMESTAMPS: Final = ("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
-# Raised by calls into the JVM, and by reading a table's schema.
-_FAILED: Final = (JAVA_CALL_FAILED, PySparkException, TypeError, ValueError, KeyError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +87,12 @@ class KernelWriter:
 
         Raises:
             PublishError: staged files are missing, or can't be moved into the table's directory.
-            JAVA_EXCEPTION: the commit failed, perhaps because of a concurrent one.
+            Py4JJavaError: the commit failed, perhaps because of a concurrent one.
         """
         spark = rows.sparkSession
         try:
             prepared = self._prepare(rows, staged, path, application, version)
-        except _FAILED as error:
+        except _preparation_errors() as error:
             if "ConcurrentTransactionException" in str(error):
                 return True
             # There is no table yet, Kernel can't write it, or this Kernel has another interface.
@@ -225,12 +223,21 @@ def rows_fit_table(table_schema: str, rows: StructType) -> bool:
     Raises:
         ValueError, KeyError: the table has a type that this version of Spark does not know.
     """
+    from pyspark.sql.types import StructType
+
     table = StructType.fromJson(json.loads(table_schema))
     text = table.json()
     if any(f'"{may_be}":false' in text for may_be in _NULL):
         return False
     asks_nothing = all(field.metadata.keys() <= {"comment"} for field in table)
     return asks_nothing and _types(table) == _types(rows)
+
+
+def _preparation_errors() -> tuple[type[Exception], ...]:
+    """Return what calls into the JVM raise, and reading a table's schema."""
+    from pyspark.errors import PySparkException
+
+    return (java_call_failed(), PySparkException, TypeError, ValueError, KeyError)
 
 
 def _types(schema: StructType) -> dict[str, str]:

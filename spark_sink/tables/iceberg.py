@@ -11,15 +11,15 @@ import posixpath
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime
-from typing import Final
-
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+from typing import TYPE_CHECKING, Final
 
 from slackwater.spark_sink.errors import UnknownFormatError, commit_conflict
 from slackwater.spark_sink.output.staging import StagedFiles
 from slackwater.spark_sink.sql.quoting import identifier, literal
 from slackwater.spark_sink.tables.table_format import LOW_WATERMARK_PROPERTY, TableFormat
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 _APPLICATION: Final = "slackwater.application"
 _VERSION: Final = "slackwater.version"
@@ -109,6 +109,8 @@ class Iceberg(TableFormat):
         staged: StagedFiles | None = None,
     ) -> None:
         """Append rows in one commit, unless the table has this version; files are rewritten."""
+        from pyspark.sql import functions as F
+
         del staged
         spark, key = rows.sparkSession, (path, application)
         if key not in self._versions:
@@ -139,6 +141,8 @@ class Iceberg(TableFormat):
 
     def last_low_watermark(self, spark: SparkSession, path: str) -> datetime | None:
         """Return that of the changelog's latest epoch with records; None without a table."""
+        from pyspark.sql import functions as F
+
         if not self.exists(spark, path):
             return None
         row = spark.table(self.name(spark, path)).agg(F.max("low_watermark")).first()
@@ -167,7 +171,7 @@ class Iceberg(TableFormat):
 
         Properties have no history, so they name the snapshot, too."""
         name = self.name(spark, path)
-        latest = spark.table(f"{name}.history").orderBy(F.desc("made_current_at")).first()
+        latest = spark.table(f"{name}.history").orderBy("made_current_at", ascending=False).first()
         properties = {LOW_WATERMARK_PROPERTY: low_watermark}
         if latest is not None:
             properties[_SNAPSHOT] = str(latest["snapshot_id"])
@@ -188,12 +192,14 @@ class Iceberg(TableFormat):
             return None
         if _SNAPSHOT not in properties:
             # The table had no rows yet.
-            return spark.table(name).where(F.lit(False)), properties[LOW_WATERMARK_PROPERTY]
+            return spark.table(name).where("false"), properties[LOW_WATERMARK_PROPERTY]
         reader = spark.read.option("snapshot-id", properties[_SNAPSHOT])
         return reader.table(name), properties[LOW_WATERMARK_PROPERTY]
 
     def _last_version(self, spark: SparkSession, path: str, application: str) -> int:
         """Return the latest version of an application among the snapshots, -1 for none."""
+        from pyspark.sql import functions as F
+
         if not self.exists(spark, path):
             return -1
         summary = F.col("summary")

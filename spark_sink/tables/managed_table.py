@@ -6,14 +6,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
-
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
+from typing import TYPE_CHECKING, Final
 
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.sql.quoting import literal
 from slackwater.spark_sink.tables.table_format import TableFormat
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 # The table property with the full name of the Spanner table that it was created for.
 SOURCE_TABLE_PROPERTY: Final = "slackwater.table"

@@ -5,10 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
-from pyspark.sql.types import StructType
+from typing import TYPE_CHECKING
 
 from slackwater.spark_sink.errors import MirrorColumnError
 from slackwater.spark_sink.sql.columns import Column
@@ -22,6 +19,9 @@ from slackwater.spark_sink.sql.quoting import identifier
 from slackwater.spark_sink.tables.managed_table import AppendId, ManagedTable
 from slackwater.spark_sink.tables.table_format import TableFormat
 from slackwater.timestamp import datetime_to_rfc3339
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 
 class MirrorTable(ManagedTable):
@@ -63,6 +63,8 @@ class MirrorTable(ManagedTable):
 
     def add(self, rows: DataFrame, append_id: AppendId) -> None:
         """Append rows of an initial scan, which are not deleted, as ManagedTable does."""
+        from pyspark.sql import functions as F
+
         if self._keeps_deleted:
             at = F.lit(append_id.low_watermark)
             rows = rows.withColumns({IS_DELETED: F.lit(False), CHANGED_AT: at})
@@ -84,7 +86,7 @@ class MirrorTable(ManagedTable):
         # Spark and Spanner both ignore case in names.
         types = {
             field.name.lower(): field.dataType.simpleString().upper()
-            for field in (self._schema or StructType())
+            for field in (self._schema or ())
         }
         for column in columns:
             mirror_type = types.get(column.name.lower(), column.spark_type)
@@ -105,6 +107,8 @@ def read_mirror(
     Returns:
         The rows, and the low watermark in RFC 3339; None if the mirror has published none.
     """
+    from pyspark.sql import functions as F
+
     state = table_format.read_at_watermark(spark, path)
     if state is None:
         return None
