@@ -84,7 +84,7 @@ def _request_command(desired: DesiredState) -> Callable[..., None]:
         pipeline: options.PipelineName = None,
         wait: options.Wait = "60s",
     ) -> None:
-        from slackwater.commands import run as commands
+        from slackwater.commands import request as commands
 
         try:
             milliseconds = parse_duration_ms(0 if wait == "0" else wait)

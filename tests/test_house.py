@@ -134,6 +134,17 @@ def test_loading_settings_loads_no_spark(tmp_path: Path) -> None:
     assert loaded.isdisjoint({*clients, "numpy", "py4j", "pyarrow", "pyspark"})
 
 
+@pytest.mark.parametrize("module", ["slackwater.commands.status", "slackwater.tail.options"])
+def test_a_command_that_starts_no_spark_loads_none(module: str) -> None:
+    assert loaded_by(module).isdisjoint({"py4j", "pyspark"})
+
+
+def test_a_pipeline_is_paused_without_spark_and_spanners_client() -> None:
+    """The request is a row of the metadata store."""
+    loaded = loaded_by("slackwater.commands.request")
+    assert loaded.isdisjoint({"grpc", "py4j", "pyarrow", "pyspark"})
+
+
 def test_the_source_is_known_without_what_reads_it() -> None:
     """Spark loads it in processes that read nothing, one after the other at each start."""
     clients = {"grpc", "google.cloud.spanner_v1", "sqlalchemy"}

@@ -1,7 +1,9 @@
 """Implements the commands of the command line, a module each, without parsing or printing.
 
 - options: the flags and help texts; slackwater.cli has the commands themselves.
-- run: runs pipelines; asks a running one to pause, resume, drain or stop.
+- run: runs pipelines.
+- request: asks a running pipeline to pause, resume, drain or stop.
+- stored_pipeline: opens the metadata store, and refuses a pipeline that it does not know.
 - check: tries everything that a pipeline needs.
 - status: looks up what `status` and `partitions` print.
 - verify: compares mirrors with their tables.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from slackwater.commands.stored_pipeline import open_pipeline
 from slackwater.config.settings import Settings
-from slackwater.errors import SettingsError
 from slackwater.monitoring.json_fields import (
     epoch_fields,
     gap_fields,
@@ -28,25 +28,6 @@ from slackwater.state.store import Store
 from slackwater.timestamp import ns_to_seconds
 
 _EPOCHS_SUMMED = 10_000
-
-
-def open_pipeline(settings: Settings) -> tuple[Store, Pipeline]:
-    """Open the store and return it with its row of the pipeline.
-
-    Raises:
-        SettingsError: the store does not know the pipeline.
-        StateError: the store can't be opened.
-    """
-    store = Store.open(settings.state.url, migrate=False)
-    pipeline = store.pipeline(settings.pipeline)
-    if pipeline is None:
-        names = ", ".join(p.name for p in store.pipelines()) or "none"
-        store.close()
-        raise SettingsError(
-            f"the metadata store {store.url} has no pipeline {settings.pipeline!r}.",
-            f"It has: {names}",
-        )
-    return store, pipeline
 
 
 def status(settings: Settings) -> dict[str, Any]:

@@ -17,8 +17,10 @@ from slackwater.pipeline.recovery import (
     require_gap,
     start_after_lost_checkpoint_ns,
 )
-from slackwater.pipeline.source import SourceHandle, resume_options, source_options
+from slackwater.pipeline.source import SourceHandle, source_options
 from slackwater.pipeline.spark.checkpoint import committed_offset, last_offset
+from slackwater.scheduler.errors import CheckpointLostError, ForeignCheckpointError
+from slackwater.scheduler.options import SourceOptions
 from slackwater.scheduler.start_position import earliest_watermark_ns, require_readable
 from slackwater.spark_sink.sink import Sink
 from slackwater.state.gaps import record_gap
@@ -79,7 +81,7 @@ def options_to_go_on(
     if recovery.from_watermark is not None:
         options |= _new_checkpoint_options(spark, settings, recovery.from_watermark, last_ns)
     else:
-        options |= resume_options(
+        options |= _resume_options(
             spark,
             settings,
             source.options,
@@ -95,6 +97,43 @@ def options_to_go_on(
             through=format_rfc3339(gap.end_ns),
         )
     return options
+
+
+def _resume_options(
+    spark: SparkSession,
+    settings: Settings,
+    options: SourceOptions,
+    *,
+    last_watermark_ns: int | None,
+    command: str,
+) -> dict[str, str]:
+    """Return the options that say whether the checkpoint is empty, after checking whose it is.
+
+    Args:
+        spark: reaches the checkpoint.
+        settings: the pipeline's.
+        options: those of the settings.
+        last_watermark_ns: that of the last epoch certainly committed, None for none.
+        command: the command line as far as the settings, for messages.
+
+    Raises:
+        ForeignCheckpointError: the checkpoint belongs to another pipeline or change stream.
+        CheckpointLostError: the pipeline has committed epochs and the checkpoint is empty.
+    """
+    offset = last_offset(spark, settings.sink.checkpoint)
+    if offset is None:
+        if last_watermark_ns is not None:
+            raise CheckpointLostError(
+                settings.pipeline,
+                format_rfc3339(last_watermark_ns),
+                f"`{command} --from-watermark last`",
+            )
+        return {"checkpoint_is_empty": "true"}
+    expected = {"pipeline": options.pipeline, "change_stream": options.change_stream.path}
+    for key, value in expected.items():
+        if offset.get(key) != value:
+            raise ForeignCheckpointError(f"{key} {offset.get(key)!r}", f"{key} {value!r}")
+    return {"checkpoint_is_empty": "false"}
 
 
 def _new_checkpoint_options(

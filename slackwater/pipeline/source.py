@@ -8,23 +8,19 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
-from pyspark.sql import SparkSession
-
 from slackwater.config.settings import Settings
 from slackwater.errors import SettingsError
-from slackwater.pipeline.spark.checkpoint import last_offset
 from slackwater.reader.database.change_stream_info import ChangeStreamInfo, read_change_stream_info
 from slackwater.reader.transport.connection import Connection
 from slackwater.scheduler import source_settings as shared
 from slackwater.scheduler.epoch import watermark_for_end
-from slackwater.scheduler.errors import CheckpointLostError, ForeignCheckpointError
 from slackwater.scheduler.options import SourceOptions, format_options, parse_options
 from slackwater.scheduler.source_settings import NOW, Setting
 from slackwater.scheduler.spanner_source import SpannerSource
 from slackwater.scheduler.start_position import check_start
 from slackwater.spark_sink.sql.rebuild_view import DEFAULT_VALUE_CAPTURE_TYPE
 from slackwater.state.models import Scan, ScanPart
-from slackwater.timestamp import format_rfc3339, parse_rfc3339
+from slackwater.timestamp import parse_rfc3339
 
 
 def source_options(settings: Settings, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -84,43 +80,6 @@ def check_new(settings: Settings, source: SourceHandle) -> None:
                 f"source.end {end} is in the past, and the initial scan reads the rows of now.",
                 "Leave out source.end, or set source.start to an earlier time",
             )
-
-
-def resume_options(
-    spark: SparkSession,
-    settings: Settings,
-    options: SourceOptions,
-    *,
-    last_watermark_ns: int | None,
-    command: str,
-) -> dict[str, str]:
-    """Return the options that say whether the checkpoint is empty, after checking whose it is.
-
-    Args:
-        spark: reaches the checkpoint.
-        settings: the pipeline's.
-        options: those of the settings.
-        last_watermark_ns: that of the last epoch certainly committed, None for none.
-        command: the command line as far as the settings, for messages.
-
-    Raises:
-        ForeignCheckpointError: the checkpoint belongs to another pipeline or change stream.
-        CheckpointLostError: the pipeline has committed epochs and the checkpoint is empty.
-    """
-    offset = last_offset(spark, settings.sink.checkpoint)
-    if offset is None:
-        if last_watermark_ns is not None:
-            raise CheckpointLostError(
-                settings.pipeline,
-                format_rfc3339(last_watermark_ns),
-                f"`{command} --from-watermark last`",
-            )
-        return {"checkpoint_is_empty": "true"}
-    expected = {"pipeline": options.pipeline, "change_stream": options.change_stream.path}
-    for key, value in expected.items():
-        if offset.get(key) != value:
-            raise ForeignCheckpointError(f"{key} {offset.get(key)!r}", f"{key} {value!r}")
-    return {"checkpoint_is_empty": "false"}
 
 
 def last_watermark_ns(

@@ -19,6 +19,7 @@ from slackwater.config.filters import tables_to_read
 from slackwater.config.load import load_settings
 from slackwater.config.settings import Settings
 from slackwater.errors import TailOptionError
+from slackwater.pipeline.source import source_options
 from slackwater.reader.change_stream import Dialect
 from slackwater.reader.database.snapshot_read import snapshot
 from slackwater.reader.database.watched_tables import watched_tables
@@ -208,8 +209,6 @@ def _connection_options(
     """Return the names of the change stream, and how its queries are sent."""
     merged: dict[str, str] = {}
     if settings is not None:
-        from slackwater.pipeline.source import source_options
-
         not_for_tail = ("start", "end", "audit")
         merged = {
             name: value

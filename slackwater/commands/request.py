@@ -1,0 +1,76 @@
+"""Does what `pause`, `resume`, `drain` and `stop` ask for, through the metadata store."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Final
+
+from slackwater.commands.stored_pipeline import open_pipeline
+from slackwater.config.settings import Settings
+from slackwater.errors import RequestTimeoutError
+from slackwater.pipeline.lease_holder import owner_is_dead
+from slackwater.pipeline.transitions import OBEYED
+from slackwater.state.models import DesiredState, Pipeline
+from slackwater.state.store import Store
+
+_POLL_S: Final = 0.1
+
+
+def request(settings: Settings, desired: DesiredState, *, seconds_max: float) -> Iterator[str]:
+    """Request that a pipeline pause, resume, drain or stop, and report what became of it.
+
+    Args:
+        settings: the pipeline's.
+        desired: what is requested.
+        seconds_max: how long to wait for the pipeline's owner to comply; 0 not to wait.
+
+    Yields:
+        Lines for the user.
+
+    Raises:
+        SettingsError: the store does not know the pipeline.
+        StateError: the store can't be reached.
+        RequestTimeoutError: the owner has not complied in time.
+    """
+    store, pipeline = open_pipeline(settings)
+    try:
+        name = settings.pipeline
+        if pipeline.owner is None and desired in (DesiredState.DRAINING, DesiredState.STOPPED):
+            yield f"{name}: no process runs it"
+            return
+        store.set_desired_state(name, desired)
+        if pipeline.owner is None or owner_is_dead(pipeline.owner):
+            yield f"{name}: no process runs it; requested: {desired.value}"
+            return
+        if seconds_max > 0:
+            _wait(store, pipeline, desired, seconds_max)
+        yield f"{name}: {_state(store, name)}"
+    finally:
+        store.close()
+
+
+def _wait(store: Store, pipeline: Pipeline, desired: DesiredState, seconds_max: float) -> None:
+    """Wait until the pipeline's owner has complied, or is no longer the owner.
+
+    Raises:
+        RequestTimeoutError: the owner has not complied in time.
+    """
+    until = time.monotonic() + seconds_max
+    while time.monotonic() < until:
+        now = store.pipeline(pipeline.name)
+        if now is None or now.state in OBEYED[desired] or now.owner != pipeline.owner:
+            return
+        time.sleep(_POLL_S)
+    raise RequestTimeoutError(
+        f"after {seconds_max:g} s, pipeline {pipeline.name!r} is {_state(store, pipeline.name)};"
+        f" requested: {desired.value}.",
+        f"It complies at the end of its epoch; look at the log of {pipeline.owner}",
+    )
+
+
+def _state(store: Store, name: str) -> str:
+    now = store.pipeline(name)
+    if now is None or now.state is None:
+        return "not started"
+    return f"{now.state.value} ({now.state_reason})" if now.state_reason else now.state.value
