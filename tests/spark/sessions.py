@@ -48,7 +48,7 @@ class Collected:
         return [row for epoch in self.epochs for row in epoch]
 
 
-def wait_until(done: Callable[[], bool], query: StreamingQuery, seconds_max: float = 60) -> None:
+def wait_until(done: Callable[[], bool], query: StreamingQuery, seconds_max: float = 180) -> None:
     """Wait for something that a running query brings about."""
     until = time.monotonic() + seconds_max
     while not done():
