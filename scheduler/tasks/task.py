@@ -174,9 +174,15 @@ class _TaskRun:
         self._reporter.stop()
 
     def _submit(self, starts: Sequence[_Start]) -> None:
+        """Have partitions read.
+
+        Raises:
+            ClosedError: the task was stopped, and they stay unread.
+        """
         with self._lock:
             if self._stopped:
-                return
+                # Not to be taken for done: the task must not be sealed without them.
+                raise ClosedError
             self._unfinished += len(starts)
             for start in starts:
                 self._pool.submit(self._run, start)

@@ -12,6 +12,7 @@ import pytest
 
 from slackwater.reader.errors import StartOutsidePartitionError, UnavailableError
 from slackwater.reader.query.batch_decoder import BatchDecoder, RecordConsumer
+from slackwater.reader.query_outcome import Finished
 from slackwater.reader.records import (
     ChangeRecord,
     ChildPartition,
@@ -22,10 +23,12 @@ from slackwater.scheduler.change_source import Query
 from slackwater.scheduler.epoch import watermark_for_end
 from slackwater.scheduler.plan import Task
 from slackwater.scheduler.read_options import AuditMode, Proof, ReadOptions
+from slackwater.scheduler.tasks.open_query_reporter import OpenQueryReporter
 from slackwater.scheduler.tasks.task import read_task
+from slackwater.scheduler.tasks.task_attempt import TaskAttempt
 from slackwater.state.errors import PlanMissingError
 from slackwater.state.models import Partition, Plan, TaskCounts
-from slackwater.state.plans import begin_plan
+from slackwater.state.plans import begin_plan, sealed_plan_id
 from slackwater.state.store import Store
 from slackwater.state.task_counts import read_task_counts
 
@@ -210,6 +213,43 @@ def test_a_task_that_is_dropped_ends_its_queries(store: Store) -> None:
     next(batches)
     batches.close()  # type: ignore[attr-defined]
     assert stream.running == 0
+
+
+def test_a_task_that_is_stopped_with_a_claimed_child_unread_is_not_sealed(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its replay has to read the child: sealed, the child would wait for the next epoch."""
+    has_claimed, is_stopped = threading.Event(), threading.Event()
+    finish, stop = TaskAttempt.finish, OpenQueryReporter.stop
+
+    def finish_and_wait(
+        attempt: TaskAttempt, ended: Mapping[Partition, Finished]
+    ) -> list[Partition]:
+        claimed = finish(attempt, ended)
+        has_claimed.set()
+        assert is_stopped.wait(60)
+        return claimed
+
+    def stop_last(reporter: OpenQueryReporter) -> None:
+        stop(reporter)
+        is_stopped.set()
+
+    monkeypatch.setattr(TaskAttempt, "finish", finish_and_wait)
+    monkeypatch.setattr(OpenQueryReporter, "stop", stop_last)
+    end_us = 10_000
+    records = [data(i * 1_000) for i in range(1, end_us)]
+    stream = ScriptedStream({"a": [*records, children(end_us * 1_000, c={"a"})], "c": []})
+    store.replace_partitions("orders", [Partition("a", 0)])
+    plan = Plan("long", "orders", PLAN.start_ns, watermark_for_end(10**9))
+    begin_plan(store, plan, tasks=1)
+    batches = read_task(
+        Task(plan, 0, (Partition("a", 0),)), store=store, source=stream, options=read_options(1)
+    )
+    next(batches)
+    assert has_claimed.wait(60)
+    batches.close()  # type: ignore[attr-defined]
+    assert [token for token, _ in stream.asked] == ["a"]
+    assert sealed_plan_id(store, "orders", plan.start_ns, plan.end_ns) is None
 
 
 def test_a_task_with_another_store_is_refused(tmp_path: Path) -> None:
