@@ -116,8 +116,12 @@ def to_reader_error(error: BaseException, change_stream: ChangeStream) -> Reader
                 "Check the network and the service; for an emulator, check that it runs at"
                 f" {change_stream.emulator_host or 'the host in SPANNER_EMULATOR_HOST'}",
             )
-        case _:
+        case grpc.StatusCode.INVALID_ARGUMENT:
             return InvalidQueryError(where)
+        case _:
+            # A proxy can answer with any code, so one that says nothing of the user's input is
+            # never the end of a pipeline: the epoch is tried again.
+            return UnavailableError(where, "If it stays so, ask Spanner's support, with this code")
 
 
 def _no_stream(where: str) -> ReaderError:

@@ -112,7 +112,7 @@ def test_a_lost_session_is_created_again() -> None:
 
 def test_errors_that_are_not_retryable_are_raised_at_once() -> None:
     with BreakingSpanner(
-        RECORDS, [(1, grpc.StatusCode.FAILED_PRECONDITION, "no such thing")]
+        RECORDS, [(1, grpc.StatusCode.INVALID_ARGUMENT, "no such thing")]
     ) as spanner:
         with pytest.raises(InvalidQueryError, match="no such thing"):
             read(spanner.port)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import grpc
 import pytest
 from google.api_core.exceptions import GoogleAPICallError, InvalidArgument, NotFound, OutOfRange
 
@@ -10,6 +11,20 @@ from slackwater.reader.errors import InvalidQueryError, NotFoundError, ReaderErr
 from slackwater.reader.query_outcome import earliest_start_ns
 from slackwater.reader.transport.grpc_errors import to_reader_error
 from slackwater.timestamp import parse_rfc3339
+
+
+class Answer(grpc.RpcError):  # type: ignore[misc]
+    """What grpcio raises for a status."""
+
+    def __init__(self, status: grpc.StatusCode) -> None:
+        self.status = status
+
+    def code(self) -> grpc.StatusCode:
+        return self.status
+
+    def details(self) -> str:
+        return "something went wrong"
+
 
 STREAM = ChangeStream("project", "instance", "database", "S")
 # As the emulator answered: in GoogleSQL, in PostgreSQL, and to a query that was open.
@@ -68,6 +83,20 @@ def test_a_stream_created_again_stops_the_pipeline_with_a_way_to_go_on(
     assert "are gone. To continue without them" in error.hint
     assert "another name and a new checkpoint" in error.hint
     assert STREAM.path in error.message
+
+
+@pytest.mark.parametrize("code", list(grpc.StatusCode), ids=lambda code: str(code.name))
+def test_no_code_that_a_proxy_can_produce_stops_a_pipeline_for_good(code: grpc.StatusCode) -> None:
+    about_the_request = {
+        grpc.StatusCode.INVALID_ARGUMENT,
+        grpc.StatusCode.NOT_FOUND,
+        grpc.StatusCode.OUT_OF_RANGE,
+    }
+    error = to_reader_error(Answer(code), STREAM)
+    assert error.user_error is (code in about_the_request)
+    assert error.message
+    if code is not grpc.StatusCode.OK and not error.user_error:
+        assert error.hint
 
 
 def test_the_earliest_start_is_in_the_hint_and_can_be_read_from_the_message() -> None:
