@@ -15,7 +15,7 @@ from google.protobuf import json_format
 
 from slackwater.reader.change_stream import Dialect
 from slackwater.reader.database.watched_tables import Table
-from slackwater.reader.decode.records import ResultRows
+from slackwater.reader.decode.result_rows import ResultRows
 from slackwater.reader.records import ColumnType, DataChangeRecord, Mod
 from slackwater.reader.transport.connection import Connection, PartitionedRead
 from slackwater.reader.transport.grpc_errors import CALL_ERRORS, is_retryable, to_reader_error

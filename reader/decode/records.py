@@ -12,9 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import orjson
-from google.cloud.spanner_v1.types import PartialResultSet, TypeCode
+from google.cloud.spanner_v1.types import TypeCode
 from google.protobuf.struct_pb2 import Value
 
+from slackwater.reader.decode.result_rows import ResultRows
 from slackwater.reader.errors import DecodeError, UnsupportedStreamError
 from slackwater.reader.records import (
     ChangeRecord,
@@ -27,7 +28,6 @@ from slackwater.reader.records import (
 )
 from slackwater.timestamp import parse_rfc3339
 
-_PartialResultSet: Final[Any] = PartialResultSet.pb(PartialResultSet()).__class__
 DATA_CHANGE_FIELDS: Final = (
     "commit_timestamp",
     "server_transaction_id",
@@ -43,6 +43,8 @@ DATA_CHANGE_FIELDS: Final = (
     "transaction_tag",
     "is_system_transaction",
 )
+COLUMN_TYPE_FIELDS: Final = ("name", "type", "is_primary_key", "ordinal_position")
+MOD_FIELDS: Final = ("keys", "new_values", "old_values")
 
 
 class ChangeRecordDecoder:
@@ -93,75 +95,6 @@ class ChangeRecordDecoder:
             raise DecodeError("a query ended in the middle of a value.")
 
 
-class ResultRows:
-    """The rows of the messages of any query, in the order in which they came.
-
-    Args:
-        columns: the number of values in a row.
-
-    Attributes:
-        metadata: the result set's, once the first message has come.
-        has_partial_value: the next message continues a value that this one began.
-    """
-
-    def __init__(self, columns: int) -> None:
-        self.metadata: Any = None
-        self._columns = columns
-        self._values: list[Any] = []
-        self.has_partial_value = False
-
-    def feed(self, message: bytes) -> list[list[Any]]:
-        """Return the rows that a serialized PartialResultSet completes, as google.protobuf.Values.
-
-        Raises:
-            DecodeError: the message is not as Spanner documents it.
-        """
-        try:
-            part = _PartialResultSet.FromString(message)
-        except Exception as error:
-            raise DecodeError(f"a message is not a PartialResultSet: {error}") from error
-        if self.metadata is None:
-            self.metadata = part.metadata
-        values = list(part.values)
-        if self.has_partial_value and values:
-            values[0] = merge_chunk(self._values.pop(), values[0])
-        self.has_partial_value = part.chunked_value if values else self.has_partial_value
-        self._values += values
-        whole = len(self._values) - self.has_partial_value
-        count = whole // self._columns
-        rows = [self._values[i * self._columns : (i + 1) * self._columns] for i in range(count)]
-        del self._values[: count * self._columns]
-        return rows
-
-
-def merge_chunk(left: Any, right: Any) -> Any:
-    """Join two pieces of a google.protobuf.Value, by PartialResultSet.chunked_value's rules.
-
-    Strings are joined. Lists are joined, too; if the last item on the left and the first on the
-    right can be pieces of one value, these two are merged first.
-
-    Raises:
-        DecodeError: the pieces are of kinds that never come in pieces.
-    """
-    kind = left.WhichOneof("kind")
-    if kind != right.WhichOneof("kind") or kind not in ("string_value", "list_value"):
-        raise DecodeError(f"values of kinds {kind} and {right.WhichOneof('kind')} can't be merged.")
-    if kind == "string_value":
-        left.string_value += right.string_value
-        return left
-    ours, theirs = left.list_value.values, right.list_value.values
-    rest = list(theirs)
-    if ours and rest and _is_cut(ours[-1], rest[0]):
-        merge_chunk(ours[-1], rest.pop(0))
-    ours.extend(rest)
-    return left
-
-
-def _is_cut(left: Any, right: Any) -> bool:
-    kind = left.WhichOneof("kind")
-    return kind == right.WhichOneof("kind") and kind in ("string_value", "list_value")
-
-
 def _row_decoder(metadata: Any) -> Callable[[Any], list[ChangeRecord]]:
     fields = metadata.row_type.fields
     code = fields[0].type_.code if len(fields) == 1 else None
@@ -183,13 +116,19 @@ class _StructRows:
     """
 
     def __init__(self, element_type: Any) -> None:
-        outer = _positions(element_type)
+        kinds = ("data_change_record", "heartbeat_record", "child_partitions_record")
+        children_fields = ("start_timestamp", "record_sequence", "child_partitions")
         try:
-            self._data = outer["data_change_record"]
-            self._heartbeat = outer["heartbeat_record"]
-            self._children = outer["child_partitions_record"]
-            data = _positions(_element(element_type, self._data))
-            self._order = tuple(data[name] for name in DATA_CHANGE_FIELDS)
+            self._data, self._heartbeat, self._children = order_of(element_type, kinds)
+            data, heartbeat, children = (items_of(element_type, kind) for kind in kinds)
+            self._order = order_of(data, DATA_CHANGE_FIELDS)
+            self._column_order = order_of(items_of(data, "column_types"), COLUMN_TYPE_FIELDS)
+            self._mod_order = order_of(items_of(data, "mods"), MOD_FIELDS)
+            (self._heartbeat_timestamp,) = order_of(heartbeat, ("timestamp",))
+            self._children_order = order_of(children, children_fields)
+            self._token, self._parents = order_of(
+                items_of(children, "child_partitions"), ("token", "parent_partition_tokens")
+            )
         except KeyError as error:
             raise UnsupportedStreamError(f"change records have no field {error}.") from error
         self._column_types: dict[bytes, tuple[ColumnType, ...]] = {}
@@ -197,14 +136,16 @@ class _StructRows:
 
     def decode(self, value: Any) -> list[ChangeRecord]:
         records: list[ChangeRecord] = []
-        for struct in value.list_value.values:
-            kinds = struct.list_value.values
-            records.extend(map(self._data_change, kinds[self._data].list_value.values))
-            records.extend(
-                HeartbeatRecord(parse_rfc3339(item.list_value.values[0].string_value))
-                for item in kinds[self._heartbeat].list_value.values
-            )
-            records.extend(map(_child_partitions, kinds[self._children].list_value.values))
+        try:
+            for struct in value.list_value.values:
+                kinds = struct.list_value.values
+                records.extend(map(self._data_change, kinds[self._data].list_value.values))
+                records.extend(map(self._heartbeat_at, kinds[self._heartbeat].list_value.values))
+                records.extend(map(self._child_partitions, kinds[self._children].list_value.values))
+        except (IndexError, ValueError) as error:
+            raise DecodeError(
+                f"a change record can't be read: {type(error).__name__} {error}"
+            ) from error
         if not records:
             raise DecodeError("a row holds none of the three change records.")
         return records
@@ -219,7 +160,7 @@ class _StructRows:
             f[3].bool_value,
             f[4].string_value,
             self._columns(f[5]),
-            tuple([_mod(mod) for mod in f[6].list_value.values]),
+            tuple([self._mod(mod) for mod in f[6].list_value.values]),
             f[7].string_value,
             f[8].string_value,
             int(f[9].string_value),
@@ -233,28 +174,75 @@ class _StructRows:
         key = value.SerializeToString()
         column_types = self._column_types.get(key)
         if column_types is None:
-            column_types = self._column_types[key] = _column_types(value)
+            column_types = self._column_types[key] = _column_types(value, self._column_order)
         return column_types
+
+    def _mod(self, value: Any) -> Mod:
+        cells = value.list_value.values
+        keys, new_values, old_values = self._mod_order
+        return Mod(
+            _json_text(cells[keys]), _json_text(cells[new_values]), _json_text(cells[old_values])
+        )
+
+    def _heartbeat_at(self, value: Any) -> HeartbeatRecord:
+        cells = value.list_value.values
+        return HeartbeatRecord(parse_rfc3339(cells[self._heartbeat_timestamp].string_value))
+
+    def _child_partitions(self, value: Any) -> ChildPartitionsRecord:
+        cells = value.list_value.values
+        start, sequence, children = (cells[position] for position in self._children_order)
+        return ChildPartitionsRecord(
+            parse_rfc3339(start.string_value),
+            sequence.string_value,
+            tuple(map(self._child, children.list_value.values)),
+        )
+
+    def _child(self, value: Any) -> ChildPartition:
+        cells = value.list_value.values
+        token = cells[self._token].string_value
+        if not token:
+            raise ValueError("a child partition has no token")
+        parents = cells[self._parents].list_value.values
+        # Spanner's documentation shows [NULL] for the parents of the first partitions.
+        return ChildPartition(token, frozenset(p.string_value for p in parents if p.string_value))
 
 
 def column_types_of(serialized: bytes) -> tuple[ColumnType, ...]:
-    """Return the column types in a serialized google.protobuf.Value of GoogleSQL."""
-    return _column_types(Value.FromString(serialized))
+    """Return the column types in a serialized google.protobuf.Value of GoogleSQL.
+
+    Its structs have COLUMN_TYPE_FIELDS, in this order.
+    """
+    return _column_types(Value.FromString(serialized), range(len(COLUMN_TYPE_FIELDS)))
 
 
-def _column_types(value: Any) -> tuple[ColumnType, ...]:
+def _column_types(value: Any, order: Sequence[int]) -> tuple[ColumnType, ...]:
+    name, kind, is_key, ordinal = order
     rows = (column.list_value.values for column in value.list_value.values)
     return tuple(
-        ColumnType(c[0].string_value, c[1].string_value, c[2].bool_value, int(_int(c[3])))
+        ColumnType(
+            c[name].string_value, c[kind].string_value, c[is_key].bool_value, int(_int(c[ordinal]))
+        )
         for c in rows
     )
 
 
-def _positions(struct: Any) -> dict[str, int]:
-    return {field.name: i for i, field in enumerate(struct.struct_type.fields)}
+def order_of(struct: Any, names: Sequence[str]) -> tuple[int, ...]:
+    """Return the positions of fields in a struct's type.
+
+    Raises:
+        KeyError: it has no field of that name.
+    """
+    positions = {field.name: i for i, field in enumerate(struct.struct_type.fields)}
+    return tuple(positions[name] for name in names)
 
 
-def _element(struct: Any, position: int) -> Any:
+def items_of(struct: Any, name: str) -> Any:
+    """Return the type of the items of a field that is an array.
+
+    Raises:
+        KeyError: the struct has no field of that name.
+    """
+    (position,) = order_of(struct, [name])
     return struct.struct_type.fields[position].type_.array_element_type
 
 
@@ -262,34 +250,9 @@ def _int(value: Any) -> str:
     return value.string_value or str(int(value.number_value))
 
 
-def _mod(value: Any) -> Mod:
-    cells = value.list_value.values
-    return Mod(_json_text(cells[0]), _json_text(cells[1]), _json_text(cells[2]))
-
-
 def _json_text(value: Any) -> str | None:
     # An empty string is not valid JSON, so only NULL can look empty.
     return value.string_value or None
-
-
-def _child_partitions(value: Any) -> ChildPartitionsRecord:
-    start, sequence, children = value.list_value.values
-    return ChildPartitionsRecord(
-        parse_rfc3339(start.string_value),
-        sequence.string_value,
-        tuple(
-            ChildPartition(
-                child.list_value.values[0].string_value,
-                # Spanner's documentation shows [NULL] for the parents of the first partitions.
-                frozenset(
-                    parent.string_value
-                    for parent in child.list_value.values[1].list_value.values
-                    if parent.string_value
-                ),
-            )
-            for child in children.list_value.values
-        ),
-    )
 
 
 class _JsonRows:

@@ -8,7 +8,12 @@ from typing import Any, Final
 from google.cloud.spanner_v1.types import ResultSetMetadata, TypeCode
 from google.protobuf.message import DecodeError
 
-from slackwater.reader.decode.records import DATA_CHANGE_FIELDS
+from slackwater.reader.decode.records import (
+    COLUMN_TYPE_FIELDS,
+    DATA_CHANGE_FIELDS,
+    MOD_FIELDS,
+    items_of,
+)
 
 _Metadata: Final[Any] = ResultSetMetadata.pb(ResultSetMetadata()).__class__
 _METADATA_TAG: Final = 0x0A
@@ -51,8 +56,9 @@ def metadata_of(message: bytes) -> Any | None:
 def layout_of(metadata: Any) -> Layout | None:
     """Return the layout of rows with this metadata.
 
-    None if the three kinds of record are not in the documented order: such rows are decoded by
-    reader.decode.records, which finds the fields by their names.
+    None if the three kinds of record, or the fields of a column type or a mod, are not in the
+    documented order: such rows are decoded by reader.decode.records, which finds the fields by
+    their names.
     """
     fields = metadata.row_type.fields
     if len(fields) == 1 and fields[0].type_.code == TypeCode.JSON:
@@ -62,6 +68,16 @@ def layout_of(metadata: Any) -> Layout | None:
     kinds = fields[0].type_.array_element_type.struct_type.fields
     if tuple(kind.name for kind in kinds) != _KINDS:
         return None
-    fields = kinds[0].type_.array_element_type.struct_type.fields
-    field_names = tuple(field.name for field in fields)
-    return Layout(False, field_names) if set(DATA_CHANGE_FIELDS) <= set(field_names) else None
+    data = kinds[0].type_.array_element_type
+    field_names = _field_names(data)
+    if not set(DATA_CHANGE_FIELDS) <= set(field_names):
+        return None
+    is_documented = (
+        _field_names(items_of(data, "column_types")) == COLUMN_TYPE_FIELDS
+        and _field_names(items_of(data, "mods")) == MOD_FIELDS
+    )
+    return Layout(False, field_names) if is_documented else None
+
+
+def _field_names(struct: Any) -> tuple[str, ...]:
+    return tuple(field.name for field in struct.struct_type.fields)

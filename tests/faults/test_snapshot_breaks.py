@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.database.snapshot_read import snapshot
 from slackwater.reader.database.watched_tables import Table
-from slackwater.reader.decode.records import ResultRows
+from slackwater.reader.decode.result_rows import ResultRows
 from slackwater.reader.errors import PermissionDeniedError, UnavailableError
 from slackwater.reader.records import Mod
 from slackwater.reader.transport.connection import Connection

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slackwater.reader.decode.arrow import data_columns, to_record_batch
-from slackwater.reader.decode.records import ChangeRecordDecoder, merge_chunk
+from slackwater.reader.decode.records import ChangeRecordDecoder
+from slackwater.reader.decode.result_rows import merge_chunk
 from slackwater.reader.errors import DecodeError, UnsupportedStreamError
 from slackwater.reader.records import (
     ChangeRecord,

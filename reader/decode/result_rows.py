@@ -1,0 +1,80 @@
+"""The rows of a query's PartialResultSets, of which a value may come in pieces."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from google.cloud.spanner_v1.types import PartialResultSet
+
+from slackwater.reader.errors import DecodeError
+
+_PartialResultSet: Final[Any] = PartialResultSet.pb(PartialResultSet()).__class__
+
+
+class ResultRows:
+    """The rows of the messages of any query, in the order in which they came.
+
+    Args:
+        columns: the number of values in a row.
+
+    Attributes:
+        metadata: the result set's, once the first message has come.
+        has_partial_value: the next message continues a value that this one began.
+    """
+
+    def __init__(self, columns: int) -> None:
+        self.metadata: Any = None
+        self._columns = columns
+        self._values: list[Any] = []
+        self.has_partial_value = False
+
+    def feed(self, message: bytes) -> list[list[Any]]:
+        """Return the rows that a serialized PartialResultSet completes, as google.protobuf.Values.
+
+        Raises:
+            DecodeError: the message is not as Spanner documents it.
+        """
+        try:
+            part = _PartialResultSet.FromString(message)
+        except Exception as error:
+            raise DecodeError(f"a message is not a PartialResultSet: {error}") from error
+        if self.metadata is None:
+            self.metadata = part.metadata
+        values = list(part.values)
+        if self.has_partial_value and values:
+            values[0] = merge_chunk(self._values.pop(), values[0])
+        self.has_partial_value = part.chunked_value if values else self.has_partial_value
+        self._values += values
+        whole = len(self._values) - self.has_partial_value
+        count = whole // self._columns
+        rows = [self._values[i * self._columns : (i + 1) * self._columns] for i in range(count)]
+        del self._values[: count * self._columns]
+        return rows
+
+
+def merge_chunk(left: Any, right: Any) -> Any:
+    """Join two pieces of a google.protobuf.Value, by PartialResultSet.chunked_value's rules.
+
+    Strings are joined. Lists are joined, too; if the last item on the left and the first on the
+    right can be pieces of one value, these two are merged first.
+
+    Raises:
+        DecodeError: the pieces are of kinds that never come in pieces.
+    """
+    kind = left.WhichOneof("kind")
+    if kind != right.WhichOneof("kind") or kind not in ("string_value", "list_value"):
+        raise DecodeError(f"values of kinds {kind} and {right.WhichOneof('kind')} can't be merged.")
+    if kind == "string_value":
+        left.string_value += right.string_value
+        return left
+    ours, theirs = left.list_value.values, right.list_value.values
+    rest = list(theirs)
+    if ours and rest and _is_cut(ours[-1], rest[0]):
+        merge_chunk(ours[-1], rest.pop(0))
+    ours.extend(rest)
+    return left
+
+
+def _is_cut(left: Any, right: Any) -> bool:
+    kind = left.WhichOneof("kind")
+    return kind == right.WhichOneof("kind") and kind in ("string_value", "list_value")
