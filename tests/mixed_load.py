@@ -15,13 +15,16 @@ from slackwater.reader.change_stream import ChangeStream, Dialect
 CHANGE_STREAM = "MixedStream"
 SINGERS, ALBUMS, FLAGS, NOTES = "Singers", "Albums", "Flags", "archive.Notes"
 TABLES = (SINGERS, ALBUMS, FLAGS, NOTES)
+# The change stream does not watch it.
+GENERATED = "Century"
 
 _GOOGLESQL = (
     "CREATE SCHEMA archive",
     f"CREATE TABLE {SINGERS} (Id INT64 NOT NULL, Name STRING(MAX), Born DATE, Active BOOL,"
     " Score FLOAT64, Fee NUMERIC, Photo BYTES(MAX), Changed TIMESTAMP, Extra JSON,"
     " Counts ARRAY<INT64>, Tags ARRAY<STRING(MAX)>, Marks ARRAY<FLOAT64>) PRIMARY KEY (Id)",
-    f"CREATE TABLE {ALBUMS} (Id INT64 NOT NULL, Title STRING(50), Year INT64, Sold NUMERIC)"
+    f"CREATE TABLE {ALBUMS} (Id INT64 NOT NULL, Title STRING(50), Year INT64, Sold NUMERIC,"
+    " Century INT64 AS (DIV(Year, 100)) STORED)"
     f" PRIMARY KEY (Id, Title), INTERLEAVE IN PARENT {SINGERS} ON DELETE CASCADE",
     f"CREATE TABLE {FLAGS} (Day DATE, Kind STRING(9)) PRIMARY KEY (Kind, Day DESC)",
     f"CREATE TABLE {NOTES} (Id STRING(36) NOT NULL, Text STRING(MAX), Size INT64) PRIMARY KEY (Id)",
@@ -32,6 +35,7 @@ _POSTGRESQL = (
     ' "Active" boolean, "Score" float8, "Fee" numeric, "Photo" bytea, "Changed" timestamptz,'
     ' "Extra" jsonb, "Counts" bigint[], "Tags" varchar[], "Marks" float8[])',
     f'CREATE TABLE "{ALBUMS}" ("Id" bigint, "Title" varchar(50), "Year" bigint, "Sold" numeric,'
+    ' "Century" bigint GENERATED ALWAYS AS ("Year" / 100) STORED,'
     f' PRIMARY KEY ("Id", "Title")) INTERLEAVE IN PARENT "{SINGERS}" ON DELETE CASCADE',
     f'CREATE TABLE "{FLAGS}" ("Day" date, "Kind" varchar(9), PRIMARY KEY ("Kind", "Day"))',
     'CREATE TABLE archive."Notes" ("Id" varchar(36) PRIMARY KEY, "Text" varchar, "Size" bigint)',

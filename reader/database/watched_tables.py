@@ -1,4 +1,8 @@
-"""The tables that a change stream watches: columns, types and primary keys."""
+"""The tables that a change stream watches: columns, types and primary keys.
+
+A change stream does not watch generated columns, unless they belong to the primary key (Spanner's
+documentation, "Change streams overview"). So they are not among a table's columns here.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,8 @@ from slackwater.reader.transport.connection import Connection
 
 _DEFAULT_SCHEMA: Final = {Dialect.GOOGLE_STANDARD_SQL: "", Dialect.POSTGRESQL: "public"}
 _COLUMNS: Final = (
-    "SELECT c.table_schema, c.table_name, c.column_name, c.spanner_type, k.ordinal_position"
+    "SELECT c.table_schema, c.table_name, c.column_name, c.spanner_type, k.ordinal_position,"
+    " c.is_generated"
     " FROM information_schema.columns c"
     " JOIN information_schema.tables t"
     " ON t.table_schema = c.table_schema AND t.table_name = c.table_name"
@@ -38,6 +43,7 @@ _WATCHED_COLUMNS: Final = (
 )
 # The values for yes: one dialect has booleans, the other has texts.
 _YES: Final = (True, "YES")
+_GENERATED: Final = "ALWAYS"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +55,13 @@ class Table:
         columns: the type of each column by its name, in the table's order and the dialect's
             spelling: STRING(MAX), character varying.
         key: the primary key's columns, in the key's order; a table may have none.
+        generated: the generated columns, which are not among the columns: no change has them.
     """
 
     name: str
     columns: Mapping[str, str]
     key: tuple[str, ...]
+    generated: tuple[str, ...] = ()
 
 
 def tables(connection: Connection, dialect: Dialect) -> list[Table]:
@@ -114,9 +122,13 @@ def _full_name(dialect: Dialect, schema: str, table: str) -> str:
 
 def _table(name: str, rows: list[Sequence[str]]) -> Table:
     # An INT64 comes as a string.
-    positions = sorted((int(position), column) for column, _, position in rows if position)
+    positions = sorted((int(position), column) for column, _, position, _ in rows if position)
+    generated = [
+        column for column, _, position, word in rows if word == _GENERATED and not position
+    ]
     return Table(
         name,
-        {column: kind for column, kind, _ in rows},
+        {column: kind for column, kind, *_ in rows if column not in generated},
         tuple(column for _, column in positions),
+        tuple(generated),
     )

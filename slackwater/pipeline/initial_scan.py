@@ -143,6 +143,12 @@ class InitialScan:
         connection, description = self._source.connection, self._source.description
         watched = watched_tables(connection, description.dialect)
         tables = tables_to_read(watched, filter_of(self._settings))
+        if generated := {table.name: list(table.generated) for table in tables if table.generated}:
+            _log.warning(
+                "generated columns are left out: a change stream does not watch them",
+                pipeline=self._settings.pipeline,
+                columns=generated,
+            )
         at_ns = first_watermark_ns(self._source.options.start, self._source.changes())
         read: PartitionedRead | None = None
         cut: list[tuple[str, bytes]] = []

@@ -16,6 +16,7 @@ import pytest
 from google.api_core.exceptions import FailedPrecondition, InternalServerError
 
 from slackwater.reader.change_stream import Dialect
+from slackwater.reader.database.watched_tables import watched_tables
 from tests.changing import Watching
 
 
@@ -209,3 +210,32 @@ def test_two_hundred_columns_come_whole_and_in_order(watching: Watching) -> None
     assert insert.columns == ("Id", *names)
     assert insert.new == values
     assert (update.columns, update.old) == (("Id", "C199"), {"C199": "C199 é"})
+
+
+def test_generated_columns_are_in_no_record_and_not_watched_unless_they_are_keys(
+    watching: Watching,
+) -> None:
+    database = watching("ALL")
+    word = "GENERATED ALWAYS AS" if database.dialect is Dialect.POSTGRESQL else "AS"
+    database.ddl(
+        f"ALTER TABLE `T` ADD COLUMN `L` INT64 {word} (LENGTH(`A`)) STORED",
+        spell_key(database.dialect, word),
+    )
+    row = database.insert(A="abc")
+    database.update(row, A="abcd")
+    database.insert("K", A="a")
+    insert, update, with_key = database.read()
+    assert (insert.columns, update.columns) == (("Id", "A", "B"), ("Id", "A"))
+    assert with_key.keys == {"G": "3"}
+    by_name = {t.name: t for t in watched_tables(database.clock, database.dialect)}
+    assert (list(by_name["T"].columns), by_name["T"].generated) == (["Id", "A", "B"], ("L",))
+    assert (list(by_name["K"].columns), by_name["K"].key) == (["Id", "G", "A"], ("G",))
+    assert by_name["K"].generated == ()
+
+
+def spell_key(dialect: Dialect, word: str) -> str:
+    """Return the CREATE TABLE of `K`, whose key is a generated column."""
+    columns = f"`Id` INT64 NOT NULL, `G` INT64 {word} (`Id` + 1) STORED, `A` STRING(10)"
+    if dialect is Dialect.POSTGRESQL:
+        return f"CREATE TABLE `K` ({columns}, PRIMARY KEY (`G`))"
+    return f"CREATE TABLE `K` ({columns}) PRIMARY KEY (`G`)"
