@@ -9,7 +9,7 @@ ReaderError
 |- StartInFutureError         user: the start is after Spanner's clock
 |- InvalidQueryError          user: Spanner refused an argument
 |- UnsupportedStreamError     user: this reader can't read a stream of this form
-|- StartOutsidePartitionError the partition ended before the start: see reader.query_outcome
+|- StartOutsidePartitionError the partition ended before the start: it is read from an earlier one
 |- DecodeError                world: Spanner's answer is not what its documentation says
 `- UnavailableError           world: Spanner could not be reached, or kept failing
 """

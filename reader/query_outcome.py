@@ -1,12 +1,11 @@
-"""The outcome of a partition query, and the meaning of OUT_OF_RANGE: decided only here.
+"""The outcome of a partition query that ended with OK: decided only here.
 
 A query ends in one of three ways: it returned child partitions records (Finished), it reached its
 end_timestamp (Alive), or it shows neither (Inconclusive: query again). Other readers confused these
 and lost partitions or queried forever (debezium/debezium-connector-spanner pull requests 172 and
 175, apache/beam issue 40232).
 
-Spanner answers OUT_OF_RANGE for records lost to retention, for a start in the future and for a
-start after the partition's end alike; only its message distinguishes them.
+What the other status codes mean is decided in reader.transport.answers.
 """
 
 from __future__ import annotations
@@ -14,34 +13,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum, auto
 
 from slackwater.reader.records import ChildPartition, ChildPartitionsRecord
 from slackwater.timestamp import HALF_MICROSECOND_NS, ceil_to_us, parse_rfc3339
 
-
-class OutOfRange(Enum):
-    """The meanings of an OUT_OF_RANGE answer."""
-
-    START_TOO_OLD = auto()
-    START_IN_FUTURE = auto()
-    START_OUTSIDE_PARTITION = auto()
-    UNKNOWN = auto()
-
-
-_MEANINGS = (
-    ("too far in the past", OutOfRange.START_TOO_OLD),
-    ("too far in the future", OutOfRange.START_IN_FUTURE),
-    ("invalid for the partition", OutOfRange.START_OUTSIDE_PARTITION),
-)
 _EARLIEST = re.compile(r"earliest read timestamp: (\S+?)[.,]?(?:\s|$)")
-
-
-def out_of_range(message: str) -> OutOfRange:
-    """Return the meaning of an OUT_OF_RANGE answer, by Spanner's message."""
-    return next(
-        (meaning for text, meaning in _MEANINGS if text in message.lower()), OutOfRange.UNKNOWN
-    )
 
 
 def earliest_start_ns(message: str) -> int | None:

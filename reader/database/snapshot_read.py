@@ -58,7 +58,7 @@ def snapshot(
         except CALL_ERRORS as error:
             failures += 1
             connection.forget_session_if_lost(error)
-            if failures == _ATTEMPTS_MAX or not is_retryable(error):
+            if failures == _ATTEMPTS_MAX or connection.is_closed or not is_retryable(error):
                 raise to_reader_error(error, connection.change_stream) from error
             time.sleep(min(_PAUSE_S_MAX, _PAUSE_S * 2**failures))
         else:

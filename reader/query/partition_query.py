@@ -321,7 +321,7 @@ class PartitionQuery:
             raise QueryCancelledError(f"the query of partition {self._token} was cancelled.")
         self._connection.forget_session_if_lost(error)
         is_worth_retrying = is_worth_retrying or is_retryable(error)
-        if not is_worth_retrying or failures >= _ATTEMPTS_MAX:
+        if not is_worth_retrying or self._connection.is_closed or failures >= _ATTEMPTS_MAX:
             raise to_reader_error(error, self._connection.change_stream) from error
         self.retried[code_of(error).name] += 1
         self._wait(failures)

@@ -5,6 +5,7 @@ What the answers hold is decoded elsewhere; nothing here looks into a record.
 - connection: decides how many channels and which session the calls use.
 - statement: the SQL of a change stream query in both dialects.
 - fast_stream: the only module that adapts to grpcio's internals.
-- grpc_errors: decides which answers are worth another try, and which error of reader.errors every
-  other answer becomes.
+- answers: the table of gRPC codes and messages, which decides what is tried again, and how.
+- grpc_errors: applies the table to the libraries' exceptions, and makes an error of reader.errors
+  of each.
 """

@@ -42,7 +42,6 @@ from slackwater.reader.change_stream import ChangeStream
 from slackwater.reader.transport.fast_stream import CHANNEL_OPTIONS as FAST_STREAM_OPTIONS
 from slackwater.reader.transport.grpc_errors import (
     CALL_ERRORS,
-    details_of,
     is_retryable,
     is_session_lost,
     to_reader_error,
@@ -99,6 +98,9 @@ class Connection:
     """A connection to one database, for many threads.
 
     Open one in each process, after any fork, and reuse it: connecting costs more than a query.
+
+    Attributes:
+        is_closed: its owner has closed it, so nothing is to be tried again.
     """
 
     def __init__(self, change_stream: ChangeStream) -> None:
@@ -110,6 +112,7 @@ class Connection:
         self._client: SpannerClient | None = None
         self._session: str | None = None
         self._session_made = 0.0
+        self.is_closed = False
 
     def query(self, sql: str) -> list[list[Any]]:
         """Return the rows of a small strong read, as Spanner's JSON values.
@@ -242,12 +245,13 @@ class Connection:
 
     def forget_session_if_lost(self, error: BaseException) -> None:
         """Forget the session if the error says that it is lost; the next call makes another."""
-        if isinstance(error, CALL_ERRORS) and is_session_lost(details_of(error)):
+        if is_session_lost(error):
             with self._lock:
                 self._session = None
 
     def close(self) -> None:
         """Close the channels; running calls fail."""
+        self.is_closed = True
         with self._lock:
             for channel in self._channels:
                 channel.close()
@@ -255,7 +259,7 @@ class Connection:
 
     def _may_retry(self, error: BaseException) -> bool:
         self.forget_session_if_lost(error)
-        return is_retryable(error)
+        return is_retryable(error) and not self.is_closed
 
     def _execute_sql(self, sql: str) -> Any:
         def call() -> Any:

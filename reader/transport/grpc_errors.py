@@ -1,8 +1,7 @@
-"""The reader's errors for gRPC status codes, and which codes are worth another try."""
+"""The reader's errors for failed calls: the library's exceptions, by the table of answers."""
 
 from __future__ import annotations
 
-import re
 from typing import Any, Final
 
 import grpc
@@ -21,29 +20,11 @@ from slackwater.reader.errors import (
     UnauthenticatedError,
     UnavailableError,
 )
-from slackwater.reader.query_outcome import OutOfRange, earliest_start_ns, out_of_range
+from slackwater.reader.query_outcome import earliest_start_ns
+from slackwater.reader.transport.answers import Answer, Meaning, Reaction, answer_of
 from slackwater.timestamp import format_rfc3339
 
-RETRYABLE: Final = frozenset(
-    {
-        grpc.StatusCode.UNAVAILABLE,
-        grpc.StatusCode.ABORTED,
-        grpc.StatusCode.RESOURCE_EXHAUSTED,
-        grpc.StatusCode.DEADLINE_EXCEEDED,
-        # A stream that is reset arrives as INTERNAL or UNKNOWN, depending on gRPC's version.
-        # Reading again is safe; for a real internal error, it ends when the retries are used up.
-        grpc.StatusCode.INTERNAL,
-        grpc.StatusCode.UNKNOWN,
-    }
-)
 CALL_ERRORS: Final = (grpc.RpcError, GoogleAPICallError, GoogleAuthError)
-# In GoogleSQL, in PostgreSQL, and where the stream was dropped while its query was open.
-_NO_STREAM: Final = re.compile(
-    r"table-valued function not found|function \S*read_json_.* does not exist"
-    r"|change stream not found",
-    re.IGNORECASE,
-)
-_FOREIGN_TOKEN: Final = "partition_token is invalid"  # noqa: S105 - part of a message
 _GO_ON: Final = (
     "run with --skip-to earliest, or give the pipeline another name and a new checkpoint, and use"
     " start: earliest"
@@ -51,10 +32,13 @@ _GO_ON: Final = (
 
 
 def is_retryable(error: BaseException) -> bool:
-    """Return True if the same request may succeed later."""
-    return isinstance(error, CALL_ERRORS) and (
-        code_of(error) in RETRYABLE or _is_session_lost(error)
-    )
+    """Return True if the same request may succeed in a moment."""
+    return isinstance(error, CALL_ERRORS) and _answer(error).reaction is Reaction.REOPEN
+
+
+def is_session_lost(error: BaseException) -> bool:
+    """Return True if a call failed because Spanner has forgotten the session."""
+    return isinstance(error, CALL_ERRORS) and _answer(error).meaning is Meaning.SESSION_LOST
 
 
 def code_of(error: BaseException) -> grpc.StatusCode:
@@ -72,13 +56,8 @@ def details_of(error: BaseException) -> str:
     return str(error) if isinstance(error, GoogleAuthError) else str(_call(error).details() or "")
 
 
-def _is_session_lost(error: BaseException) -> bool:
-    return code_of(error) is grpc.StatusCode.NOT_FOUND and is_session_lost(details_of(error))
-
-
-def is_session_lost(message: str) -> bool:
-    """Return True for the message of a NOT_FOUND that a new session resolves."""
-    return "Session not found" in message
+def _answer(error: BaseException) -> Answer:
+    return answer_of(code_of(error).name, details_of(error))
 
 
 def _call(error: BaseException) -> Any:
@@ -89,39 +68,53 @@ def to_reader_error(error: BaseException, change_stream: ChangeStream) -> Reader
     """Return the error to raise for a failed call, with a hint at what to do about it."""
     code, message = code_of(error), details_of(error)
     where = f"Spanner answered {code.name} for {change_stream.path}: {message}"
-    match code:
-        case grpc.StatusCode.OUT_OF_RANGE:
-            return _out_of_range(message, where)
-        case _ if _NO_STREAM.search(message):
-            return _no_stream(where)
-        case grpc.StatusCode.NOT_FOUND:
-            return NotFoundError(where, "Correct the name, or create it")
-        case grpc.StatusCode.INVALID_ARGUMENT if _FOREIGN_TOKEN in message:
+    match answer_of(code.name, message).meaning:
+        case Meaning.START_TOO_OLD:
+            return _start_too_old(message, where)
+        case Meaning.START_IN_FUTURE:
+            return StartInFutureError(f"the start lies in the future: {message}", "Use start: now")
+        case Meaning.ENDED_BEFORE_START:
+            return StartOutsidePartitionError(message)
+        case Meaning.OTHER_STREAM:
             return _foreign_token(where)
-        case grpc.StatusCode.PERMISSION_DENIED:
+        case Meaning.NO_STREAM:
+            return _no_stream(where)
+        case Meaning.NO_DATABASE:
+            return NotFoundError(where, "Correct the name, or create it")
+        case Meaning.INVALID_QUERY:
+            return InvalidQueryError(where)
+        case Meaning.READ_TOO_OLD:
+            return InvalidQueryError(
+                where,
+                "The database's version_retention_period has passed: begin the initial scan again"
+                " with another pipeline name, path and checkpoint",
+            )
+        case Meaning.NOT_PERMITTED:
             return PermissionDeniedError(
                 where,
                 "Grant roles/spanner.databaseReader on the database, or SELECT on the change"
                 " stream and EXECUTE on its read function to the database role",
             )
-        case grpc.StatusCode.UNAUTHENTICATED:
+        case Meaning.NOT_AUTHENTICATED:
             return UnauthenticatedError(
                 where,
                 "Provide Application Default Credentials:"
                 " gcloud auth application-default login, or GOOGLE_APPLICATION_CREDENTIALS",
             )
-        case _ if code in RETRYABLE:
+        case Meaning.NOT_SPANNERS:
             return UnavailableError(
                 where,
-                "Check the network and the service; for an emulator, check that it runs at"
+                "The message is not one of Spanner's known refusals, so the request is made again."
+                " If the answer stays the same, correct what it names; look also at the proxies"
+                " between here and Spanner",
+            )
+        case _:
+            return UnavailableError(
+                where,
+                "Check the network, the proxies between here and Spanner, and the service; for an"
+                " emulator, check that it runs at"
                 f" {change_stream.emulator_host or 'the host in SPANNER_EMULATOR_HOST'}",
             )
-        case grpc.StatusCode.INVALID_ARGUMENT:
-            return InvalidQueryError(where)
-        case _:
-            # A proxy can answer with any code, so one that says nothing of the user's input is
-            # never the end of a pipeline: the epoch is tried again.
-            return UnavailableError(where, "If it stays so, ask Spanner's support, with this code")
 
 
 def _no_stream(where: str) -> ReaderError:
@@ -141,21 +134,13 @@ def _foreign_token(where: str) -> ReaderError:
     )
 
 
-def _out_of_range(message: str, where: str) -> ReaderError:
-    match out_of_range(message):
-        case OutOfRange.START_TOO_OLD:
-            earliest_ns = earliest_start_ns(message)
-            earliest = "" if earliest_ns is None else f" at {format_rfc3339(earliest_ns)} or later"
-            return StartTooOldError(
-                "the start lies before the change stream's retention period or its creation; a"
-                f" stream that was dropped and created again begins at its last creation. {where}",
-                f"Start{earliest}, or use start: earliest. If the pipeline has run before, the"
-                " records from its low watermark to then are gone. To continue without them,"
-                f" {_GO_ON}",
-            )
-        case OutOfRange.START_IN_FUTURE:
-            return StartInFutureError(f"the start lies in the future: {message}", "Use start: now")
-        case OutOfRange.START_OUTSIDE_PARTITION:
-            return StartOutsidePartitionError(message)
-        case _:
-            return InvalidQueryError(where)
+def _start_too_old(message: str, where: str) -> ReaderError:
+    earliest_ns = earliest_start_ns(message)
+    earliest = "" if earliest_ns is None else f" at {format_rfc3339(earliest_ns)} or later"
+    return StartTooOldError(
+        "the start lies before the change stream's retention period or its creation; a"
+        f" stream that was dropped and created again begins at its last creation. {where}",
+        f"Start{earliest}, or use start: earliest. If the pipeline has run before, the"
+        " records from its low watermark to then are gone. To continue without them,"
+        f" {_GO_ON}",
+    )

@@ -80,12 +80,15 @@ class PartitionReader:
             and partition.end_timestamp_ns <= self._plan.end_ns
         )
         announced: list[ChildPartitionsRecord] = []
+        is_refused = False
         try:
             announced = self._query(partition, start_ns, decoder, audit)
         except StartOutsidePartitionError:
-            has_ended = True
+            has_ended = is_refused = True
         if has_ended and not announced:
             announced = self._recover(partition, start_ns, decoder)
+        if is_refused:
+            _require_end_before(start_ns, partition, announced)
         audit.end()
         return outcome_of(announced, self._plan.end_ns)
 
@@ -147,3 +150,22 @@ class PartitionReader:
         with self._running(partition, query):
             query.run(decoder, consumer)
         return consumer.announced
+
+
+def _require_end_before(
+    start_ns: int, partition: Partition, announced: list[ChildPartitionsRecord]
+) -> None:
+    """Check that a partition whose start was refused has really ended before it.
+
+    The look back takes no data change records. If the partition ended later, those between the
+    start and its end would be lost.
+
+    Raises:
+        UnavailableError: the partition ended after the start; the epoch is to be read again.
+    """
+    if any(record.start_timestamp_ns > start_ns for record in announced):
+        raise UnavailableError(
+            f"Spanner refused to read partition {partition.token} at {format_rfc3339(start_ns)},"
+            " although the partition ended later.",
+            "Nothing was skipped: the epoch is read again",
+        )

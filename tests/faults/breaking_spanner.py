@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Self
 
 import grpc
 from google.cloud.spanner_v1.types import CreateSessionRequest, ExecuteSqlRequest, Session
@@ -41,7 +41,7 @@ class BreakingSpanner:
         self._server.add_generic_rpc_handlers((_Handlers(self),))
         self.port = self._server.add_insecure_port("127.0.0.1:0")
 
-    def __enter__(self) -> BreakingSpanner:
+    def __enter__(self) -> Self:
         self._server.start()
         return self
 

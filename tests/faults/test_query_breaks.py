@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
+from collections.abc import Iterator
 
 import grpc
 import pytest
@@ -11,7 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slackwater.reader.change_stream import ChangeStream, Dialect
-from slackwater.reader.errors import InvalidQueryError, ReaderError
+from slackwater.reader.errors import (
+    InvalidQueryError,
+    PermissionDeniedError,
+    ReaderError,
+    UnavailableError,
+)
 from slackwater.reader.query.partition_query import PartitionQuery
 from slackwater.reader.records import (
     ChangeRecord,
@@ -20,16 +27,14 @@ from slackwater.reader.records import (
     DataChangeRecord,
     HeartbeatRecord,
 )
+from slackwater.reader.transport.answers import Reaction, answer_of
 from slackwater.reader.transport.connection import Connection
 from tests.faults.breaking_spanner import BreakingSpanner
 
 RETRYABLE = [
-    grpc.StatusCode.UNAVAILABLE,
-    grpc.StatusCode.ABORTED,
-    grpc.StatusCode.INTERNAL,
-    grpc.StatusCode.UNKNOWN,
-    grpc.StatusCode.RESOURCE_EXHAUSTED,
-    grpc.StatusCode.DEADLINE_EXCEEDED,
+    code
+    for code in grpc.StatusCode
+    if code is not grpc.StatusCode.OK and answer_of(code.name, "broken").reaction is Reaction.REOPEN
 ]
 
 
@@ -64,10 +69,26 @@ RECORDS: list[ChangeRecord] = [
 ]
 
 
-def read(port: int) -> list[ChangeRecord]:
-    stream = ChangeStream("project", "instance", "database", "s", emulator_host=f"127.0.0.1:{port}")
-    connection = Connection(stream)
-    query = PartitionQuery(
+class Silent(BreakingSpanner):
+    """Sends one message, and holds the rest back until the gate is opened."""
+
+    def __init__(self) -> None:
+        super().__init__(RECORDS, [])
+        self.gate = threading.Event()
+
+    def execute(self, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
+        for message in super().execute(request, context):
+            yield message
+            self.gate.wait(60)
+
+
+def connect(port: int) -> Connection:
+    host = f"127.0.0.1:{port}"
+    return Connection(ChangeStream("project", "instance", "database", "s", emulator_host=host))
+
+
+def partition_query(connection: Connection) -> PartitionQuery:
+    return PartitionQuery(
         connection,
         Dialect.GOOGLE_STANDARD_SQL,
         partition_token="p",
@@ -75,8 +96,12 @@ def read(port: int) -> list[ChangeRecord]:
         end_timestamp_ns=10_500,
         heartbeat_ms=1_000,
     )
+
+
+def read(port: int) -> list[ChangeRecord]:
+    connection = connect(port)
     try:
-        return [record for message in query for record in message.records]
+        return [record for message in partition_query(connection) for record in message.records]
     finally:
         connection.close()
 
@@ -110,37 +135,38 @@ def test_a_lost_session_is_created_again() -> None:
         assert spanner.sessions == 2
 
 
-def test_errors_that_are_not_retryable_are_raised_at_once() -> None:
-    with BreakingSpanner(
-        RECORDS, [(1, grpc.StatusCode.INVALID_ARGUMENT, "no such thing")]
-    ) as spanner:
-        with pytest.raises(InvalidQueryError, match="no such thing"):
+@pytest.mark.parametrize(
+    ("code", "message", "kind"),
+    [
+        (grpc.StatusCode.INVALID_ARGUMENT, "Syntax error [at 1:8]", InvalidQueryError),
+        (grpc.StatusCode.INVALID_ARGUMENT, "400 Bad Request", UnavailableError),
+        (grpc.StatusCode.PERMISSION_DENIED, "403 Forbidden", PermissionDeniedError),
+    ],
+)
+def test_errors_that_are_not_retryable_are_raised_at_once(
+    code: grpc.StatusCode, message: str, kind: type[ReaderError]
+) -> None:
+    with BreakingSpanner(RECORDS, [(1, code, message)]) as spanner:
+        with pytest.raises(kind, match=re.escape(message)):
             read(spanner.port)
         assert len(spanner.starts) == 1
 
 
+def test_a_query_of_a_closed_connection_is_not_opened_again() -> None:
+    with Silent() as spanner:
+        connection = connect(spanner.port)
+        messages = iter(partition_query(connection))
+        next(messages)
+        connection.close()
+        spanner.gate.set()
+        with pytest.raises(UnavailableError, match="CANCELLED"):
+            list(messages)
+        assert len(spanner.starts) == 1
+
+
 def test_a_query_can_be_cancelled_from_another_thread_while_it_waits() -> None:
-    """Serve a silent stream: the server sends one message and holds the rest back."""
-    gate = threading.Event()
-
-    class Silent(BreakingSpanner):
-        def execute(self, request: bytes, context: grpc.ServicerContext):  # type: ignore[no-untyped-def]
-            for message in super().execute(request, context):
-                yield message
-                gate.wait(60)
-
-    with Silent(RECORDS, []) as spanner:
-        stream = ChangeStream(
-            "project", "instance", "database", "s", emulator_host=f"127.0.0.1:{spanner.port}"
-        )
-        query = PartitionQuery(
-            Connection(stream),
-            Dialect.GOOGLE_STANDARD_SQL,
-            partition_token="p",
-            start_timestamp_ns=500,
-            end_timestamp_ns=10_500,
-            heartbeat_ms=1_000,
-        )
+    with Silent() as spanner:
+        query = partition_query(connect(spanner.port))
         ended: list[BaseException] = []
 
         def follow() -> None:
@@ -155,6 +181,6 @@ def test_a_query_can_be_cancelled_from_another_thread_while_it_waits() -> None:
         time.sleep(0.5)
         query.cancel()
         reader.join(timeout=20)
-        gate.set()
+        spanner.gate.set()
         assert not reader.is_alive()
         assert "cancelled" in str(ended[0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -183,6 +184,28 @@ def test_a_partition_that_ended_unseen_is_read_again_from_before_its_end(store: 
     known = {p.token: p for p in store.partitions("orders")}
     assert known["a"].end_timestamp_ns == ended
     assert read_task_counts(store, "later") == {0: TaskCounts(records=2, late_records=1)}
+
+
+def test_no_record_is_lost_when_a_start_is_refused_although_the_partition_ends_later(
+    store: Store,
+) -> None:
+    """The look back takes no data change records, so what lies after the start is not read."""
+
+    class Refusing(ScriptedStream):
+        def query(self, token: str, start_ns: int, end_ns: int | None) -> Query:
+            if start_ns >= plan.start_ns:
+                self.asked.append((token, start_ns))
+                raise StartOutsidePartitionError("invalid for the partition")
+            return super().query(token, start_ns, end_ns)
+
+    plan = replace(PLAN, plan_id="later", start_ns=PLAN.start_ns + 10**9, end_ns=2 * 10**9)
+    begin_plan(store, plan, tasks=1)
+    stream = Refusing({"a": [data(plan.start_ns + 1_000), children(plan.end_ns - 1, b={"a"})]})
+    store.replace_partitions("orders", [Partition("a", 0)])
+    task = Task(plan, 0, (Partition("a", 0),))
+    with pytest.raises(UnavailableError, match="although the partition ended later"):
+        list(read_task(task, store=store, source=stream, options=read_options(2)))
+    assert {p.token: p.end_timestamp_ns for p in store.partitions("orders")} == {"a": None}
 
 
 def test_a_failed_query_fails_the_task_and_ends_the_others(store: Store) -> None:
