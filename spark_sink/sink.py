@@ -31,6 +31,23 @@ class EpochSummary:
     commit_timestamp_max: datetime | None
 
 
+@dataclass(frozen=True, slots=True)
+class OutputPosition:
+    """How far an output is written; low watermarks in whole microseconds, UTC.
+
+    Attributes:
+        complete: every epoch through this low watermark is visible, and so is the initial scan;
+            None if nothing is complete.
+        begun: the low watermark of a later epoch of which a part is visible; None if there is none.
+        pipeline: the pipeline that wrote the last line of the watermark log; None if there is no
+            line, or an earlier version wrote it without the name.
+    """
+
+    complete: datetime | None
+    begun: datetime | None
+    pipeline: str | None
+
+
 class Sink(Protocol):
     """Writes epochs; unless its class says otherwise, each exactly once, however often replayed."""
 
@@ -83,5 +100,5 @@ class Sink(Protocol):
             low_watermark: at which they were read.
         """
 
-    def last_low_watermark(self, spark: SparkSession) -> datetime | None:
-        """Return the latest visible epoch's, in whole microseconds; None if there is none."""
+    def position(self, spark: SparkSession) -> OutputPosition | None:
+        """Return how far the output is written; None if the destination can't tell."""

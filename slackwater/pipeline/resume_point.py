@@ -77,7 +77,9 @@ def options_to_go_on(
     if scanned_ns is not None:
         # Changes begin where the rows were read: no gap, and nothing twice.
         options["start"] = format_rfc3339(scanned_ns)
-    last_ns = last_committed_watermark_ns(pipeline.low_watermark_ns, sink.last_low_watermark(spark))
+    position = sink.position(spark)
+    last_visible = None if position is None else position.complete
+    last_ns = last_committed_watermark_ns(pipeline.low_watermark_ns, last_visible)
     if recovery.from_watermark is not None:
         options |= _new_checkpoint_options(spark, settings, recovery.from_watermark, last_ns)
     else:

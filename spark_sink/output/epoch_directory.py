@@ -101,7 +101,7 @@ class EpochDirectory:
         """
         staged = self._path(f"{STAGING_FOLDER}/{self._owner}/{epoch_id}")
         final = self._path(epoch_name(low_watermark, chunk))
-        if self._files.getScheme() not in _ATOMIC_RENAME:
+        if not self.is_atomic:
             self._files.delete(final, True)
         elif self._files.exists(final) or not self._rename(staged, final):
             # The complete epoch is there, from before a crash or by another process.
@@ -141,6 +141,11 @@ class EpochDirectory:
                 "Check that the directory is writable and on one file system",
             ) from error
         return True
+
+    @property
+    def is_atomic(self) -> bool:
+        """Whether an epoch becomes visible by one atomic rename."""
+        return self._files.getScheme() in _ATOMIC_RENAME
 
     def last_low_watermark(self) -> datetime | None:
         """Return that of the latest visible epoch, in whole microseconds; None without one."""

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from slackwater.spark_sink.java import hadoop_conf, jvm_of
-from slackwater.spark_sink.sink import EpochSummary
+from slackwater.spark_sink.sink import EpochSummary, OutputPosition
 from slackwater.timestamp import datetime_to_rfc3339
 
 if TYPE_CHECKING:
@@ -22,15 +23,53 @@ if TYPE_CHECKING:
 FOLDER: Final = "_watermarks"
 
 
+@dataclass(frozen=True, slots=True)
+class LoggedWatermark:
+    """The last line of a watermark log.
+
+    Attributes:
+        low_watermark: in whole microseconds, UTC.
+        pipeline: the pipeline that wrote it; None if an earlier version did.
+    """
+
+    low_watermark: datetime
+    pipeline: str | None
+
+
+def output_position(
+    logged: LoggedWatermark | None, committed: datetime | None, *, is_one_commit: bool
+) -> OutputPosition:
+    """Return how far an output is written, from its watermark log and its commits.
+
+    A process that dies between an epoch's last commit and its line leaves commits later than the
+    log.
+
+    Args:
+        logged: the log's last line; None without one.
+        committed: the low watermark of the latest epoch of which anything is visible.
+        is_one_commit: an epoch becomes visible by one atomic commit, so that all of it is visible
+            or nothing.
+    """
+    complete = None if logged is None else logged.low_watermark
+    begun = committed
+    if is_one_commit and committed is not None:
+        complete = committed if complete is None else max(complete, committed)
+    if begun is not None and complete is not None and begun <= complete:
+        begun = None
+    return OutputPosition(complete, begun, None if logged is None else logged.pipeline)
+
+
 class WatermarkLog:
     """The watermark log of one output.
 
     Args:
         path: the output's directory, a path or URL that Spark accepts.
+        pipeline: the pipeline's name.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, pipeline: str) -> None:
         self._path = path
+        self._pipeline = pipeline
 
     def add_scan(self, spark: SparkSession, records: int, low_watermark: datetime) -> None:
         """Add the line of an initial scan, which has no epoch number."""
@@ -53,6 +92,7 @@ class WatermarkLog:
         folder = _Folder(spark, f"{self._path}/{FOLDER}")
         name = f"{low_watermark.astimezone(UTC):%Y-%m-%dT%H}.json"
         line = {
+            "pipeline": self._pipeline,
             "epoch": epoch_id,
             "low_watermark": datetime_to_rfc3339(low_watermark),
             "records": records,
@@ -67,12 +107,13 @@ class WatermarkLog:
             del lines[-1]
         folder.write(name, "".join(f"{json.dumps(entry)}\n" for entry in [*lines, line]))
 
-    def last(self, spark: SparkSession) -> datetime | None:
-        """Return the latest low watermark, in whole microseconds; None without one."""
+    def last(self, spark: SparkSession) -> LoggedWatermark | None:
+        """Return the latest line; None without one."""
         folder = _Folder(spark, f"{self._path}/{FOLDER}")
         for name in sorted(folder.names(), reverse=True):
             if lines := _parse_lines(folder.read(name)):
-                return datetime.fromisoformat(lines[-1]["low_watermark"])
+                at = datetime.fromisoformat(lines[-1]["low_watermark"])
+                return LoggedWatermark(at, lines[-1].get("pipeline"))
         return None
 
 

@@ -17,14 +17,14 @@ from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.formats import JSON, ORC, PARQUET
 from slackwater.spark_sink.message_rows import messages
 from slackwater.spark_sink.output.staging import DATE_COLUMN, StagedFiles, Staging
-from slackwater.spark_sink.output.watermark_log import WatermarkLog
-from slackwater.spark_sink.sink import EpochSummary
+from slackwater.spark_sink.output.watermark_log import WatermarkLog, output_position
+from slackwater.spark_sink.sink import EpochSummary, OutputPosition
 from slackwater.spark_sink.sinks.sink_settings import EnvelopeSettings, Kind, TableSettings
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.tables.compaction import Compaction
 from slackwater.spark_sink.tables.registry import table_formats
 from slackwater.spark_sink.tables.table_format import TableFormat
-from slackwater.timestamp import datetime_to_rfc3339, datetime_to_us
+from slackwater.timestamp import datetime_to_rfc3339, datetime_to_us, us_to_datetime
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -113,13 +113,19 @@ class Changelog:
             path, staged_format, record_filter, shape, of_files, has_date=has_date
         )
         self._scanned = self._staging.for_scan()
-        self._watermarks = WatermarkLog(path)
+        self._watermarks = WatermarkLog(path, pipeline)
 
-    def last_low_watermark(self, spark: SparkSession) -> datetime | None:
-        """Read it from the table or the directories' names; see Sink."""
+    def position(self, spark: SparkSession) -> OutputPosition:
+        """Return the later of the log's last line and the last commit or directory; see Sink."""
+        logged = self._watermarks.last(spark)
         if self._table is not None:
-            return self._table.last_low_watermark(spark, self._path)
-        return self._staging.epoch_directory(spark).last_low_watermark()
+            version = self._table.last_version(spark, self._path, self._application)
+            committed = None if version is None else us_to_datetime(version)
+            return output_position(logged, committed, is_one_commit=True)
+        directory = self._staging.epoch_directory(spark)
+        return output_position(
+            logged, directory.last_low_watermark(), is_one_commit=directory.is_atomic
+        )
 
     def stage(self, epoch: DataFrame, epoch_id: int) -> EpochSummary:
         """Stage an epoch beside the output; see Sink."""

@@ -25,7 +25,7 @@ from slackwater.spark_sink.formats import JSON
 from slackwater.spark_sink.java import jvm_of
 from slackwater.spark_sink.message_rows import ORDER, messages
 from slackwater.spark_sink.output.staging import Staging
-from slackwater.spark_sink.sink import EpochSummary
+from slackwater.spark_sink.sink import EpochSummary, OutputPosition
 from slackwater.spark_sink.sinks.sink_settings import EnvelopeName, EnvelopeSettings, Kind
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.timestamp import datetime_to_ns, datetime_to_rfc3339, ms_to_seconds
@@ -174,7 +174,7 @@ class Kafka:
         self._scanned = self._staging.for_scan()
         self._resolved_at = float("-inf")
 
-    def last_low_watermark(self, spark: SparkSession) -> datetime | None:  # noqa: ARG002
+    def position(self, spark: SparkSession) -> OutputPosition | None:  # noqa: ARG002
         """Return None: Kafka is not read again."""
         return None
 

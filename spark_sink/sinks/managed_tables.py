@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from multiprocessing.pool import ThreadPool
 from typing import TYPE_CHECKING, Final, Generic, Literal, TypeVar
 
 from pydantic import Field
@@ -13,15 +14,15 @@ from slackwater.setting_values import TextMapping
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.output.dead_letters import DeadLetters
 from slackwater.spark_sink.output.staging import Staging
-from slackwater.spark_sink.output.watermark_log import WatermarkLog
-from slackwater.spark_sink.sink import EpochSummary
+from slackwater.spark_sink.output.watermark_log import WatermarkLog, output_position
+from slackwater.spark_sink.sink import EpochSummary, OutputPosition
 from slackwater.spark_sink.sinks.sink_settings import TableSettings
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.tables.compaction import Compaction
 from slackwater.spark_sink.tables.managed_table import SOURCE_TABLE_PROPERTY, AppendId, ManagedTable
 from slackwater.spark_sink.tables.registry import table_formats
 from slackwater.spark_sink.tables.table_format import TableFormat
-from slackwater.timestamp import datetime_to_rfc3339
+from slackwater.timestamp import datetime_to_rfc3339, us_to_datetime
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -85,13 +86,21 @@ class ManagedTables(ABC, Generic[T]):
         self._application = f"slackwater {pipeline}"
         self._staging = Staging(path, "parquet", record_filter)
         self._scanned = self._staging.for_scan()
-        self._watermarks = WatermarkLog(path)
+        self._watermarks = WatermarkLog(path, pipeline)
         self._scanned_tables: dict[str, Sequence[Column]] = {}
         self._tables: dict[str, T] = {}
 
-    def last_low_watermark(self, spark: SparkSession) -> datetime | None:
-        """Return the last one in the watermark log; see Sink."""
-        return self._watermarks.last(spark)
+    def position(self, spark: SparkSession) -> OutputPosition:
+        """Return the log's last line, and the last commit to any table if it is later; see Sink."""
+
+        def last_version(table: str) -> int | None:
+            return self._format.last_version(spark, f"{self._path}/{table}", self._application)
+
+        with ThreadPool(TABLES_AT_ONCE) as pool:
+            versions = pool.map(last_version, self._existing_tables(spark))
+        last = max((version for version in versions if version is not None), default=None)
+        committed = None if last is None else us_to_datetime(last)
+        return output_position(self._watermarks.last(spark), committed, is_one_commit=False)
 
     def stage(self, epoch: DataFrame, epoch_id: int) -> EpochSummary:
         """Stage an epoch beside the output; see Sink."""
@@ -145,7 +154,11 @@ class ManagedTables(ABC, Generic[T]):
             # The catalog may have other tables, which are not this pipeline's to change.
             return [name for name in listed if self._is_own(spark, name)]
         names = self._staging.epoch_directory(spark).list_names()
-        return [name for name in names if self._format.exists(spark, f"{self._path}/{name}")]
+        return [
+            name
+            for name in names
+            if not name.startswith("_") and self._format.exists(spark, f"{self._path}/{name}")
+        ]
 
     def _is_own(self, spark: SparkSession, name: str) -> bool:
         in_catalog = self._format.name(spark, f"{self._path}/{name}")

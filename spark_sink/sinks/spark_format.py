@@ -20,8 +20,8 @@ from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.formats import write_options
 from slackwater.spark_sink.message_rows import messages
 from slackwater.spark_sink.output.staging import Staging
-from slackwater.spark_sink.output.watermark_log import WatermarkLog
-from slackwater.spark_sink.sink import EpochSummary
+from slackwater.spark_sink.output.watermark_log import WatermarkLog, output_position
+from slackwater.spark_sink.sink import EpochSummary, OutputPosition
 from slackwater.spark_sink.sinks.sink_settings import EnvelopeSettings, Kind
 from slackwater.spark_sink.sql.columns import Column
 
@@ -42,7 +42,9 @@ class SparkFormatSettings(EnvelopeSettings):
     def make_sink(self, origin: Origin, record_filter: RecordFilter) -> SparkFormat:
         """Return the sink; see SinkSettings."""
         envelope = self.make_envelope_or_none(origin)
-        return SparkFormat(self.path, self.format, self.options, record_filter, envelope)
+        return SparkFormat(
+            self.path, self.format, origin.pipeline, self.options, record_filter, envelope
+        )
 
     @model_validator(mode="after")
     def _format_is_set(self) -> Self:
@@ -57,6 +59,7 @@ class SparkFormat:
     Args:
         path: a directory for staged epochs and the watermark log.
         file_format: Spark's name of the format.
+        pipeline: the pipeline's name.
         options: of the format.
         record_filter: which records are written.
         envelope: of the messages; None to write records.
@@ -66,6 +69,7 @@ class SparkFormat:
         self,
         path: str,
         file_format: str,
+        pipeline: str,
         options: Mapping[str, str],
         record_filter: RecordFilter | None = None,
         envelope: Envelope | None = None,
@@ -75,11 +79,11 @@ class SparkFormat:
         self._envelope = envelope
         self._staging = Staging(path, "parquet", record_filter)
         self._scanned = self._staging.for_scan()
-        self._watermarks = WatermarkLog(path)
+        self._watermarks = WatermarkLog(path, pipeline)
 
-    def last_low_watermark(self, spark: SparkSession) -> datetime | None:
-        """Return the last one in the watermark log; see Sink."""
-        return self._watermarks.last(spark)
+    def position(self, spark: SparkSession) -> OutputPosition:
+        """Return the watermark log's last line; see Sink."""
+        return output_position(self._watermarks.last(spark), None, is_one_commit=False)
 
     def stage(self, epoch: DataFrame, epoch_id: int) -> EpochSummary:
         """Stage an epoch beside the output; see Sink."""
@@ -90,7 +94,7 @@ class SparkFormat:
     ) -> None:
         """Write a staged epoch, unless the watermark log has its low watermark; see Sink."""
         last = self._watermarks.last(spark)
-        if summary.written and (last is None or last < low_watermark):
+        if summary.written and (last is None or last.low_watermark < low_watermark):
             self._write(self._staging.read_staged(spark, epoch_id))
         self._staging.epoch_directory(spark).discard(epoch_id)
         self._watermarks.add(spark, epoch_id, summary, low_watermark)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final
@@ -19,7 +19,7 @@ from slackwater.spark_sink.errors import commit_conflict
 from slackwater.spark_sink.java import java_session, jvm_of
 from slackwater.spark_sink.output.staging import StagedFiles
 from slackwater.spark_sink.sql.quoting import identifier, literal
-from slackwater.spark_sink.tables.delta_kernel import KernelWriter
+from slackwater.spark_sink.tables.delta_kernel import KernelRefusedError, KernelWriter
 from slackwater.spark_sink.tables.table_format import LOW_WATERMARK_PROPERTY, TableFormat
 from slackwater.timestamp import datetime_to_us
 
@@ -135,16 +135,17 @@ class Delta(TableFormat):
         with self.translating_conflicts(path):
             spark.sql(f"OPTIMIZE {self.name(spark, path)}")
 
-    def last_low_watermark(self, spark: SparkSession, path: str) -> datetime | None:
-        """Return that of the changelog's latest epoch with records; None without a table."""
-        from pyspark.sql import functions as F
-
+    def last_version(self, spark: SparkSession, path: str, application: str) -> int | None:
+        """Return an application's latest transaction identifier in Delta's log."""
         if not self.exists(spark, path):
             return None
-        table = spark.read.format(self.using).load(path)
-        row = table.agg(F.max("low_watermark")).first()
-        low_watermark: datetime | None = row[0] if row else None
-        return low_watermark
+        with suppress(KernelRefusedError):
+            return self._kernel.last_version(spark, path, application)
+        log = jvm_of(spark).org.apache.spark.sql.delta.DeltaLog
+        nothing = jvm_of(spark).scala.Option.empty()
+        snapshot = log.forTable(java_session(spark), path).update(False, nothing, nothing)
+        version = snapshot.transactions().get(application)
+        return int(version.get()) if version.isDefined() else None
 
     @contextmanager
     def translating_conflicts(self, path: str) -> Iterator[None]:

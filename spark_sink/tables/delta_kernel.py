@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -65,10 +66,15 @@ class _PreparedAppend:
     records: int
 
 
+class KernelRefusedError(Exception):
+    """Kernel can't do it: the settings, the table or its version forbid it."""
+
+
 class KernelWriter:
     """Commits staged files to the Delta tables of one sink."""
 
     def __init__(self) -> None:
+        self._starting = threading.Lock()
         self._is_started = False
         self._engine: Any = None
         self._input: Any = None
@@ -109,6 +115,24 @@ class KernelWriter:
         self._commit(spark, prepared, path)
         return True
 
+    def last_version(self, spark: SparkSession, path: str, application: str) -> int | None:
+        """Return the version of an application's latest transaction; None without one.
+
+        Raises:
+            KernelRefusedError: Kernel can't read the table.
+        """
+        try:
+            self._start(spark)
+            if self._engine is None:
+                raise KernelRefusedError
+            manager = jvm_of(spark).io.delta.kernel.TableManager
+            snapshot = manager.loadSnapshot(path).build(self._engine)
+            version = snapshot.getLatestTransactionVersion(self._engine, application)
+            return int(version.get()) if version.isPresent() else None
+        except (java_call_failed(), TypeError) as error:
+            _log.debug("Kernel can't read %s: %s", path, error)
+            raise KernelRefusedError from error
+
     def _prepare(
         self, rows: DataFrame, staged: StagedFiles, path: str, application: str, version: int
     ) -> _PreparedAppend | None:
@@ -140,9 +164,12 @@ class KernelWriter:
         return _PreparedAppend(transaction, files, records)
 
     def _start(self, spark: SparkSession) -> None:
-        if self._is_started:
-            return
-        self._is_started = True
+        with self._starting:
+            if not self._is_started:
+                self._is_started = True
+                self._make_engine(spark)
+
+    def _make_engine(self, spark: SparkSession) -> None:
         name, needed = _TIMESTAMPS
         if spark.conf.get(name, None) != needed:
             return

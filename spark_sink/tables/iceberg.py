@@ -9,14 +9,16 @@ from __future__ import annotations
 import hashlib
 import posixpath
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from slackwater.spark_sink.errors import UnknownFormatError, commit_conflict
+from slackwater.spark_sink.java import java_session, jvm_of
 from slackwater.spark_sink.output.staging import StagedFiles
 from slackwater.spark_sink.sql.quoting import identifier, literal
 from slackwater.spark_sink.tables.table_format import LOW_WATERMARK_PROPERTY, TableFormat
+from slackwater.timestamp import datetime_to_us
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
 _APPLICATION: Final = "slackwater.application"
 _VERSION: Final = "slackwater.version"
 _SNAPSHOT: Final = "slackwater.snapshot"
+_SNAPSHOT_SETTING: Final = "spark.sql.iceberg.snapshot-property"
+# How many snapshots are looked at one by one: those since the application's last.
+_ANCESTORS_MAX: Final = 100
 _CATALOG: Final = "org.apache.iceberg.spark.SparkCatalog"
 _CONFLICTS: Final = ("CommitFailedException", "ValidationException")
 
@@ -114,7 +119,8 @@ class Iceberg(TableFormat):
         del staged
         spark, key = rows.sparkSession, (path, application)
         if key not in self._versions:
-            self._versions[key] = self._last_version(spark, path, application)
+            last = self.last_version(spark, path, application)
+            self._versions[key] = -1 if last is None else last
         if version <= self._versions[key]:
             return
         snapshot_properties = {_APPLICATION: application, _VERSION: str(version)}
@@ -139,15 +145,24 @@ class Iceberg(TableFormat):
         with self.translating_conflicts(path):
             spark.sql(f"CALL {catalog}.system.rewrite_data_files(table => {literal(table)})")
 
-    def last_low_watermark(self, spark: SparkSession, path: str) -> datetime | None:
-        """Return that of the changelog's latest epoch with records; None without a table."""
-        from pyspark.sql import functions as F
-
+    def last_version(self, spark: SparkSession, path: str, application: str) -> int | None:
+        """Return the latest version in the summaries of the current snapshot and its ancestors."""
         if not self.exists(spark, path):
             return None
-        row = spark.table(self.name(spark, path)).agg(F.max("low_watermark")).first()
-        low_watermark: datetime | None = row[0] if row else None
-        return low_watermark
+        tables = jvm_of(spark).org.apache.iceberg.spark.Spark3Util
+        table = tables.loadIcebergTable(java_session(spark), self.name(spark, path))
+        table.refresh()
+        snapshot = table.currentSnapshot()
+        for _ in range(_ANCESTORS_MAX):
+            if snapshot is None:
+                return None
+            summary = snapshot.summary()
+            if summary.get(_APPLICATION) == application:
+                return int(summary.get(_VERSION))
+            parent = snapshot.parentId()
+            snapshot = None if parent is None else table.snapshot(parent)
+        # Each step is a few calls to the JVM.
+        return self._last_listed_version(spark, path, application)
 
     @contextmanager
     def translating_conflicts(self, path: str) -> Iterator[None]:
@@ -159,12 +174,23 @@ class Iceberg(TableFormat):
                 raise
             raise commit_conflict(path) from error
 
+    @contextmanager
     def idempotent_merge(
         self, spark: SparkSession, application: str, low_watermark: datetime
-    ) -> AbstractContextManager[None]:
-        """Do nothing: a repeated MERGE of the same changes changes nothing by itself."""
-        del spark, application, low_watermark
-        return nullcontext()
+    ) -> Iterator[None]:
+        """Name application and low watermark in the snapshot of a MERGE inside.
+
+        A repeated MERGE of the same changes changes nothing by itself. It works by settings of the
+        session: nothing else may write Iceberg tables with it meanwhile.
+        """
+        properties = {_APPLICATION: application, _VERSION: str(datetime_to_us(low_watermark))}
+        for name, value in properties.items():
+            spark.conf.set(f"{_SNAPSHOT_SETTING}.{name}", value)
+        try:
+            yield
+        finally:
+            for name in properties:
+                spark.conf.unset(f"{_SNAPSHOT_SETTING}.{name}")
 
     def publish_watermark(self, spark: SparkSession, path: str, low_watermark: str) -> None:
         """Write to the table's properties up to when it has all changes.
@@ -196,15 +222,15 @@ class Iceberg(TableFormat):
         reader = spark.read.option("snapshot-id", properties[_SNAPSHOT])
         return reader.table(name), properties[LOW_WATERMARK_PROPERTY]
 
-    def _last_version(self, spark: SparkSession, path: str, application: str) -> int:
-        """Return the latest version of an application among the snapshots, -1 for none."""
+    def _last_listed_version(self, spark: SparkSession, path: str, application: str) -> int | None:
+        """Return what last_version() does, by a query over the metadata tables."""
         from pyspark.sql import functions as F
 
-        if not self.exists(spark, path):
-            return -1
-        summary = F.col("summary")
-        own_snapshots = spark.table(f"{self.name(spark, path)}.snapshots").where(
-            summary[_APPLICATION] == application
+        name, summary = self.name(spark, path), F.col("summary")
+        ancestors = (
+            spark.table(f"{name}.history").where("is_current_ancestor").select("snapshot_id")
         )
-        row = own_snapshots.agg(F.max(summary[_VERSION].cast("bigint"))).first()
-        return -1 if row is None or row[0] is None else int(row[0])
+        own = spark.table(f"{name}.snapshots").where(summary[_APPLICATION] == application)
+        version = summary[_VERSION].cast("bigint")
+        row = own.join(ancestors, "snapshot_id").agg(F.max(version)).first()
+        return None if row is None or row[0] is None else int(row[0])

@@ -95,8 +95,12 @@ class TableFormat(ABC):
         """
 
     @abstractmethod
-    def last_low_watermark(self, spark: SparkSession, path: str) -> datetime | None:
-        """Return that of a changelog's latest epoch with records; None without a table."""
+    def last_version(self, spark: SparkSession, path: str, application: str) -> int | None:
+        """Return the latest version that an application has committed; None for none.
+
+        It is read from the table's metadata, whatever columns the table has. Of append() it is the
+        version, of a MERGE inside idempotent_merge() the low watermark in microseconds.
+        """
 
     @abstractmethod
     def translating_conflicts(self, path: str) -> AbstractContextManager[None]:
@@ -110,7 +114,10 @@ class TableFormat(ABC):
     def idempotent_merge(
         self, spark: SparkSession, application: str, low_watermark: datetime
     ) -> AbstractContextManager[None]:
-        """Make a MERGE inside change nothing if it is repeated for the same low watermark."""
+        """Make a MERGE inside change nothing if it is repeated for the same low watermark.
+
+        The table remembers the low watermark, see last_version().
+        """
 
     @abstractmethod
     def publish_watermark(self, spark: SparkSession, path: str, low_watermark: str) -> None:

@@ -36,12 +36,12 @@ def test_a_text_format_of_sparks_gets_microseconds(
 ) -> None:
     folder = tmp_path / "output"
     options = {"path": str(folder), "rowTag": "row"}
-    land(SparkFormat(str(tmp_path / "staging"), file_format, options), spark)
+    land(SparkFormat(str(tmp_path / "staging"), file_format, "orders", options), spark)
     assert "2026-01-31T09:00:00.123456Z" in texts(folder)
 
 
 def test_a_users_own_format_of_timestamps_wins(spark: SparkSession, tmp_path: Path) -> None:
     folder = tmp_path / "output"
     options = {"path": str(folder), "TIMESTAMPFORMAT": "yyyy"}
-    land(SparkFormat(str(tmp_path / "staging"), "csv", options), spark)
+    land(SparkFormat(str(tmp_path / "staging"), "csv", "orders", options), spark)
     assert texts(folder) == "2026,1\n"

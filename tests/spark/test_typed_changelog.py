@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterator
+from datetime import timedelta
 from decimal import Decimal
 from itertools import count
 from pathlib import Path
@@ -17,19 +17,18 @@ from slackwater.pipeline.spark.java import find_java
 from slackwater.pipeline.spark.session import start_spark, stop_spark
 from slackwater.reader.schema import ddl
 from slackwater.spark_sink.errors import BadRecordError, ChangelogColumnError
+from slackwater.spark_sink.sink import OutputPosition
 from slackwater.spark_sink.sinks.typed_changelogs import TypedChangelogs
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.tables.delta import Delta
 from slackwater.spark_sink.tables.iceberg import Iceberg
 from slackwater.spark_sink.tables.table_format import TableFormat
+from tests.epoch_rows import START, Mods, Record, record
 from tests.typed_changelogs import rows_of
 
 # Iceberg compacts from five files on.
 CHUNKS = 5
-START = datetime(2026, 1, 31, 9, tzinfo=UTC)
 FORMATS = pytest.mark.parametrize("table_format", [Delta(), Iceberg()], ids=lambda f: str(f.using))
-Record = tuple[Any, ...]
-Mods = Sequence[tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]]]
 
 
 @pytest.fixture(scope="module")
@@ -38,26 +37,6 @@ def session() -> Iterator[SparkSession]:
     spark = start_spark(["typed"], "local[2]", {}, ["delta", "iceberg"])
     yield spark
     stop_spark(spark)
-
-
-def record(
-    mod_type: str,
-    mods: Mods,
-    columns: Mapping[str, str],
-    *,
-    at: int,
-    table: str = "sales.Orders",
-    capture: str = "OLD_AND_NEW_VALUES",
-) -> Record:
-    """Return a row of the output's contract; the key is Id."""
-    types = [
-        (name, json.dumps({"code": kind}), name == "Id", place)
-        for place, (name, kind) in enumerate(columns.items(), 1)
-    ]
-    moment = START + timedelta(microseconds=at)
-    texts = [tuple(map(json.dumps, mod)) for mod in mods]
-    of_transaction = (mod_type, capture, 1, 1, "tag", False, "partition", START)
-    return (moment, f"t{at}", "00000000", True, table, types, texts, *of_transaction)
 
 
 class Epochs:
@@ -81,7 +60,7 @@ class Epochs:
             summary = sink.stage(epoch, number)
             at = START + timedelta(seconds=number)
             sink.publish(self._session, number, summary, at)
-            assert sink.last_low_watermark(self._session) == at
+            assert sink.position(self._session) == OutputPosition(at, None, "orders")
 
     def rows(self, table: str = "sales.Orders") -> list[dict[str, Any]]:
         return sorted(rows_of(self.path / table), key=lambda row: row["commit_timestamp"])
