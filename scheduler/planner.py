@@ -24,6 +24,7 @@ from slackwater.state.gaps import gaps
 from slackwater.state.models import DesiredState, Gap, Partition, Plan
 from slackwater.state.plans import (
     begin_plan,
+    has_failed_audit,
     partition_load,
     sealed_plan_id,
 )
@@ -203,6 +204,7 @@ class Planner:
             end_ns,
             self._options.generation,
             must_match_plan=sealed_plan_id(self._store, name, start_ns, end_ns),
+            follows_failed_audit=has_failed_audit(self._store, name, start_ns, end_ns),
         )
         tasks: list[Task] = []
         if start_ns < end_ns:

@@ -62,6 +62,9 @@ class Plan:
         must_match_plan: the id of an earlier plan of the same cut that was read to its end; None if
             there is none. Its epoch may have been written, so this plan has to observe the same
             ends.
+        follows_failed_audit: True if an earlier attempt at the cut has failed the audit. Spanner
+            may answer the same queries in the same way, so other queries are asked: this plan is
+            read with the proof that allows no late records.
     """
 
     plan_id: str
@@ -70,6 +73,7 @@ class Plan:
     end_ns: int
     generation: int | None = None
     must_match_plan: str | None = None
+    follows_failed_audit: bool = False
 
     def __post_init__(self) -> None:
         if self.end_ns < self.start_ns:

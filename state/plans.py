@@ -10,6 +10,7 @@ from slackwater.state.errors import PlanMissingError
 from slackwater.state.models import Plan
 from slackwater.state.store import Store
 from slackwater.state.tables import (
+    failed_audits,
     pipelines,
     plan_arrivals,
     plan_carried,
@@ -82,18 +83,28 @@ def begin_plan(store: Store, plan: Plan, *, tasks: int) -> None:
             )
             .values(planned_watermark_ns=plan.end_ns)
         )
-        old = connection.execute(
-            sa.select(plans.c.plan_id).where(
-                plans.c.pipeline == plan.pipeline,
-                plans.c.number <= number - _PLANS_KEPT,
-                plans.c.plan_id != (plan.must_match_plan or ""),
-            )
-        ).scalars()
-        for chunk in chunks(list(old)):
-            for table in _OF_A_PLAN:
-                connection.execute(sa.delete(table).where(table.c.plan_id.in_(chunk)))
+        _remove_old_plans(connection, plan, number)
 
     store.write(work)
+
+
+def _remove_old_plans(connection: sa.Connection, plan: Plan, number: int) -> None:
+    """Remove what a new plan, of this number, makes obsolete."""
+    connection.execute(
+        sa.delete(failed_audits).where(
+            failed_audits.c.pipeline == plan.pipeline, failed_audits.c.end_ns <= plan.start_ns
+        )
+    )
+    old = connection.execute(
+        sa.select(plans.c.plan_id).where(
+            plans.c.pipeline == plan.pipeline,
+            plans.c.number <= number - _PLANS_KEPT,
+            plans.c.plan_id != (plan.must_match_plan or ""),
+        )
+    ).scalars()
+    for chunk in chunks(list(old)):
+        for table in _OF_A_PLAN:
+            connection.execute(sa.delete(table).where(table.c.plan_id.in_(chunk)))
 
 
 def sealed_plan_id(store: Store, pipeline: str, start_ns: int, end_ns: int) -> str | None:
@@ -130,10 +141,29 @@ def partition_load(store: Store, pipeline: str) -> dict[str, int]:
     return {row.token: int(row.records) for row in rows}
 
 
-def unseal_plans(store: Store, plan: Plan) -> None:
-    """Unseal the tasks of all plans of a cut, because no records of theirs were written.
+def note_failed_audit(store: Store, plan: Plan) -> None:
+    """Note that an attempt at a plan's cut has failed the audit; the cut's next plan follows that.
 
-    A later plan of the cut then does not have to match them.
+    Raises:
+        LeaseLostError: the pipeline has another owner now.
+        StateError: the store can't be reached.
+    """
+
+    def work(connection: sa.Connection) -> None:
+        Transaction(connection).require_generation(plan.pipeline, plan.generation, is_shared=True)
+        _record_failed_audit(connection, plan)
+
+    store.write(work)
+
+
+def reject_plans(store: Store, plan: Plan) -> None:
+    """Unseal all plans of a cut, because its epoch failed the audit and is not written.
+
+    A later plan of the cut then does not have to match them, and follows a failed audit.
+
+    Raises:
+        LeaseLostError: the pipeline has another owner now, whose plans are not to be changed.
+        StateError: the store can't be reached.
     """
     of_cut = sa.select(plans.c.plan_id).where(
         plans.c.pipeline == plan.pipeline,
@@ -142,12 +172,33 @@ def unseal_plans(store: Store, plan: Plan) -> None:
     )
 
     def work(connection: sa.Connection) -> None:
+        Transaction(connection).require_generation(plan.pipeline, plan.generation)
+        _record_failed_audit(connection, plan)
         for plan_id in list(connection.execute(of_cut).scalars()):
             connection.execute(
                 sa.update(plan_tasks).where(plan_tasks.c.plan_id == plan_id).values(records=None)
             )
 
     store.write(work)
+
+
+def _record_failed_audit(connection: sa.Connection, plan: Plan) -> None:
+    key = {"pipeline": plan.pipeline, "end_ns": plan.end_ns}
+    table = failed_audits
+    connection.execute(
+        sa.delete(table).where(*(table.c[column] == value for column, value in key.items()))
+    )
+    connection.execute(sa.insert(table), {**key, "start_ns": plan.start_ns})
+
+
+def has_failed_audit(store: Store, pipeline: str, start_ns: int, end_ns: int) -> bool:
+    """Return True if an attempt at a cut has failed the audit."""
+    statement = sa.select(failed_audits.c.end_ns).where(
+        failed_audits.c.pipeline == pipeline,
+        failed_audits.c.start_ns == start_ns,
+        failed_audits.c.end_ns == end_ns,
+    )
+    return store.read(lambda c: c.execute(statement).first()) is not None
 
 
 def latest_plan(store: Store, pipeline: str) -> Plan | None:

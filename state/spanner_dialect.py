@@ -66,6 +66,7 @@ def make_tables(engine: Engine) -> None:
         for index in indexes:
             connection.execute(CreateIndex(index))
     with engine.connect() as connection, connection.begin():
+        connection.execute(sa.delete(_VERSION).where(_VERSION.c.version_num != HEAD))
         if connection.execute(sa.select(_VERSION)).first() is None:
             connection.execute(sa.insert(_VERSION), {"version_num": HEAD})
 

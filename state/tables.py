@@ -11,7 +11,7 @@ from typing import Final
 import sqlalchemy as sa
 
 # The migration that makes this schema; a test holds the two together.
-HEAD: Final = "0005"
+HEAD: Final = "0006"
 
 TOKEN_CHARS_MAX: Final = 1_024
 NAME_CHARS_MAX: Final = 64
@@ -150,6 +150,15 @@ plan_queries = sa.Table(
     sa.Column("open_ms", sa.BigInteger, nullable=False),
     sa.Column("silent_ms", sa.BigInteger, nullable=False),
     sa.Column("stalls", sa.BigInteger, nullable=False),
+)
+
+# Cuts of which an attempt has failed the audit, until the next epoch is planned.
+failed_audits = sa.Table(
+    "failed_audits",
+    metadata,
+    sa.Column("pipeline", _NAME, primary_key=True),
+    sa.Column("end_ns", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("start_ns", sa.BigInteger, nullable=False),
 )
 
 gaps = sa.Table(

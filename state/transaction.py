@@ -31,13 +31,15 @@ T = TypeVar("T")
 
 # Databases limit the number of parameters in a statement; SQLite's old limit was 999.
 _CHUNK: Final = 400
+# No partition has an empty token.
+_NO_CHILD: Final = ""
 
 
 class Transaction:
     """Reads and writes lineage facts, finished parents and claims; writing one twice is harmless.
 
-    A parent that a plan has read to its end is a row of plan_arrivals, one for each of its
-    children.
+    A partition that a plan has read to its end has rows in plan_arrivals, one for each of its
+    children. If it has none, one row with an empty token in the child's place shows the end.
     """
 
     def __init__(self, connection: sa.Connection) -> None:
@@ -259,17 +261,19 @@ class Transaction:
 
         Args:
             plan_id, task: the plan's id and the task's number in it.
-            children: the tokens of each partition's children, by its own token.
+            children: the tokens of each partition's children, by its own token; an end without
+                children counts like any other.
         """
+        rows = {parent: sorted(tokens) or [_NO_CHILD] for parent, tokens in children.items()}
         recorded = self.finished_parents(
-            plan_id, sorted({c for of_parent in children.values() for c in of_parent})
+            plan_id, sorted({token for tokens in rows.values() for token in tokens})
         )
         self._insert(
             plan_arrivals,
             (
                 {"plan_id": plan_id, "token": token, "parent_token": parent, "task": task}
-                for parent in sorted(children)
-                for token in sorted(children[parent])
+                for parent, tokens in sorted(rows.items())
+                for token in tokens
                 if parent not in recorded.get(token, {})
             ),
         )

@@ -82,7 +82,7 @@ class PartitionReader:
         announced: list[ChildPartitionsRecord] = []
         is_refused = False
         try:
-            announced = self._query(partition, start_ns, decoder, audit)
+            announced = self._query(partition, start_ns, decoder, audit, self._proof)
         except StartOutsidePartitionError:
             has_ended = is_refused = True
         if has_ended and not announced:
@@ -99,15 +99,16 @@ class PartitionReader:
 
         A query whose end_timestamp is just after its partition's end may end without the child
         partitions records (apache/beam issue 40232), and Spanner refuses later starts. A query that
-        starts before the partition's end returns them. The partition's data change records were
-        delivered already, so only the child partitions records are taken.
+        starts before the partition's end, and has no end_timestamp, returns them: it goes on to the
+        partition's end. The partition's data change records were delivered already, so only the
+        child partitions records are taken.
         """
         step_ns = _STEP_BACK_FIRST_NS
         for _ in range(_STEPS_BACK_MAX):
             earlier_ns = max(partition.start_timestamp_ns, start_ns - step_ns)
             announced: list[ChildPartitionsRecord] = []
             try:
-                announced = self._query(partition, earlier_ns, decoder, None)
+                announced = self._query(partition, earlier_ns, decoder, None, Proof.RECORD)
             except StartOutsidePartitionError:
                 if earlier_ns == partition.start_timestamp_ns:
                     raise
@@ -135,15 +136,14 @@ class PartitionReader:
         start_ns: int,
         decoder: BatchDecoder,
         audit: PartitionAudit | None,
+        proof: Proof,
     ) -> list[ChildPartitionsRecord]:
         """Run one query, and return its child partitions records up to the epoch's end.
 
         Data change records are delivered only if there is an audit.
         """
         end_ns = self._plan.end_ns
-        query = self._source.query(
-            partition.token, start_ns, end_ns if self._proof is Proof.OK else None
-        )
+        query = self._source.query(partition.token, start_ns, end_ns if proof is Proof.OK else None)
         # Not the epoch's start: a child that was announced late is read from an earlier one.
         cut = Cut(watermark_for_start(start_ns), end_ns)
         consumer = CutFilter(partition.token, cut, audit)

@@ -28,7 +28,7 @@ from slackwater.scheduler.epoch_lead import wait_until_past
 from slackwater.scheduler.errors import AuditError
 from slackwater.scheduler.lineage import query_start_ns
 from slackwater.scheduler.plan import Task
-from slackwater.scheduler.read_options import AuditMode, ReadOptions
+from slackwater.scheduler.read_options import AuditMode, Proof, ReadOptions
 from slackwater.scheduler.tasks.byte_queue import ByteQueue, ClosedError
 from slackwater.scheduler.tasks.metrics_collector import MetricsCollector
 from slackwater.scheduler.tasks.open_query_reporter import OpenQueryReporter
@@ -37,7 +37,7 @@ from slackwater.scheduler.tasks.task_attempt import TaskAttempt
 from slackwater.state.errors import StateError
 from slackwater.state.models import OpenQuery, Partition
 from slackwater.state.open_queries import count_stalls
-from slackwater.state.plans import plan_by_id
+from slackwater.state.plans import note_failed_audit, plan_by_id
 from slackwater.state.store import Store
 from slackwater.state.task_metrics import record_task_metrics
 
@@ -128,6 +128,11 @@ class _Start:
     since_s: float | None = None
 
 
+def _proof(task: Task, options: ReadOptions) -> Proof:
+    """Return what proves that a partition was read through the epoch's end."""
+    return Proof.RECORD if task.plan.follows_failed_audit else options.proof
+
+
 class _TaskRun:
     """One attempt at a task: runs its queries on a pool, and puts their records into a queue."""
 
@@ -140,7 +145,7 @@ class _TaskRun:
         self._store = store
         self._options = options
         self._attempt = TaskAttempt(task, store)
-        self._reader = PartitionReader(task.plan, source, options.proof, self._running)
+        self._reader = PartitionReader(task.plan, source, _proof(task, options), self._running)
         self._reporter = OpenQueryReporter(store, task.plan.plan_id, task.index, self._open_queries)
         self._cut = cut_of(task.plan)
         self._lock = threading.Lock()
@@ -268,6 +273,9 @@ class _TaskRun:
         audit = PartitionAudit(partition.token, self._cut, self._partial_transactions)
         ending = self._reader.read(partition, start_ns, self._decoder, audit)
         if audit.violations and self._options.audit is AuditMode.STOP:
+            # A note that is missing costs another failed attempt.
+            with suppress(StateError):
+                note_failed_audit(self._store, self._task.plan)
             raise AuditError(audit.violations)
         with self._lock:
             self._audits.append(audit)

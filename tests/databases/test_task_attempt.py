@@ -24,7 +24,13 @@ from slackwater.state.commit import commit_epoch
 from slackwater.state.errors import LeaseLostError
 from slackwater.state.lease import acquire_lease, read_lease
 from slackwater.state.models import Partition, Plan, TaskCounts
-from slackwater.state.plans import begin_plan
+from slackwater.state.plans import (
+    begin_plan,
+    has_failed_audit,
+    note_failed_audit,
+    reject_plans,
+    sealed_plan_id,
+)
 from slackwater.state.store import Store
 from slackwater.state.task_counts import read_task_counts
 from slackwater.state.transaction import Transaction
@@ -240,6 +246,34 @@ def test_an_end_counts_only_once_the_plan_that_showed_it_is_committed(store: Sto
     assert finished == ["a"]
 
 
+def test_an_end_without_children_counts(store: Store) -> None:
+    task = Task(PLAN, 0, ())
+    attempt, other = TaskAttempt(task, store), TaskAttempt(task, store)
+    assert attempt.finish({Partition("a", 0): Finished(50_000, ())}) == []
+    # Another attempt, which did not see it, adopts it.
+    other.note_alive(Partition("a", 0))
+    assert other.seal(TaskCounts()) == []
+    commit_epoch(store, "orders", PLAN.end_ns)
+    finished = [p.token for p in store.partitions("orders") if is_finished(p, PLAN.end_ns)]
+    assert finished == ["a"]
+
+
+def test_a_cut_whose_audit_failed_need_not_match_its_plans(store: Store) -> None:
+    for index in (0, 1):
+        TaskAttempt(Task(PLAN, index, ()), store).seal(TaskCounts())
+    cut = (PLAN.start_ns, PLAN.end_ns)
+    assert sealed_plan_id(store, "orders", *cut) == "plan"
+    assert not has_failed_audit(store, "orders", *cut)
+    reject_plans(store, PLAN)
+    assert sealed_plan_id(store, "orders", *cut) is None
+    # Every later attempt at the cut follows the failed audit, the next epoch does not.
+    for again in ("again", "and again"):
+        begin_plan(store, replace(PLAN, plan_id=again), tasks=1)
+        assert has_failed_audit(store, "orders", *cut)
+    begin_plan(store, Plan("next", "orders", PLAN.end_ns, PLAN.end_ns + 1_000), tasks=1)
+    assert not has_failed_audit(store, "orders", *cut)
+
+
 def test_what_a_former_owner_finishes_is_refused(store: Store) -> None:
     first = acquire_lease(store, "orders", "first", read_lease(store, "orders"))
     assert first is not None
@@ -251,6 +285,8 @@ def test_what_a_former_owner_finishes_is_refused(store: Store) -> None:
         lambda: finish(attempt, "a"),
         lambda: attempt.seal(TaskCounts()),
         lambda: begin_plan(store, replace(owned, plan_id="next"), tasks=1),
+        lambda: note_failed_audit(store, owned),
+        lambda: reject_plans(store, owned),
         lambda: commit_epoch(store, "orders", 9, generation=first.generation),
         lambda: store.replace_partitions("orders", [], generation=first.generation),
     ):

@@ -17,7 +17,7 @@ from slackwater.scheduler.read_options import Proof
 from slackwater.state.errors import LeaseLostError
 from slackwater.state.lease import acquire_lease, read_lease
 from slackwater.state.models import Plan
-from slackwater.state.plans import latest_plan, unseal_plans
+from slackwater.state.plans import latest_plan, reject_plans
 from slackwater.state.store import Store
 from slackwater.state.task_counts import read_task_counts
 from tests.simulation.history import STEP_NS, History, random_history
@@ -153,7 +153,7 @@ class Pipeline:
             low_watermark_ns=known.low_watermark_ns,
         )
         if broken:
-            unseal_plans(self.store, plan)
+            reject_plans(self.store, plan)
             self.audits_failed += 1
             raise CrashError
 

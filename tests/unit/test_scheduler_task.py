@@ -88,7 +88,6 @@ class ScriptedStream:
         self.gate: Callable[[ScriptedQuery], object] = lambda query: None
 
     def query(self, token: str, start_ns: int, end_ns: int | None) -> Query:
-        assert end_ns is not None
         records = self.scripts[token]
         with self.lock:
             self.asked.append((token, start_ns))
@@ -99,7 +98,8 @@ class ScriptedStream:
             [
                 r
                 for r in records
-                if not isinstance(r, DataChangeRecord) or start_ns <= r[0] <= end_ns
+                if not isinstance(r, DataChangeRecord)
+                or (start_ns <= r[0] and (end_ns is None or r[0] <= end_ns))
             ],
             self,
         )

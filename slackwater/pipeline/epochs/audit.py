@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 
 from slackwater.scheduler.audit import SinkCounts, audit_epoch
 from slackwater.scheduler.errors import AuditError
 from slackwater.scheduler.read_options import AuditMode
-from slackwater.state.plans import latest_plan, unseal_plans
+from slackwater.state.plans import latest_plan, reject_plans
 from slackwater.state.store import Store
 from slackwater.state.task_counts import read_task_counts
 from slackwater.state.task_metrics import TaskMetrics, read_task_metrics
@@ -33,7 +33,12 @@ class AuditedEpoch:
 
 
 def audit_written(
-    store: Store, pipeline: str, written: SinkCounts, mode: AuditMode
+    store: Store,
+    pipeline: str,
+    written: SinkCounts,
+    mode: AuditMode,
+    *,
+    generation: int | None = None,
 ) -> AuditedEpoch:
     """Compare what the sink wrote with what the plan's tasks counted.
 
@@ -42,9 +47,12 @@ def audit_written(
         pipeline: its name.
         written: what the sink wrote.
         mode: whether a broken promise stops the epoch or is only logged.
+        generation: the generation of the caller's lease; None if it has no lease.
 
     Raises:
-        AuditError: the epoch breaks a promise, and the mode is to stop.
+        AuditError: the epoch breaks a promise, and the mode is to stop. The next plan of its cut
+            is then read with the proof that allows no late records.
+        LeaseLostError: it breaks one, and the pipeline has another owner now.
         StateError: the store can't be reached.
     """
     plan = latest_plan(store, pipeline)
@@ -60,7 +68,7 @@ def audit_written(
     )
     if broken and mode is AuditMode.STOP:
         # Or every replay would have to repeat what is wrong.
-        unseal_plans(store, plan)
+        reject_plans(store, replace(plan, generation=generation))
         raise AuditError(broken)
     for violation in broken:
         _log.error("audit failed", pipeline=pipeline, violation=violation)
