@@ -101,4 +101,8 @@ class Sink(Protocol):
         """
 
     def position(self, spark: SparkSession) -> OutputPosition | None:
-        """Return how far the output is written; None if the destination can't tell."""
+        """Return how far the output is written; None if the destination can't tell.
+
+        Only the pipeline's owner may ask: what former owners have staged is removed first, so that
+        a former owner that wakes up makes nothing visible after this.
+        """

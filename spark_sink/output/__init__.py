@@ -5,6 +5,8 @@ sinks and tables.
 
 - staging: where an epoch waits for its audit, and where the record filter is applied.
 - epoch_directory: how an epoch's directory becomes visible, and the names of directories.
-- watermark_log: up to when the output is complete, as files of JSON lines.
+- watermark_log: up to when the output is complete, a line for each epoch.
+- watermark_lines: the log's files and lines, and which files become one.
+- small_files: files that are created once, on any file system.
 - dead_letters: which records can't be converted, and what becomes of them.
 """

@@ -11,6 +11,7 @@ while the new one replays. Each has its own staging directory, and only one rena
 from __future__ import annotations
 
 import os
+import re
 import uuid
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -18,10 +19,15 @@ from typing import TYPE_CHECKING, Any, Final
 from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.java import (
     hadoop_conf,
-    java_array,
     java_exception,
     java_raised,
     jvm_of,
+)
+from slackwater.spark_sink.output.small_files import (
+    ATOMIC_RENAME,
+    LOCAL_SCHEME,
+    paths_of,
+    rename_to_new,
 )
 
 if TYPE_CHECKING:
@@ -29,7 +35,8 @@ if TYPE_CHECKING:
 
 # Spark, pyarrow and DuckDB ignore names that start with an underscore.
 STAGING_FOLDER: Final = "_staging"
-_ATOMIC_RENAME: Final = frozenset({"file", "hdfs", "viewfs"})
+_NAME: Final = re.compile(r"epoch=\d{8}T\d{6}\.\d{6}Z")
+_EPOCHS: Final = "epoch=[0-9]*T*Z"
 
 
 def epoch_name(low_watermark: datetime, chunk: int | None = None) -> str:
@@ -117,21 +124,12 @@ class EpochDirectory:
         return True
 
     def _rename(self, staged: Any, final: Any) -> bool:
-        """Rename atomically, and return False if the target has been created meanwhile.
-
-        Hadoop's plain rename does not help: if the target exists, it copies the source into it on a
-        local disk, and moves the source below it on HDFS.
-        """
+        """Rename atomically, and return False if the target has been created meanwhile."""
         try:
-            if self._files.getScheme() == "file":
+            if self._is_local:
                 os.rename(*(self._local(path) for path in (staged, final)))
-                return True
-            options = self._jvm.org.apache.hadoop.fs.Options.Rename
-            never_overwrite = java_array(self._spark, options, options.valueOf("NONE"))
-            context = self._jvm.org.apache.hadoop.fs.FileContext
-            context.getFileContext(self._root.toUri(), self._conf).rename(
-                staged, final, never_overwrite
-            )
+            else:
+                rename_to_new(self._spark, staged, final)
         except (OSError, java_raised()) as error:
             if self._files.exists(final):
                 return False
@@ -145,11 +143,25 @@ class EpochDirectory:
     @property
     def is_atomic(self) -> bool:
         """Whether an epoch becomes visible by one atomic rename."""
-        return self._files.getScheme() in _ATOMIC_RENAME
+        return self._files.getScheme() in ATOMIC_RENAME
 
     def last_low_watermark(self) -> datetime | None:
-        """Return that of the latest visible epoch, in whole microseconds; None without one."""
-        return max(filter(None, map(parse_epoch_name, self.list_names())), default=None)
+        """Return that of the latest visible epoch, in whole microseconds; None without one.
+
+        There may be millions of directories: their names are compared as texts, and elsewhere than
+        on a local disk inside the JVM.
+        """
+        if self._is_local:
+            folder = self._local(self._root)
+            names = os.listdir(folder) if os.path.isdir(folder) else []
+            last = max(filter(_NAME.fullmatch, names), default=None)
+        else:
+            statuses = self._files.globStatus(self._path(_EPOCHS))
+            if not statuses:
+                return None
+            latest = self._jvm.java.util.Collections.max(paths_of(self._jvm, statuses))
+            last = str(latest.getName())
+        return None if last is None else parse_epoch_name(last)
 
     def list_names(self) -> list[str]:
         """Return the names in the directory; none if it does not exist."""
@@ -160,6 +172,10 @@ class EpochDirectory:
     def discard(self, epoch_id: int) -> None:
         """Remove a staged epoch, if there is one."""
         self._files.delete(self._path(f"{STAGING_FOLDER}/{self._owner}/{epoch_id}"), True)
+
+    @property
+    def _is_local(self) -> bool:
+        return bool(self._files.getScheme() == LOCAL_SCHEME)
 
     def _path(self, below: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(self._root, below)

@@ -63,7 +63,7 @@ class Staging:
         self._format = file_format
         self._filter = record_filter or RecordFilter()
         self._owner = uuid.uuid4().hex
-        self._has_staged = False
+        self._is_taken_over = False
         # Kept, because inferring it from the staged files would take a Spark job.
         self._schema: StructType | None = None
 
@@ -83,9 +83,7 @@ class Staging:
         from pyspark.sql import functions as F
 
         directory = self.epoch_directory(epoch.sparkSession)
-        if not self._has_staged:
-            directory.remove_other_staging()
-            self._has_staged = True
+        self.take_over(epoch.sparkSession)
         read, written = Observation(), Observation()
         observed = epoch.observe(read, *self._observed_metrics)
         if not self._filter.keeps_all:
@@ -111,6 +109,15 @@ class Staging:
             commit_timestamp_min=metrics["first"],
             commit_timestamp_max=metrics["last"],
         )
+
+    def take_over(self, spark: SparkSession) -> None:
+        """Remove, at the first call, what former owners have staged.
+
+        A former owner that was frozen then has nothing left that it could make visible.
+        """
+        if not self._is_taken_over:
+            self.epoch_directory(spark).remove_other_staging()
+            self._is_taken_over = True
 
     def read_staged(self, spark: SparkSession, epoch_id: int) -> DataFrame:
         """Return the rows of a staged epoch."""

@@ -1,19 +1,33 @@
 """The watermark log: files beside the output that say up to when it is complete.
 
-It has a line of JSON for each epoch and a file for each hour of low watermarks. When a line has a
-low_watermark at or after a time, everything committed up to that time is in the output.
+When a line has a low_watermark at or after a time, everything committed up to that time is in the
+output. Each epoch adds a file with one line, and files become fewer and larger as they grow old.
 """
 
 from __future__ import annotations
 
 import json
-import os
-from dataclasses import dataclass
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from itertools import count
+from typing import TYPE_CHECKING, Final
 
-from slackwater.spark_sink.java import hadoop_conf, jvm_of
+from slackwater.spark_sink.java import java_call_failed
+from slackwater.spark_sink.output.small_files import SmallFiles, small_files
+from slackwater.spark_sink.output.watermark_lines import (
+    FILES_IN_ONE,
+    LEVELS,
+    LogFile,
+    LogLine,
+    covers,
+    file_text,
+    files_to_merge,
+    merge_lines,
+    parse_file_name,
+    parse_lines,
+)
 from slackwater.spark_sink.sink import EpochSummary, OutputPosition
 from slackwater.timestamp import datetime_to_rfc3339
 
@@ -21,6 +35,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FOLDER: Final = "_watermarks"
+_LISTINGS_MAX: Final = 10
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +86,7 @@ class WatermarkLog:
     def __init__(self, path: str, pipeline: str) -> None:
         self._path = path
         self._pipeline = pipeline
+        self._writer: LogWriter | None = None
 
     def add_scan(self, spark: SparkSession, records: int, low_watermark: datetime) -> None:
         """Add the line of an initial scan, which has no epoch number."""
@@ -78,7 +95,7 @@ class WatermarkLog:
     def add(
         self, spark: SparkSession, epoch_id: int, summary: EpochSummary, low_watermark: datetime
     ) -> None:
-        """Add the line of an epoch; a replay replaces it."""
+        """Add the line of an epoch; a replay leaves it as it is."""
         self._add(spark, epoch_id, summary.written, summary.transactions, low_watermark)
 
     def _add(
@@ -89,9 +106,7 @@ class WatermarkLog:
         transactions: int,
         low_watermark: datetime,
     ) -> None:
-        folder = _Folder(spark, f"{self._path}/{FOLDER}")
-        name = f"{low_watermark.astimezone(UTC):%Y-%m-%dT%H}.json"
-        line = {
+        fields = {
             "pipeline": self._pipeline,
             "epoch": epoch_id,
             "low_watermark": datetime_to_rfc3339(low_watermark),
@@ -99,72 +114,146 @@ class WatermarkLog:
             "transactions": transactions,
             "committed_at": datetime_to_rfc3339(datetime.now(UTC)),
         }
-        lines = _parse_lines(folder.read(name))
-        # Before a lost checkpoint was recovered, epochs may have ended elsewhere.
-        lines = [earlier for earlier in lines if earlier["low_watermark"] < line["low_watermark"]]
-        if lines and not (lines[-1]["records"] or line["records"]):
-            # While a database is idle, its last line is moved forward.
-            del lines[-1]
-        folder.write(name, "".join(f"{json.dumps(entry)}\n" for entry in [*lines, line]))
+        if self._writer is None:
+            self._writer = LogWriter(self._files(spark))
+        self._writer.add(LogLine(low_watermark.astimezone(UTC), json.dumps(fields)))
+        try:
+            self._writer.merge()
+        except (OSError, java_call_failed()) as error:
+            # The epoch's line is there; the files are merged with the next ones.
+            _log.warning("%s/%s: its files were not merged: %s", self._path, FOLDER, error)
+            self._writer = None
 
     def last(self, spark: SparkSession) -> LoggedWatermark | None:
         """Return the latest line; None without one."""
-        folder = _Folder(spark, f"{self._path}/{FOLDER}")
-        for name in sorted(folder.names(), reverse=True):
-            if lines := _parse_lines(folder.read(name)):
-                at = datetime.fromisoformat(lines[-1]["low_watermark"])
-                return LoggedWatermark(at, lines[-1].get("pipeline"))
-        return None
+        line = latest_line(self._files(spark))
+        if line is None:
+            return None
+        return LoggedWatermark(line.low_watermark, line.fields.get("pipeline"))
+
+    def _files(self, spark: SparkSession) -> SmallFiles:
+        return small_files(spark, f"{self._path}/{FOLDER}")
 
 
-def _parse_lines(text: str) -> list[dict[str, Any]]:
-    """Parse the lines of a file, without one that a crash has cut off."""
-    return [json.loads(line) for line in text.splitlines() if line.endswith("}")]
+def latest_line(files: SmallFiles) -> LogLine | None:
+    """Return the line with the highest low watermark; None without one.
+
+    Of a month of files all are listed, and one or two are read.
+    """
+    latest: LogLine | None = None
+    for _ in range(_LISTINGS_MAX):
+        is_stale = False
+        for file in sorted(_listed(files), key=lambda file: file.last, reverse=True):
+            if latest is not None and latest.low_watermark >= file.last:
+                return latest
+            text = files.read(file.name)
+            # Its owner may have removed it since; then the lines are in a file that is not listed.
+            is_stale |= text is None
+            lines = [*parse_lines(text or ""), *([] if latest is None else [latest])]
+            latest = max(lines, key=lambda line: line.low_watermark, default=None)
+        if not is_stale:
+            break
+    return latest
 
 
-class _Folder:
-    """A folder of small text files, on any file system that Spark reaches."""
+class LogWriter:
+    """Adds lines, and merges files, as the only owner of the log or as a former one.
 
-    def __init__(self, spark: SparkSession, path: str) -> None:
-        self._jvm = jvm_of(spark)
-        self._root = self._jvm.org.apache.hadoop.fs.Path(path)
-        self._files: Any = self._root.getFileSystem(hadoop_conf(spark))
-        # Written without Hadoop, which would leave checksum files behind after a rename.
-        is_local = self._files.getScheme() == "file"
-        self._local = Path(self._root.toUri().getPath()) if is_local else None
+    Merged files are removed when the next ones of their level are merged, so that a reader who has
+    listed them has time to open them.
 
-    def names(self) -> list[str]:
-        if self._local is not None:
-            return [path.name for path in self._local.glob("[!.]*.json")]
-        if not self._files.exists(self._root):
-            return []
-        return [status.getPath().getName() for status in self._files.listStatus(self._root)]
+    Args:
+        files: the log's folder.
+        files_in_one: how many files become one.
+    """
 
-    def read(self, name: str) -> str:
-        """Return a file's text, empty if it does not exist."""
-        if self._local is not None:
-            path = self._local / name
-            return path.read_text() if path.exists() else ""
-        remote = self._jvm.org.apache.hadoop.fs.Path(self._root, name)
-        if not self._files.exists(remote):
-            return ""
-        stream = self._files.open(remote)
-        try:
-            return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
-        finally:
-            stream.close()
+    def __init__(self, files: SmallFiles, files_in_one: int = FILES_IN_ONE) -> None:
+        self._files = files
+        self._files_in_one = files_in_one
+        # By level: the files that are to be merged, and those that were.
+        self._separate: list[dict[LogFile, None]] = []
+        self._merged: list[dict[LogFile, None]] = []
 
-    def write(self, name: str, text: str) -> None:
-        if self._local is not None:
-            self._local.mkdir(parents=True, exist_ok=True)
-            new = self._local / f".{name}.{os.getpid()}"
-            new.write_text(text)
-            new.replace(self._local / name)
-            return
-        # Object stores replace a whole object. HDFS shows a file while it grows; the replay writes
-        # a line again that a crash has cut off.
-        stream = self._files.create(self._jvm.org.apache.hadoop.fs.Path(self._root, name), True)
-        try:
-            stream.write(bytearray(text.encode()))
-        finally:
-            stream.close()
+    def add(self, line: LogLine) -> None:
+        """Add an epoch's line, unless it is there."""
+        if not self._separate:
+            self._load()
+        file = self._create(LogFile(line.low_watermark, line.low_watermark), [line])
+        self._note(file, 0)
+
+    def merge(self) -> None:
+        """Make one file of many where there are enough, and remove those merged before."""
+        for level, separate in enumerate(self._separate[:-1]):
+            oldest = files_to_merge(separate, self._files_in_one)
+            if not oldest:
+                return
+            lines = self._read(oldest)
+            if lines is None:
+                # Another owner is merging them: look again at what there is.
+                self._separate = []
+                return
+            merged = merge_lines(lines)
+            if merged:
+                first, last = merged[0].low_watermark, merged[-1].low_watermark
+                file = LogFile(min(first, oldest[0].first), last, level + 1)
+                self._note(self._create(file, merged), level + 1)
+            self._files.remove(file.name for file in self._merged[level])
+            self._merged[level] = dict.fromkeys(oldest)
+            for file in oldest:
+                del separate[file]
+
+    def _create(self, file: LogFile, lines: Sequence[LogLine]) -> LogFile:
+        """Create a file, or return the one that has the lines."""
+        for attempt in count():
+            candidate = replace(file, attempt=attempt)
+            # Those that it replaces are removed.
+            is_durable = file.level != 0
+            if self._files.create(candidate.name, file_text(lines), is_durable=is_durable):
+                return candidate
+            if covers(parse_lines(self._files.read(candidate.name) or ""), lines):
+                return candidate
+        raise AssertionError  # pragma: no cover
+
+    def _note(self, file: LogFile, level: int) -> None:
+        if file not in self._separate[level] and file not in self._merged[level]:
+            self._separate[level][file] = None
+
+    def _read(self, files: Iterable[LogFile]) -> list[LogLine] | None:
+        """Return the lines of files; None if one does not exist."""
+        lines: list[LogLine] = []
+        for file in files:
+            text = self._files.read(file.name)
+            if text is None:
+                return None
+            lines += parse_lines(text)
+        return lines
+
+    def _load(self) -> None:
+        """List the files, and find out which of them were merged."""
+        listed = [file for file in _listed(self._files) if file.level is not None]
+        self._separate = [
+            dict.fromkeys(file for file in listed if file.level == n) for n in range(LEVELS)
+        ]
+        self._merged = [{} for _ in range(LEVELS)]
+        for level in range(LEVELS - 1):
+            for larger in self._separate[level + 1]:
+                candidates = [file for file in self._separate[level] if larger.spans(file)]
+                if not candidates:
+                    continue
+                stored = parse_lines(self._files.read(larger.name) or "")
+                for file in candidates:
+                    if self._is_in(file, stored):
+                        del self._separate[level][file]
+                        self._merged[level][file] = None
+
+    def _is_in(self, file: LogFile, stored: Sequence[LogLine]) -> bool:
+        if file.level == 0:
+            # Without reading it. A line that merge_lines() left out is merged again.
+            return any(line.low_watermark == file.first for line in stored)
+        lines = self._read([file])
+        return lines is not None and covers(stored, lines)
+
+
+def _listed(files: SmallFiles) -> Iterator[LogFile]:
+    """Yield the files of a log's folder."""
+    return (file for file in map(parse_file_name, files.names()) if file is not None)

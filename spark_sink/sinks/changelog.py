@@ -117,6 +117,7 @@ class Changelog:
 
     def position(self, spark: SparkSession) -> OutputPosition:
         """Return the later of the log's last line and the last commit or directory; see Sink."""
+        self._staging.take_over(spark)
         logged = self._watermarks.last(spark)
         if self._table is not None:
             version = self._table.last_version(spark, self._path, self._application)

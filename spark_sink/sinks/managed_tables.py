@@ -92,6 +92,7 @@ class ManagedTables(ABC, Generic[T]):
 
     def position(self, spark: SparkSession) -> OutputPosition:
         """Return the log's last line, and the last commit to any table if it is later; see Sink."""
+        self._staging.take_over(spark)
 
         def last_version(table: str) -> int | None:
             return self._format.last_version(spark, f"{self._path}/{table}", self._application)

@@ -83,6 +83,7 @@ class SparkFormat:
 
     def position(self, spark: SparkSession) -> OutputPosition:
         """Return the watermark log's last line; see Sink."""
+        self._staging.take_over(spark)
         return output_position(self._watermarks.last(spark), None, is_one_commit=False)
 
     def stage(self, epoch: DataFrame, epoch_id: int) -> EpochSummary:

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 from slackwater.spark_sink.errors import PublishError
+from slackwater.spark_sink.java import hadoop_conf
 from slackwater.spark_sink.output.epoch_directory import (
     STAGING_FOLDER,
     EpochDirectory,
     epoch_name,
     parse_epoch_name,
 )
+from slackwater.spark_sink.output.small_files import HadoopFiles, small_files
 
 AT = datetime(2026, 1, 31, 9, 0, 0, 123456, tzinfo=UTC)
 ROUNDS = 100
@@ -113,6 +117,47 @@ def test_the_latest_epoch_is_recognized_by_its_name(spark: SparkSession, tmp_pat
     assert directory.last_low_watermark() == AT + timedelta(hours=5)
     assert parse_epoch_name(epoch_name(AT)) == AT
     assert parse_epoch_name(STAGING_FOLDER) is None
+
+
+@pytest.fixture
+def viewfs(spark: SparkSession, tmp_path: Path) -> Iterator[str]:
+    """Return the URL of a folder on a file system that Hadoop alone reaches."""
+    jvm: Any = spark._jvm
+    (tmp_path / "mounted").mkdir()
+    conf = hadoop_conf(spark)
+    mount = jvm.java.net.URI(f"file:{tmp_path / 'mounted'}")
+    jvm.org.apache.hadoop.fs.viewfs.ConfigUtil.addLink(conf, "test", "/out", mount)
+    yield "viewfs://test/out"
+    conf.unset("fs.viewfs.mounttable.test.link./out")
+
+
+def test_hadoop_publishes_epochs_and_lines_once(
+    spark: SparkSession, viewfs: str, tmp_path: Path
+) -> None:
+    owners = [EpochDirectory(spark, f"{viewfs}/changes", name) for name in ("first", "second")]
+    assert owners[0].last_low_watermark() is None
+    for number, hours in enumerate((5, 2)):
+        at = AT + timedelta(hours=hours)
+        for owner in owners:
+            folder = tmp_path / "mounted" / owner.staging(number).removeprefix(f"{viewfs}/")
+            folder.mkdir(parents=True)
+            (folder / "part-0.parquet").write_text("")
+        assert [owner.publish(number, at) for owner in owners] == [True, False]
+        (tmp_path / "mounted" / "changes" / epoch_name(at, chunk=3)).mkdir()
+    assert owners[0].last_low_watermark() == AT + timedelta(hours=5)
+    files = small_files(spark, f"{viewfs}/changes/_watermarks")
+    assert isinstance(files, HadoopFiles)
+    assert (files.names(), files.read("a.json")) == ([], None)
+    created = [files.create(name, text) for name, text in (("a.json", "1"), ("b.json", "2"))]
+    assert created == [True, True]
+    assert not files.create("a.json", "3")
+    assert sorted(files.names()) == ["a.json", "b.json"]
+    assert (files.read("a.json"), files.read("b.json")) == ("1", "2")
+    files.remove(["a.json", "none.json"])
+    assert files.names() == ["b.json"]
+    # Nor is anything else left, such as files that a create was refused for.
+    log = tmp_path / "mounted" / "changes" / "_watermarks"
+    assert {path.name for path in log.iterdir()} <= {"b.json", ".b.json.crc"}
 
 
 def test_a_folder_that_cannot_be_written_is_named(spark: SparkSession, tmp_path: Path) -> None:

@@ -1,0 +1,211 @@
+"""Small text files that are created once and never changed, on any file system that Spark reaches.
+
+Two processes may create a file at the same time: a former owner that was frozen wakes up while the
+new one works. One of them creates it, and the other one is told so.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import uuid
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from slackwater.spark_sink.java import hadoop_conf, java_array, java_raised, jvm_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOCAL_SCHEME: Final = "file"
+# On these a rename is atomic, and refused if the target exists.
+ATOMIC_RENAME: Final = frozenset({LOCAL_SCHEME, "hdfs", "viewfs"})
+_NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
+# Readers ignore what begins so, and it is not listed.
+_UNFINISHED: Final = "_"
+
+
+class SmallFiles(Protocol):
+    """A folder of small text files."""
+
+    def names(self) -> list[str]:
+        """Return the names of the files, in any order; none if there is no folder."""
+
+    def read(self, name: str) -> str | None:
+        """Return a file's text; None if it does not exist."""
+
+    def create(self, name: str, text: str, *, is_durable: bool = False) -> bool:
+        """Create a file, and return False if there is one of this name, which is left as it is.
+
+        Args:
+            name: the file's.
+            text: all of it.
+            is_durable: wait until it would survive a power cut.
+        """
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Remove files; one that does not exist is ignored."""
+
+
+def small_files(spark: SparkSession, path: str) -> SmallFiles:
+    """Return a folder, which need not exist.
+
+    Args:
+        spark: the session, for its Hadoop configuration.
+        path: a path or URL that Spark accepts.
+    """
+    root = jvm_of(spark).org.apache.hadoop.fs.Path(path)
+    files = root.getFileSystem(hadoop_conf(spark))
+    if files.getScheme() == LOCAL_SCHEME:
+        # Without Hadoop, which would write checksum files beside them.
+        return LocalFiles(Path(str(root.toUri().getPath())))
+    return HadoopFiles(spark, root, files)
+
+
+def rename_to_new(spark: SparkSession, source: Any, target: Any) -> None:
+    """Rename a file or directory by Hadoop, and fail if the target exists.
+
+    Hadoop's plain rename does not help: if the target is a directory, it copies the source into it
+    on a local disk, and moves the source below it on HDFS.
+
+    Raises:
+        Py4JJavaError: the target exists, or the rename was refused.
+    """
+    hadoop = jvm_of(spark).org.apache.hadoop.fs
+    options = hadoop.Options.Rename
+    never_overwrite = java_array(spark, options, options.valueOf("NONE"))
+    context = hadoop.FileContext.getFileContext(target.toUri(), hadoop_conf(spark))
+    context.rename(source, target, never_overwrite)
+
+
+def paths_of(jvm: Any, statuses: Any) -> Any:
+    """Return the paths of an array of Hadoop's FileStatus as a Java collection."""
+    paths = jvm.org.apache.hadoop.fs.FileUtil.stat2Paths(statuses)
+    # py4j finds no method of Java's that takes an array of objects.
+    scala = jvm.scala.collection.immutable.ArraySeq.unsafeWrapArray(paths)
+    return jvm.scala.jdk.javaapi.CollectionConverters.asJavaCollection(scala)
+
+
+class LocalFiles:
+    """A folder on a local disk; see SmallFiles.
+
+    Args:
+        folder: its path.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def names(self) -> list[str]:
+        """Return the names of the files, in any order."""
+        try:
+            return [name for name in os.listdir(self._folder) if name[0] not in "._"]
+        except FileNotFoundError:
+            return []
+
+    def read(self, name: str) -> str | None:
+        """Return a file's text; None if it does not exist."""
+        try:
+            return (self._folder / name).read_text()
+        except FileNotFoundError:
+            return None
+
+    def create(self, name: str, text: str, *, is_durable: bool = False) -> bool:
+        """Create a file, whole if the file system has hard links; see SmallFiles."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        unfinished, final = self._folder / f".{name}.{uuid.uuid4().hex}", self._folder / name
+        try:
+            with unfinished.open("w") as out:
+                out.write(text)
+                out.flush()
+                if is_durable:
+                    os.fsync(out.fileno())
+            # A link fails if the name is taken, and a rename does not.
+            try:
+                final.hardlink_to(unfinished)
+            except OSError as error:
+                if error.errno not in _NO_LINKS:
+                    raise
+                with final.open("x") as out:
+                    out.write(text)
+        except FileExistsError:
+            return False
+        finally:
+            unfinished.unlink(missing_ok=True)
+        return True
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Remove files; one that does not exist is ignored."""
+        for name in names:
+            (self._folder / name).unlink(missing_ok=True)
+
+
+class HadoopFiles:
+    """A folder on a file system of Hadoop's; see SmallFiles.
+
+    On an object store a file becomes visible whole, and the store's connector makes sure that it is
+    new. HDFS shows a file while it grows, so there it is renamed when it is whole.
+
+    Args:
+        spark: the session, for its Hadoop configuration.
+        root: the folder, a Hadoop Path.
+        files: its FileSystem.
+    """
+
+    def __init__(self, spark: SparkSession, root: Any, files: Any) -> None:
+        self._spark = spark
+        self._jvm = jvm_of(spark)
+        self._root = root
+        self._files = files
+
+    def names(self) -> list[str]:
+        """Return the names of the files, in any order."""
+        if not self._files.exists(self._root):
+            return []
+        # As one text, because each name would be three calls.
+        listed = paths_of(self._jvm, self._files.listStatus(self._root)).toString()
+        return re.findall(r"/([^/_.,][^/,]*)(?=, |\]$)", str(listed))
+
+    def read(self, name: str) -> str | None:
+        """Return a file's text; None if it does not exist."""
+        try:
+            stream = self._files.open(self._path(name))
+        except java_raised():
+            if self._files.exists(self._path(name)):
+                raise
+            return None
+        try:
+            return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        finally:
+            stream.close()
+
+    def create(self, name: str, text: str, *, is_durable: bool = False) -> bool:  # noqa: ARG002
+        """Create a file; see SmallFiles."""
+        final = self._path(name)
+        is_renamed = self._files.getScheme() in ATOMIC_RENAME
+        made = self._path(f"{_UNFINISHED}{uuid.uuid4().hex}") if is_renamed else final
+        try:
+            stream = self._files.create(made, False)
+            try:
+                stream.write(bytearray(text.encode()))
+            finally:
+                stream.close()
+            if is_renamed:
+                rename_to_new(self._spark, made, final)
+        except java_raised():
+            if not self._files.exists(final):
+                raise
+            if is_renamed:
+                self._files.delete(made, False)
+            return False
+        return True
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Remove files; one that does not exist is ignored."""
+        for name in names:
+            self._files.delete(self._path(name), False)
+
+    def _path(self, name: str) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path(self._root, name)
