@@ -22,21 +22,12 @@ from google.cloud.spanner_v1.types import ExecuteSqlRequest
 from slackwater.reader.decode.records import ChangeRecordDecoder
 from slackwater.reader.records import ChangeRecord, ChildPartitionsRecord
 from slackwater.timestamp import format_rfc3339, parse_rfc3339
+from tests.faults.statuses import Status, any_status
 from tests.spanner_messages import googlesql_row, messages, postgresql_row
 
 STREAMING: Final = "/google.spanner.v1.Spanner/ExecuteStreamingSql"
 _THREADS: Final = 64
 _HELD_S_MAX: Final = 120
-
-# What the service answers when a stream breaks, with messages such as gRPC's own.
-CODES: Final = {
-    grpc.StatusCode.UNAVAILABLE: "Socket closed",
-    grpc.StatusCode.ABORTED: "Transaction was aborted.",
-    grpc.StatusCode.INTERNAL: "Received RST_STREAM with error code 2",
-    grpc.StatusCode.RESOURCE_EXHAUSTED: "Quota exceeded",
-    grpc.StatusCode.DEADLINE_EXCEEDED: "Deadline exceeded",
-    grpc.StatusCode.UNKNOWN: "Stream removed",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +42,27 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Breaks:
-    """Calls and queries that fail: how likely, and after how many messages at most."""
+    """Calls and queries that fail with any status.
+
+    Attributes:
+        likely: how likely a query fails.
+        messages_max: after how many of its messages at most.
+        unary_likely: how likely any other call fails.
+        refusals: how many of the failures, of 1, fail the epoch.
+    """
 
     likely: float
     messages_max: int = 3
     unary_likely: float = 0.0
+    refusals: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class FailsOnce:
+    """The partition query of a number, counted from 0, fails before its first message."""
+
+    number: int
+    status: Status
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +109,7 @@ class Retention:
     earliest_ns: int
 
 
-Rule = Breaks | Refuses | Delays | Stalls | HideEnds | Retention
+Rule = Breaks | FailsOnce | Refuses | Delays | Stalls | HideEnds | Retention
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,23 +117,33 @@ class Script:
     """The fate of one query: its delay, and at most one fault."""
 
     delay_s: float = 0.0
-    fail_with: grpc.StatusCode | None = None
+    fail_with: Status | None = None
     stall: bool = False
     after_messages: int = 0
 
 
 def script(
-    rules: Sequence[Rule], asked: Asked, choose: random.Random, stalled_before: int
+    rules: Sequence[Rule], asked: Asked, choose: random.Random, stalled_before: int, number: int
 ) -> Script:
-    """Choose what the rules do to a query: at most one fault."""
+    """Choose what the rules do to a query: at most one fault.
+
+    Args:
+        rules: the proxy's.
+        asked: the query.
+        choose: the query's choices.
+        stalled_before: how often a query of the same token stalled.
+        number: how many queries came before.
+    """
     delay_s = 0.0
     for rule in rules:
         match rule:
             case Delays() if choose.random() < rule.likely:
                 delay_s = rule.seconds
             case Breaks() if choose.random() < rule.likely:
-                code = choose.choice(sorted(CODES, key=lambda c: c.name))
-                return Script(delay_s, code, False, choose.randint(0, rule.messages_max))
+                status = any_status(choose, rule.refusals)
+                return Script(delay_s, status, False, choose.randint(0, rule.messages_max))
+            case FailsOnce() if rule.number == number:
+                return Script(delay_s, rule.status)
             case Stalls() if stalled_before < rule.times and choose.random() < rule.likely:
                 if rule.tokens is None or asked.token in rule.tokens:
                     return Script(delay_s, None, True, choose.randint(0, rule.messages_max))
@@ -165,6 +182,7 @@ class FaultProxy:
         self._seed = seed
         self._lock = threading.Lock()
         self._asked: Counter[str] = Counter()
+        self._queries = 0
         self._stalled: Counter[str] = Counter()
         self._hidden: Counter[str] = Counter()
         self._closed = threading.Event()
@@ -190,7 +208,9 @@ class FaultProxy:
         choose = self._choose(method)
         for rule in self.rules:
             if isinstance(rule, Breaks) and choose.random() < rule.unary_likely:
-                self._abort(context, choose.choice(sorted(CODES, key=lambda c: c.name)))
+                self._abort(
+                    context, any_status(choose, rule.refusals), f" of {method.split('/')[-1]}"
+                )
         call = self._channel.unary_unary(method)
         try:
             return bytes(call(request, metadata=_metadata(context), timeout=60))
@@ -208,8 +228,9 @@ class FaultProxy:
             key = str(asked.token)
             choose = self._choose(key)
             with self._lock:
-                act = script(self.rules, asked, choose, self._stalled[key])
+                act = script(self.rules, asked, choose, self._stalled[key], self._queries)
                 self._stalled[key] += act.stall
+                self._queries += 1
         if act.delay_s:
             self._count("delay")
             time.sleep(act.delay_s)
@@ -280,9 +301,9 @@ class FaultProxy:
                     f" {format_rfc3339(asked.start_ns)}.",
                 )
 
-    def _abort(self, context: grpc.ServicerContext, code: grpc.StatusCode) -> None:
-        self._count(code.name)
-        context.abort(code, CODES[code])
+    def _abort(self, context: grpc.ServicerContext, status: Status, call: str = "") -> None:
+        self._count(f"{status.kind}{call}")
+        context.abort(status.code, status.message)
 
     def _choose(self, key: str) -> random.Random:
         with self._lock:

@@ -34,7 +34,8 @@ from slackwater.testing.plain_client import TruthRecord
 from slackwater.timestamp import NANOSECONDS_PER_SECOND, format_rfc3339
 from tests.emulators import database_on, named
 from tests.epochs import AbandonedError, EpochLoop
-from tests.faults.proxy import Breaks, Delays, FaultProxy, HideEnds, Rule
+from tests.faults.proxy import Breaks, Delays, FailsOnce, FaultProxy, HideEnds, Rule
+from tests.faults.statuses import REFUSALS
 from tests.truths import truth_of
 
 LOAD_SECONDS = 4.0
@@ -69,10 +70,16 @@ def make_sample(stream: ChangeStream, dialect: Dialect) -> Sample:
     return Sample(stream, dialect, start_ns, end_ns, truth.records)
 
 
-def rules_of(choose: random.Random) -> list[Rule]:
-    """The faults of a seed."""
+def rules_of(seed: int, choose: random.Random) -> list[Rule]:
+    """The faults of a seed.
+
+    A refusal fails the epoch. Of an epoch with ten queries hardly any try would succeed if queries
+    that break often were refused often, too.
+    """
+    likely, refusals = choose.choice(((0.2, 0.3), (0.5, 0.05), (0.7, 0.0)))
     rules: list[Rule] = [
-        Breaks(choose.choice((0.2, 0.5, 0.7)), choose.randint(0, 4), choose.choice((0.0, 0.3))),
+        FailsOnce(choose.randint(0, 5), REFUSALS[seed % len(REFUSALS)]),
+        Breaks(likely, choose.randint(0, 4), choose.choice((0.0, 0.3)), refusals),
         Delays(choose.choice((0.0, 0.2))),
     ]
     if choose.random() < 0.5:
@@ -91,10 +98,11 @@ def run(seed: int, sample: Sample, folder: Path) -> Counter[str]:
     """Make one run, and return what was injected and what happened.
 
     Raises:
-        AssertionError: the output differs from the truth, or an epoch is no consistent cut.
+        AssertionError: the output differs from the truth, an epoch is no consistent cut, or a
+            failure is permanent.
     """
     choose = random.Random(seed)
-    rules = rules_of(choose)
+    rules = rules_of(seed, choose)
     options = {
         "max_span_seconds": choose.choice(("1", "2")),
         "tasks": choose.choice(("1", "2", "5")),
@@ -146,6 +154,8 @@ def _epochs(
         except AbandonedError:
             seen["abandoned"] += 1
         except (ReaderError, StateError, AuditError) as error:
+            if error.user_error:
+                raise AssertionError("the pipeline would have stopped for good") from error
             seen[f"failed: {type(error).__name__}"] += 1
         if choose.random() < 0.2:
             loop.close()

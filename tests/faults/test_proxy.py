@@ -19,7 +19,6 @@ from slackwater.reader.records import (
 from slackwater.reader.transport.connection import Connection
 from tests.faults.breaking_spanner import BreakingSpanner
 from tests.faults.proxy import (
-    CODES,
     STREAMING,
     Asked,
     Breaks,
@@ -32,6 +31,7 @@ from tests.faults.proxy import (
     Stalls,
     script,
 )
+from tests.faults.statuses import REFUSALS, RESETS, Status
 from tests.faults.test_query_breaks import RECORDS
 
 ASKED = Asked("p", 500, 10_500, False)
@@ -77,19 +77,21 @@ def a_query() -> bytes:
 def test_each_fault_arrives_as_its_status_code_after_its_messages() -> None:
     seen = set()
     with BreakingSpanner(RECORDS, []) as spanner:
-        for seed in range(60):
-            rules = [Breaks(1.0, messages_max=0)]
+        for seed in range(300):
+            rules = [Breaks(1.0, messages_max=0, refusals=0.3)]
             with FaultProxy(f"127.0.0.1:{spanner.port}", rules, seed=seed) as proxy:
                 channel = grpc.insecure_channel(proxy.host)
                 call = channel.unary_stream(STREAMING)(a_query())
                 with pytest.raises(grpc.RpcError) as caught:
                     list(call)
                 channel.close()
-                seen.add(caught.value.code())
-                assert proxy.injected == {caught.value.code().name: 1}
-            if seen == CODES.keys():
+                status = Status(caught.value.code(), caught.value.details())
+                seen.add(status)
+                assert proxy.injected == {status.kind: 1}
+            if seen == {*RESETS, *REFUSALS}:
                 break
-    assert seen == CODES.keys()
+    assert seen == {*RESETS, *REFUSALS}
+    assert {status.code for status in seen} == set(grpc.StatusCode) - {grpc.StatusCode.OK}
 
 
 def test_only_an_end_near_the_querys_end_is_hidden() -> None:
@@ -126,7 +128,7 @@ def test_a_stall_happens_once_for_each_token_and_ends_with_the_client() -> None:
 
 def test_the_seed_determines_the_faults_of_a_query() -> None:
     rules: list[Rule] = [Delays(0.5), Breaks(0.5)]
-    made = [script(rules, ASKED, random.Random(seed), 0) for seed in range(50)]
-    assert made == [script(rules, ASKED, random.Random(seed), 0) for seed in range(50)]
+    made = [script(rules, ASKED, random.Random(seed), 0, 0) for seed in range(50)]
+    assert made == [script(rules, ASKED, random.Random(seed), 0, 0) for seed in range(50)]
     assert len(set(made)) > 5
-    assert script([], ASKED, random.Random(1), 0) == Script()
+    assert script([], ASKED, random.Random(1), 0, 0) == Script()

@@ -14,8 +14,8 @@ import pytest
 from slackwater.reader.change_stream import Dialect
 from slackwater.testing.emulator import Emulator
 from tests.emulators import NewDatabase
-from tests.faults.proxy import CODES
 from tests.faults.seeded import Sample, make_sample, run
+from tests.faults.statuses import REFUSALS, RESETS
 
 SEEDS_IN_CI = 16
 
@@ -25,8 +25,11 @@ def seen() -> Iterator[Counter[str]]:
     """Collect what was injected over all seeds: a fault that no run met was not tested."""
     total: Counter[str] = Counter()
     yield total
-    kinds = {code.name for code in CODES} | {"hidden end", "delay", "restarts", "abandoned"}
+    kinds = {status.kind for status in (*RESETS, *REFUSALS)}
+    kinds |= {"hidden end", "delay", "restarts", "abandoned"}
     assert {kind for kind in kinds if not total[kind]} == set()
+    for method in ("CreateSession", "ExecuteSql"):
+        assert any(kind.endswith(f" of {method}") for kind in total)
 
 
 @pytest.fixture(scope="module")
