@@ -76,6 +76,7 @@ bench: install ## Measure everything; see docs/performance.md
 faults: install ## The long tests: seeded faults, kills, takeovers, simulated lives
 	@$(BIN)/python -m tests.simulation.test_epochs 0 5000
 	@$(BIN)/python -m tests.faults.seeded --seeds 200
+	@$(BIN)/python -m tests.faults.messages --messages 50000
 	@$(BIN)/python -m tests.faults.codes --minutes 120
 	@$(BIN)/python -m tests.kills --kills 30 --format parquet
 	@$(BIN)/python -m tests.kills --kills 30 --format delta

@@ -18,6 +18,7 @@ import pyarrow as pa
 from google.protobuf.message import DecodeError
 
 from slackwater.reader.decode.arrow import column_types_array, mods_array
+from slackwater.reader.decode.googlesql_records import DATA_CHANGE_FIELDS, column_types_of
 from slackwater.reader.decode.protobuf_cursor import (
     LEN,
     VARINT,
@@ -27,7 +28,6 @@ from slackwater.reader.decode.protobuf_cursor import (
     matches_at,
     tag,
 )
-from slackwater.reader.decode.records import DATA_CHANGE_FIELDS, column_types_of
 from slackwater.reader.decode.result_layout import Layout
 from slackwater.reader.decode.row_spans import RowSpans
 from slackwater.reader.schema import DATA_SCHEMA
@@ -168,6 +168,8 @@ def _assemble(rows: RowSpans, field_spans: _FieldSpans) -> Columns:
     batch = pa.RecordBatch.from_arrays(
         [arrays[name] for name in DATA_SCHEMA.names], schema=DATA_SCHEMA
     )
+    # Texts that are not UTF-8 raise a ValueError, as protobuf's own parser does.
+    batch.validate(full=True)
     fallback_messages = np.flatnonzero(~rows.is_good)
     return Columns(batch, rows.message[is_chosen], fallback_messages.tolist())
 

@@ -12,8 +12,8 @@ from typing import Final
 import numpy as np
 import orjson
 
+from slackwater.reader.decode.postgresql_records import json_column_types
 from slackwater.reader.decode.protobuf_cursor import Ints, matches_at
-from slackwater.reader.decode.records import json_column_types
 from slackwater.reader.decode.row_spans import RowSpans
 from slackwater.reader.records import ColumnType
 

@@ -28,8 +28,8 @@ from slackwater.reader.decode.googlesql_columns import (
 )
 from slackwater.reader.decode.json_column_types import JsonColumnTypes
 from slackwater.reader.decode.json_structure import PADDING, JsonStructure
+from slackwater.reader.decode.postgresql_records import OPTIONAL_DATA_FIELDS, json_column_types
 from slackwater.reader.decode.protobuf_cursor import LEN, Bytes, Cursors, Flags, Ints, tag
-from slackwater.reader.decode.records import json_column_types
 from slackwater.reader.decode.row_spans import RowSpans
 from slackwater.reader.records import ColumnType
 from slackwater.reader.schema import DATA_SCHEMA, MODS
@@ -43,8 +43,6 @@ _MOD_DEPTH: Final = 4
 _BYTES: Final = pa.binary()
 _QUOTE: Final = ord('"')
 _MOD: Final = tuple(field.name for field in MODS.value_type)
-# Fields that Spanner may leave out.
-_OPTIONAL: Final = {"transaction_tag", "is_system_transaction"}
 
 
 class _AnotherShapeError(ValueError):
@@ -75,6 +73,8 @@ def decode_json_columns(messages: Sequence[bytes]) -> Columns:
         # One unusual row excludes its whole message.
         chosen = rows.is_good[rows.message[candidates]]
         batch = _batch(records, mods, chosen)
+        # Texts that are not UTF-8 raise a ValueError, as protobuf's own parser does.
+        batch.validate(full=True)
         fallback_messages = np.flatnonzero(~rows.is_good).tolist()
         return Columns(batch, rows.message[candidates[chosen]], fallback_messages)
     except (IndexError, KeyError, TypeError, ValueError, DecodeError):
@@ -106,6 +106,10 @@ class _Records:
         first = np.searchsorted(keys, structure.first_key)
         row = int(np.argmax(self.is_good))
         names = [structure.key_name(key) for key in keys[first[row] : first[row + 1]]]
+        named = {name.decode() for name in names}
+        if not (named <= set(DATA_SCHEMA.names) or named >= OPTIONAL_DATA_FIELDS):
+            # What seems to be left out may have been renamed.
+            raise _AnotherShapeError
         self.is_good &= np.diff(first) == len(names)
         # For rows that are not good, the keys of the first good row are used.
         own = np.where(self.is_good, first[:-1], first[row])
@@ -116,6 +120,8 @@ class _Records:
             self.is_good &= structure.have_name(key, name)
             is_last = number + 1 == len(names)
             end = last_end if is_last else structure.key_begin[keys[own + number + 1]] - 1
+            if not is_last:
+                self.is_good &= structure.matches_at(end, b",")
             self.values[name.decode()] = (structure.value_begin[key], end)
             if name == b"mods":
                 following = structure.first_key[1:] if is_last else keys[own + number + 1]
@@ -225,7 +231,7 @@ def _batch(records: _Records, mods: _Mods, chosen: Flags) -> pa.RecordBatch:
     arrays = []
     for field in DATA_SCHEMA:
         name = field.name
-        if name in _OPTIONAL and name not in records.values:
+        if name in OPTIONAL_DATA_FIELDS and name not in records.values:
             empty = "" if field.type == pa.string() else False
             arrays.append(pa.repeat(pa.scalar(empty), int(chosen.sum())))
         elif name in FLAGS:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from google.cloud.spanner_v1.types import ResultSetMetadata, TypeCode
 from google.protobuf.message import DecodeError
 
-from slackwater.reader.decode.records import (
+from slackwater.reader.decode.googlesql_records import (
     COLUMN_TYPE_FIELDS,
     DATA_CHANGE_FIELDS,
     MOD_FIELDS,

@@ -22,6 +22,7 @@ from slackwater.demo.load import Load
 from slackwater.demo.service import Service
 from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.transport.connection import Connection
+from slackwater.state.errors import StateError
 from slackwater.state.models import PipelineState
 from slackwater.state.store import Store
 from slackwater.testing.compare import read_changelog
@@ -100,9 +101,11 @@ def _watch(state_url: str, writer: threading.Thread) -> None:
     """Check, as long as the load runs, that the pipeline has not failed for good."""
     while writer.is_alive():
         writer.join(_LOOK_S)
-        if not Path(state_url.removeprefix("sqlite:///")).exists():
+        try:
+            store = Store.open(state_url, migrate=False)
+        except StateError:
+            # The service has not created it yet.
             continue
-        store = Store.open(state_url, migrate=False)
         pipeline = store.pipeline("orders")
         store.close()
         if pipeline is not None:

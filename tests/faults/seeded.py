@@ -43,7 +43,7 @@ TRANSACTIONS_PER_SECOND = 40
 CHURN_SECONDS = 1
 _TRIES_MAX = 200
 # The partitions go on churning, and a scan of the emulator's costs more the longer it has run.
-_SEEDS_OF_AN_EMULATOR = 20
+_SEEDS_OF_AN_EMULATOR = 8
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,9 +19,10 @@ from hypothesis import strategies as st
 from slackwater.reader.decode import row_spans
 from slackwater.reader.decode.arrow import data_columns
 from slackwater.reader.decode.googlesql_columns import decode_columns
+from slackwater.reader.decode.googlesql_records import DATA_CHANGE_FIELDS
 from slackwater.reader.decode.postgresql_columns import decode_json_columns
 from slackwater.reader.decode.protobuf_cursor import PADDING, Cursors, Flags
-from slackwater.reader.decode.records import DATA_CHANGE_FIELDS, ChangeRecordDecoder
+from slackwater.reader.decode.records import ChangeRecordDecoder
 from slackwater.reader.decode.result_layout import Layout, layout_of, metadata_of
 from slackwater.reader.errors import DecodeError
 from slackwater.reader.query import batch_decoder

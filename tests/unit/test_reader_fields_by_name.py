@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from slackwater.reader.decode.googlesql_columns import decode_columns
 from slackwater.reader.decode.records import ChangeRecordDecoder
 from slackwater.reader.decode.result_layout import layout_of
-from slackwater.reader.errors import DecodeError, UnsupportedStreamError
+from slackwater.reader.errors import DecodeError
 from slackwater.reader.records import (
     ChangeRecord,
     ChildPartition,
@@ -129,7 +129,7 @@ def test_a_renamed_field_is_named_and_no_other_is_taken_for_it(seed: int) -> Non
     field = choose.choice(list(struct.struct_type.fields))
     former, field.name = field.name, f"{field.name}_2"
     record = HeartbeatRecord(1_000)
-    with pytest.raises(UnsupportedStreamError, match=former):
+    with pytest.raises(DecodeError, match=former):
         ChangeRecordDecoder().feed(message(metadata, googlesql_row(record)))
 
 

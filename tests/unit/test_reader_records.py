@@ -218,6 +218,12 @@ def test_a_stream_of_another_form_is_named_as_such() -> None:
         decoded([part.SerializeToString()])
 
 
+def test_an_answer_without_metadata_is_broken_and_not_a_stream_of_another_form() -> None:
+    for message in (b"", PartialResultSetPb(values=[value("{}")]).SerializeToString()):
+        with pytest.raises(DecodeError, match="no metadata"):
+            decoded([message])
+
+
 @given(st.lists(st.tuples(TOKENS, st.lists(DATA, max_size=4)), max_size=3))
 @settings(max_examples=50)
 def test_a_record_batch_holds_every_field_of_every_record(
