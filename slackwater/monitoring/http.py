@@ -1,8 +1,8 @@
 """Serves HTTP: probes, metrics, the status as JSON, and a page for people.
 
 The answers come from the metadata store, which is read once a second, and from this process's
-counters; Spanner's clock is read four times a minute. Probes and metrics are answered even while
-neither the store nor Spanner answers.
+counters; Spanner's clock is read four times a minute (slackwater.pipeline.spanner_clock).
+Probes and metrics are answered even while neither the store nor Spanner answers.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Routes:
     def readyz(self, request: Request) -> Response:
         """Answer 200 if every pipeline is ready, else 503 and the reasons."""
         del request
-        reasons = {name: poller.unready_reason() for name, poller in self._pollers.items()}
+        reasons = {name: poller.status().unready_reason() for name, poller in self._pollers.items()}
         lines = [f"{name}: {reason}\n" for name, reason in reasons.items() if reason]
         return PlainTextResponse("".join(lines) or "ok\n", 503 if lines else 200)
 

@@ -6,7 +6,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -23,7 +22,6 @@ from slackwater.monitoring.json_fields import (
 from slackwater.pipeline.alerts import held_back_by, retention_used
 from slackwater.pipeline.supervisor import PipelineSupervisor
 from slackwater.pipeline.transitions import FAILED_STATES
-from slackwater.reader.errors import ReaderError
 from slackwater.scheduler.lineage import PartitionState, states
 from slackwater.state.epochs import last_epochs
 from slackwater.state.errors import StateError, StoreUnreachableError
@@ -35,8 +33,10 @@ from slackwater.timestamp import ns_to_seconds, seconds_to_ns
 
 _log = structlog.get_logger("slackwater.monitoring.status")
 
-_CLOCK_EVERY_S: Final = 15.0
 _POLL_EVERY_S: Final = 1.0
+# Polling takes a twentieth of this process's time, and is never further apart than this.
+_POLL_SHARE: Final = 20
+_POLL_EVERY_S_MAX: Final = 4.0
 _FIRST_POLL_S_MAX: Final = 10.0
 _STALE_S: Final = 15.0
 
@@ -48,12 +48,14 @@ class PipelineStatus:
     Attributes:
         pipeline: its row in the metadata store.
         is_owner: True if this process runs it.
-        clock_ns: Spanner's clock, or this machine's while Spanner can't be reached.
+        clock_ns: Spanner's clock, or this machine's before it was read.
         retention_ns: how long the change stream keeps records; None before it was looked up.
         partitions: those in the metadata store.
         by_state: how many of them are in each state.
         queries: the partition queries that have been open for a while, the furthest behind first.
         held_back: the query that holds the low watermark back; None if none does.
+        store_silent_s, spanner_silent_s: for how many seconds the metadata store, or Spanner, has
+            not answered; None while it does.
     """
 
     pipeline: Pipeline
@@ -64,6 +66,8 @@ class PipelineStatus:
     by_state: Counter[PartitionState]
     queries: tuple[OpenQuery, ...]
     held_back: OpenQuery | None
+    store_silent_s: float | None = None
+    spanner_silent_s: float | None = None
 
     @property
     def lag_ns(self) -> int | None:
@@ -88,8 +92,10 @@ class PipelineStatus:
         """Return why the pipeline is not ready, or None if it is.
 
         It is ready if it is connected, owned by this process, not failed and not held back by a
-        stalled partition.
+        stalled partition, and if the metadata store and Spanner answer.
         """
+        if self.store_silent_s is not None:
+            return f"the metadata store has not answered for {self.store_silent_s:.0f} s"
         if self.retention_ns is None:
             return "the change stream has not been looked up yet"
         if not self.is_owner:
@@ -98,6 +104,8 @@ class PipelineStatus:
             return f"{self.pipeline.state.value}: {self.pipeline.state_reason}"
         if self.held_back is not None and self.held_back.stalls:
             return f"partition {self.held_back.token} is stalled"
+        if self.spanner_silent_s is not None:
+            return f"Spanner's clock has not answered for {self.spanner_silent_s:.0f} s"
         return None
 
     def json_fields(self) -> dict[str, Any]:
@@ -109,6 +117,7 @@ class PipelineStatus:
             "state": "not started" if pipeline.state is None else pipeline.state.value,
             "since": rfc3339_or_none(pipeline.state_since_ns),
             "reason": pipeline.state_reason or None,
+            "unready": self.unready_reason(),
             "wanted": pipeline.desired_state.value,
             "owner": pipeline.owner,
             "is_owner": self.is_owner,
@@ -124,7 +133,8 @@ class PipelineStatus:
 class StatusPoller:
     """Polls one pipeline of this process once a second, on a thread of its own.
 
-    Its status is available at once, even while the metadata store or Spanner does not answer.
+    Its status is available at once, even while the metadata store or Spanner does not answer, and
+    a poll asks only the store: Spanner's clock is read elsewhere.
 
     Args:
         supervisor: the pipeline's.
@@ -144,8 +154,6 @@ class StatusPoller:
         self._latest: tuple[float, PipelineStatus] | None = None
         self._has_polled = threading.Event()
         self._stopped = threading.Event()
-        self._clock_ahead_ns = 0
-        self._clock_read_s: float | None = None
 
     def start(self) -> None:
         """Start polling."""
@@ -156,7 +164,7 @@ class StatusPoller:
         self._stopped.set()
 
     def status(self) -> PipelineStatus:
-        """Return the status as of the last poll, with the clock of now.
+        """Return the status as of the last poll, with the clock of now, and who is silent.
 
         Raises:
             StoreUnreachableError: no poll has succeeded yet, not even within 10 s.
@@ -166,27 +174,42 @@ class StatusPoller:
             raise StoreUnreachableError(
                 f"pipeline {self.supervisor.name!r} has not been polled yet."
             )
-        return replace(self._latest[1], clock_ns=time.time_ns() + self._clock_ahead_ns)
-
-    def unready_reason(self) -> str | None:
-        """Return why the pipeline is not ready, also if the status is too old; None if it is."""
-        reason = self.status().unready_reason()
-        assert self._latest is not None  # noqa: S101 - status() waited for it
-        seconds = time.monotonic() - self._latest[0]
-        if reason is None and seconds >= _STALE_S:
-            return f"the metadata store has not answered for {seconds:.0f} s"
-        return reason
+        polled_s, status = self._latest
+        clock = self.supervisor.clock
+        silent_s = time.monotonic() - polled_s
+        return replace(
+            status,
+            clock_ns=time.time_ns() if clock is None else clock.now_ns(),
+            store_silent_s=silent_s if silent_s >= _STALE_S else None,
+            spanner_silent_s=None if clock is None else clock.silent_s,
+        )
 
     def _run(self) -> None:
         while not self._stopped.is_set():
-            begun_s = time.monotonic()
+            used_s = time.thread_time()
             try:
-                self._latest = begun_s, self._poll()
-                self._has_polled.set()
+                self.poll()
             except StateError as error:
                 _log.debug("can't poll", pipeline=self.supervisor.name, error=error.message)
-            # Polling takes a twentieth of the time at most, however many partitions there are.
-            self._stopped.wait(max(_POLL_EVERY_S, 20 * (time.monotonic() - begun_s)))
+            # The time of this thread, which is that of many partitions; not of a slow store.
+            used_s = time.thread_time() - used_s
+            self._stopped.wait(min(max(_POLL_EVERY_S, _POLL_SHARE * used_s), _POLL_EVERY_S_MAX))
+
+    def poll(self) -> None:
+        """Take the status from the metadata store.
+
+        Raises:
+            StateError: the store can't be reached.
+        """
+        begun_s = time.monotonic()
+        status = self._poll()
+        before = self._latest
+        self._latest = begun_s, status
+        self._has_polled.set()
+        clock = self.supervisor.clock
+        if before and clock and _has_epoch_since(before[1].pipeline, status.pipeline):
+            # It was read from Spanner, whatever becomes of the clock's own question.
+            clock.note_answer()
 
     def _poll(self) -> PipelineStatus:
         supervisor = self.supervisor
@@ -202,7 +225,7 @@ class StatusPoller:
         return PipelineStatus(
             pipeline=pipeline,
             is_owner=supervisor.lease.is_held,
-            clock_ns=time.time_ns() + self._clock_ahead(),
+            clock_ns=time.time_ns(),
             retention_ns=None if source is None else source.description.retention_ns,
             partitions=partitions,
             by_state=Counter(states(partitions, pipeline.low_watermark_ns or 0).values()),
@@ -231,12 +254,7 @@ class StatusPoller:
         """Return the gaps that an operator accepted as JSON fields."""
         return [gap_fields(gap) for gap in gaps(self.supervisor.store, self.supervisor.name)]
 
-    def _clock_ahead(self) -> int:
-        """Return how far Spanner's clock is ahead of this machine's, in ns; read now and then."""
-        now_s, source = time.monotonic(), self.supervisor.source
-        is_recent = self._clock_read_s is not None and now_s - self._clock_read_s < _CLOCK_EVERY_S
-        if source is not None and not is_recent:
-            self._clock_read_s = now_s
-            with suppress(ReaderError):
-                self._clock_ahead_ns = source.connection.strong_read_timestamp_ns() - time.time_ns()
-        return self._clock_ahead_ns
+
+def _has_epoch_since(before: Pipeline, now: Pipeline) -> bool:
+    """Return True if an epoch was committed in between."""
+    return (now.low_watermark_ns or 0) > (before.low_watermark_ns or 0)

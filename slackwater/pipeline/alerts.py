@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import structlog
 
-from slackwater.reader.errors import ReaderError
-from slackwater.reader.transport.connection import Connection
 from slackwater.state.errors import StateError
 from slackwater.state.models import OpenQuery
 from slackwater.state.open_queries import open_queries
@@ -51,16 +49,16 @@ class Alerts:
     Args:
         store: the metadata store.
         pipeline: its name.
-        connection: for Spanner's clock.
+        clock_ns: returns Spanner's clock at once.
         retention_ns: how long the change stream keeps records.
     """
 
     def __init__(
-        self, store: Store, pipeline: str, connection: Connection, retention_ns: int
+        self, store: Store, pipeline: str, clock_ns: Callable[[], int], retention_ns: int
     ) -> None:
         self._store = store
         self._pipeline = pipeline
-        self._connection = connection
+        self._clock_ns = clock_ns
         self._retention_ns = retention_ns
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="alerts", daemon=True)
@@ -81,7 +79,7 @@ class Alerts:
                 if time.monotonic() >= retention_at:
                     retention_at = time.monotonic() + _RETENTION_EVERY_S
                     self._look_at_retention()
-            except (StateError, ReaderError) as error:
+            except StateError as error:
                 _log.warning("can't look", pipeline=self._pipeline, error=error.message)
 
     def _look_at_queries(self) -> None:
@@ -104,7 +102,7 @@ class Alerts:
             return
         used = retention_used(
             pipeline.low_watermark_ns,
-            clock_ns=self._connection.strong_read_timestamp_ns(),
+            clock_ns=self._clock_ns(),
             retention_ns=self._retention_ns,
         )
         if used >= RETENTION_WARNING:

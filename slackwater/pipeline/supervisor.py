@@ -33,6 +33,7 @@ from slackwater.pipeline.source import (
     last_watermark_ns,
     source_options,
 )
+from slackwater.pipeline.spanner_clock import SpannerClock
 from slackwater.pipeline.spark.query import QuerySettings, start_query
 from slackwater.pipeline.spark.session import session_for_pipeline
 from slackwater.pipeline.spark.warm_up import warm_up
@@ -89,6 +90,7 @@ class PipelineSupervisor:
         self._observer = observer
         self._sink = make_sink(settings)
         self._source_handle: SourceHandle | None = None
+        self._clock: SpannerClock | None = None
         self._until_ns: int | None = None
         self._mode = RunMode(
             until_caught_up=options.until_caught_up,
@@ -119,8 +121,15 @@ class PipelineSupervisor:
         """Its change stream; None before it was looked up."""
         return self._source_handle
 
+    @property
+    def clock(self) -> SpannerClock | None:
+        """Spanner's clock; None before the change stream was looked up."""
+        return self._clock
+
     def close(self) -> None:
         """Close what was opened."""
+        if self._clock is not None:
+            self._clock.stop()
         if self._source_handle is not None:
             self._source_handle.connection.close()
         self.store.close()
@@ -164,7 +173,8 @@ class PipelineSupervisor:
         options = self._source_options(spark, source)
         path = source.options.change_stream.path
         _log.info("running", pipeline=self.name, source=path)
-        alerts = Alerts(self.store, self.name, source.connection, source.description.retention_ns)
+        clock = self._spanner_clock(source)
+        alerts = Alerts(self.store, self.name, clock.now_ns, source.description.retention_ns)
         alerts.start()
         loop.query_starts()
         try:
@@ -195,7 +205,15 @@ class PipelineSupervisor:
                 self.settings, source, until_caught_up=self._mode.until_caught_up
             )
             self._source_handle = source
+            self._spanner_clock(source)
         return self._source_handle
+
+    def _spanner_clock(self, source: SourceHandle) -> SpannerClock:
+        """Return the clock of the change stream's Spanner, which runs from the first call on."""
+        if self._clock is None:
+            self._clock = SpannerClock(source.connection.strong_read_timestamp_ns)
+            self._clock.start()
+        return self._clock
 
     def _source_options(self, spark: SparkSession, source: SourceHandle) -> dict[str, str]:
         """Return the Spark source's options, as of now that the pipeline is owned."""
@@ -225,7 +243,7 @@ class PipelineSupervisor:
             self.name,
             self.store,
             self.lease,
-            source.connection.strong_read_timestamp_ns,
+            self._spanner_clock(source).now_ns,
             writer.take,
             self._observer,
             RecordPolicy(self._until_ns, ms_to_ns(settings.state.keep)),

@@ -24,7 +24,7 @@ def test_a_pipeline_that_falls_behind_is_warned_of_while_there_is_time_left(
     store = Store.open(f"sqlite:///{tmp_path / 'state.db'}", migrate=True)
     store.ensure_pipeline("behind", "stream")
     commit_epoch(store, "behind", clock_ns - 3_600 * SECOND_NS)
-    alerts = Alerts(store, "behind", connection, 5_000 * SECOND_NS)
+    alerts = Alerts(store, "behind", connection.strong_read_timestamp_ns, 5_000 * SECOND_NS)
     with structlog.testing.capture_logs() as logs:
         alerts.start()
         until = time.monotonic() + 30

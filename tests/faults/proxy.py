@@ -73,6 +73,11 @@ class Refuses:
 
 
 @dataclass(frozen=True, slots=True)
+class Freezes:
+    """Nothing is answered and nothing is refused, as long as this rule is there."""
+
+
+@dataclass(frozen=True, slots=True)
 class Delays:
     """Queries that answer late."""
 
@@ -109,7 +114,7 @@ class Retention:
     earliest_ns: int
 
 
-Rule = Breaks | FailsOnce | Refuses | Delays | Stalls | HideEnds | Retention
+Rule = Breaks | FailsOnce | Refuses | Freezes | Delays | Stalls | HideEnds | Retention
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +209,7 @@ class FaultProxy:
 
     def unary(self, method: str, request: bytes, context: grpc.ServicerContext) -> bytes:
         """Pass a call on, or fail it."""
+        self._freeze(context)
         self._refuse(context)
         choose = self._choose(method)
         for rule in self.rules:
@@ -220,6 +226,7 @@ class FaultProxy:
 
     def stream(self, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
         """Pass a query's messages on, as the rules have it."""
+        self._freeze(context)
         self._refuse(context)
         asked = parse(request)
         act = Script()
@@ -240,6 +247,7 @@ class FaultProxy:
             for number, message in enumerate(self._messages(call, asked)):
                 if number == act.after_messages:
                     self._interrupt(act, context)
+                self._freeze(context)
                 yield message
         except grpc.RpcError as error:
             context.abort(error.code(), error.details())
@@ -282,6 +290,13 @@ class FaultProxy:
                 while time.monotonic() < until and not (gone.wait(0.1) or self._closed.is_set()):
                     pass
             context.abort(grpc.StatusCode.CANCELLED, "the stalled query was given up")
+
+    def _freeze(self, context: grpc.ServicerContext) -> None:
+        if any(isinstance(rule, Freezes) for rule in self.rules):
+            self._count("freeze")
+        while any(isinstance(rule, Freezes) for rule in self.rules):
+            if self._closed.wait(0.05) or not context.is_active():
+                context.abort(grpc.StatusCode.CANCELLED, "given up while frozen")
 
     def _refuse(self, context: grpc.ServicerContext) -> None:
         for rule in self.rules:

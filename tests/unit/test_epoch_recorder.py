@@ -13,7 +13,6 @@ from slackwater.pipeline.epochs.audit import AuditedEpoch
 from slackwater.pipeline.epochs.recorder import EpochRecorder, RecordPolicy
 from slackwater.pipeline.epochs.report import EpochReport
 from slackwater.pipeline.epochs.writer import WrittenEpoch
-from slackwater.reader.errors import UnavailableError
 from slackwater.spark_sink.sink import EpochSummary
 from slackwater.state.epochs import last_epochs
 from slackwater.state.errors import StoreUnreachableError
@@ -69,14 +68,11 @@ class Scene:
         self.lost = threading.Event()
         self.generation = 1
         self.reports: list[EpochReport] = []
-        self.clock_error: Exception | None = None
         self.recorder = EpochRecorder(
             "orders", store, self, self.clock_ns, self.written, self, RecordPolicy(until_ns, 10**18)
         )
 
     def clock_ns(self) -> int:
-        if self.clock_error is not None:
-            raise self.clock_error
         return after(100)
 
     def written(self, epoch: int) -> WrittenEpoch | None:
@@ -174,11 +170,3 @@ def test_a_store_out_of_reach_keeps_neither_the_query_nor_the_program_from_going
     pipeline = store.pipeline("orders")
     assert pipeline is not None
     assert pipeline.low_watermark_ns == after(3)
-
-
-def test_the_lag_is_by_this_machines_clock_while_spanner_does_not_answer(store: Store) -> None:
-    scene = Scene(store)
-    scene.clock_error = UnavailableError("Spanner answered UNAVAILABLE.")
-    scene.recorder.look(Progresses(progress(0, None, 1), progress(1, 1, 2)))
-    assert scene.epochs == [1]
-    assert scene.reports[0].lag_ns != 98 * SECOND_NS

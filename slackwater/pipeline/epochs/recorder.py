@@ -6,7 +6,6 @@ import json
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -15,7 +14,6 @@ import structlog
 from slackwater.pipeline.epochs.report import EpochReport, Progress, parse_progress
 from slackwater.pipeline.epochs.writer import WrittenEpoch
 from slackwater.pipeline.observer import Observer
-from slackwater.reader.errors import ReaderError
 from slackwater.scheduler.lineage import unfinished
 from slackwater.state.commit import commit_epoch
 from slackwater.state.epochs import forget_epochs, record_epoch
@@ -68,7 +66,8 @@ class EpochRecorder:
         pipeline: its name.
         store: the metadata store.
         lease: the pipeline's.
-        spanner_clock_ns: returns Spanner's clock.
+        spanner_clock_ns: returns Spanner's clock at once: while Spanner is away the epochs that it
+            has already served are recorded all the same.
         take_written: returns an epoch that this process wrote; None if another one wrote it.
         observer: is told of each.
         policy: until when epochs are recorded, and how long they are kept.
@@ -171,7 +170,7 @@ class EpochRecorder:
     def _report(
         self, progress: Progress, written: WrittenEpoch, start_ns: int, end_ns: int
     ) -> EpochReport:
-        lag_ns = self._lag_ns(end_ns)
+        lag_ns = self._spanner_clock_ns() - end_ns
         # How far Spanner's clock is ahead of this machine's.
         ahead_ns = end_ns + lag_ns - time.time_ns()
         partitions = unfinished(self._store.partitions(self._pipeline), end_ns)
@@ -193,9 +192,3 @@ class EpochRecorder:
             durable_ns=written.durable_at_ns + ahead_ns,
             measures=written.audited.measures,
         )
-
-    def _lag_ns(self, end_ns: int) -> int:
-        """Return how far a low watermark is behind Spanner's clock, or else this machine's."""
-        with suppress(ReaderError):
-            return self._spanner_clock_ns() - end_ns
-        return time.time_ns() - end_ns

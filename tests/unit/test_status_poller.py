@@ -1,0 +1,117 @@
+"""The status of a pipeline in an outage of Spanner's: right at once, and with the true reason."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from slackwater.monitoring.epoch_history import EpochHistory
+from slackwater.monitoring.status import StatusPoller
+from slackwater.pipeline.spanner_clock import SpannerClock
+from slackwater.state.commit import commit_epoch
+from slackwater.state.errors import StoreUnreachableError
+from slackwater.state.store import Store
+
+SECOND_NS = 10**9
+OUTAGE_S = 180
+
+
+class Scene:
+    """A poller of one pipeline, whose epochs a test commits, on a simulated clock of Spanner's."""
+
+    def __init__(self, store: Store) -> None:
+        self.now_s = 1_000.0
+        self.store = store
+        self.clock = SpannerClock(
+            lambda: round(self.now_s * SECOND_NS),
+            time_ns=lambda: round(self.now_s * SECOND_NS),
+            monotonic_s=lambda: self.now_s,
+        )
+        supervisor = SimpleNamespace(
+            name="orders",
+            store=store,
+            clock=self.clock,
+            lease=SimpleNamespace(is_held=True),
+            source=SimpleNamespace(description=SimpleNamespace(retention_ns=86_400 * SECOND_NS)),
+        )
+        self.poller = StatusPoller(cast(Any, supervisor), EpochHistory(), lambda *_: None)
+
+    def commit(self) -> None:
+        commit_epoch(self.store, "orders", round(self.now_s * SECOND_NS))
+
+    def after(self, seconds: float) -> str | None:
+        """Let time pass, poll as the poller does, and return why the pipeline is not ready."""
+        self.now_s += seconds
+        self.poller.poll()
+        return self.poller.status().unready_reason()
+
+    def lag_s(self) -> float:
+        lag_ns = self.poller.status().lag_ns
+        assert lag_ns is not None
+        return lag_ns / SECOND_NS
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[Scene]:
+    store = Store.open(f"sqlite:///{tmp_path}/state.db", migrate=True)
+    store.ensure_pipeline("orders", "stream")
+    yield Scene(store)
+    store.close()
+
+
+def test_the_first_epoch_after_three_minutes_makes_it_ready_though_the_clock_is_still_asked(
+    scene: Scene,
+) -> None:
+    scene.clock.look()
+    scene.commit()
+    assert scene.after(1) is None
+    reasons = [scene.after(1) for _ in range(OUTAGE_S)]
+    assert reasons[10] is None
+    # The clock's own question is not answered before the first epoch is: it may take half a minute.
+    assert reasons[60] == "Spanner's clock has not answered for 62 s"
+    assert reasons[-1] == "Spanner's clock has not answered for 181 s"
+    assert scene.lag_s() == pytest.approx(181)
+    scene.commit()
+    assert scene.after(1) is None
+    assert scene.lag_s() == pytest.approx(1)
+    # Only an epoch shows that Spanner answers.
+    assert [scene.after(1) for _ in range(40)][-1] == "Spanner's clock has not answered for 40 s"
+
+
+def test_a_store_that_does_not_answer_is_named_and_not_spanner(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.clock.look()
+    scene.commit()
+    assert scene.after(0) is None
+
+    def away(name: str) -> None:
+        raise StoreUnreachableError("the store does not answer.")
+
+    monkeypatch.setattr(scene.store, "pipeline", away)
+    with pytest.raises(StoreUnreachableError):
+        scene.poller.poll()
+    polled_s = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: polled_s + 17)
+    reason = scene.poller.status().unready_reason()
+    assert reason == "the metadata store has not answered for 17 s"
+
+
+def test_a_poll_asks_only_the_store(scene: Scene) -> None:
+    answer = threading.Event()
+    asking = threading.Thread(target=answer.wait)
+    scene.clock._read_ns = lambda: asking.join() or 0  # type: ignore[func-returns-value]
+    asking.start()
+    looking = threading.Thread(target=scene.clock.look)
+    looking.start()
+    scene.commit()
+    assert scene.after(1) is None
+    assert looking.is_alive()
+    answer.set()
+    looking.join()
