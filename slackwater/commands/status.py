@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from slackwater.commands.stored_pipeline import open_pipeline
 from slackwater.config.settings import Settings
 from slackwater.monitoring.json_fields import (
+    catch_up_fields,
     epoch_fields,
     gap_fields,
     query_fields,
     rfc3339_or_none,
 )
-from slackwater.pipeline.alerts import held_back_by, retention_used
+from slackwater.pipeline.alerts import held_back_by
+from slackwater.pipeline.catch_up import catch_up, retention_used
 from slackwater.pipeline.lease_holder import owner_is_dead
 from slackwater.pipeline.source import connect
 from slackwater.reader.errors import ReaderError
 from slackwater.scheduler.lineage import states
 from slackwater.state.epochs import last_epochs
 from slackwater.state.gaps import gaps
-from slackwater.state.models import Partition, Pipeline
+from slackwater.state.models import Epoch, Partition, Pipeline
 from slackwater.state.open_queries import open_queries, stalls
 from slackwater.state.plans import latest_plan
 from slackwater.state.scans import read_scan
@@ -44,7 +48,7 @@ def status(settings: Settings) -> dict[str, Any]:
             **_state(pipeline),
             "low_watermark": rfc3339_or_none(watermark_ns),
             "initial_scan": _scan(store, settings.pipeline),
-            **_lag(settings, watermark_ns),
+            **_lag(settings, watermark_ns, epochs),
             "held_back_by": _held_back(store, pipeline),
             "partitions": {str(state): count for state, count in sorted(by_state.items())},
             "stalls": sum(stalls(store, settings.pipeline).values()),
@@ -73,9 +77,9 @@ def _state(pipeline: Pipeline) -> dict[str, Any]:
     }
 
 
-def _lag(settings: Settings, watermark_ns: int | None) -> dict[str, Any]:
-    """Return how far the pipeline is behind Spanner's clock: in seconds, and of the retention."""
-    unknown = {"lag_seconds": None, "retention_used": None}
+def _lag(settings: Settings, watermark_ns: int | None, epochs: Sequence[Epoch]) -> dict[str, Any]:
+    """Return how far the pipeline is behind Spanner's clock, and whether it keeps up."""
+    unknown = {"lag_seconds": None, "retention_used": None, "keeps_up": None}
     if watermark_ns is None:
         return unknown
     try:
@@ -87,9 +91,16 @@ def _lag(settings: Settings, watermark_ns: int | None) -> dict[str, Any]:
     used = retention_used(
         watermark_ns, clock_ns=clock_ns, retention_ns=spanner.description.retention_ns
     )
+    keeps_up = catch_up(
+        epochs,
+        lag_ns=clock_ns - watermark_ns,
+        now_ns=time.time_ns(),
+        retention_ns=spanner.description.retention_ns,
+    )
     return {
         "lag_seconds": round(ns_to_seconds(clock_ns - watermark_ns), 3),
         "retention_used": round(used, 4),
+        "keeps_up": catch_up_fields(keeps_up),
     }
 
 

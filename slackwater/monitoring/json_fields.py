@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from slackwater.pipeline.catch_up import CatchUp
 from slackwater.scheduler.lineage import PartitionState
 from slackwater.state.models import Epoch, Gap, OpenQuery, Partition
 from slackwater.timestamp import floor_to_us, format_rfc3339, ms_to_seconds
@@ -12,6 +13,24 @@ from slackwater.timestamp import floor_to_us, format_rfc3339, ms_to_seconds
 def rfc3339_or_none(timestamp_ns: int | None) -> str | None:
     """Return a timestamp as an RFC 3339 text; None for None."""
     return None if timestamp_ns is None else format_rfc3339(timestamp_ns)
+
+
+def catch_up_fields(catch_up: CatchUp) -> dict[str, Any]:
+    """Return the fields of the answer to whether a pipeline keeps up."""
+    return {
+        "text": catch_up.text(),
+        "pace": catch_up.pace.value,
+        "speed": _rounded(catch_up.speed),
+        "caught_up_in_seconds": _rounded(catch_up.caught_up_in_s),
+        "records_lost_in_seconds": _rounded(catch_up.lost_in_s),
+        "level": catch_up.level.value,
+        "lag_level": catch_up.lag_level.value,
+        "retention_level": catch_up.retention_level.value,
+    }
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 2)
 
 
 def partition_fields(partition: Partition, state: PartitionState, stalls: int) -> dict[str, Any]:

@@ -194,6 +194,9 @@ def _status_gauges(statuses: Sequence[PipelineStatus]) -> Iterator[Metric]:
         "low_watermark_lag_seconds", "How far the low watermark is behind Spanner's clock."
     )
     used = _gauge("retention_used_ratio", "The lag as a share of the retention period.")
+    catch_up = _gauge(
+        "catch_up_seconds", "Time until the pipeline has caught up; +Inf if it is not catching up."
+    )
     partitions = _gauge("partitions", "Change stream partitions in the metadata store.", "state")
     queries = _gauge("open_queries", "Partition queries that have run for more than two seconds.")
     stalled = _gauge(
@@ -213,9 +216,11 @@ def _status_gauges(statuses: Sequence[PipelineStatus]) -> Iterator[Metric]:
         if pipeline.low_watermark_ns is not None and status.lag_ns is not None:
             watermark.add_metric([name], ns_to_seconds(pipeline.low_watermark_ns))
             lag.add_metric([name], ns_to_seconds(status.lag_ns))
+            caught_up_in_s = status.catch_up.caught_up_in_s
+            catch_up.add_metric([name], math.inf if caught_up_in_s is None else caught_up_in_s)
         if status.retention_used is not None:
             used.add_metric([name], status.retention_used)
-    yield from (state, owner, watermark, lag, used, partitions, queries, stalled)
+    yield from (state, owner, watermark, lag, used, catch_up, partitions, queries, stalled)
 
 
 def _memory() -> Metric:

@@ -13,23 +13,25 @@ import structlog
 
 from slackwater.monitoring.epoch_history import EpochHistory
 from slackwater.monitoring.json_fields import (
+    catch_up_fields,
     epoch_fields,
     gap_fields,
     partition_fields,
     query_fields,
     rfc3339_or_none,
 )
-from slackwater.pipeline.alerts import held_back_by, retention_used
+from slackwater.pipeline.alerts import held_back_by
+from slackwater.pipeline.catch_up import EPOCHS_CONSIDERED, CatchUp, catch_up, retention_used
 from slackwater.pipeline.supervisor import PipelineSupervisor
 from slackwater.pipeline.transitions import FAILED_STATES
 from slackwater.scheduler.lineage import PartitionState, states
 from slackwater.state.epochs import last_epochs
 from slackwater.state.errors import StateError, StoreUnreachableError
 from slackwater.state.gaps import gaps
-from slackwater.state.models import OpenQuery, Partition, Pipeline
+from slackwater.state.models import Epoch, OpenQuery, Partition, Pipeline
 from slackwater.state.open_queries import open_queries, stalls
 from slackwater.state.plans import latest_plan
-from slackwater.timestamp import ns_to_seconds, seconds_to_ns
+from slackwater.timestamp import floor_to_us, ns_to_seconds, seconds_to_ns
 
 _log = structlog.get_logger("slackwater.monitoring.status")
 
@@ -39,6 +41,7 @@ _POLL_SHARE: Final = 20
 _POLL_EVERY_S_MAX: Final = 4.0
 _FIRST_POLL_S_MAX: Final = 10.0
 _STALE_S: Final = 15.0
+_SLOW_SHOWN: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,8 @@ class PipelineStatus:
         by_state: how many of them are in each state.
         queries: the partition queries that have been open for a while, the furthest behind first.
         held_back: the query that holds the low watermark back; None if none does.
+        epochs: the last ones, the newest last, by which its speed is measured.
+        now_ns: this machine's clock.
         store_silent_s, spanner_silent_s: for how many seconds the metadata store, or Spanner, has
             not answered; None while it does.
     """
@@ -66,6 +71,8 @@ class PipelineStatus:
     by_state: Counter[PartitionState]
     queries: tuple[OpenQuery, ...]
     held_back: OpenQuery | None
+    epochs: tuple[Epoch, ...] = ()
+    now_ns: int = 0
     store_silent_s: float | None = None
     spanner_silent_s: float | None = None
 
@@ -82,6 +89,13 @@ class PipelineStatus:
         if watermark_ns is None or self.retention_ns is None:
             return None
         return retention_used(watermark_ns, clock_ns=self.clock_ns, retention_ns=self.retention_ns)
+
+    @property
+    def catch_up(self) -> CatchUp:
+        """Whether it keeps up, and how long it takes to catch up."""
+        return catch_up(
+            self.epochs, lag_ns=self.lag_ns, now_ns=self.now_ns, retention_ns=self.retention_ns
+        )
 
     @property
     def stalled(self) -> list[OpenQuery]:
@@ -118,15 +132,19 @@ class PipelineStatus:
             "since": rfc3339_or_none(pipeline.state_since_ns),
             "reason": pipeline.state_reason or None,
             "unready": self.unready_reason(),
+            "store_silent_seconds": self.store_silent_s,
             "wanted": pipeline.desired_state.value,
             "owner": pipeline.owner,
             "is_owner": self.is_owner,
             "low_watermark": rfc3339_or_none(pipeline.low_watermark_ns),
             "lag_seconds": None if lag_ns is None else round(ns_to_seconds(lag_ns), 3),
             "retention_used": self.retention_used,
+            "keeps_up": catch_up_fields(self.catch_up),
+            "clock": rfc3339_or_none(floor_to_us(self.clock_ns)),
             "partitions": {state.value: self.by_state[state] for state in PartitionState},
             "held_back_by": None if self.held_back is None else query_fields(self.held_back),
             "stalled": [query_fields(query) for query in self.stalled],
+            "slow_queries": [query_fields(query) for query in self.queries[:_SLOW_SHOWN]],
         }
 
 
@@ -180,6 +198,7 @@ class StatusPoller:
         return replace(
             status,
             clock_ns=time.time_ns() if clock is None else clock.now_ns(),
+            now_ns=time.time_ns(),
             store_silent_s=silent_s if silent_s >= _STALE_S else None,
             spanner_silent_s=None if clock is None else clock.silent_s,
         )
@@ -231,6 +250,7 @@ class StatusPoller:
             by_state=Counter(states(partitions, pipeline.low_watermark_ns or 0).values()),
             queries=tuple(queries),
             held_back=held_back_by(queries),
+            epochs=tuple(last_epochs(supervisor.store, supervisor.name, limit=EPOCHS_CONSIDERED)),
         )
 
     def epochs(self, limit: int) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ from typing import Final
 
 import structlog
 
+from slackwater.pipeline.catch_up import RETENTION_WARNING, retention_used
 from slackwater.state.errors import StateError
 from slackwater.state.models import OpenQuery
 from slackwater.state.open_queries import open_queries
@@ -18,8 +19,6 @@ from slackwater.timestamp import format_rfc3339, ms_to_seconds, ns_to_seconds
 
 _log = structlog.get_logger("slackwater.pipeline.alerts")
 
-# Of the retention period; what is left is the time to act in.
-RETENTION_WARNING: Final = 0.5
 _EVERY_S: Final = 2.0
 _RETENTION_EVERY_S: Final = 30.0
 _HELD_BACK_MS: Final = 5_000
@@ -36,11 +35,6 @@ def held_back_by(queries: Sequence[OpenQuery]) -> OpenQuery | None:
     """
     slow = [query for query in queries if query.open_ms >= _HELD_BACK_MS]
     return min(slow, key=lambda query: (query.watermark_ns, -query.silent_ms), default=None)
-
-
-def retention_used(low_watermark_ns: int, *, clock_ns: int, retention_ns: int) -> float:
-    """Return the share of the retention period between the low watermark and now; 1 is its end."""
-    return max(0, clock_ns - low_watermark_ns) / retention_ns
 
 
 class Alerts:

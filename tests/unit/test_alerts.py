@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from slackwater.pipeline.alerts import RETENTION_WARNING, held_back_by, retention_used
+from slackwater.pipeline.alerts import held_back_by
+from slackwater.pipeline.catch_up import RETENTION_WARNING, retention_used
 from slackwater.state.models import OpenQuery
 
 DAY_NS = 86_400 * 10**9

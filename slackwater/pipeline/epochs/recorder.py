@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 import structlog
 
+from slackwater.pipeline.catch_up import EPOCHS_CONSIDERED, catch_up
 from slackwater.pipeline.epochs.report import EpochReport, Progress, parse_progress
 from slackwater.pipeline.epochs.writer import WrittenEpoch
 from slackwater.pipeline.observer import Observer
@@ -94,6 +96,7 @@ class EpochRecorder:
         self._last_epoch = -1
         self._last_text: str | None = None
         self._has_reached_end = False
+        self._recent: deque[Epoch] = deque(maxlen=EPOCHS_CONSIDERED)
 
     @property
     def epochs(self) -> int:
@@ -148,47 +151,49 @@ class EpochRecorder:
         written = self._take_written(progress.epoch)
         if start_ns is None or written is None:
             return
-        report = self._report(progress, written, start_ns, end_ns)
-        record_epoch(
-            self._store,
-            Epoch(
-                pipeline=self._pipeline,
-                start_ns=start_ns,
-                end_ns=end_ns,
-                records=report.records,
-                transactions=report.transactions,
-                partitions=report.partitions,
-                committed_at_ns=time.time_ns(),
-                seconds=report.seconds,
-                late_records=report.late_records,
-            ),
-        )
+        epoch = self._epoch(progress, written, start_ns, end_ns)
+        record_epoch(self._store, epoch)
+        self._recent.append(epoch)
         if progress.epoch % _FORGET_EVERY == 0:
             forget_epochs(self._store, self._pipeline, before_ns=end_ns - self._policy.keep_ns)
-        self._observer.epoch_committed(self._pipeline, report)
+        self._observer.epoch_committed(self._pipeline, self._report(progress, written, epoch))
 
-    def _report(
+    def _epoch(
         self, progress: Progress, written: WrittenEpoch, start_ns: int, end_ns: int
-    ) -> EpochReport:
-        lag_ns = self._spanner_clock_ns() - end_ns
-        # How far Spanner's clock is ahead of this machine's.
-        ahead_ns = end_ns + lag_ns - time.time_ns()
+    ) -> Epoch:
         partitions = unfinished(self._store.partitions(self._pipeline), end_ns)
+        return Epoch(
+            pipeline=self._pipeline,
+            start_ns=start_ns,
+            end_ns=end_ns,
+            records=written.summary.records,
+            transactions=written.summary.transactions,
+            partitions=len(partitions),
+            committed_at_ns=time.time_ns(),
+            seconds=progress.seconds,
+            late_records=written.audited.late_records,
+        )
+
+    def _report(self, progress: Progress, written: WrittenEpoch, epoch: Epoch) -> EpochReport:
+        now_ns = time.time_ns()
+        clock_ns = self._spanner_clock_ns()
+        lag_ns = clock_ns - epoch.end_ns
         return EpochReport(
             epoch=progress.epoch,
-            start_ns=start_ns,
-            low_watermark_ns=end_ns,
-            records=written.summary.records,
+            start_ns=epoch.start_ns,
+            low_watermark_ns=epoch.end_ns,
+            records=epoch.records,
             written=written.summary.written,
-            transactions=written.summary.transactions,
-            late_records=written.audited.late_records,
-            partitions=len(partitions),
+            transactions=epoch.transactions,
+            late_records=epoch.late_records,
+            partitions=epoch.partitions,
             lag_ns=lag_ns,
-            seconds=progress.seconds,
+            catch_up=catch_up(self._recent, lag_ns=lag_ns, now_ns=now_ns, retention_ns=None),
+            seconds=epoch.seconds,
             stages_ms=progress.stages_ms,
             read_ms=written.read_ms,
             sink_ms=written.sink_ms,
             begun_ns=progress.begun_ns,
-            durable_ns=written.durable_at_ns + ahead_ns,
+            durable_ns=written.durable_at_ns + clock_ns - now_ns,
             measures=written.audited.measures,
         )

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from slackwater.pipeline.catch_up import CatchUp, Pace
 from slackwater.state.task_metrics import COMMITTED_STEPS, TaskMetrics
 from slackwater.timestamp import (
     floor_to_us,
@@ -38,6 +39,7 @@ class EpochReport:
         late_records: those at or before start_ns, which came too late for their own epoch.
         partitions: partitions alive or waiting at its end.
         lag_ns: how far the low watermark was behind Spanner's clock when it was committed.
+        catch_up: whether the pipeline keeps up, judged by the last epochs.
         seconds: from choosing the cut to the commit.
         stages_ms: how long each of Spark's stages of it took.
         read_ms, sink_ms: of the write stage, how long the records took to be read and staged, and
@@ -56,6 +58,7 @@ class EpochReport:
     late_records: int
     partitions: int
     lag_ns: int
+    catch_up: CatchUp
     seconds: float
     stages_ms: Mapping[str, int]
     read_ms: int
@@ -94,6 +97,8 @@ class EpochReport:
             "epoch": self.epoch,
             "low_watermark": format_rfc3339(floor_to_us(self.low_watermark_ns)),
             "lag_seconds": round(ns_to_seconds(self.lag_ns), 3),
+            # A pipeline that keeps up need not say so in each line.
+            **({} if self.catch_up.pace is Pace.KEEPS_UP else {"keeps_up": self.catch_up.text()}),
             "records": self.records,
             # Only a filter makes a difference.
             **({} if self.written == self.records else {"written": self.written}),
