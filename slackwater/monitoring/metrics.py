@@ -9,11 +9,13 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from importlib.metadata import version
 from itertools import accumulate
+from platform import python_version
 from typing import Final
 
 import psutil
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter, Histogram, Info
 from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -33,6 +35,8 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        build = Info("slackwater_build", "The program's version.", registry=self.registry)
+        build.info({"version": version("slackwater"), "python": python_version()})
         self._records = self._counter("records", "Data change records written.")
         self._late = self._counter("late_records", "Records that arrived after their own epoch.")
         self._bytes = self._counter("bytes", "Size of the records in Arrow.")

@@ -22,6 +22,35 @@ _log = structlog.get_logger("slackwater.pipeline.alerts")
 _EVERY_S: Final = 2.0
 _RETENTION_EVERY_S: Final = 30.0
 _HELD_BACK_MS: Final = 5_000
+_REMINDER_FIRST_S: Final = 60.0
+_REMINDER_MAX_S: Final = 900.0
+
+
+class Reminder:
+    """Decides when to say again what goes on: after a minute, then after twice as long each time.
+
+    What was not so for a minute is over; then the next time is a first time.
+    """
+
+    def __init__(self) -> None:
+        self._seen_s: float | None = None
+        self._due_s = 0.0
+        self._pause_s = _REMINDER_FIRST_S
+
+    def is_due(self, now_s: float) -> bool:
+        """Return True if what is so now is to be said; called each time it is seen.
+
+        Args:
+            now_s: a clock that never goes back.
+        """
+        if self._seen_s is None or now_s - self._seen_s > _REMINDER_FIRST_S:
+            self._due_s, self._pause_s = now_s, _REMINDER_FIRST_S
+        self._seen_s = now_s
+        if now_s < self._due_s:
+            return False
+        self._due_s = now_s + self._pause_s
+        self._pause_s = min(2 * self._pause_s, _REMINDER_MAX_S)
+        return True
 
 
 def held_back_by(queries: Sequence[OpenQuery]) -> OpenQuery | None:
@@ -54,6 +83,7 @@ class Alerts:
         self._pipeline = pipeline
         self._clock_ns = clock_ns
         self._retention_ns = retention_ns
+        self._silent, self._slow, self._retention = Reminder(), Reminder(), Reminder()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="alerts", daemon=True)
 
@@ -78,9 +108,14 @@ class Alerts:
 
     def _look_at_queries(self) -> None:
         plan = latest_plan(self._store, self._pipeline)
-        query = held_back_by(open_queries(self._store, plan.plan_id)) if plan else None
-        if query is not None:
-            _log.warning(
+        queries = open_queries(self._store, plan.plan_id) if plan else []
+        query = held_back_by(queries)
+        if query is None:
+            return
+        # A query that sends records is slow at worst: far behind, each epoch has some.
+        is_silent = bool(query.stalls) or query.silent_ms >= _HELD_BACK_MS
+        if (self._silent if is_silent else self._slow).is_due(time.monotonic()):
+            (_log.warning if is_silent else _log.info)(
                 "low watermark held back",
                 pipeline=self._pipeline,
                 partition=query.token,
@@ -88,6 +123,7 @@ class Alerts:
                 seconds=ms_to_seconds(query.open_ms),
                 silent_seconds=ms_to_seconds(query.silent_ms),
                 stalls=query.stalls,
+                stalled_partitions=sum(bool(each.stalls) for each in queries),
             )
 
     def _look_at_retention(self) -> None:
@@ -99,7 +135,7 @@ class Alerts:
             clock_ns=self._clock_ns(),
             retention_ns=self._retention_ns,
         )
-        if used >= RETENTION_WARNING:
+        if used > RETENTION_WARNING and self._retention.is_due(time.monotonic()):
             _log.warning(
                 "falling behind",
                 pipeline=self._pipeline,

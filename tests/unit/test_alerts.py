@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from slackwater.pipeline.alerts import held_back_by
+from collections.abc import Callable
+
+from slackwater.pipeline.alerts import Reminder, held_back_by
 from slackwater.pipeline.catch_up import RETENTION_WARNING, retention_used
 from slackwater.state.models import OpenQuery
 
@@ -28,3 +30,31 @@ def test_the_share_of_the_retention_that_is_used_warns_early() -> None:
     assert used >= RETENTION_WARNING
     assert retention_used(2 * DAY_NS, clock_ns=DAY_NS, retention_ns=DAY_NS) == 0
     assert retention_used(0, clock_ns=3 * DAY_NS, retention_ns=DAY_NS) == 3
+
+
+def said_in(hours: float, is_so: Callable[[float], bool]) -> list[float]:
+    """When something is said that is looked at every two seconds."""
+    reminder = Reminder()
+    looks_s = [2.0 * number for number in range(round(hours * 1_800))]
+    return [now_s for now_s in looks_s if is_so(now_s) and reminder.is_due(now_s)]
+
+
+def test_what_goes_on_for_an_hour_is_said_a_few_times() -> None:
+    assert said_in(1, lambda _: True) == [0, 60, 180, 420, 900, 1_800, 2_700]
+
+
+def test_what_comes_and_goes_with_each_epoch_goes_on() -> None:
+    assert len(said_in(1, lambda now_s: now_s % 40 > 15)) < 10
+
+
+def test_what_comes_back_is_said_at_once() -> None:
+    assert said_in(1, lambda now_s: not 100 < now_s < 1_000) == [
+        0,
+        60,
+        1_000,
+        1_060,
+        1_180,
+        1_420,
+        1_900,
+        2_800,
+    ]

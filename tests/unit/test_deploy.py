@@ -127,7 +127,11 @@ def all_metrics() -> set[str]:
     metrics.registry.register(StatusCollector(list))
     names = set()
     for family in metrics.registry.collect():
-        endings = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count")}
+        endings = {
+            "counter": ("_total",),
+            "histogram": ("_bucket", "_sum", "_count"),
+            "info": ("_info",),
+        }
         names |= {family.name + ending for ending in endings.get(family.type, ("",))}
     return names
 
@@ -165,7 +169,11 @@ def test_the_dashboard_names_known_metrics_and_shows_each() -> None:
         name.removesuffix("_bucket") for name in in_program if not name.endswith(("_sum", "_count"))
     }
     left -= {name.removesuffix("_bucket") for name in shown}
-    assert left == {"slackwater_is_owner", "slackwater_low_watermark_timestamp_seconds"}
+    assert left == {
+        "slackwater_build_info",
+        "slackwater_is_owner",
+        "slackwater_low_watermark_timestamp_seconds",
+    }
 
 
 def test_the_image_holds_what_its_files_name() -> None:
