@@ -7,9 +7,14 @@ from pathlib import Path
 
 import pyspark
 import pytest
+from hypothesis import HealthCheck, settings
 
 # As the program does, before gRPC is loaded: see slackwater.cli.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+
+# On a busy machine the making of examples is slow for reasons of its own.
+settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy")
 
 pytest_plugins = [
     "tests.browsers",
