@@ -99,14 +99,19 @@ class Alerts:
         retention_at = time.monotonic()
         while not self._stopped.wait(_EVERY_S):
             try:
-                self._look_at_queries()
+                self.look_at_queries()
                 if time.monotonic() >= retention_at:
                     retention_at = time.monotonic() + _RETENTION_EVERY_S
                     self._look_at_retention()
             except StateError as error:
                 _log.warning("can't look", pipeline=self._pipeline, error=error.message)
 
-    def _look_at_queries(self) -> None:
+    def look_at_queries(self) -> None:
+        """Log the query that holds the low watermark back, if that is due.
+
+        Raises:
+            StateError: the store can't be reached.
+        """
         plan = latest_plan(self._store, self._pipeline)
         queries = open_queries(self._store, plan.plan_id) if plan else []
         query = held_back_by(queries)
