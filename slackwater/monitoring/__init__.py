@@ -6,5 +6,6 @@
 - epoch_history: details of the last epochs. lineage_graph: the partitions as a drawing.
 - live_view: the table on a terminal. log: the format and level of log lines.
 
-What counts as stalled or held back is decided in slackwater.pipeline.alerts.
+What counts as stalled or held back is decided in slackwater.pipeline.alerts; whether a pipeline
+keeps up, in slackwater.pipeline.catch_up.
 """

@@ -51,6 +51,7 @@ class LiveView:
 
     def _table(self) -> Table:
         table = Table(title=f"{self._pipeline}: {self._records} records since the start")
+        table.caption = self._reports[-1].catch_up.text() if self._reports else None
         for _, heading in _COLUMNS:
             table.add_column(heading, justify="right")
         for report in self._reports:
