@@ -43,7 +43,8 @@ def test_the_page_shows_splits_merges_a_stall_and_a_failure_with_its_remedy(
         expect(page.locator("#badge")).to_have_text("running")
         expect(page.locator("#lag")).to_have_text(re.compile(r"\d\.\d\d s"))
         expect(page.locator("#freshness")).to_have_text(re.compile(r"\d\.\d\d s"))
-        expect(page.locator("#lag-plot polyline")).to_have_count(1)
+        expect(page.locator("#lag-plot polyline").first).to_be_attached()
+        expect(page.locator("#keeps-up")).to_have_text(re.compile(r"Keeps up|Behind by"))
         # Of partitions that live two seconds some have split and others merged.
         partitions = page.evaluate("fetch('api/pipelines/orders/partitions').then((a) => a.json())")
         shown = {bar.get_attribute("data-token") for bar in page.locator("#lineage rect").all()}
