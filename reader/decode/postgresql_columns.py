@@ -38,6 +38,7 @@ _STRING: Final = tag(3, LEN)
 _PREFIX: Final = b'{"data_change_record":{'
 # The same without the names, and without the first value: the column types.
 _SHORT_PREFIX: Final = b"{{,"
+_ROW_DEPTH: Final = 1
 _DATA_DEPTH: Final = 2
 _MOD_DEPTH: Final = 4
 _BYTES: Final = pa.binary()
@@ -100,6 +101,10 @@ class _Records:
         self.structure = structure
         self.is_good = structure.matches_at(structure.begins, prefix)
         self._exclude_rows_at(structure.odd_escapes)
+        # With another key beside the record, the row's end would not be the record's.
+        outer = np.flatnonzero(structure.key_depth == _ROW_DEPTH)
+        outer_keys = np.diff(np.searchsorted(outer, structure.first_key))
+        self.is_good &= outer_keys == (prefix == _PREFIX)
         if not self.is_good.any():
             raise _AnotherShapeError
         keys = np.flatnonzero(structure.key_depth == _DATA_DEPTH)

@@ -316,3 +316,16 @@ def rows_of(records: Sequence[ChangeRecord]) -> list[dict[str, Any]]:
     data = [record for record in records if isinstance(record, DataChangeRecord)]
     result: list[dict[str, Any]] = data_columns(data).to_pylist()
     return result
+
+
+def test_a_new_field_beside_a_json_record_is_not_taken_for_a_part_of_it() -> None:
+    record = DataChangeRecord(
+        1_000, "t", "0", True, "T", (), (), "INSERT", "NEW_ROW", 1, 1, "", False
+    )
+    row = postgresql_row(record).string_value
+    for added in ('"a":["x"]', '"a":{"b":1}', '"a":1'):
+        for text in (f"{row[:-1]},{added}}}", f"{{{added},{row[1:]}"):
+            part = PartialResultSetPb(metadata=postgresql_metadata())
+            part.values.add().string_value = text
+            columns = decode_json_columns([part.SerializeToString()] * 20)
+            assert len(columns.fallback_messages) == 20
