@@ -59,7 +59,15 @@ def running_registry() -> Iterator[tuple[Registry, str]]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self._answer(200, sorted(registry.subjects))
+            if not self.path.endswith("/versions/latest"):
+                self._answer(200, sorted(registry.subjects))
+                return
+            subject = unquote(self.path.split("/")[2])
+            if subject not in registry.subjects:
+                self._answer(404, {"error_code": 40401, "message": "Subject not found."})
+                return
+            number = registry.subjects[subject][-1]
+            self._answer(200, {"id": number, "schema": json.dumps(registry.schemas[number])})
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))

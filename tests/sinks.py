@@ -295,8 +295,12 @@ def _datastream(message: Mapping[str, Any]) -> tuple[Any, ...]:
 def _debezium(message: Mapping[str, Any]) -> tuple[Any, ...]:
     value, key = _loads(message["value"]), _loads(message["key"])
     source = value["source"]
-    place = (source["server_transaction_id"], source["sequence"])
-    return *place, source["table"], _frozen(key), _frozen(value["after"])
+    place = (source["server_transaction_id"], f"{int(source['sequence']):08d}")
+    after = value["after"]
+    if after and after.get(JSON_COLUMN) is not None:
+        # A JSON column is a string here, as Debezium's connector has it.
+        after = {**after, JSON_COLUMN: _loads(after[JSON_COLUMN])}
+    return *place, source["table"], _frozen(key), _frozen(after)
 
 
 _OF_ENVELOPE: dict[str, Callable[[Mapping[str, Any]], tuple[Any, ...]]] = {

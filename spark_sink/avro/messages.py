@@ -74,13 +74,23 @@ class AvroMessages:
     def resolved(self, topic: str, value: Mapping[str, Any]) -> bytes:
         """Return the resolved message of a topic.
 
+        It has the schema of the topic's other messages, which all have its field. A schema of its
+        own would become the latest of the subject, by which consumers read the others, and against
+        which the registry checks the next one.
+
         Raises:
             SchemaRefusedError: the registry rejects its schema.
             PublishError: the registry can't be reached.
         """
         name = namespace(topic, "", by_table=self._by_table)
-        schema = resolved_schema(name, self._envelope)
-        number = self._registry.register(self._subject(topic, name, "value"), schema)
+        subject = self._subject(topic, name, "value")
+        latest = self._registry.latest(subject)
+        if latest is None:
+            # No message of the topic has a value.
+            schema = resolved_schema(name, self._envelope)
+            number = self._registry.register(subject, schema)
+        else:
+            number, schema = latest
         return encode(number, fastavro.parse_schema(schema), value) or b""
 
     def _register(self, table_schema: TableSchema) -> SchemaIds:

@@ -17,6 +17,7 @@ from slackwater.spark_sink.errors import PublishError, SchemaRefusedError
 _TYPE: Final = "application/vnd.schemaregistry.v1+json"
 _HEADERS: Final = {"Content-Type": _TYPE, "Accept": _TYPE}
 _TIMEOUT_S: Final = 10.0
+_NOT_FOUND: Final = 404
 _REFUSED: Final = (401, 403, 404, 409, 422)
 
 
@@ -30,6 +31,7 @@ class SchemaRegistry:
     def __init__(self, url: str) -> None:
         self._url = url.rstrip("/")
         self._ids: dict[tuple[str, str], int] = {}
+        self._latest: dict[str, tuple[int, Any]] = {}
 
     def require_answer(self) -> None:
         """Check that the registry answers.
@@ -61,9 +63,34 @@ class SchemaRegistry:
                 ),
             )
             self._ids[subject, text] = int(answer["id"])
+        self._latest[subject] = (self._ids[subject, text], schema)
         return self._ids[subject, text]
 
-    def _request(self, place: str, send: Callable[[], requests.Response]) -> Any:
+    def latest(self, subject: str) -> tuple[int, Any] | None:
+        """Return the number and the schema that a subject was last given; None if there is none.
+
+        Raises:
+            SchemaRefusedError: the registry rejects this user.
+            PublishError: the registry can't be reached.
+        """
+        if subject not in self._latest:
+            answer = self._request(
+                f", subject {subject}",
+                lambda: requests.get(
+                    f"{self._url}/subjects/{quote(subject, safe='')}/versions/latest",
+                    headers=_HEADERS,
+                    timeout=_TIMEOUT_S,
+                ),
+                may_be_missing=True,
+            )
+            if answer is None:
+                return None
+            self._latest[subject] = (int(answer["id"]), json.loads(answer["schema"]))
+        return self._latest[subject]
+
+    def _request(
+        self, place: str, send: Callable[[], requests.Response], *, may_be_missing: bool = False
+    ) -> Any:
         # Without its URL, which may contain a password.
         where = f"the schema registry{place}"
         try:
@@ -73,6 +100,8 @@ class SchemaRegistry:
                 f"{where}: it can't be reached ({type(error).__name__}).",
                 "Check sink.confluent_schema_registry, and that the registry is running",
             ) from error
+        if may_be_missing and answer.status_code == _NOT_FOUND:
+            return None
         message = f"{where}: it answered {answer.status_code}: {answer.text[:500]}"
         if answer.status_code in _REFUSED:
             raise SchemaRefusedError(

@@ -1,26 +1,36 @@
-"""The envelope debezium: as the consumers of Debezium's Spanner connector expect it."""
+"""The envelope debezium: as the consumers of Debezium's Spanner connector expect it.
+
+Names, types and order are those of the connector's own source (SpannerSourceInfoStructMaker,
+ColumnTypeSchemaMapper) and of Debezium's envelope.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
 from slackwater.spark_sink.envelopes.avro_fields import Schema, TableSchemas, record_schema
-from slackwater.spark_sink.envelopes.envelope import ModEnvelope
-from slackwater.spark_sink.envelopes.event import Event
+from slackwater.spark_sink.envelopes.envelope import ModEnvelope, ReadEvents
+from slackwater.spark_sink.envelopes.event import Event, Row, events
 from slackwater.spark_sink.envelopes.message import MessageBody
-from slackwater.timestamp import datetime_to_us, ns_to_ms, us_to_ms
+from slackwater.spark_sink.envelopes.values import integer_converter
+from slackwater.timestamp import datetime_to_us, ns_to_ms, ns_to_us, us_to_ms, us_to_ns
 
 _OPS: Final = {"INSERT": "c", "UPDATE": "u", "DELETE": "d"}
 # The fields of source in Avro.
 _SOURCE: Final[Mapping[str, Schema]] = {
+    "version": "string",
     "connector": "string",
     "name": "string",
     "ts_ms": "long",
     "snapshot": "string",
     "db": "string",
     "sequence": "string",
+    "ts_us": "long",
+    "ts_ns": "long",
     "project_id": "string",
     "instance_id": "string",
     "database_id": "string",
@@ -29,7 +39,7 @@ _SOURCE: Final[Mapping[str, Schema]] = {
     "server_transaction_id": "string",
     "low_watermark": "long",
     "read_at_timestamp": "long",
-    "number_of_records_in_transaction": "long",
+    "number_records_in_transaction": "long",
     "transaction_tag": "string",
     "system_transaction": "boolean",
     "value_capture_type": "string",
@@ -40,25 +50,50 @@ _SOURCE: Final[Mapping[str, Schema]] = {
 }
 
 
+@cache
+def _version() -> str:
+    try:
+        return version("slackwater")
+    except PackageNotFoundError:
+        return ""
+
+
 class Debezium(ModEnvelope):
     """before, after, source, op and ts_ms; times are milliseconds since the Unix epoch."""
 
     name = "debezium"
 
+    def bodies(self, record: Row, read_events: ReadEvents = events) -> Iterator[MessageBody]:
+        """Yield a message for each mod, and after a delete a tombstone; see Envelope."""
+        for event in read_events(record):
+            yield self.body(event)
+            if event.after is None and self.options.tombstones:
+                yield MessageBody(event.table, event.keys, None, has_value=False)
+
+    @staticmethod
+    def json_events(record: Row) -> Iterator[Event]:
+        """Read the events of a record: a NUMERIC and a JSON stay strings; see Envelope."""
+        return events(record, integer_converter)
+
     def body(self, event: Event) -> MessageBody:
         """Return the message of one mod."""
         record, origin = event.record, self.options.origin
-        now_ms = ns_to_ms(time.time_ns())
+        now_ns = time.time_ns()
+        now_ms = ns_to_ms(now_ns)
         value = {
             "before": event.before,
             "after": event.after,
             "source": {
+                "version": _version(),
                 "connector": "spanner",
                 "name": origin.pipeline,
                 "ts_ms": us_to_ms(event.commit_us),
                 "snapshot": "true" if event.is_backfill else "false",
                 "db": origin.database,
-                "sequence": record["record_sequence"],
+                # A number's text: Spanner sends it with leading zeros.
+                "sequence": str(int(record["record_sequence"] or 0)),
+                "ts_us": event.commit_us,
+                "ts_ns": us_to_ns(event.commit_us),
                 "project_id": origin.project,
                 "instance_id": origin.instance,
                 "database_id": origin.database,
@@ -67,7 +102,7 @@ class Debezium(ModEnvelope):
                 "server_transaction_id": record["server_transaction_id"],
                 "low_watermark": us_to_ms(datetime_to_us(record["low_watermark"])),
                 "read_at_timestamp": now_ms,
-                "number_of_records_in_transaction": record["number_of_records_in_transaction"],
+                "number_records_in_transaction": record["number_of_records_in_transaction"],
                 "transaction_tag": record["transaction_tag"],
                 "system_transaction": record["is_system_transaction"],
                 "value_capture_type": record["value_capture_type"],
@@ -82,6 +117,8 @@ class Debezium(ModEnvelope):
             },
             "op": "r" if event.is_backfill else _OPS[record["mod_type"]],
             "ts_ms": now_ms,
+            "ts_us": ns_to_us(now_ns),
+            "ts_ns": now_ns,
         }
         return MessageBody(event.table, event.keys, value)
 
@@ -92,5 +129,5 @@ class Debezium(ModEnvelope):
             "after": "Value",
             "source": record_schema("Source", _SOURCE),
             "op": "string",
-            "ts_ms": "long",
+            **dict.fromkeys(("ts_ms", "ts_us", "ts_ns"), "long"),
         }

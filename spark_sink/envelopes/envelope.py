@@ -9,12 +9,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from slackwater.spark_sink.envelopes.avro_fields import Schema, TableSchemas
 from slackwater.spark_sink.envelopes.changefeed import decimal_timestamp
 from slackwater.spark_sink.envelopes.event import Event, Row, events
-from slackwater.spark_sink.envelopes.message import Message, MessageBody, Origin
+from slackwater.spark_sink.envelopes.message import Message, MessageBody, Origin, table_topic
 from slackwater.spark_sink.envelopes.values import TimestampFormat
 from slackwater.timestamp import datetime_to_rfc3339, us_to_ns
 
@@ -30,12 +30,21 @@ class EnvelopeOptions:
         updated, mvcc_timestamp: add the commit timestamp under these names, as CockroachDB's
             changefeeds do; see Envelope.has_timestamp_options.
         timestamp_format: converts the timestamps of a record to what the messages hold.
+        key_in_value: add the key to the value; see Envelope.has_changefeed_options.
+        topic: the name of the topic to add to the value, in which {table} stands for the table's
+            name; None to add none. See Envelope.has_changefeed_options.
+        diff: add the row before the change, in the envelope wrapped.
+        tombstones: a message without a value follows a deleted row's, in the envelope debezium.
     """
 
     origin: Origin
     updated: bool = False
     mvcc_timestamp: bool = False
     timestamp_format: TimestampFormat = datetime_to_rfc3339
+    key_in_value: bool = False
+    topic: str | None = None
+    diff: bool = False
+    tombstones: bool = False
 
 
 @dataclass(frozen=True)
@@ -45,7 +54,10 @@ class Envelope(ABC):
     Attributes:
         name: as the setting sink.envelope and the option --envelope take it.
         has_timestamp_options: it takes the options updated and mvcc_timestamp.
+        has_changefeed_options: it takes the options key_in_value and topic.
         has_key: its messages have a key.
+        shows_rows_after: it shows rows as they are after a change, without a sign of the columns
+            that are missing in a partial row.
         needs_whole_rows: it shows rows. In Avro a column that is missing looks like NULL, so there
             the change stream has to capture whole rows.
         metadata_key: the key of a message's value under which everything stands that is not a
@@ -55,8 +67,10 @@ class Envelope(ABC):
 
     name: ClassVar[str]
     has_timestamp_options: ClassVar[bool] = False
+    has_changefeed_options: ClassVar[bool] = False
     has_key: ClassVar[bool] = True
     needs_whole_rows: ClassVar[bool] = True
+    shows_rows_after: ClassVar[bool] = False
     metadata_key: ClassVar[str | None] = None
 
     options: EnvelopeOptions
@@ -79,7 +93,12 @@ class Envelope(ABC):
 
     def messages(self, record: Row) -> Iterator[Message]:
         """Yield the messages of a data change record in JSON; see bodies()."""
-        return (body.as_json() for body in self.bodies(record))
+        return (body.as_json() for body in self.bodies(record, self.json_events))
+
+    @staticmethod
+    def json_events(record: Row) -> Iterator[Event]:
+        """Read the events of a record for messages in JSON."""
+        return events(record)
 
     def resolved(self, watermark_ns: int) -> MessageBody:
         """Return the message that no record at or before a low watermark will come any more.
@@ -102,6 +121,15 @@ class Envelope(ABC):
     def timestamps(self, event: Event) -> dict[str, str]:
         """Return the commit timestamp under each of timestamp_names."""
         return dict.fromkeys(self.timestamp_names, decimal_timestamp(us_to_ns(event.commit_us)))
+
+    def changefeed_fields(self, event: Event) -> dict[str, Any]:
+        """Return what a changefeed's options add to a value: timestamps, the key and the topic."""
+        fields: dict[str, Any] = dict(self.timestamps(event))
+        if self.options.key_in_value:
+            fields["key"] = list(event.keys.values())
+        if self.options.topic is not None:
+            fields["topic"] = table_topic(self.options.topic, event.table)
+        return fields
 
 
 class ModEnvelope(Envelope):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from slackwater.spark_sink.envelopes.values import Converter, Values, json_converter, row_values
 from slackwater.timestamp import datetime_to_us
 
 Row = Mapping[str, Any]
+# The value capture type with the whole row after a change, and the old values of what changed.
+WITH_OLD_VALUES: Final = "NEW_ROW_AND_OLD_VALUES"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,17 @@ class Event:
     def table(self) -> str:
         """The table's full name."""
         return str(self.record["table_name"])
+
+    @property
+    def whole_before(self) -> Values | None:
+        """The row before an update that has the whole row after it: other columns did not change.
+
+        It is before, if the whole row or the old values are not known.
+        """
+        if self.before is None or self.after is None:
+            return self.before
+        has_both = self.record["value_capture_type"] == WITH_OLD_VALUES
+        return {**self.after, **self.before} if has_both else self.before
 
     @property
     def is_backfill(self) -> bool:

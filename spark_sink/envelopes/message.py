@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
 from slackwater.spark_sink.envelopes.values import Values
+
+TABLE: Final = "{table}"
+NOT_IN_TOPICS: Final = re.compile("[^A-Za-z0-9._-]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,3 +87,13 @@ class Origin:
 def dumps(value: Any) -> str:
     """Return JSON without spaces; decimals keep their spelling."""
     return orjson.dumps(value).decode()
+
+
+def table_topic(template: str, table: str) -> str:
+    """Return the topic of a table's messages.
+
+    Args:
+        template: the topic's name, in which TABLE stands for the table's full name.
+        table: the full name; what a topic can't be named becomes _.
+    """
+    return template.replace(TABLE, NOT_IN_TOPICS.sub("_", table))

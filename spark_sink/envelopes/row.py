@@ -12,17 +12,22 @@ from slackwater.spark_sink.envelopes.message import MessageBody
 
 
 class Row(ModEnvelope):
-    """The row after the change alone, null if it was deleted."""
+    """The row after the change alone; no value if it was deleted."""
 
     name = "row"
     has_timestamp_options = True
+    has_changefeed_options = True
+    shows_rows_after = True
     metadata_key = METADATA_KEY
 
     def body(self, event: Event) -> MessageBody:
         """Return the message of one mod."""
         value = event.after
-        if value is not None and self.timestamp_names:
-            value = {**value, METADATA_KEY: self.timestamps(event)}
+        if value is None:
+            # Without a value, so that a compacted topic forgets the key.
+            return MessageBody(event.table, event.keys, None, is_key_list=True, has_value=False)
+        if fields := self.changefeed_fields(event):
+            value = {**value, METADATA_KEY: fields}
         return MessageBody(event.table, event.keys, value, is_key_list=True)
 
     def avro_fields(self, table: TableSchemas) -> Mapping[str, Schema]:

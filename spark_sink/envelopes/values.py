@@ -58,15 +58,25 @@ def json_converter(type_json: str) -> Convert:
         kind = orjson.loads(type_json)
     except orjson.JSONDecodeError:
         return _unchanged
-    return _convert(kind)
+    return _convert(kind, _BY_CODE)
 
 
-def _convert(kind: Any) -> Convert:
+@lru_cache(maxsize=10_000)
+def integer_converter(type_json: str) -> Convert:
+    """Return a conversion in which an INT64 is a number, and a NUMERIC and a JSON stay strings."""
+    try:
+        kind = orjson.loads(type_json)
+    except orjson.JSONDecodeError:
+        return _unchanged
+    return _convert(kind, {"INT64": _integer})
+
+
+def _convert(kind: Any, by_code: Mapping[str, Convert]) -> Convert:
     code = kind.get("code") if isinstance(kind, dict) else None
     if code == "ARRAY":
-        item = _convert(kind.get("array_element_type"))
+        item = _convert(kind.get("array_element_type"), by_code)
         return lambda value: [item(v) for v in value] if isinstance(value, list) else value
-    return _BY_CODE.get(str(code), _unchanged)
+    return by_code.get(str(code), _unchanged)
 
 
 def _unchanged(value: Any) -> Any:

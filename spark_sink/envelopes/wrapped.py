@@ -15,12 +15,19 @@ class Wrapped(ModEnvelope):
 
     name = "wrapped"
     has_timestamp_options = True
+    has_changefeed_options = True
+    shows_rows_after = True
 
     def body(self, event: Event) -> MessageBody:
         """Return the message of one mod."""
-        value = {"after": event.after, **self.timestamps(event)}
+        value = {"after": event.after, **self.changefeed_fields(event)}
+        if self.options.diff:
+            value["before"] = event.whole_before
         return MessageBody(event.table, event.keys, value, is_key_list=True)
 
     def avro_fields(self, table: TableSchemas) -> Mapping[str, Schema]:
-        """Return the field after; the timestamps are added for every envelope that has them."""
-        return {"after": table.row}
+        """Return the field after; metadata is added for every envelope that has it."""
+        fields: dict[str, Schema] = {"after": table.row}
+        if self.options.diff:
+            fields["before"] = "Value"
+        return fields

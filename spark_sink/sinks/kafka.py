@@ -10,7 +10,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 
@@ -18,8 +18,10 @@ from pydantic import Field, model_validator
 
 from slackwater.setting_values import DurationMs, TextMapping
 from slackwater.spark_sink.envelopes.envelope import Envelope
+from slackwater.spark_sink.envelopes.event import WITH_OLD_VALUES
 from slackwater.spark_sink.envelopes.message import Origin, dumps
 from slackwater.spark_sink.envelopes.registry import envelopes
+from slackwater.spark_sink.errors import PartialRowError
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.formats import JSON
 from slackwater.spark_sink.java import jvm_of
@@ -28,6 +30,7 @@ from slackwater.spark_sink.output.staging import Staging
 from slackwater.spark_sink.sink import EpochSummary, OutputPosition
 from slackwater.spark_sink.sinks.sink_settings import EnvelopeName, EnvelopeSettings, Kind
 from slackwater.spark_sink.sql.columns import Column
+from slackwater.spark_sink.sql.rebuild_view import WHOLE_ROW_CAPTURE_TYPES
 from slackwater.timestamp import datetime_to_ns, datetime_to_rfc3339, ms_to_seconds
 
 if TYPE_CHECKING:
@@ -51,6 +54,7 @@ class KafkaSettings(EnvelopeSettings):
         resolved: the least milliseconds between two resolved messages; None for none of them.
         confluent_schema_registry: the URL of the schema registry, for Avro.
         options: of Spark's Kafka sink.
+        key_in_value, topic_in_value, diff, tombstones: see EnvelopeOptions.
     """
 
     formats = (JSON, AVRO)
@@ -63,6 +67,10 @@ class KafkaSettings(EnvelopeSettings):
     resolved: DurationMs | None = None
     confluent_schema_registry: Annotated[str, Field(pattern=r"^https?://\S+$")] | None = None
     options: TextMapping = Field(default_factory=dict)
+    key_in_value: bool = False
+    topic_in_value: bool = False
+    diff: bool = False
+    tombstones: bool = True
 
     @staticmethod
     def spark_conf(spark_version: str) -> dict[str, str]:
@@ -89,6 +97,18 @@ class KafkaSettings(EnvelopeSettings):
             avro = AvroMessages(envelope, registry, by_table=not topics.has_one_per_table)
         return Kafka(self.path, origin.pipeline, topics, envelope, record_filter, avro)
 
+    def make_envelope(self, origin: Origin) -> Envelope:
+        """Return the envelope, with the options that only messages have."""
+        envelope = super().make_envelope(origin)
+        options = replace(
+            envelope.options,
+            key_in_value=self.key_in_value,
+            topic=self.topic if self.topic_in_value else None,
+            diff=self.diff,
+            tombstones=self.tombstones,
+        )
+        return replace(envelope, options=options)
+
     def check(self) -> None:
         """Ask the schema registry for an answer; see SinkSettings."""
         if self.confluent_schema_registry is not None:
@@ -97,12 +117,26 @@ class KafkaSettings(EnvelopeSettings):
             SchemaRegistry(self.confluent_schema_registry).require_answer()
 
     def check_capture_type(self, capture_type: str) -> None:
-        """Check that Avro's rows will be whole; see SinkSettings."""
+        """Check that rows will be whole where a part of one looks whole; see SinkSettings."""
+        envelope = envelopes()[self.envelope]
         if self.confluent_schema_registry is not None:
             from slackwater.spark_sink.avro.wire_format import require_whole_rows
 
-            needs_whole_rows = envelopes()[self.envelope].needs_whole_rows
-            require_whole_rows(capture_type, needs_whole_rows=needs_whole_rows)
+            require_whole_rows(capture_type, needs_whole_rows=envelope.needs_whole_rows)
+        if envelope.shows_rows_after and capture_type not in WHOLE_ROW_CAPTURE_TYPES:
+            raise PartialRowError(
+                f"changes of value capture type {capture_type} lack the whole row, which consumers"
+                f" of the envelope {self.envelope} take a message's columns for.",
+                "Let the change stream capture it: ALTER CHANGE STREAM … SET OPTIONS"
+                " (value_capture_type = 'NEW_ROW'), and start after that; or choose the envelope"
+                " flat, debezium or record",
+            )
+        if self.diff and capture_type != WITH_OLD_VALUES:
+            raise PartialRowError(
+                f"changes of value capture type {capture_type} lack the row before the change,"
+                " which sink.diff adds.",
+                f"Let the change stream capture it (value_capture_type = '{WITH_OLD_VALUES}')",
+            )
 
     @model_validator(mode="before")
     @classmethod
@@ -111,6 +145,20 @@ class KafkaSettings(EnvelopeSettings):
         if not isinstance(values, dict):
             return values
         return {"path": f"{values.get('checkpoint')}-staging", **values}
+
+    @model_validator(mode="after")
+    def _options_of_envelope(self) -> Self:
+        envelope = envelopes()[self.envelope]
+        if self.key_in_value or self.topic_in_value:
+            names = [n for n, made in envelopes().items() if made.has_changefeed_options]
+            if not envelope.has_changefeed_options or self.format == AVRO:
+                raise ValueError(
+                    f"key_in_value and topic_in_value go with envelope {' and '.join(names)} in"
+                    " format json"
+                )
+        if self.diff and self.envelope != "wrapped":
+            raise ValueError("diff goes with envelope wrapped; the others have the row before")
+        return self
 
     @model_validator(mode="after")
     def _servers_and_registry(self) -> Self:

@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark import cloudpickle
 
+from slackwater.spark_sink.avro.messages import AvroMessages
 from slackwater.spark_sink.avro.registry import SchemaRegistry
 from slackwater.spark_sink.avro.schemas import (
     TableSchema,
@@ -80,7 +81,7 @@ def plain(value: Any) -> Any:
     return [plain(v) for v in value] if isinstance(value, list | tuple) else value
 
 
-NOW = {"read_timestamp", "read_at_timestamp", "ts_ms"}
+NOW = {"read_timestamp", "read_at_timestamp", "ts_ms", "ts_us", "ts_ns"}
 
 
 def without_now(value: Any) -> Any:
@@ -245,3 +246,30 @@ def test_a_worker_caches_the_schemas_of_the_last_epoch() -> None:
     one, other = (cloudpickle.loads(cloudpickle.dumps(envelope)) for _ in range(2))
     assert one == other
     assert hash(one) == hash(other)
+
+
+@pytest.mark.parametrize("envelope", ["wrapped", "debezium", "row"])
+def test_resolved_messages_leave_the_latest_schema_of_a_subject_alone(envelope: str) -> None:
+    """Otherwise the registry checks the next schema against one without columns."""
+    made = envelopes()[envelope](EnvelopeOptions(ORIGIN))
+    with running_registry() as (registry, url):
+        schema = value_schema(TableSchema.of("t", "T", COLUMNS), "t", made)
+        SchemaRegistry(url).register("t-value", schema)
+        # As after a restart: this client has registered nothing.
+        messages = AvroMessages(made, SchemaRegistry(url), by_table=False)
+        value = made.resolved(1_769_850_000_123_456_500).value
+        message = messages.resolved("t", value)
+        assert registry.subjects == {"t-value": [1]}
+        assert struct.unpack(">bI", message[:5]) == (0, 1)
+        # read() asks for the number of its own tests.
+        body = read(schema, message.replace(b"\0\0\0\1", b"\0\0\0\7", 1))
+        said = body["__crdb__"] if envelope == "row" else body
+        assert said["resolved"] == "1769850000123456500.0000000000"
+
+
+def test_resolved_messages_have_a_schema_where_no_message_has_a_value() -> None:
+    made = envelopes()["key_only"](EnvelopeOptions(ORIGIN))
+    with running_registry() as (registry, url):
+        messages = AvroMessages(made, SchemaRegistry(url), by_table=False)
+        assert messages.resolved("t", made.resolved(1).value)
+        assert list(registry.subjects) == ["t-value"]

@@ -58,7 +58,7 @@ def messages(envelope: str, row: dict[str, Any], **options: Any) -> list[Message
     return list(envelopes()[envelope](EnvelopeOptions(ORIGIN, **options)).messages(row))
 
 
-def one(envelope: str, row: dict[str, Any], **options: bool) -> tuple[Any, Any]:
+def one(envelope: str, row: dict[str, Any], **options: Any) -> tuple[Any, Any]:
     (message,) = messages(envelope, row, **options)
     assert message.table == "sales.Orders"
     key, value = (text and json.loads(text) for text in (message.key, message.value))
@@ -75,7 +75,8 @@ def test_wrapped_has_the_row_after_the_change_and_null_where_it_was_deleted() ->
 
 def test_row_has_the_row_with_all_other_fields_under_one_key() -> None:
     assert one("row", record()) == ([7, "2026-01-01"], ROW)
-    assert one("row", record("DELETE"))[1] is None
+    (deleted,) = messages("row", record("DELETE"), updated=True)
+    assert (deleted.key, deleted.value) == ('[7,"2026-01-01"]', None)
     stamped = one("row", record(), updated=True)[1]
     assert stamped == {**ROW, "__crdb__": {"updated": DECIMAL}}
 
@@ -185,20 +186,106 @@ def test_datastreams_schema_key_changes_with_the_columns() -> None:
     assert one("datastream", record(column_types=COLUMNS[1:]))[1]["schema_key"] != first
 
 
+def test_the_options_of_changefeeds_add_the_key_the_topic_and_the_row_before() -> None:
+    options = {"key_in_value": True, "topic": "db.{table}", "diff": True}
+    key = [7, "2026-01-01"]
+    added = {"key": key, "topic": "db.sales.Orders"}
+    (update,) = messages("wrapped", record(), **options)
+    before = {**KEY, "Name": "old"}
+    assert json.loads(update.value or "") == {"after": ROW, **added, "before": before}
+    (insert,) = messages("wrapped", record("INSERT"), **options)
+    assert json.loads(insert.value or "") == {"after": ROW, **added, "before": None}
+    (delete,) = messages("wrapped", record("DELETE"), **options)
+    assert json.loads(delete.value or "") == {"after": None, **added, "before": before}
+    (row,) = messages("row", record(), key_in_value=True, topic="db.{table}")
+    assert json.loads(row.value or "") == {
+        **ROW,
+        "__crdb__": {"key": key, "topic": "db.sales.Orders"},
+    }
+
+
+def test_the_row_before_is_whole_where_the_row_after_is() -> None:
+    mod = {"keys": KEYS, "new_values": '{"Name":"new","More":1}', "old_values": '{"Name":"old"}'}
+    whole = record("UPDATE", mod, value_capture_type="NEW_ROW_AND_OLD_VALUES")
+    (message,) = messages("wrapped", whole, diff=True)
+    assert json.loads(message.value or "")["before"] == {**KEY, "Name": "old", "More": 1}
+
+
+# The documented sample of Debezium's Spanner connector: a value's fields and their types, with the
+# times in micro- and nanoseconds that Debezium has added since.
+DEBEZIUM_SOURCE = {
+    **dict.fromkeys(("version", "connector", "name"), str),
+    "ts_ms": int,
+    **dict.fromkeys(("snapshot", "db", "sequence"), str),
+    **dict.fromkeys(("ts_us", "ts_ns"), int),
+    **dict.fromkeys(("project_id", "instance_id", "database_id", "change_stream_name"), str),
+    **dict.fromkeys(("table", "server_transaction_id"), str),
+    **dict.fromkeys(("low_watermark", "read_at_timestamp", "number_records_in_transaction"), int),
+    "transaction_tag": str,
+    "system_transaction": bool,
+    **dict.fromkeys(("value_capture_type", "partition_token"), str),
+    "mod_number": int,
+    "is_last_record_in_transaction_in_partition": bool,
+    "number_of_partitions_in_transaction": int,
+}
+
+
 @pytest.mark.parametrize(("mod_type", "op"), [("INSERT", "c"), ("UPDATE", "u"), ("DELETE", "d")])
-def test_debezium_has_before_after_source_and_op(mod_type: str, op: str) -> None:
+def test_debezium_is_the_whole_event_of_its_spanner_connector(mod_type: str, op: str) -> None:
     key, value = one("debezium", record(mod_type))
     assert key == KEY
+    assert list(value) == ["before", "after", "source", "op", "ts_ms", "ts_us", "ts_ns"]
     assert value["op"] == op
     assert value["before"] == (None if mod_type == "INSERT" else {**KEY, "Name": "old"})
     assert value["after"] == (None if mod_type == "DELETE" else ROW)
     source = value["source"]
-    assert source["connector"] == "spanner"
-    assert source["ts_ms"] == 1_769_850_000_123
-    assert source["table"] == "sales.Orders"
-    assert source["server_transaction_id"] == "t1"
-    assert source["change_stream_name"] == "Everything"
+    assert {name: type(field) for name, field in source.items()} == DEBEZIUM_SOURCE
+    assert list(source) == list(DEBEZIUM_SOURCE)
+    expected = {
+        "connector": "spanner",
+        "name": "orders",
+        "ts_ms": 1_769_850_000_123,
+        "ts_us": 1_769_850_000_123_456,
+        "ts_ns": 1_769_850_000_123_456_000,
+        "snapshot": "false",
+        "db": "d",
+        # A number's text: the connector parses what Spanner sends with leading zeros.
+        "sequence": "3",
+        "table": "sales.Orders",
+        "server_transaction_id": "t1",
+        "change_stream_name": "Everything",
+        "number_records_in_transaction": 1,
+    }
+    assert {name: source[name] for name in expected} == expected
     assert value["ts_ms"] > source["ts_ms"]
+
+
+def test_a_tombstone_follows_a_delete_in_debezium() -> None:
+    event, tombstone = messages("debezium", record("DELETE"), tombstones=True)
+    assert event.value is not None
+    assert tombstone == Message("sales.Orders", event.key, None)
+    assert len(messages("debezium", record("UPDATE"), tombstones=True)) == 1
+    assert len(messages("debezium", record("DELETE"))) == 1
+
+
+def test_debezium_has_decimals_and_json_as_strings() -> None:
+    columns = [
+        {"name": name, "type": kind, "is_primary_key": name == "Id", "ordinal_position": place}
+        for place, (name, kind) in enumerate(
+            {
+                "Id": '{"code":"INT64"}',
+                "Fee": '{"code":"NUMERIC"}',
+                "Extra": '{"code":"JSON"}',
+                "Fees": '{"code":"ARRAY","array_element_type":{"code":"NUMERIC"}}',
+                "Counts": '{"code":"ARRAY","array_element_type":{"code":"INT64"}}',
+            }.items(),
+            1,
+        )
+    ]
+    new = {"Fee": "1.50", "Extra": '{"a":1}', "Fees": ["2.5"], "Counts": ["3", None]}
+    mod = {"keys": '{"Id":"7"}', "new_values": json.dumps(new), "old_values": None}
+    _, value = one("debezium", record("INSERT", mod, column_types=columns))
+    assert value["after"] == {"Id": 7, **new, "Counts": [3, None]}
 
 
 @pytest.mark.parametrize(
