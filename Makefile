@@ -82,6 +82,7 @@ faults: install ## The long tests: seeded faults, kills, takeovers, simulated li
 	@$(BIN)/python -m tests.kills --kills 30 --format delta
 	@$(BIN)/python -m tests.kills --kills 10 --dialect POSTGRESQL
 	@$(BIN)/python -m tests.takeover
+	@$(BIN)/python -m tests.kafka_kills --kills 30 --freezes 3
 	@$(BIN)/python -m tests.mirrors --changes 2000 --looks 10
 	@$(BIN)/python -m tests.sinks --only parquet json orc delta iceberg passed
 	@$(BIN)/python -m tests.sinks --only changelogs

@@ -7,6 +7,9 @@ SinkError
 |- ChangelogColumnError  user: a column's type no longer fits its changelog
 |- PartialRowError       user: a change lacks the whole row, which the format needs
 |- SchemaRefusedError    user: the schema registry rejects a schema
+|- ClientSettingError    user: a setting of Kafka's client can't be used
+|- MessageRefusedError   user: a Kafka broker refuses a message, a topic or a right
+|- TransactionsUnsupportedError  user: a Kafka broker has no transactions
 `- PublishError          world: a file system, table or registry failed
 """
 
@@ -56,6 +59,35 @@ class PartialRowError(SinkError):
 
 class SchemaRefusedError(SinkError):
     """The schema registry rejects a schema: by its compatibility rule, or for lack of rights."""
+
+    user_error = True
+
+
+class ClientSettingError(SinkError):
+    """A setting of Kafka's client can't be used: change it, or the way of delivery."""
+
+    user_error = True
+
+
+class MessageRefusedError(SinkError):
+    """A Kafka broker refuses a message, a topic or a right: the message says which.
+
+    Attributes:
+        code: Kafka's name of the reason, such as MSG_SIZE_TOO_LARGE.
+        topic: of the message; None if it is not known, or if no message was refused.
+    """
+
+    user_error = True
+
+    def __init__(
+        self, message: str, hint: str = "", *, code: str = "", topic: str | None = None
+    ) -> None:
+        super().__init__(message, hint)
+        self.code, self.topic = code, topic
+
+
+class TransactionsUnsupportedError(SinkError):
+    """A Kafka broker has no transactions: deliver at least once."""
 
     user_error = True
 

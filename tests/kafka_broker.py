@@ -8,13 +8,13 @@ import socket
 import subprocess
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 import pyspark
 import pytest
-from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from slackwater.pipeline.spark.java import find_java
@@ -22,61 +22,128 @@ from slackwater.pipeline.spark.java import find_java
 VERSION = "4.1.0"
 PARTITIONS = 3
 _READY_SECONDS_MAX = 60
+_READ_SECONDS_MAX = 30
 
 
 @pytest.fixture(scope="module")
 def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Return HOST:PORT of a broker that creates topics with three partitions on demand."""
-    folder = tmp_path_factory.mktemp("kafka")
-    broker, controller = _free_port(), _free_port()
-    properties = {
-        "process.roles": "broker,controller",
-        "node.id": "1",
-        "controller.quorum.voters": f"1@127.0.0.1:{controller}",
-        "listeners": f"PLAINTEXT://127.0.0.1:{broker},CONTROLLER://127.0.0.1:{controller}",
-        "controller.listener.names": "CONTROLLER",
-        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
-        "log.dirs": str(folder / "logs"),
-        "num.partitions": str(PARTITIONS),
-        "offsets.topic.replication.factor": "1",
-    }
-    config = folder / "server.properties"
-    config.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
-    java = [
-        str(find_java()),
-        "-Xmx512m",
-        "-cp",
-        f"{_fetched('org.apache.kafka', 'kafka_2.13', VERSION)}/*",
-    ]
-    cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-    formatting = ["kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(config)]
-    subprocess.run([*java, *formatting], check=True, capture_output=True, timeout=60)
-    with (folder / "broker.log").open("wb") as log:
-        process = subprocess.Popen([*java, "kafka.Kafka", str(config)], stdout=log, stderr=log)
+    broker = Broker(tmp_path_factory.mktemp("kafka"))
+    broker.start()
     try:
-        host = f"127.0.0.1:{broker}"
-        _wait_until_ready(host, folder / "broker.log")
-        yield host
+        yield broker.host
     finally:
-        process.kill()
-        process.wait()
+        broker.kill()
+
+
+class Broker:
+    """One node of Kafka with its own port and folder; it can be killed and started again.
+
+    Args:
+        folder: for its configuration, its log and its data.
+        properties: of the broker, over those that it has anyway.
+        client: settings of librdkafka that a client needs to reach it.
+        protocol: of the clients' listener.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        properties: Mapping[str, str] | None = None,
+        client: Mapping[str, str] | None = None,
+        protocol: str = "PLAINTEXT",
+    ) -> None:
+        self._folder = folder
+        self._client = dict(client or {})
+        port, controller = _free_port(), _free_port()
+        self.host = f"127.0.0.1:{port}"
+        self._properties = {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+            "listeners": f"{protocol}://{self.host},CONTROLLER://127.0.0.1:{controller}",
+            "controller.listener.names": "CONTROLLER",
+            "listener.security.protocol.map": f"CONTROLLER:PLAINTEXT,{protocol}:{protocol}",
+            "inter.broker.listener.name": protocol,
+            "log.dirs": str(folder / "logs"),
+            "num.partitions": str(PARTITIONS),
+            "offsets.topic.replication.factor": "1",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            # Each partition of these topics takes time to begin.
+            "offsets.topic.num.partitions": "2",
+            "transaction.state.log.num.partitions": "2",
+            **(properties or {}),
+        }
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it, or start it again with the data that it had."""
+        config = self._folder / "server.properties"
+        java = [
+            str(find_java()),
+            "-Xmx512m",
+            "-cp",
+            f"{_fetched('org.apache.kafka', 'kafka_2.13', VERSION)}/*",
+        ]
+        if not config.exists():
+            lines = (f"{name}={value}\n" for name, value in self._properties.items())
+            config.write_text("".join(lines))
+            cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+            formatting = ["kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(config)]
+            subprocess.run([*java, *formatting], check=True, capture_output=True, timeout=60)
+        with (self._folder / "broker.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [*java, "kafka.Kafka", str(config)], stdout=log, stderr=log
+            )
+        _wait_until_ready(
+            {"bootstrap.servers": self.host, **self._client}, self._folder / "broker.log"
+        )
+
+    def kill(self) -> None:
+        """End it at once, as a crash does."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
 
 
 def read_topics(host: str, prefix: str) -> dict[tuple[str, int], list[Message]]:
-    """Return the messages of all topics with a prefix, by topic and partition, in order."""
-    consumer = Consumer({"bootstrap.servers": host, "group.id": uuid.uuid4().hex})
-    by_partition: dict[tuple[str, int], list[Message]] = {}
-    for name, topic in consumer.list_topics(timeout=10).topics.items():
-        for number in topic.partitions if name.startswith(prefix) else ():
-            place = TopicPartition(name, number, 0)
-            _, end = consumer.get_watermark_offsets(place, timeout=10)
-            consumer.assign([place])
-            messages = by_partition[name, number] = []
-            while len(messages) < end:
-                message = consumer.poll(10)
-                assert message is not None, f"{name} {number} ends at {end}, not {len(messages)}"
-                assert message.error() is None, message.error()
-                messages.append(message)
+    """Return the committed messages of all topics with a prefix, by topic and partition, in order.
+
+    An open transaction is waited for.
+    """
+    consumer = Consumer(
+        {
+            "bootstrap.servers": host,
+            "group.id": uuid.uuid4().hex,
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "fetch.wait.max.ms": 10,
+        }
+    )
+    places = [
+        TopicPartition(name, number, 0)
+        for name, topic in consumer.list_topics(timeout=10).topics.items()
+        for number in (topic.partitions if name.startswith(prefix) else ())
+    ]
+    ends = {
+        (place.topic, place.partition): consumer.get_watermark_offsets(place, timeout=10)[1]
+        for place in places
+    }
+    by_partition: dict[tuple[str, int], list[Message]] = {place: [] for place in ends}
+    unread = {place for place, end in ends.items() if end}
+    consumer.assign(places)
+    while unread:
+        message = consumer.poll(_READ_SECONDS_MAX)
+        assert message is not None, f"{sorted(unread)} are not read to their ends"
+        place, error = (str(message.topic()), message.partition() or 0), message.error()
+        if error is None:
+            by_partition[place].append(message)
+        else:
+            assert error.code() == KafkaError._PARTITION_EOF, error
+            # Transactions' own records have offsets, too.
+            if (message.offset() or 0) >= ends[place]:
+                unread.discard(place)
     consumer.close()
     return by_partition
 
@@ -120,10 +187,10 @@ def _fetched(group: str, artifact: str, version: str) -> Path:
     return folder
 
 
-def _wait_until_ready(host: str, log: Path) -> None:
+def _wait_until_ready(settings: Mapping[str, str], log: Path) -> None:
     until = time.monotonic() + _READY_SECONDS_MAX
     # It would print each refused connection.
-    client = AdminClient({"bootstrap.servers": host, "log_level": 0})
+    client = AdminClient({**settings, "log_level": "0"})
     while time.monotonic() < until:
         with suppress(KafkaException):
             client.list_topics(timeout=1)

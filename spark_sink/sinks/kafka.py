@@ -1,31 +1,35 @@
 """The sink kafka: an epoch's messages, each with its key, in commit order for each key.
 
-At least once: an epoch that fails halfway is sent again, with the same messages but for the times
-at which they were read. Without failures nothing is sent twice.
+Exactly once for consumers that read committed messages, or at least once; see kafka.exactly_once
+and kafka.at_least_once.
 """
 
 from __future__ import annotations
 
-import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any, Final, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
 from slackwater.setting_values import DurationMs, TextMapping
 from slackwater.spark_sink.envelopes.envelope import Envelope
 from slackwater.spark_sink.envelopes.event import WITH_OLD_VALUES
-from slackwater.spark_sink.envelopes.message import Origin, dumps
+from slackwater.spark_sink.envelopes.message import TABLE, Origin, dumps
 from slackwater.spark_sink.envelopes.registry import envelopes
 from slackwater.spark_sink.errors import PartialRowError
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.formats import JSON
-from slackwater.spark_sink.java import jvm_of
-from slackwater.spark_sink.message_rows import ORDER, messages
+from slackwater.spark_sink.kafka.at_least_once import AtLeastOnce
+from slackwater.spark_sink.kafka.client_settings import librdkafka_settings
+from slackwater.spark_sink.kafka.dead_letters import KafkaDeadLetters
+from slackwater.spark_sink.kafka.delivery import ClosingMessage, Delivery, Mark
+from slackwater.spark_sink.kafka.topics import SERVERS, Topics, topic_name
+from slackwater.spark_sink.kafka.where_supported import WhereSupported
+from slackwater.spark_sink.kafka.written_topics import WrittenTopics
+from slackwater.spark_sink.message_rows import messages
 from slackwater.spark_sink.output.staging import Staging
 from slackwater.spark_sink.sink import EpochSummary, OutputPosition
 from slackwater.spark_sink.sinks.sink_settings import EnvelopeName, EnvelopeSettings, Kind
@@ -39,10 +43,6 @@ if TYPE_CHECKING:
     from slackwater.spark_sink.avro.messages import AvroMessages
 
 AVRO: Final = "avro"
-TABLE: Final = "{table}"
-_SERVERS: Final = "kafka.bootstrap.servers"
-_ILLEGAL: Final = "[^A-Za-z0-9._-]"
-_PREFIX: Final = "kafka."
 
 
 class KafkaSettings(EnvelopeSettings):
@@ -55,6 +55,11 @@ class KafkaSettings(EnvelopeSettings):
         confluent_schema_registry: the URL of the schema registry, for Avro.
         options: of Spark's Kafka sink.
         key_in_value, topic_in_value, diff, tombstones: see EnvelopeOptions.
+        delivery: None for exactly_once if the broker has transactions, otherwise at_least_once.
+        bad_records: stop at a message that the broker refuses, or set its record aside.
+        shards: the number of transactions that an epoch is sent in.
+        positions_topic: the topic to which the consumer group's offsets belong; None for the
+            group's name.
     """
 
     formats = (JSON, AVRO)
@@ -71,6 +76,10 @@ class KafkaSettings(EnvelopeSettings):
     topic_in_value: bool = False
     diff: bool = False
     tombstones: bool = True
+    delivery: Literal["exactly_once", "at_least_once"] | None = None
+    bad_records: Literal["stop", "dead_letter"] = "stop"
+    shards: Annotated[int, Field(ge=1, le=1_000)] = 2
+    positions_topic: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+$")] | None = None
 
     @staticmethod
     def spark_conf(spark_version: str) -> dict[str, str]:
@@ -95,7 +104,32 @@ class KafkaSettings(EnvelopeSettings):
 
             registry = SchemaRegistry(self.confluent_schema_registry)
             avro = AvroMessages(envelope, registry, by_table=not topics.has_one_per_table)
-        return Kafka(self.path, origin.pipeline, topics, envelope, record_filter, avro)
+        delivery = self._make_delivery(origin.pipeline, topics)
+        return Kafka(
+            self.path,
+            origin.pipeline,
+            topics,
+            envelope,
+            delivery,
+            record_filter,
+            avro,
+            keeps_bad_records=self.bad_records == "dead_letter",
+        )
+
+    def _make_delivery(self, pipeline: str, topics: Topics) -> Delivery:
+        if self.delivery == "at_least_once":
+            return AtLeastOnce(topics)
+        # It needs librdkafka, which the other way does not.
+        from slackwater.spark_sink.kafka.exactly_once import ExactlyOnce
+        from slackwater.spark_sink.kafka.transaction import Ids
+
+        name = f"slackwater.{topic_name(pipeline)}"
+        ids = Ids(group=name, topic=self.positions_topic or name)
+        settings = librdkafka_settings(topics.client_settings)
+        exactly_once = ExactlyOnce(pipeline, ids, settings, self.shards)
+        if self.delivery == "exactly_once":
+            return exactly_once
+        return WhereSupported(exactly_once, AtLeastOnce(topics))
 
     def make_envelope(self, origin: Origin) -> Envelope:
         """Return the envelope, with the options that only messages have."""
@@ -162,8 +196,8 @@ class KafkaSettings(EnvelopeSettings):
 
     @model_validator(mode="after")
     def _servers_and_registry(self) -> Self:
-        if _SERVERS not in self.options:
-            raise ValueError(f"options needs {_SERVERS}: HOST:PORT,...")
+        if SERVERS not in self.options:
+            raise ValueError(f"options needs {SERVERS}: HOST:PORT,...")
         if (self.confluent_schema_registry is not None) != (self.format == AVRO):
             raise ValueError(
                 "format avro needs confluent_schema_registry, and no other does: the registry's URL"
@@ -171,38 +205,19 @@ class KafkaSettings(EnvelopeSettings):
         return self
 
 
-@dataclass(frozen=True, slots=True)
-class Topics:
-    """The topics that messages go to.
-
-    Attributes:
-        changes: the topic's name; TABLE in it stands for the table's full name.
-        watermarks: the topic of low watermarks; None for none.
-        resolved_ms: the least milliseconds between two resolved messages; None to send none.
-        options: of Spark's Kafka sink: kafka.bootstrap.servers and others.
-    """
-
-    changes: str
-    watermarks: str | None
-    resolved_ms: int | None
-    options: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def has_one_per_table(self) -> bool:
-        """Whether each table has its own topic."""
-        return TABLE in self.changes
-
-
 class Kafka:
-    """Sends epochs to Kafka, at least once.
+    """Sends epochs to Kafka.
 
     Args:
         staging: a directory in which epochs wait for their audit.
         pipeline: the pipeline's name.
         topics: where messages go.
         envelope: of the messages.
+        delivery: the way in which they are sent.
         record_filter: which records are sent.
         avro: writes the messages in Avro; None for JSON.
+        keeps_bad_records: records of messages that the broker refuses are set aside; otherwise
+            they stop the pipeline.
     """
 
     def __init__(
@@ -211,20 +226,27 @@ class Kafka:
         pipeline: str,
         topics: Topics,
         envelope: Envelope,
+        delivery: Delivery,
         record_filter: RecordFilter | None = None,
         avro: AvroMessages | None = None,
+        *,
+        keeps_bad_records: bool = False,
     ) -> None:
         self._pipeline = pipeline
         self._avro = avro
         self._topics = topics
         self._envelope = envelope
+        self._delivery = delivery
+        letters = KafkaDeadLetters(staging, delivery, delivery.size_max)
+        self._send_messages = letters.send if keeps_bad_records else delivery.send
+        self._written = WrittenTopics(staging)
         self._staging = Staging(staging, "parquet", record_filter)
         self._scanned = self._staging.for_scan()
         self._resolved_at = float("-inf")
 
-    def position(self, spark: SparkSession) -> OutputPosition | None:  # noqa: ARG002
-        """Return None: Kafka is not read again."""
-        return None
+    def position(self, spark: SparkSession) -> OutputPosition | None:
+        """Return how far everything was sent, if Kafka says so; see Sink."""
+        return self._delivery.position(spark)
 
     def stage(self, epoch: DataFrame, epoch_id: int) -> EpochSummary:
         """Stage an epoch beside the output; see Sink."""
@@ -233,105 +255,77 @@ class Kafka:
     def publish(
         self, spark: SparkSession, epoch_id: int, summary: EpochSummary, low_watermark: datetime
     ) -> None:
-        """Send a staged epoch, then its low watermark; a replay sends it again. See Sink."""
+        """Send a staged epoch, then its low watermark. See Sink.
+
+        Consumers of committed messages see the shards of an epoch appear one by one; the resolved
+        messages say when it is complete.
+        """
+        mark = Mark(low_watermark, epoch_id)
         if summary.written:
-            self._send(self._staging.read_staged(spark, epoch_id))
+            self._send(self._staging.read_staged(spark, epoch_id), mark)
         self._staging.epoch_directory(spark).discard(epoch_id)
-        self._publish_watermark(
-            spark, epoch_id, summary.written, summary.transactions, low_watermark, is_last=False
-        )
+        self._close(spark, mark, summary.written, summary.transactions)
 
     def begin_scan(self, spark: SparkSession, tables: Mapping[str, Sequence[Column]]) -> None:
         """Do nothing: Kafka creates its topics itself, if it is allowed to."""
 
-    def add_scanned(self, rows: DataFrame, chunk: int, low_watermark: datetime) -> int:  # noqa: ARG002
-        """Send a chunk, again if it is tried again; see Sink."""
+    def add_scanned(self, rows: DataFrame, chunk: int, low_watermark: datetime) -> int:
+        """Send a chunk; see Sink."""
         spark = rows.sparkSession
         records = self._scanned.stage(rows, chunk).records
-        self._send(self._scanned.read_staged(spark, chunk))
+        mark = Mark(low_watermark, chunk=chunk)
+        self._send(self._scanned.read_staged(spark, chunk), mark)
         self._scanned.epoch_directory(spark).discard(chunk)
         return records
 
     def end_scan(self, spark: SparkSession, records: int, low_watermark: datetime) -> None:
         """Send the scan's low watermark; see Sink."""
-        self._publish_watermark(spark, None, records, 0, low_watermark, is_last=True)
+        self._close(spark, Mark(low_watermark), records, 0)
 
-    def _send(self, changes: DataFrame) -> None:
-        from pyspark.sql import functions as F
-
-        topic = F.lit(self._topics.changes)
-        if self._topics.has_one_per_table:
-            name = F.regexp_replace("table_name", _ILLEGAL, "_")
-            topic = F.replace(topic, F.lit(TABLE), name)
+    def _send(self, changes: DataFrame, mark: Mark) -> None:
+        topic = self._topics.of_changes()
         if self._avro is None:
             message_rows = messages(changes, self._envelope)
         else:
             message_rows = self._avro.messages(changes, topic)
-        # Messages with the same key go through one task, in order.
-        in_order = message_rows.repartition("table_name", "key").sortWithinPartitions(*ORDER)
-        self._write(in_order.select(topic.alias("topic"), "key", "value"))
+        sent_to = self._send_messages(
+            message_rows.withColumn("topic", topic), changes.withColumn("topic", topic), mark
+        )
+        self._written.add(changes.sparkSession, sent_to)
 
-    def _publish_watermark(
-        self,
-        spark: SparkSession,
-        epoch_id: int | None,
-        records: int,
-        transactions: int,
-        low_watermark: datetime,
-        *,
-        is_last: bool,
-    ) -> None:
+    def _close(self, spark: SparkSession, mark: Mark, records: int, transactions: int) -> None:
         """Send, after the records, that everything up to the low watermark was sent."""
-        topics, now = self._topics, time.monotonic()
-        rows: list[tuple[str, int | None, bytes | None, bytes]] = []
+        topics, now_s = self._topics, time.monotonic()
+        closing = []
         if topics.resolved_ms is not None and (
-            is_last or now - self._resolved_at >= ms_to_seconds(topics.resolved_ms)
+            mark.epoch_id is None or now_s - self._resolved_at >= ms_to_seconds(topics.resolved_ms)
         ):
-            self._resolved_at = now
-            body = self._envelope.resolved(datetime_to_ns(low_watermark))
-            for topic, partitions in self._partitions(spark).items():
-                value = self._resolved(topic, body.value)
-                rows += [(topic, partition, None, value) for partition in range(partitions)]
-        if topics.watermarks is not None and (records or rows):
+            self._resolved_at = now_s
+            closing = self._resolved_messages(spark, mark.low_watermark)
+        if topics.watermarks is not None and (records or closing):
             line = {
-                "epoch": epoch_id,
-                "low_watermark": datetime_to_rfc3339(low_watermark),
+                "epoch": mark.epoch_id,
+                "low_watermark": datetime_to_rfc3339(mark.low_watermark),
                 "records": records,
                 "transactions": transactions,
                 "committed_at": datetime_to_rfc3339(datetime.now(UTC)),
             }
-            rows.append((topics.watermarks, None, self._pipeline.encode(), dumps(line).encode()))
-        if rows:
-            schema = "topic string, partition int, key binary, value binary"
-            self._write(spark.createDataFrame(rows, schema))
+            key = self._pipeline.encode()
+            closing.append(ClosingMessage(topics.watermarks, None, key, dumps(line).encode()))
+        self._delivery.close(spark, closing, mark, records)
 
-    def _resolved(self, topic: str, value: Mapping[str, Any]) -> bytes:
-        return dumps(value).encode() if self._avro is None else self._avro.resolved(topic, value)
-
-    def _write(self, rows: DataFrame) -> None:
-        rows.write.format("kafka").options(**self._topics.options).save()
-
-    def _partitions(self, spark: SparkSession) -> dict[str, int]:
-        """Return the number of partitions of each topic that messages go to."""
-        jvm = jvm_of(spark)
-        parts = (re.escape(part) for part in self._topics.changes.split(TABLE))
-        pattern = re.compile("[A-Za-z0-9._-]+".join(parts))
-        with self._admin(jvm) as admin:
-            names = jvm.java.util.ArrayList()
-            for name in admin.listTopics().names().get():
-                if pattern.fullmatch(name) and name != self._topics.watermarks:
-                    names.add(name)
-            topics = admin.describeTopics(names).allTopicNames().get()
-            return {name: topics[name].partitions().size() for name in topics}
-
-    @contextmanager
-    def _admin(self, jvm: Any) -> Iterator[Any]:
-        properties = jvm.java.util.Properties()
-        for name, value in self._topics.options.items():
-            if name.startswith(_PREFIX):
-                properties.put(name.removeprefix(_PREFIX), value)
-        admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(properties)
-        try:
-            yield admin
-        finally:
-            admin.close()
+    def _resolved_messages(
+        self, spark: SparkSession, low_watermark: datetime
+    ) -> list[ClosingMessage]:
+        body = self._envelope.resolved(datetime_to_ns(low_watermark))
+        closing = []
+        counts = self._delivery.partition_counts(spark, self._written.names(spark))
+        for topic, partitions in counts.items():
+            if self._avro is None:
+                value = dumps(body.value).encode()
+            else:
+                value = self._avro.resolved(topic, body.value)
+            closing += [
+                ClosingMessage(topic, partition, None, value) for partition in range(partitions)
+            ]
+        return closing

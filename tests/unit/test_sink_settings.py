@@ -81,7 +81,10 @@ def test_kafka_has_a_topic_a_table_and_needs_no_path(tmp_path: Path) -> None:
         ({"kind": "changelogs", "envelope": "flat"}, "changelogs have typed columns"),
         ({"kind": "changelogs", "deletes": "mark"}, "deletes goes with kind mirror only"),
         ({"kind": "changelogs", "partition_by": ["date"]}, "partition_by goes with kind changelog"),
-        ({"bad_records": "stop"}, "bad_records goes with kind changelogs and mirror only"),
+        (
+            {"bad_records": "stop"},
+            "bad_records goes with kind changelogs and kafka and",
+        ),
         ({"deletes": "mark"}, "deletes goes with kind mirror only"),
         ({"topic": "t"}, "topic goes with kind kafka only"),
         ({"format": "kafka"}, "'kafka' is not a format of kind changelog"),

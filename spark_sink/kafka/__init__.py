@@ -1,0 +1,13 @@
+"""How messages reach Kafka. What they say is decided in envelopes, and when in sinks.
+
+- topics: the names of topics, and how a table's topic is named.
+- written_topics: the topics that a pipeline has written to.
+- delivery: what the ways of delivery have in common; at_least_once, exactly_once, where_supported.
+- positions: the rules of sending each message once.
+- transaction: one Kafka transaction; shard_sender: one for each shard, in Spark's tasks.
+- client_settings: Java's names of the client's settings, in librdkafka's.
+- broker_errors: what Kafka's errors mean.
+
+librdkafka, by confluent-kafka, sends transactions: Java's client can be reached from Python in the
+driver only, one call a message, and Spark's own Kafka sink has no transactions.
+"""

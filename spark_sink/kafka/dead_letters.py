@@ -1,0 +1,102 @@
+"""Dead letters for Kafka: records of messages that a broker refuses, set aside as files.
+
+They are written before the other messages are sent. So a process that is killed between the two
+leaves letters that the replay writes again, and no message without one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Final
+
+from slackwater.spark_sink.errors import MessageRefusedError
+from slackwater.spark_sink.formats import JSON, write_options
+from slackwater.spark_sink.kafka.broker_errors import is_of_message, is_too_large
+from slackwater.spark_sink.kafka.delivery import Delivery, Mark
+from slackwater.spark_sink.message_rows import ORDER
+from slackwater.spark_sink.output.dead_letters import FOLDER
+from slackwater.spark_sink.output.epoch_directory import epoch_name
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_log = logging.getLogger(__name__)
+
+# What a message has besides its key and value, in a batch of its own.
+_OVERHEAD_BYTES: Final = 100
+_TOPICS_MAX: Final = 100
+
+
+class KafkaDeadLetters:
+    """Sends the messages of an epoch that the broker takes, and sets the others' records aside.
+
+    Args:
+        path: the sink's directory.
+        delivery: sends the messages.
+        size_max: returns the largest message, in bytes, that a topic takes; None stands for any
+            topic.
+    """
+
+    def __init__(
+        self, path: str, delivery: Delivery, size_max: Callable[[SparkSession, str | None], int]
+    ) -> None:
+        self._path, self._delivery, self._size_max = path, delivery, size_max
+
+    def send(self, message_rows: DataFrame, changes: DataFrame, mark: Mark) -> Collection[str]:
+        """Send messages; see Delivery. Records of refused messages are written to the folder.
+
+        Raises:
+            MessageRefusedError: the broker refuses more than single messages and topics.
+            PublishError: the broker can't be reached, or another process sends.
+        """
+        from pyspark.sql import functions as F
+
+        refused: Column = F.lit(False)
+        reasons: list[str] = []
+        while True:
+            try:
+                taken = message_rows.where(~refused) if reasons else message_rows
+                return self._delivery.send(taken, changes, mark)
+            except MessageRefusedError as error:
+                reason = f"{error.code} {error.topic or ''}".strip()
+                if not is_of_message(error) or reason in reasons or len(reasons) >= _TOPICS_MAX:
+                    raise
+                reasons.append(reason)
+                refused = refused | self._refused(message_rows.sparkSession, error)
+                self._write(message_rows.where(refused), changes, mark, reasons)
+
+    def _refused(self, spark: SparkSession, error: MessageRefusedError) -> Column:
+        """Return the condition on messages that an error tells of."""
+        from pyspark.sql import functions as F
+
+        of_topic = F.lit(True) if error.topic is None else F.col("topic") == error.topic
+        if not is_too_large(error):
+            return of_topic
+        size = sum(
+            (F.coalesce(F.octet_length(name), F.lit(0)) for name in ("key", "value")),
+            F.lit(_OVERHEAD_BYTES),
+        )
+        return of_topic & (size > self._size_max(spark, error.topic))
+
+    def _write(
+        self, refused: DataFrame, changes: DataFrame, mark: Mark, reasons: Collection[str]
+    ) -> None:
+        from pyspark.sql import functions as F
+
+        place = ["table_name", *ORDER[:3]]
+        letters = (
+            changes.drop("topic")
+            .select(*place, F.struct(*[c for c in changes.columns if c != "topic"]).alias("record"))
+            .join(refused.select(*place, "number", "topic"), on=place)
+            .select("table_name", "topic", F.col("number").alias("message_number"), "record")
+        )
+        # Without =, so that readers do not take it for a partition column.
+        time = epoch_name(mark.low_watermark, mark.chunk).partition("=")[2]
+        folder = f"{self._path}/{FOLDER}/{time}"
+        letters.write.options(**write_options(JSON)).mode("overwrite").json(folder)
+        _log.warning(
+            "messages were refused (%s); their records were set aside in %s",
+            ", ".join(reasons),
+            folder,
+        )

@@ -1,0 +1,92 @@
+"""The two ways in which a pipeline's messages reach Kafka have this in common."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Protocol
+
+from slackwater.spark_sink.sink import OutputPosition
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Where an epoch, or a chunk of an initial scan, ends.
+
+    Attributes:
+        low_watermark: in whole microseconds.
+        epoch_id: Spark's number of the micro-batch; None for a scan.
+        chunk: the chunk's number in a scan; None for an epoch, and for the scan as a whole.
+    """
+
+    low_watermark: datetime
+    epoch_id: int | None = None
+    chunk: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClosingMessage:
+    """A message that says something of all messages before it: a resolved one, or a low watermark.
+
+    Attributes:
+        topic: its topic.
+        partition: its partition; None for that of its key.
+        key: None if it has none.
+        value: its value.
+    """
+
+    topic: str
+    partition: int | None
+    key: bytes | None
+    value: bytes
+
+
+class Delivery(Protocol):
+    """A way in which messages reach Kafka."""
+
+    def send(self, message_rows: DataFrame, changes: DataFrame, mark: Mark) -> Collection[str]:
+        """Send the messages of an epoch or chunk, in order for each key; return their topics.
+
+        Args:
+            message_rows: rows with topic, key, value, table_name and the columns of
+                message_rows.ORDER.
+            changes: the records that they were made of, with their topic.
+            mark: where they end.
+
+        Raises:
+            MessageRefusedError: the broker refuses one of them.
+            PublishError: the broker can't be reached, or another process sends.
+        """
+
+    def close(
+        self, spark: SparkSession, messages: Sequence[ClosingMessage], mark: Mark, records: int
+    ) -> None:
+        """Send what follows all messages up to a mark.
+
+        Args:
+            spark: the session.
+            messages: may be empty.
+            mark: where the epoch ends.
+            records: the number of records that were sent for it.
+
+        Raises:
+            MessageRefusedError, PublishError: as send() does.
+        """
+
+    def partition_counts(self, spark: SparkSession, topics: Collection[str]) -> dict[str, int]:
+        """Return the number of partitions of each topic; a deleted topic is left out."""
+
+    def position(self, spark: SparkSession) -> OutputPosition | None:
+        """Return how far everything was sent; None if nothing in Kafka says so."""
+
+    def size_max(self, spark: SparkSession, topic: str | None) -> int:
+        """Return the size in bytes of the largest message that is taken, by the topic's settings.
+
+        Args:
+            spark: the session.
+            topic: None for any topic.
+        """

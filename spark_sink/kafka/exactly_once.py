@@ -1,0 +1,312 @@
+"""Delivery in Kafka's transactions: a consumer that reads committed messages gets each one once.
+
+positions has the rules. Here they are carried out from the driver: shards are sent by Spark's tasks
+(shard_sender), and what follows them by the driver.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from multiprocessing.pool import ThreadPool
+from typing import TYPE_CHECKING, Any, Final
+
+from slackwater.spark_sink.errors import PublishError
+from slackwater.spark_sink.kafka.broker_errors import is_missing, typed_error
+from slackwater.spark_sink.kafka.delivery import ClosingMessage, Mark
+from slackwater.spark_sink.kafka.positions import (
+    WHOLE,
+    Position,
+    is_after,
+    shards_to_use,
+)
+from slackwater.spark_sink.kafka.shard_sender import COLUMNS, ShardSender, settings_of
+from slackwater.spark_sink.kafka.transaction import (
+    ANY_PARTITION,
+    MESSAGE_BYTES_MAX,
+    Ids,
+    MessageFailedError,
+    PositionReader,
+    Transactions,
+    connection_settings,
+)
+from slackwater.spark_sink.message_rows import ORDER
+from slackwater.spark_sink.sink import OutputPosition
+from slackwater.timestamp import datetime_to_us
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError
+    from confluent_kafka.admin import AdminClient
+    from pyspark.sql import DataFrame, SparkSession
+
+_log = logging.getLogger(__name__)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_TIMEOUT_S: Final = 60.0
+_ANSWER_S: Final = 20.0
+# A broker forgets a group's offsets after some days without a commit (offsets.retention.minutes).
+_COMMIT_WHEN_IDLE_S: Final = 3_600.0
+_TRIES: Final = 3
+
+
+class _Owned:
+    """What a process has in hand from the time that it has fenced the others.
+
+    Attributes:
+        shards: the number of shards in use.
+        whole: up to where every shard is complete.
+        ahead: the end of an epoch that was sent in part; None if there was none.
+        transactions: of the pipeline as a whole.
+    """
+
+    def __init__(
+        self, shards: int, whole: Position, ahead: Position | None, transactions: Transactions
+    ) -> None:
+        self.shards, self.whole, self.ahead = shards, whole, ahead
+        self.transactions = transactions
+        self.committed_s = time.monotonic()
+
+
+class ExactlyOnce:
+    """Sends messages in transactions; see Delivery.
+
+    Args:
+        pipeline: its name.
+        ids: the names of its positions.
+        settings: of librdkafka.
+        shards: into how many an epoch is split.
+
+    Raises:
+        ClientSettingError: a setting of Kafka's client can't be used.
+    """
+
+    def __init__(self, pipeline: str, ids: Ids, settings: Mapping[str, str], shards: int) -> None:
+        self._pipeline = pipeline
+        self._ids, self._settings, self._shards = ids, dict(settings), shards
+        self._owned: _Owned | None = None
+        self._last_error: KafkaError | None = None
+
+    def send(self, message_rows: DataFrame, changes: DataFrame, mark: Mark) -> Collection[str]:  # noqa: ARG002
+        """Send the shards that were not sent; see Delivery."""
+        from pyspark.sql import functions as F
+
+        shards = self.shards_in_use()
+        position = _position(mark, shards)
+        # A table's rows with one key go through one shard, in order.
+        shard = F.pmod(F.xxhash64("table_name", "key"), F.lit(shards)).cast("int")
+        rows = message_rows.withColumn("shard", shard + 1).withColumn(
+            "committed_us", F.unix_micros("commit_timestamp")
+        )
+        by_shard = rows.repartitionById(shards, shard).sortWithinPartitions("shard", *ORDER)
+        sender = ShardSender(settings_of(self._settings), self._ids, position)
+        results = _run(by_shard.select(*COLUMNS), sender)
+        for result in results:
+            if result["code"] is not None:
+                # Another process may have gone on: look again at what was sent.
+                self._owned = None
+                raise typed_error(result["code"], result["reason"], result["topic"])
+        return {topic for result in results for topic in result["topics"]}
+
+    def close(
+        self,
+        spark: SparkSession,  # noqa: ARG002
+        messages: Sequence[ClosingMessage],
+        mark: Mark,
+        records: int,
+    ) -> None:
+        """Send what follows, and commit the position of the pipeline as a whole; see Delivery."""
+        with self._typed_errors():
+            owned = self._own()
+            is_idle = not messages and not records
+            if is_idle and time.monotonic() - owned.committed_s < _COMMIT_WHEN_IDLE_S:
+                return
+            position = _position(mark, owned.shards)
+            if not is_after(position, owned.whole):
+                return
+            with owned.transactions.transaction(self._reader, position) as transaction:
+                for message in messages:
+                    place = ANY_PARTITION if message.partition is None else message.partition
+                    transaction.send(message.topic, message.key, message.value, place)
+            owned.whole, owned.committed_s = position, time.monotonic()
+            if owned.shards != self._shards:
+                # The epoch that was begun with another number of shards is complete.
+                self._owned = None
+
+    def partition_counts(self, spark: SparkSession, topics: Collection[str]) -> dict[str, int]:  # noqa: ARG002
+        """Return the number of partitions of each topic; see Delivery."""
+        with self._typed_errors():
+            return self._partition_counts(topics)
+
+    def size_max(self, spark: SparkSession, topic: str | None) -> int:  # noqa: ARG002
+        """Return the size of the largest message that is taken; see Delivery."""
+        from confluent_kafka.admin import ConfigResource  # type: ignore[attr-defined]
+
+        own = int(self._settings.get("message.max.bytes", MESSAGE_BYTES_MAX))
+        if topic is None:
+            return own
+        asked = ConfigResource(ConfigResource.Type.TOPIC, topic)
+        with self._typed_errors():
+            configs = self._admin.describe_configs([asked])[asked].result(_TIMEOUT_S)
+        return min(own, int(configs["max.message.bytes"].value))
+
+    def position(self, spark: SparkSession) -> OutputPosition | None:  # noqa: ARG002
+        """Return how far everything was sent; see Delivery.
+
+        It is asked when a process begins to own the pipeline. The former owner is fenced here, so
+        that its open transactions do not hold consumers up.
+        """
+        self._owned = None
+        with self._typed_errors():
+            owned = self._own()
+        return OutputPosition(_watermark(owned.whole), _watermark(owned.ahead), self._pipeline)
+
+    def shards_in_use(self) -> int:
+        """Return the number of shards for the next epoch; see positions.shards_to_use()."""
+        with self._typed_errors():
+            return self._own().shards
+
+    def _own(self) -> _Owned:
+        """Return what this process has, after fencing all others if it has nothing yet.
+
+        The number of shards may only change when no process can send with the former one. So it is
+        committed first, which a task reads before it sends; then the former shards are fenced. What
+        a former owner committed just before is seen after that.
+        """
+        if self._owned is not None:
+            return self._owned
+        partitions = self._ensure_topic()
+        transactions = Transactions(self._settings, self._ids, WHOLE, self._shards)
+        for _ in range(_TRIES):
+            positions = self._reader.read(range(1, partitions))
+            shards = shards_to_use(positions, self._shards)
+            former = positions.whole
+            whole = Position(
+                0 if former is None else former.watermark_us,
+                shards,
+                None if former is None else former.chunk,
+                None if former is None else former.epoch_id,
+            )
+            if former is None or former.shards != shards:
+                with transactions.transaction(self._reader, whole):
+                    pass
+            self._fence({shards} if former is None else {shards, former.shards or shards})
+            seen = self._reader.read(range(1, partitions))
+            if shards_to_use(seen, self._shards) == shards:
+                self._owned = _Owned(shards, whole, seen.ahead, transactions)
+                return self._owned
+        raise PublishError(
+            f"another process sends for {self._ids.group} with another number of shards.",
+            "It is tried again",
+        )
+
+    def _fence(self, splits: Collection[int]) -> None:
+        """Abort what other processes have not committed, and refuse what they send from now on."""
+        shards = [(shard, split) for split in splits for shard in range(1, split + 1)]
+        with ThreadPool(len(shards)) as pool:
+            pool.starmap(lambda *s: Transactions(self._settings, self._ids, *s), shards)
+
+    def _ensure_topic(self) -> int:
+        """Create the topic of the positions with enough partitions, and return their number."""
+        from confluent_kafka import KafkaException
+        from confluent_kafka.cimpl import NewPartitions, NewTopic
+
+        name, needed = self._ids.topic, self._shards + 1
+        count = self._partition_counts([name]).get(name, 0)
+        admin = self._admin
+        try:
+            if count == 0:
+                _log.info("creating topic %s, which holds the positions of what was sent", name)
+                topic = NewTopic(name, needed, -1, config={"cleanup.policy": "compact"})
+                admin.create_topics([topic])[name].result(_TIMEOUT_S)
+            elif count < needed:
+                admin.create_partitions([NewPartitions(name, needed)])[name].result(_TIMEOUT_S)
+        except KafkaException as error:
+            if error.args[0].name() != "TOPIC_ALREADY_EXISTS":
+                raise
+        until_s = time.monotonic() + _TIMEOUT_S
+        while (count := self._partition_counts([name]).get(name, 0)) < needed:
+            # The broker answers before all of it knows the topic.
+            if time.monotonic() > until_s:
+                raise PublishError(f"Kafka topic {name} has {count} partitions, not {needed}.")
+            time.sleep(0.02)
+        return count
+
+    def _partition_counts(self, topics: Collection[str]) -> dict[str, int]:
+        from confluent_kafka import KafkaException, TopicCollection
+
+        counts = {}
+        described = self._admin.describe_topics(TopicCollection(sorted(topics))) if topics else {}
+        for name, future in described.items():
+            try:
+                counts[name] = len(future.result(_ANSWER_S).partitions)
+            except KafkaException as error:
+                if not is_missing(error.args[0].name()):
+                    raise
+        return counts
+
+    @cached_property
+    def _admin(self) -> AdminClient:
+        from confluent_kafka.admin import AdminClient
+
+        settings: dict[str, Any] = {"log_level": "0", **connection_settings(self._settings)}
+        settings["error_cb"] = self._take_note
+        return AdminClient(settings)
+
+    def _take_note(self, error: KafkaError) -> None:
+        """Remember why the broker can't be reached; calls only time out."""
+        if error.name() != "_ALL_BROKERS_DOWN":
+            self._last_error = error
+
+    @cached_property
+    def _reader(self) -> PositionReader:
+        return PositionReader(self._settings, self._ids)
+
+    @contextmanager
+    def _typed_errors(self) -> Iterator[None]:
+        """Raise Kafka's errors as ours; after one of them everything is looked at again."""
+        from confluent_kafka import KafkaException
+
+        try:
+            yield
+        except MessageFailedError as error:
+            self._owned = None
+            raise typed_error(error.code, error.reason, error.topic) from error
+        except KafkaException as error:
+            self._owned = None
+            code = error.args[0]
+            raise typed_error(code.name(), code.str()) from error
+        except TimeoutError as error:
+            self._owned = None
+            self._admin.poll(0)
+            if (cause := self._last_error) is not None:
+                raise typed_error(cause.name(), cause.str()) from error
+            raise PublishError(
+                "Kafka: the broker did not answer.", "Check kafka.bootstrap.servers in sink.options"
+            ) from error
+
+
+def _run(rows: DataFrame, sender: ShardSender) -> list[dict[str, Any]]:
+    """Send rows in Spark's tasks, and return the result of each shard."""
+    from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
+
+    # mapInArrow would fit better, but asks for pandas.
+    send = arrow_udf(lambda batches: sender(batches), "string", ArrowUDFType.SCALAR_ITER)
+    # Otherwise Spark may call it once for the column and once for the filter.
+    once = send.asNondeterministic()
+    results = rows.select(once(*COLUMNS).alias("results")).where("results is not null").collect()
+    return [result for row in results for result in json.loads(row["results"])]
+
+
+def _position(mark: Mark, shards: int) -> Position:
+    return Position(datetime_to_us(mark.low_watermark), shards, mark.chunk, mark.epoch_id)
+
+
+def _watermark(position: Position | None) -> datetime | None:
+    """Return an epoch's low watermark; None for a scan that is not complete, and for no epoch."""
+    if position is None or position.chunk is not None or not position.watermark_us:
+        return None
+    return _EPOCH + timedelta(microseconds=position.watermark_us)

@@ -1,0 +1,185 @@
+"""Sends the shards of an epoch, in Spark's tasks: each shard in one transaction.
+
+Errors of Kafka are returned and not raised, so that the driver has them whole.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+from slackwater.spark_sink.kafka.positions import Position, is_after, later
+from slackwater.spark_sink.kafka.transaction import (
+    Ids,
+    MessageFailedError,
+    PositionReader,
+    Transactions,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# The columns of a shard's messages, in this order.
+COLUMNS: Final = ("shard", "topic", "key", "value", "committed_us")
+SPLIT_CHANGED: Final = "_SPLIT_CHANGED"
+
+
+@dataclass(frozen=True, slots=True)
+class ShardResult:
+    """What became of a shard.
+
+    Attributes:
+        shard: its number.
+        sent: the number of messages sent now; others were sent before.
+        topics: of all its messages.
+        code: Kafka's name of the error; None if the shard is complete.
+        topic: of a message that was refused; None if another thing failed.
+        reason: the error's text.
+    """
+
+    shard: int
+    sent: int
+    topics: tuple[str, ...]
+    code: str | None = None
+    topic: str | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class ShardSender:
+    """Sends the shards that a task reads.
+
+    Attributes:
+        settings: of librdkafka, as pairs.
+        ids: the pipeline's names.
+        position: that the epoch leads to.
+    """
+
+    settings: tuple[tuple[str, str], ...]
+    ids: Ids
+    position: Position
+
+    def __call__(self, batches: Iterable[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
+        """Send the messages of a Spark partition.
+
+        Each row gets null, but for the last one: it gets the results of all shards as JSON, when
+        all of them are committed.
+
+        Args:
+            batches: the columns of COLUMNS; the rows of a shard follow each other.
+        """
+        import pyarrow as pa
+
+        results: list[ShardResult] = []
+        sending: _Sending | None = None
+        length = 0
+        for columns in batches:
+            if length:
+                yield pa.nulls(length, pa.string())
+            length = len(columns[0])
+            for message in zip(*(column.to_pylist() for column in columns), strict=True):
+                if sending is None or sending.shard != message[0]:
+                    if sending is not None:
+                        results.append(sending.finish())
+                    sending = _Sending(self, message[0])
+                sending.add(*message[1:])
+        if sending is not None:
+            results.append(sending.finish())
+            last = json.dumps([asdict(result) for result in results])
+            yield pa.array([*[None] * (length - 1), last], pa.string())
+
+
+class _Sending:
+    """A shard on its way. After an error its other messages are read and left out."""
+
+    def __init__(self, sender: ShardSender, shard: int) -> None:
+        self.shard = shard
+        self._sender = sender
+        self._topics: set[str] = set()
+        self._sent = 0
+        self._failed: ShardResult | None = None
+        self._transactions: Transactions | None = None
+        # Messages up to this commit timestamp were sent before.
+        self._sent_until_us = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        sender = self._sender
+        with self._failing():
+            reader = _reader(sender.settings, sender.ids)
+            transactions = Transactions(
+                dict(sender.settings), sender.ids, self.shard, sender.position.shards
+            )
+            positions = reader.read([self.shard])
+            whole = positions.whole
+            if whole is not None and whole.shards not in (0, sender.position.shards):
+                # Another process goes on with another number: a shard has other keys there.
+                raise MessageFailedError(SPLIT_CHANGED, "", "the number of shards was changed")
+            begins = later(positions.by_shard.get(self.shard), whole)
+            if is_after(sender.position, begins):
+                self._sent_until_us = _sent_until_us(begins, sender.position)
+                transactions.begin()
+                self._transactions = transactions
+
+    def add(self, topic: str, key: Any, value: Any, committed_us: int) -> None:
+        """Send a message, unless it was sent before."""
+        self._topics.add(topic)
+        if self._transactions is not None and committed_us > self._sent_until_us:
+            with self._failing():
+                self._transactions.send(topic, key, value)
+                self._sent += 1
+
+    def finish(self) -> ShardResult:
+        """Commit, and return what became of the shard."""
+        if self._transactions is not None:
+            with self._failing():
+                reader = _reader(self._sender.settings, self._sender.ids)
+                self._transactions.commit(reader, self._sender.position)
+        return self._failed or ShardResult(self.shard, self._sent, tuple(sorted(self._topics)))
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        """Abort and take note of an error of Kafka's."""
+        from confluent_kafka import KafkaException
+
+        try:
+            yield
+        except (MessageFailedError, KafkaException) as error:
+            reason: Exception = error
+            if self._transactions is not None:
+                reason = self._transactions.abort(error)
+                self._transactions = None
+            self._failed = _result_of(self.shard, reason)
+
+
+def _result_of(shard: int, error: Exception) -> ShardResult:
+    if isinstance(error, MessageFailedError):
+        return ShardResult(shard, 0, (), error.code, error.topic, error.reason)
+    code = error.args[0]
+    return ShardResult(shard, 0, (), code.name(), None, code.str())
+
+
+def _sent_until_us(begins: Position | None, position: Position) -> int:
+    """Return the commit timestamp up to which messages were sent, for sure and without a gap.
+
+    A chunk of an initial scan was sent as a whole or not at all: its rows have the scan's low
+    watermark as their commit timestamp, as those of its other chunks do.
+    """
+    if begins is None or position.chunk is not None:
+        return -(2**63)
+    return begins.watermark_us
+
+
+@lru_cache(maxsize=4)
+def _reader(settings: tuple[tuple[str, str], ...], ids: Ids) -> PositionReader:
+    """Return a reader, which a worker keeps for its next tasks: a new connection takes 60 ms."""
+    return PositionReader(dict[str, str](settings), ids)
+
+
+def settings_of(settings: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Return settings in the form that ShardSender takes."""
+    return tuple(sorted(settings.items()))

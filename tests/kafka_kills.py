@@ -1,0 +1,276 @@
+"""Kill -9 and frozen owners while a pipeline sends to Kafka: each change is there once.
+
+What a consumer of committed messages reads, with a client that is not ours, is compared with the
+truth. `python -m tests.kafka_kills --kills 30 --freezes 3 --envelope flat` does it as often as
+asked. A third of the kills, and every freeze, hit an open transaction: the broker shows one as
+messages that committed readers do not get yet.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+import sqlalchemy as sa
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+
+from slackwater.demo.load import Load
+from slackwater.demo.service import Service
+from slackwater.reader.change_stream import ChangeStream, Dialect
+from slackwater.reader.transport.connection import Connection
+from slackwater.state.store import Store
+from slackwater.testing.plain_client import Truth
+from slackwater.timestamp import format_rfc3339, parse_rfc3339
+from tests.emulators import own_database
+from tests.kafka_broker import Broker, read_topics, spark_conf
+from tests.services import settings
+from tests.takeover import wait_for
+from tests.truths import truth_of
+
+TRANSACTIONS_PER_SECOND = 20
+_MOMENT_S_MAX = 60
+Place = tuple[str, str, int]
+
+
+class OpenTransactions:
+    """Shows whether a topic has messages of a transaction that is not finished.
+
+    Args:
+        host: of the broker.
+        prefix: of the topics' names.
+    """
+
+    def __init__(self, host: str, prefix: str) -> None:
+        self._prefix = prefix
+        self._consumers = [
+            Consumer({"bootstrap.servers": host, "group.id": "looks", "isolation.level": level})
+            for level in ("read_committed", "read_uncommitted")
+        ]
+
+    def wait(self) -> None:
+        """Wait until there is one.
+
+        Raises:
+            TimeoutError: none came.
+        """
+        until = time.monotonic() + _MOMENT_S_MAX
+        while time.monotonic() < until:
+            for place in self._places():
+                committed, all_messages = (
+                    consumer.get_watermark_offsets(place, timeout=5)[1]
+                    for consumer in self._consumers
+                )
+                if all_messages > committed:
+                    return
+        raise TimeoutError("no open transaction was seen")
+
+    def _places(self) -> list[TopicPartition]:
+        topics = self._consumers[0].list_topics(timeout=5).topics.items()
+        return [
+            TopicPartition(name, number)
+            for name, topic in topics
+            for number in (topic.partitions if name.startswith(self._prefix) else ())
+        ]
+
+
+@dataclass
+class Killing:
+    """Two processes of one pipeline under load, of which one or both are killed and frozen.
+
+    Args:
+        stream: the change stream of a database with the demo's schema.
+        folder: for everything that the pipeline writes.
+        host: of the broker.
+        envelope: of the messages: flat or datastream.
+        seed: for the load and for the moments.
+    """
+
+    stream: ChangeStream
+    folder: Path
+    host: str
+    envelope: str
+    seed: int
+    done: Counter[str] = field(default_factory=Counter)
+
+    def run(self, kills: int, freezes: int) -> int:
+        """Do it, compare, and return the number of changes.
+
+        Raises:
+            AssertionError: a change is missing, doubled or out of order.
+        """
+        connection = Connection(self.stream)
+        start_ns = connection.strong_read_timestamp_ns()
+        pipeline_settings = self._settings(start_ns)
+        services = [
+            Service(pipeline_settings, self.folder / name, os.environ) for name in ("one", "two")
+        ]
+        owner, standby = services
+        owner.start()
+        owner.wait_for_watermark(start_ns, seconds_max=120)
+        standby.start()
+        wait_for(standby, "standing by", seconds_max=120)
+        with self._load():
+            for number in range(kills + freezes):
+                if number % max(1, (kills + freezes) // max(1, freezes)) or freezes == 0:
+                    self._kill(owner, number)
+                else:
+                    self._freeze(owner, standby)
+                owner, standby = standby, owner
+                print(f"{dict(self.done)}", file=sys.stderr, flush=True)
+        end_ns = connection.strong_read_timestamp_ns()
+        owner.wait_for_watermark(end_ns, seconds_max=180)
+        for service in (standby, owner):
+            assert service.drain() == 0, service.log.read_text()[-2_000:]
+        connection.close()
+        truth = truth_of(self.stream, start_ns, end_ns)
+        return require_once(read_topics(self.host, "killed."), truth, self.envelope)
+
+    def _settings(self, start_ns: int) -> dict[str, Any]:
+        pipeline_settings = settings(self.stream, self.folder, format_rfc3339(start_ns))
+        pipeline_settings["lease"] = {"duration": "4s", "when_taken": "wait"}
+        pipeline_settings["sink"] = {
+            "kind": "kafka",
+            "checkpoint": str(self.folder / "checkpoint"),
+            "topic": "killed.{table}",
+            "envelope": self.envelope,
+            "resolved": "0s",
+            "delivery": "exactly_once",
+            "options": {"kafka.bootstrap.servers": self.host},
+        }
+        pipeline_settings["spark"]["conf"] = spark_conf()
+        return pipeline_settings
+
+    @contextmanager
+    def _load(self) -> Iterator[None]:
+        stop = threading.Event()
+        load = Load(self.stream, Dialect.GOOGLE_STANDARD_SQL, seed=self.seed)
+        rate: dict[str, Any] = {
+            "transactions_per_second": TRANSACTIONS_PER_SECOND,
+            "seconds": 7_200,
+            "stop": stop,
+        }
+        writer = threading.Thread(target=load.run, kwargs=rate, daemon=True)
+        writer.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            writer.join()
+
+    def _kill(self, owner: Service, number: int) -> None:
+        """Kill the owner; the other process takes over, and it stands by again."""
+        choose = random.Random(self.seed * 1_000 + number)
+        if number % 3 == 0:
+            OpenTransactions(self.host, "killed.").wait()
+            self.done["killed in a transaction"] += 1
+        else:
+            time.sleep(choose.uniform(0, 3))
+            self.done["killed at random"] += 1
+        reached_ns = owner.low_watermark_ns() or 0
+        owner.kill()
+        owner.start()
+        owner.wait_for_watermark(reached_ns + 1, seconds_max=180)
+
+    def _freeze(self, owner: Service, standby: Service) -> None:
+        """Freeze the owner in a transaction; wake it up when the other one has gone on."""
+        tree = psutil.Process(owner.pid)
+        processes = [tree, *tree.children(recursive=True)]
+        OpenTransactions(self.host, "killed.").wait()
+        store = Store.open(f"sqlite:///{self.folder / 'state.db'}", migrate=False)
+
+        def freeze(_connection: sa.Connection) -> None:
+            # Not while it writes to SQLite: that would block the other process, too.
+            for process in processes:
+                process.suspend()
+
+        store.write(freeze)
+        store.close()
+        reached_ns = standby.low_watermark_ns() or 0
+        standby.wait_for_watermark(reached_ns + 5_000_000_000, seconds_max=180)
+        for process in processes:
+            process.resume()
+        self.done["frozen"] += 1
+        # Awake, it finds that it is not the owner any more; the other one goes on.
+        reached_ns = standby.low_watermark_ns() or 0
+        standby.wait_for_watermark(reached_ns + 5_000_000_000, seconds_max=180)
+
+
+def require_once(
+    messages_by_partition: dict[tuple[str, int], list[Message]], truth: Truth, envelope: str
+) -> int:
+    """Require each change of the truth once, in order, and none behind a resolved message."""
+    seen: Counter[Place] = Counter()
+    for messages in messages_by_partition.values():
+        resolved_ns = 0
+        newest: dict[bytes, tuple[int, str]] = {}
+        for message in messages:
+            value = json.loads(message.value() or b"")
+            if "resolved" in value:
+                now_ns = int(value["resolved"].partition(".")[0])
+                assert now_ns > resolved_ns, "a resolved message twice, or an older one"
+                resolved_ns = now_ns
+                continue
+            place, committed_ns = _place(value, envelope)
+            assert committed_ns > resolved_ns, "a change behind its resolved message"
+            key = message.key() or b""
+            order = (committed_ns, place[1])
+            assert order >= newest.get(key, (0, "")), "a key's changes out of order"
+            newest[key] = order
+            seen[place] += 1
+    expected = Counter(
+        (record.server_transaction_id, record.record_sequence, number)
+        for record in truth.records
+        for number in range(len(record.mods))
+    )
+    doubled = {place: times for place, times in seen.items() if times > 1}
+    assert not doubled, f"{len(doubled)} changes are there twice: {list(doubled)[:3]}"
+    assert seen == expected, f"{len(expected - seen)} missing, {len(seen - expected)} unknown"
+    return seen.total()
+
+
+def _place(value: dict[str, Any], envelope: str) -> tuple[Place, int]:
+    if envelope == "datastream":
+        _, transaction, sequence, number = value["sort_keys"]
+        return (transaction, sequence, number), parse_rfc3339(value["source_timestamp"])
+    place = (value["server_transaction_id"], value["record_sequence"], value["mod_number"])
+    return place, parse_rfc3339(value["commit_timestamp"])
+
+
+def main() -> int:
+    """Kill and freeze as often as asked, and print the result."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=30)
+    parser.add_argument("--freezes", type=int, default=3)
+    parser.add_argument("--envelope", choices=["flat", "datastream"], default="flat")
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    with own_database() as stream, tempfile.TemporaryDirectory() as folder:
+        broker = Broker(Path(folder))
+        broker.start()
+        try:
+            killing = Killing(stream, Path(folder), broker.host, options.envelope, options.seed)
+            changes = killing.run(options.kills, options.freezes)
+        except (AssertionError, KafkaException, TimeoutError) as error:
+            print(f"FAILED after {dict(killing.done)}: {error}")
+            return 1
+        finally:
+            broker.kill()
+    print(f"{dict(killing.done)}: {changes} changes, each once and in order, in {options.envelope}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

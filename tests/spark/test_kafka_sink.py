@@ -1,0 +1,208 @@
+"""The sink kafka against a real broker, epoch by epoch, without a pipeline around it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from pyspark.sql import SparkSession
+
+from slackwater.pipeline.spark.java import find_java
+from slackwater.pipeline.spark.session import start_spark, stop_spark
+from slackwater.reader.schema import ddl
+from slackwater.spark_sink.envelopes.message import Origin
+from slackwater.spark_sink.errors import MessageRefusedError
+from slackwater.spark_sink.filters.record_filter import RecordFilter
+from slackwater.spark_sink.sinks.kafka import Kafka, KafkaSettings
+from slackwater.timestamp import datetime_to_ns
+from tests.epoch_rows import record
+from tests.kafka_broker import PARTITIONS, read_topics, spark_conf
+from tests.kafka_broker import kafka_broker as kafka_broker
+
+# A listener of Spark's that never hears anything would hold up whoever waits for this machine.
+pytestmark = pytest.mark.timeout(150)
+AT = datetime(2026, 1, 31, 9, tzinfo=UTC)
+COLUMNS = {"Id": "INT64", "Note": "STRING"}
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[SparkSession]:
+    find_java()
+    spark = start_spark(["kafka"], "local[2]", spark_conf(), ["kafka"])
+    yield spark
+    stop_spark(spark)
+
+
+class Output:
+    """The output of one pipeline; each sink() is the sink of another process of it."""
+
+    def __init__(self, session: SparkSession, host: str, folder: Path) -> None:
+        self.session, self._host, self._folder = session, host, folder
+
+    def sink(self, **settings: Any) -> Kafka:
+        options = {"kafka.bootstrap.servers": self._host, **settings.pop("options", {})}
+        values = {"checkpoint": str(self._folder / "checkpoint"), "options": options, **settings}
+        origin = Origin(self._folder.name, "p", "i", "d", "Everything")
+        return KafkaSettings.model_validate(values).make_sink(origin, RecordFilter())
+
+    def dead_letters(self) -> list[dict[str, Any]]:
+        files = self._folder.glob("checkpoint-staging/_dead_letters/*/*.json")
+        return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+
+    def write(self, sink: Kafka, epoch_id: int, *records: Any, end: int | None = None) -> None:
+        """Write an epoch that ends so many seconds after AT, by default epoch_id."""
+        changes = self.session.createDataFrame(list(records), ddl())
+        summary = sink.stage(changes, epoch_id)
+        sink.publish(self.session, epoch_id, summary, AT + timedelta(seconds=end or epoch_id))
+
+
+@pytest.fixture
+def output(session: SparkSession, kafka_broker: str, tmp_path: Path) -> Output:
+    return Output(session, kafka_broker, tmp_path)
+
+
+def insert(key: int, *, at: float, table: str = "Orders", note: str = "") -> Any:
+    """Return the record of an insert, so many seconds after AT."""
+    return record(
+        "INSERT",
+        [({"Id": str(key)}, {"Note": note}, {})],
+        COLUMNS,
+        at=round(at * 1_000_000),
+        table=table,
+    )
+
+
+def end_offsets(host: str, topic: str) -> list[int]:
+    consumer = Consumer({"bootstrap.servers": host, "group.id": "looks"})
+    places = [TopicPartition(topic, number) for number in range(PARTITIONS)]
+    ends = [consumer.get_watermark_offsets(place, timeout=10)[1] for place in places]
+    consumer.close()
+    return ends
+
+
+DELIVERIES = pytest.mark.parametrize("delivery", ["exactly_once", "at_least_once"])
+
+
+@DELIVERIES
+def test_only_topics_that_were_written_to_get_resolved_messages(
+    output: Output, kafka_broker: str, delivery: str
+) -> None:
+    base = f"mine-{delivery}"
+    foreign = [f"{base}.otherdb.Users", f"{base}.", f"{base}.Orders.dlq"]
+    admin = AdminClient({"bootstrap.servers": kafka_broker})
+    for created in admin.create_topics(
+        [NewTopic(name, PARTITIONS, 1) for name in foreign]
+    ).values():
+        created.result()
+    settings = {"topic": f"{base}.{{table}}", "resolved": "0s", "delivery": delivery}
+    sink = output.sink(**settings)
+    output.write(sink, 1, insert(1, at=0.5, table="Orders"))
+    output.write(sink, 2, insert(2, at=1.5, table="Users"))
+    # Another process knows what this one wrote to.
+    for epoch_id in range(3, 6):
+        output.write(output.sink(**settings), epoch_id)
+    assert {name: end_offsets(kafka_broker, name) for name in foreign} == dict.fromkeys(
+        foreign, [0] * PARTITIONS
+    )
+    for topic, epochs in [(f"{base}.Orders", 5), (f"{base}.Users", 4)]:
+        read = read_topics(kafka_broker, topic)
+        assert {number for name, number in read if name == topic} == set(range(PARTITIONS))
+        for number in range(PARTITIONS):
+            values = [json.loads(message.value() or b"") for message in read[topic, number]]
+            assert sum("resolved" in value for value in values) == epochs
+
+
+def test_a_topic_that_was_deleted_gets_no_resolved_messages(
+    output: Output, kafka_broker: str
+) -> None:
+    settings = {"topic": "gone.{table}", "resolved": "0s"}
+    first = [insert(1, at=0.5, table="A"), insert(2, at=0.6, table="B")]
+    output.write(output.sink(**settings), 1, *first)
+    admin = AdminClient({"bootstrap.servers": kafka_broker})
+    admin.delete_topics(["gone.A"])["gone.A"].result()
+    while "gone.A" in admin.list_topics(timeout=10).topics:
+        time.sleep(0.05)
+    output.write(output.sink(**settings), 2, insert(3, at=1.5, table="B"))
+    assert "gone.A" not in admin.list_topics(timeout=10).topics
+
+
+def test_an_epoch_that_is_written_again_is_in_kafka_once(output: Output, kafka_broker: str) -> None:
+    """With many keys, so that every shard has some, and through a kill between the shards."""
+    records = [insert(key, at=0.001 * key) for key in range(1, 200)]
+    settings = {"topic": "twice.{table}", "resolved": "0s", "shards": 3}
+    output.write(output.sink(**settings), 1, *records)
+    sink = output.sink(**settings)
+    assert complete(sink, output) == AT + timedelta(seconds=1)
+    output.write(sink, 1, *records)
+    # Spark numbers the epochs of a new checkpoint from 0 again.
+    output.write(sink, 0, *records, end=1)
+    output.write(sink, 2, *records, insert(1, at=1.5, note="again"))
+    for messages in read_topics(kafka_broker, "twice.Orders").values():
+        values = [json.loads(message.value() or b"") for message in messages]
+        assert [v["resolved"] for v in values if "resolved" in v] == [
+            f"{datetime_to_ns(AT + timedelta(seconds=end))}.0000000000" for end in (1, 2)
+        ]
+    rows = changes_in(kafka_broker, "twice.Orders")
+    assert sorted(row["Id"] for row in rows) == sorted([*range(1, 200), 1])
+    assert [row["Note"] for row in rows if row["Id"] == 1] == ["", "again"]
+
+
+def test_a_chunk_of_a_scan_that_is_tried_again_is_in_kafka_once(
+    output: Output, kafka_broker: str
+) -> None:
+    settings = {"topic": "scan.{table}", "shards": 2}
+    at = AT + timedelta(seconds=9)
+    for chunk in (0, 1, 1, 2):
+        keys = range(1 + chunk * 10, 11 + chunk * 10)
+        rows = output.session.createDataFrame([insert(key, at=9) for key in keys], ddl())
+        assert output.sink(**settings).add_scanned(rows, chunk, at) == 10
+    sink = output.sink(**settings)
+    assert complete(sink, output) is None
+    sink.end_scan(output.session, 30, at)
+    assert complete(output.sink(**settings), output) == at
+    output.write(sink, 10, insert(1, at=9.5))
+    ids = [row["Id"] for row in changes_in(kafka_broker, "scan.Orders")]
+    assert sorted(ids) == sorted([*range(1, 31), 1])
+
+
+@DELIVERIES
+def test_records_of_refused_messages_are_set_aside_or_stop_the_pipeline(
+    output: Output, kafka_broker: str, delivery: str
+) -> None:
+    """A message above the client's limit, and one above the topic's own."""
+    base = f"large-{delivery}"
+    settings = {"topic": f"{base}.{{table}}", "delivery": delivery}
+    large = insert(2, at=0.6, note="x" * 1_100_000)
+    records = [insert(1, at=0.5), large, *(insert(key, at=0.7) for key in range(3, 20))]
+    with pytest.raises(MessageRefusedError, match="MSG_SIZE_TOO_LARGE"):
+        output.write(output.sink(**settings), 1, *records)
+    sink = output.sink(**settings, bad_records="dead_letter")
+    output.write(sink, 1, *records)
+    letters = output.dead_letters()
+    assert [(m["table_name"], m["message_number"]) for m in letters] == [("Orders", 0)]
+    assert letters[0]["record"]["mods"][0]["keys"] == '{"Id": "2"}'
+    ids = {row["Id"] for row in changes_in(kafka_broker, f"{base}.Orders")}
+    assert ids == {1, *range(3, 20)}
+    output.write(sink, 2, insert(20, at=1.5))
+    assert len(output.dead_letters()) == 1
+
+
+def complete(sink: Kafka, output: Output) -> datetime | None:
+    position = sink.position(output.session)
+    assert position is not None
+    return position.complete
+
+
+def changes_in(host: str, topic: str) -> list[dict[str, Any]]:
+    """Return the rows after each change of a topic, in order for each key."""
+    messages = [m for of_partition in read_topics(host, topic).values() for m in of_partition]
+    values = [json.loads(message.value() or b"") for message in messages]
+    return [value["after"] for value in values if "resolved" not in value]

@@ -1,0 +1,296 @@
+"""Exactly once in Kafka, whoever else sends at the same time: against a real broker, without Spark.
+
+The tasks' function is called as Spark calls it, with batches of a shard's messages.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from typing import Any, cast
+from zlib import crc32
+
+import pyarrow as pa
+import pytest
+
+from slackwater.spark_sink.errors import MessageRefusedError, PublishError
+from slackwater.spark_sink.kafka.broker_errors import typed_error
+from slackwater.spark_sink.kafka.delivery import ClosingMessage, Mark
+from slackwater.spark_sink.kafka.exactly_once import ExactlyOnce
+from slackwater.spark_sink.kafka.positions import Position
+from slackwater.spark_sink.kafka.shard_sender import ShardSender
+from slackwater.spark_sink.kafka.transaction import Ids, PositionReader
+from slackwater.spark_sink.sink import OutputPosition
+from tests.kafka_broker import kafka_broker as kafka_broker
+from tests.kafka_broker import read_topics
+
+AT = datetime(1970, 1, 1, tzinfo=UTC)
+FENCED = r"another process sends for this pipeline \((FENCED|INVALID_PRODUCER_EPOCH)"
+NO_SPARK = cast("Any", None)
+_numbers = count(1)
+Message = tuple[int, str]
+
+
+class Pipeline:
+    """The epochs of one pipeline in a topic of its own; messages are (commit time, key)."""
+
+    def __init__(self, host: str) -> None:
+        self.host, self.topic = host, f"changes-{next(_numbers)}"
+        self.ids = Ids(f"group-{self.topic}", f"positions-{self.topic}")
+        self.settings = {"bootstrap.servers": host}
+
+    def owner(self, shards: int = 2) -> ExactlyOnce:
+        """Return what another process sends with."""
+        return ExactlyOnce(self.topic, self.ids, self.settings, shards)
+
+    def send(
+        self,
+        messages: Sequence[Message],
+        end: int,
+        shards: int = 2,
+        *,
+        only: Iterable[int] | None = None,
+        before: Callable[[], object] = lambda: None,
+        halfway: Callable[[], object] = lambda: None,
+    ) -> int:
+        """Send an epoch's shards as Spark's tasks do, and return the number of messages sent.
+
+        Args:
+            messages: of the epoch, in commit order.
+            end: the epoch's low watermark.
+            shards: their number.
+            only: the shards to send; None for all.
+            before, halfway: what happens before a shard is begun, and within its transaction.
+        """
+        sender = ShardSender(
+            tuple(self.settings.items()), self.ids, Position(end, shards, epoch_id=end)
+        )
+        sent = 0
+        for shard in range(1, shards + 1) if only is None else only:
+            rows = [m for m in messages if crc32(m[1].encode()) % shards + 1 == shard]
+
+            def batches(rows: Sequence[Message] = rows, shard: int = shard) -> Iterator[Any]:
+                for number, (time, key) in enumerate(rows):
+                    if number == 1:
+                        halfway()
+                    columns = [[shard], [self.topic], [key], [f"{time}"], [time]]
+                    yield tuple(pa.array(column) for column in columns)
+
+            if rows:
+                before()
+            for results in (row for array in sender(batches()) for row in array.to_pylist()):
+                for result in json.loads(results or "[]"):
+                    if result["code"] is not None:
+                        raise typed_error(result["code"], result["reason"], result["topic"])
+                    sent += result["sent"]
+        return sent
+
+    def close(self, owner: ExactlyOnce, end: int, *, resolved: bool = False) -> None:
+        message = ClosingMessage(self.topic, 0, None, f"resolved {end}".encode())
+        mark = Mark(AT + timedelta(microseconds=end), end)
+        owner.close(NO_SPARK, [message] if resolved else [], mark, 1)
+
+    def committed(self) -> Counter[Message]:
+        """Return what a consumer reads, after checking the order of each key."""
+        changes: Counter[Message] = Counter()
+        for messages in read_topics(self.host, self.topic).values():
+            resolved = 0
+            newest: dict[str, int] = {}
+            for message in messages:
+                word, _, time = (message.value() or b"").decode().rpartition(" ")
+                if word:
+                    resolved = int(time)
+                    continue
+                key = (message.key() or b"").decode()
+                assert int(time) > resolved, "a change behind its resolved message"
+                assert int(time) >= newest.get(key, 0), "a key's changes out of order"
+                newest[key] = int(time)
+                changes[int(time), key] += 1
+        return changes
+
+
+@pytest.fixture
+def pipeline(kafka_broker: str) -> Pipeline:
+    return Pipeline(kafka_broker)
+
+
+def complete(owner: ExactlyOnce) -> datetime | None:
+    position = owner.position(NO_SPARK)
+    assert position is not None
+    return position.complete
+
+
+def epoch(after: int, end: int, keys: int = 7) -> list[Message]:
+    return [(time, f"key {time % keys}") for time in range(after + 1, end + 1)]
+
+
+def test_an_epoch_that_comes_again_is_not_sent_again(pipeline: Pipeline) -> None:
+    first = pipeline.owner()
+    assert complete(first) is None
+    messages = epoch(0, 20)
+    assert pipeline.send(messages, 20, only=[1]) > 0
+    # The process dies between two shards, and then between the last shard and the end.
+    second = pipeline.owner()
+    begun = OutputPosition(None, AT + timedelta(microseconds=20), pipeline.topic)
+    assert second.position(NO_SPARK) == begun
+    pipeline.send(messages, 20)
+    assert pipeline.send(messages, 20) == 0
+    pipeline.close(second, 20, resolved=True)
+    third = pipeline.owner()
+    assert complete(third) == AT + timedelta(microseconds=20)
+    assert pipeline.send(messages, 20) == 0
+    pipeline.close(third, 20, resolved=True)
+    assert pipeline.committed() == Counter(messages)
+
+
+def test_a_second_attempt_of_a_task_takes_the_shard_from_the_first(pipeline: Pipeline) -> None:
+    pipeline.owner(1).position(NO_SPARK)
+    messages = epoch(0, 20)
+    # While the first attempt is within its transaction, the second one sends all.
+    with pytest.raises(PublishError, match=FENCED):
+        pipeline.send(messages, 20, 1, halfway=lambda: pipeline.send(messages, 20, 1))
+    # A third one that begins after that has nothing left to send.
+    assert pipeline.send(messages, 20, 1) == 0
+    assert pipeline.committed() == Counter(messages)
+
+
+def test_a_former_owner_that_wakes_up_within_a_transaction_is_fenced(pipeline: Pipeline) -> None:
+    messages = epoch(0, 20)
+
+    def takeover() -> None:
+        # This epoch is shorter, and has nothing in the shard that is open: see before a change.
+        successor = pipeline.owner(1)
+        successor.position(NO_SPARK)
+        pipeline.send(messages[:5], 5, 1)
+        pipeline.close(successor, 5, resolved=True)
+        assert pipeline.committed() == Counter(messages[:5])
+        pipeline.send(messages, 20, 1)
+        pipeline.close(successor, 20, resolved=True)
+
+    former = pipeline.owner(1)
+    former.position(NO_SPARK)
+    with pytest.raises(PublishError, match=FENCED):
+        pipeline.send(messages, 20, 1, halfway=takeover)
+    assert pipeline.committed() == Counter(messages)
+    with pytest.raises(PublishError, match=FENCED):
+        pipeline.close(former, 20, resolved=True)
+
+
+def test_a_former_owner_that_wakes_up_before_its_transaction_sends_nothing_twice(
+    pipeline: Pipeline,
+) -> None:
+    former = pipeline.owner()
+    former.position(NO_SPARK)
+    messages = epoch(0, 20)
+    successor = pipeline.owner()
+    successor.position(NO_SPARK)
+    pipeline.send(messages[:12], 12)
+    pipeline.close(successor, 12, resolved=True)
+    # Its epoch ends elsewhere, as after a lost checkpoint: it goes on from what was sent.
+    assert pipeline.send(messages, 20, only=[2]) < len(messages)
+    assert pipeline.send(messages, 20) > 0
+    pipeline.send(epoch(0, 30), 30)
+    pipeline.close(successor, 30, resolved=True)
+    assert pipeline.committed() == Counter(epoch(0, 30))
+
+
+def test_an_epoch_is_sent_to_its_end_with_the_shards_that_it_was_begun_with(
+    pipeline: Pipeline,
+) -> None:
+    former = pipeline.owner(3)
+    former.position(NO_SPARK)
+    messages = epoch(0, 40)
+    pipeline.send(messages, 40, 3, only=[2])
+    successor = pipeline.owner(2)
+    successor.position(NO_SPARK)
+    # Refused, because shard 1 of 2 has other keys than shard 1 of 3.
+    with pytest.raises(PublishError, match="number of shards was changed"):
+        pipeline.send(messages, 40, 2)
+    assert successor.shards_in_use() == 3
+    pipeline.send(messages, 40, 3)
+    pipeline.close(successor, 40)
+    assert successor.shards_in_use() == 2
+    # Now the former owner is refused, which still has three.
+    with pytest.raises(PublishError, match="number of shards was changed"):
+        pipeline.send(epoch(40, 60), 60, 3)
+    pipeline.send(epoch(40, 60), 60, 2)
+    pipeline.close(successor, 60)
+    assert pipeline.committed() == Counter(epoch(0, 60))
+
+
+def test_a_former_owner_with_other_shards_is_fenced_within_its_transaction(
+    pipeline: Pipeline,
+) -> None:
+    pipeline.owner(3).position(NO_SPARK)
+    messages = epoch(0, 40)
+
+    def takeover() -> None:
+        successor = pipeline.owner(2)
+        successor.position(NO_SPARK)
+        pipeline.send(messages, 40, successor.shards_in_use())
+        pipeline.close(successor, 40)
+
+    with pytest.raises(PublishError, match=FENCED):
+        pipeline.send(messages, 40, 3, only=[1], halfway=takeover)
+    assert pipeline.committed() == Counter(messages)
+
+
+KILLED = """
+import os, signal, sys
+from tests.spark.test_kafka_transactions import Pipeline, epoch
+pipeline = Pipeline(sys.argv[1])
+pipeline.topic = sys.argv[2]
+from slackwater.spark_sink.kafka.transaction import Ids
+pipeline.ids = Ids(f"group-{pipeline.topic}", f"positions-{pipeline.topic}")
+def die():
+    import time
+    # Until the broker has the first message of the transaction.
+    time.sleep(1)
+    os.kill(os.getpid(), signal.SIGKILL)
+pipeline.send(epoch(0, 20), 20, 1, halfway=die)
+"""
+
+
+def test_a_transaction_that_a_killed_process_left_open_holds_nobody_up(
+    pipeline: Pipeline,
+) -> None:
+    pipeline.owner(1).position(NO_SPARK)
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED, pipeline.host, pipeline.topic], check=False, timeout=60
+    )
+    assert killed.returncode == -9
+    # Nothing is sent: the new owner's start is enough.
+    pipeline.owner(1).position(NO_SPARK)
+    assert pipeline.committed() == Counter()
+    pipeline.send(epoch(0, 20), 20, 1)
+    assert pipeline.committed() == Counter(epoch(0, 20))
+
+
+def test_a_message_that_is_too_large_is_refused_and_nothing_of_its_shard_is_sent(
+    pipeline: Pipeline,
+) -> None:
+    pipeline.owner(1).position(NO_SPARK)
+    messages = [*epoch(0, 5), (6, "x" * 1_100_000)]
+    with pytest.raises(MessageRefusedError, match=f"{pipeline.topic}: .*MSG_SIZE_TOO_LARGE"):
+        pipeline.send(messages, 6, 1)
+    assert pipeline.committed() == Counter()
+
+
+def test_positions_can_be_reset_by_an_operator(pipeline: Pipeline) -> None:
+    owner = pipeline.owner(1)
+    owner.position(NO_SPARK)
+    pipeline.send(epoch(0, 20), 20, 1)
+    pipeline.close(owner, 20)
+    reader = PositionReader(pipeline.settings, pipeline.ids)
+    from confluent_kafka import TopicPartition
+
+    reset = [TopicPartition(pipeline.ids.topic, number, 10) for number in (0, 1)]
+    reader.consumer.commit(offsets=reset, asynchronous=False)
+    again = pipeline.owner(1)
+    assert complete(again) == AT + timedelta(microseconds=10)
+    assert pipeline.send(epoch(0, 20), 20, 1) == 10
