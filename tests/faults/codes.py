@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import sys
 import tempfile
 import threading
@@ -35,12 +36,14 @@ from tests.truths import require_equal, truth_of
 
 TRANSACTIONS_PER_SECOND: Final = 10
 CHURN_SECONDS: Final = 5
+# Three heartbeats without an answer are a stall: the emulator on a busy machine takes a while.
+HEARTBEAT: Final = "5s"
 TURN_MINUTES: Final = 15.0
 _LOOK_S: Final = 1.0
 _CATCH_UP_SECONDS_MAX: Final = 600.0
 # Few refusals: each costs a start of Spark's query, and a delay that grows from failure to failure.
 RULES: Final[Sequence[Rule]] = (
-    Breaks(0.3, messages_max=4, unary_likely=0.2, refusals=0.06),
+    Breaks(0.2, messages_max=4, unary_likely=0.2, refusals=0.06),
     Delays(0.05),
     HideEnds(margin_ns=10**8),
 )
@@ -68,7 +71,7 @@ def run(stream: ChangeStream, dialect: Dialect, folder: Path, minutes: float, se
     proof = ("ok", "record")[seed % 2]
     with FaultProxy(str(stream.emulator_host), RULES, seed=seed) as proxy:
         pipeline_settings = settings(stream, folder, format_rfc3339(start_ns))
-        pipeline_settings["epoch"]["heartbeat"] = "1s"
+        pipeline_settings["epoch"]["heartbeat"] = HEARTBEAT
         pipeline_settings["epoch"]["proof"] = proof
         environ = {**os.environ, "SPANNER_EMULATOR_HOST": proxy.host}
         service = Service(pipeline_settings, folder, environ)
@@ -137,11 +140,12 @@ def main() -> int:
         dialect = list(Dialect)[turns % 2]
         # The two dialects have the same seed in turn, and two turns of a dialect another proof.
         seed = options.seed + turns // 2
-        with (
-            own_database(dialect, partition_alive_seconds=CHURN_SECONDS) as stream,
-            tempfile.TemporaryDirectory() as folder,
-        ):
-            turn = run(stream, dialect, Path(folder), minutes, seed)
+        # It stays if the turn fails, with the service's log.
+        folder = Path(tempfile.mkdtemp(prefix="codes-"))
+        print(f"{dialect}, seed {seed}: {folder}", flush=True)
+        with own_database(dialect, partition_alive_seconds=CHURN_SECONDS) as stream:
+            turn = run(stream, dialect, folder, minutes, seed)
+        shutil.rmtree(folder)
         turns += 1
         injected += turn.injected
         failures, records = failures + turn.failures, records + turn.records
