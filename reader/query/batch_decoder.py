@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -107,11 +108,14 @@ class BatchDecoder:
     Args:
         deliver: called with the first 13 columns of data change records and their owners; never by
             two threads at once.
+        lock: lets one thread in at a time; a thread keeps it while deliver waits.
     """
 
-    def __init__(self, deliver: Deliver) -> None:
+    def __init__(
+        self, deliver: Deliver, lock: AbstractContextManager[object] | None = None
+    ) -> None:
         self._deliver = deliver
-        self._lock = threading.Lock()
+        self._lock = lock or threading.Lock()
         self._pending: list[tuple[QueryStream, list[bytes]]] = []
         self._pending_bytes = 0
         self._undelivered: list[tuple[str, Sequence[DataChangeRecord]]] = []

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Iterator
 from typing import Generic, TypeVar
+
+from slackwater.scheduler.tasks.threads import PYTHON_THREADS, Threads
 
 T = TypeVar("T")
 
@@ -19,13 +20,17 @@ class ByteQueue(Generic[T]):
 
     queue.Queue bounds the number of items, and an item may be anything from one record to ten
     megabytes.
+
+    Args:
+        bytes_max: how much may wait in it.
+        threads: makes its condition variable.
     """
 
-    def __init__(self, bytes_max: int) -> None:
+    def __init__(self, bytes_max: int, threads: Threads = PYTHON_THREADS) -> None:
         self._bytes_max = bytes_max
         self._items: deque[tuple[T, int]] = deque()
         self._bytes = 0
-        self._changed = threading.Condition()
+        self._changed = threads.condition()
         self._ended = False
         self._closed = False
         self._failure: BaseException | None = None

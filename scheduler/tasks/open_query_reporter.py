@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from slackwater.scheduler.tasks.threads import Repetition, Threads
 from slackwater.state.errors import StateError
 from slackwater.state.models import OpenQuery
 from slackwater.state.open_queries import report_queries
@@ -29,35 +29,40 @@ class OpenQueryReporter:
         store: the metadata store.
         plan_id, task: the plan's id and the task's number in it.
         look: returns the open queries.
+        threads: starts its thread.
     """
 
     def __init__(
-        self, store: Store, plan_id: str, task: int, look: Callable[[], Sequence[OpenQuery]]
+        self,
+        store: Store,
+        plan_id: str,
+        task: int,
+        look: Callable[[], Sequence[OpenQuery]],
+        threads: Threads,
     ) -> None:
         self._store = store
         self._plan_id = plan_id
         self._task = task
         self._look = look
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="reporter", daemon=True)
+        self._threads = threads
+        self._repetition: Repetition | None = None
+        self._has_reported = False
 
     def start(self) -> None:
         """Start reporting."""
-        self._thread.start()
+        self._repetition = self._threads.repeat(self._report_open, every_s=_EVERY_S)
 
     def stop(self) -> None:
         """Stop reporting, and remove the last report from the store."""
-        self._stopped.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        has_reported = False
-        while not self._stopped.wait(_EVERY_S):
-            furthest_behind = sorted(self._look(), key=lambda query: query.watermark_ns)
-            self._report(furthest_behind[:_REPORTED_MAX])
-            has_reported = True
-        if has_reported:
+        if self._repetition is not None:
+            self._repetition.stop()
+        if self._has_reported:
             self._report([])
+
+    def _report_open(self) -> None:
+        furthest_behind = sorted(self._look(), key=lambda query: query.watermark_ns)
+        self._has_reported = True
+        self._report(furthest_behind[:_REPORTED_MAX])
 
     def _report(self, queries: Sequence[OpenQuery]) -> None:
         try:

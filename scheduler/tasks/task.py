@@ -8,10 +8,8 @@ partitions.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
@@ -34,6 +32,7 @@ from slackwater.scheduler.tasks.metrics_collector import MetricsCollector
 from slackwater.scheduler.tasks.open_query_reporter import OpenQueryReporter
 from slackwater.scheduler.tasks.partition_reader import PartitionReader
 from slackwater.scheduler.tasks.task_attempt import TaskAttempt
+from slackwater.scheduler.tasks.threads import PYTHON_THREADS, Pool, Threads
 from slackwater.state.errors import StateError
 from slackwater.state.models import OpenQuery, Partition
 from slackwater.state.open_queries import count_stalls
@@ -51,7 +50,12 @@ _LINGER_S: Final = 0.02
 
 
 def read_task(
-    task: Task, *, store: Store, source: PartitionQueries, options: ReadOptions
+    task: Task,
+    *,
+    store: Store,
+    source: PartitionQueries,
+    options: ReadOptions,
+    threads: Threads = PYTHON_THREADS,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the data change records of a task, in batches of the output's schema.
 
@@ -64,6 +68,7 @@ def read_task(
         store: the metadata store of the plan.
         source: opens partition queries.
         options: how to read.
+        threads: starts threads and waits for them.
 
     Raises:
         PlanMissingError: the plan is not in the store, so this is not the planner's store.
@@ -71,9 +76,9 @@ def read_task(
         ReaderError, StateError, SchedulerError: a query or the store failed.
     """
     plan_by_id(store, task.plan.plan_id)
-    run = _TaskRun(task, store, source, options)
+    run = _TaskRun(task, store, source, options, threads)
     wait_until_past(task.plan.end_ns)
-    with ThreadPoolExecutor(options.concurrent_queries, thread_name_prefix="partition") as pool:
+    with threads.pool(options.concurrent_queries) as pool:
         run.start(pool)
         try:
             for batch in _batches(run.queue, low_watermark_ns=task.plan.end_ns):
@@ -137,28 +142,38 @@ class _TaskRun:
     """One attempt at a task: runs its queries on a pool, and puts their records into a queue."""
 
     def __init__(
-        self, task: Task, store: Store, source: PartitionQueries, options: ReadOptions
+        self,
+        task: Task,
+        store: Store,
+        source: PartitionQueries,
+        options: ReadOptions,
+        threads: Threads,
     ) -> None:
-        self.queue: ByteQueue[Group] = ByteQueue(HANDOFF_BYTES_MAX)
+        self.queue: ByteQueue[Group] = ByteQueue(HANDOFF_BYTES_MAX, threads)
         self.collector = MetricsCollector(task.plan, traces=options.traces)
         self._task = task
         self._store = store
         self._options = options
-        self._attempt = TaskAttempt(task, store)
-        self._reader = PartitionReader(task.plan, source, _proof(task, options), self._running)
-        self._reporter = OpenQueryReporter(store, task.plan.plan_id, task.index, self._open_queries)
+        self._threads = threads
+        self._attempt = TaskAttempt(task, store, threads)
+        self._reader = PartitionReader(
+            task.plan, source, _proof(task, options), self._running, pause=threads.sleep
+        )
+        self._reporter = OpenQueryReporter(
+            store, task.plan.plan_id, task.index, self._open_queries, threads
+        )
         self._cut = cut_of(task.plan)
-        self._lock = threading.Lock()
+        self._lock = threads.lock()
         self._queries: dict[Query, Partition] = {}
         self._audits: list[PartitionAudit] = []
         self._partial_transactions = PartialTransactions()
-        self._decoder = BatchDecoder(self._deliver)
+        self._decoder = BatchDecoder(self._deliver, threads.lock())
         self._ended: dict[Partition, tuple[Finished, float]] = {}
         self._is_recording = False
         self._stopped = False
         self._unfinished = 0
 
-    def start(self, pool: ThreadPoolExecutor) -> None:
+    def start(self, pool: Pool) -> None:
         self._pool = pool
         self._reporter.start()
         plan = self._task.plan
@@ -247,7 +262,7 @@ class _TaskRun:
         while True:
             if self._unfinished > _MANY * self._options.concurrent_queries:
                 # More will end in a moment, and one transaction for all costs no more.
-                time.sleep(_LINGER_S)
+                self._threads.sleep(_LINGER_S)
             with self._lock:
                 ended, self._ended = self._ended, {}
                 if not ended:

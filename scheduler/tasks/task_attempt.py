@@ -14,13 +14,13 @@ new plan has to show the same ends, or a replay would not give the same records.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from slackwater.reader.query_outcome import Finished
 from slackwater.scheduler.lineage import is_ready
 from slackwater.scheduler.plan import Task
+from slackwater.scheduler.tasks.threads import PYTHON_THREADS, Threads
 from slackwater.state.models import Partition, TaskCounts
 from slackwater.state.store import Store
 from slackwater.state.transaction import Transaction
@@ -35,12 +35,13 @@ class TaskAttempt:
     Args:
         task: the task.
         store: the metadata store that holds its plan.
+        threads: makes its lock.
     """
 
-    def __init__(self, task: Task, store: Store) -> None:
+    def __init__(self, task: Task, store: Store, threads: Threads = PYTHON_THREADS) -> None:
         self._task = task
         self._store = store
-        self._lock = threading.Lock()
+        self._lock = threads.lock()
         self._read: set[str] = set()
         self._started: set[str] = set()
         self._alive: dict[str, Partition] = {}

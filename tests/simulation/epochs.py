@@ -1,31 +1,61 @@
-"""A simulated life of a pipeline: epochs planned, read, audited, committed; crashes anywhere."""
+"""A simulated life of a pipeline: epochs planned, read, audited, committed; faults anywhere."""
 
 from __future__ import annotations
 
 import random
-import shutil
-from collections.abc import Iterator
+from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
-from slackwater.reader.errors import UnavailableError
-from slackwater.scheduler.audit import SinkCounts, audit_epoch
+from sqlalchemy.exc import NoResultFound
+
+from slackwater.pipeline.epochs.audit import audit_written
+from slackwater.reader.errors import ReaderError
+from slackwater.scheduler.audit import SinkCounts
 from slackwater.scheduler.errors import AuditError
 from slackwater.scheduler.options import parse_options
 from slackwater.scheduler.plan import Task
 from slackwater.scheduler.planner import Planner
-from slackwater.scheduler.read_options import Proof
-from slackwater.state.errors import LeaseLostError
+from slackwater.scheduler.read_options import AuditMode, Proof, ReadOptions
+from slackwater.state.errors import LeaseLostError, StateError
 from slackwater.state.lease import acquire_lease, read_lease
-from slackwater.state.models import Plan
-from slackwater.state.plans import latest_plan, reject_plans
 from slackwater.state.store import Store
-from slackwater.state.task_counts import read_task_counts
 from tests.simulation.history import STEP_NS, History, random_history
-from tests.simulation.world import Row, SimulatedStream, SimulatedTask, Zombies
+from tests.simulation.spark import (
+    Attempt,
+    Checkpoint,
+    ConcurrentWriteError,
+    Job,
+    JobFailedError,
+    Output,
+    Worker,
+)
+from tests.simulation.threads import Process, Scheduler
+from tests.simulation.world import Faults, SimulatedStore, SimulatedStream, StoreFile, TaskSource
+
+# Both bounds are far beyond what any life needs.
+_STEPS_MAX: Final = 300_000
+_TRIES_MAX: Final = 40
 
 
-class CrashError(Exception):
-    """The driver dies; what was recorded stays."""
+@dataclass(frozen=True)
+class Circumstances:
+    """What may happen in a life.
+
+    Attributes:
+        hide: see SimulatedStream.
+        proof: what shows that a partition was read through.
+        loses_store: the metadata store may be lost.
+        rolls_back: the metadata store may go back to an earlier state.
+        faults: how many faults happen at most.
+    """
+
+    hide: float
+    proof: Proof
+    loses_store: bool
+    rolls_back: bool
+    faults: int = 12
 
 
 class Pipeline:
@@ -35,171 +65,238 @@ class Pipeline:
         seed: makes the history and all choices.
         folder: for the metadata store.
         template: a migrated store to copy.
-        hide: see SimulatedStream.
-        proof: what shows that a partition was read through.
+        circumstances: what may happen.
     """
 
     def __init__(
-        self, seed: int, folder: Path, template: Path, *, hide: float, proof: Proof
+        self, seed: int, folder: Path, template: Path, circumstances: Circumstances
     ) -> None:
         self.choose = random.Random(seed)
+        self.circumstances = circumstances
         self.history: History = random_history(self.choose)
-        first_ns = self.choose.randrange(1, self.history.end_ns // STEP_NS) * STEP_NS - 500
-        self.first_ns = self.watermark_ns = first_ns
-        self.stream = SimulatedStream(self.history, 0, self.choose, hide)
-        self.proof = proof
-        self.committed: dict[int, list[Row]] = {}
-        self.late: list[Row] = []
-        self.crashes = self.refused = self.audits_failed = 0
-        self._path = folder / f"{seed}.db"
-        self._template = template
-        self._completed: set[tuple[str, str]] = set()
-        self._zombies = Zombies(self.choose)
-        self._former: list[Planner] = []
-        self._planned_ns: int | None = None
-        self._make_store()
+        self.first_ns = self.choose.randrange(1, self.history.end_ns // STEP_NS) * STEP_NS - 500
+        # One epoch more than the history brings what the last cut may have hidden.
+        self.end_ns = self.history.end_ns + 8 * STEP_NS
+        self.stream = SimulatedStream(self.history, 0, seed, circumstances.hide)
+        self.scheduler = Scheduler(self.choose)
+        self.faults = Faults(self.choose, circumstances.faults)
+        self.store_file = StoreFile(folder / f"{seed}.db", template)
+        self.checkpoint = Checkpoint()
+        self.output = Output()
+        self.seen: Counter[str] = Counter()
+        self.options = ReadOptions(
+            self.choose.choice((1, 2, 8)), circumstances.proof, AuditMode.STOP, traces=False
+        )
+        self.failures_max = self.choose.choice((1, 4))
+        self._drivers: list[Driver] = []
+        self._frozen: list[Driver] = []
 
     def close(self) -> None:
-        self.store.close()
-        self._path.unlink()
+        self.scheduler.kill_all()
+        self.store_file.close()
+
+    @property
+    def watermark_ns(self) -> int:
+        """Where the last committed batch ends."""
+        committed = self.checkpoint.committed
+        return self.checkpoint.ends[max(committed)] if committed else self.first_ns
 
     def run(self) -> None:
-        """Epochs until everything was read; then what was committed is complete."""
-        # One epoch more than the history brings what the last cut may have hidden.
-        end_ns = self.history.end_ns + 8 * STEP_NS
-        while self.watermark_ns < end_ns:
-            try:
-                self._epoch()
-            except CrashError:
-                self.crashes += 1
-                self._after_crash()
+        """Epochs until everything was read; then what was published is complete."""
+        for _ in range(_STEPS_MAX):
+            if self.watermark_ns >= self.end_ns:
+                return
+            self._disturb()
+            if not any(driver.is_alive for driver in self._drivers):
+                self._drivers = [Driver(self)]
+            assert self.scheduler.step(), "all threads wait"
+        raise AssertionError("the pipeline does not get on")
 
-    def _epoch(self) -> None:
-        if self._planned_ns is None:
-            # Spark has the end in its log before it plans: a replay has the same cut.
-            steps = self.choose.randint(1, 8)
-            self._planned_ns = self.watermark_ns + steps * STEP_NS
-        end_ns = self._planned_ns
-        self.stream.clock_ns = end_ns + self.choose.randint(1, 3) * STEP_NS
-        self._may_crash()
-        tasks = self._planner.plan(self.watermark_ns, end_ns)
-        rows = self._read(tasks)
-        plan = latest_plan(self.store, "p")
-        assert plan is not None
-        self._audit(plan, rows)
-        # The sink's commit: idempotent by the epoch's low watermark.
-        if end_ns not in self.committed:
-            self.late += [row for row in rows if row[1] <= self.watermark_ns]
-        self.committed.setdefault(end_ns, rows)
-        assert sorted(self.committed[end_ns]) == sorted(rows), "a replay gave other rows"
-        self._may_crash()
-        self.watermark_ns, self._planned_ns = end_ns, None
-        self._planner.commit(end_ns)
-        self._old_owner_wakes(end_ns)
+    def process(self) -> Process:
+        """Return a new process."""
+        return Process(self.scheduler, self.choose)
 
-    def _read(self, tasks: list[Task]) -> list[Row]:
-        """Spark's part: every task in some attempt to its end, in any interleaving."""
-        attempts = {task.index: [self._attempt(task)] for task in tasks}
-        rows: list[Row] = []
-        by_index = {task.index: task for task in tasks}
-        while attempts:
-            index = self.choose.choice(sorted(attempts))
-            running = attempts[index]
-            self._disturb(by_index[index], running)
-            attempt, steps = self.choose.choice(running)
-            try:
-                next(steps)
-            except StopIteration:
-                rows += attempt.rows
-                # Attempts that Spark started beside this one are told to stop, some day.
-                for other, late_steps in running:
-                    if other is not attempt:
-                        self._zombies.add(late_steps)
-                del attempts[index]
-            except AuditError as error:
-                self.audits_failed += 1
-                raise CrashError from error
-            except UnavailableError as error:
-                # It did not show an end in any of its tries: rare, and an epoch's failure.
-                raise CrashError from error
-            self._zombies.step()
-        return rows
+    def store_of(self, process: Process) -> Store:
+        """Return the metadata store as a process has it."""
+        return SimulatedStore(self.store_file.engine, process, self.faults)
 
-    def _disturb(self, task: Task, running: list[tuple[SimulatedTask, Iterator[None]]]) -> None:
-        chance = self.choose.random()
-        if chance < 0.01:
-            for _, steps in running:
-                self._zombies.add(steps)
-            raise CrashError
-        if chance < 0.05:
-            # The worker dies, and Spark tries the task again.
-            running[:] = [self._attempt(task)]
-        elif chance < 0.08 and len(running) == 1:
-            # Speculative execution: the same task twice at once.
-            running.append(self._attempt(task))
+    def attempt(self, task: Task, job: Job) -> Attempt:
+        """Start an attempt at a task in a process of its own."""
+        process = self.process()
+        source = TaskSource(self.stream, process, task.plan, self.faults)
+        worker = Worker(process, self.store_of(process), source)
+        return Attempt(task, worker, self.options, job)
 
-    def _attempt(self, task: Task) -> tuple[SimulatedTask, Iterator[None]]:
-        made = SimulatedTask(task, self.stream, self.store, self.proof, self._completed)
-        return made, made.run()
-
-    def _audit(self, plan: Plan, rows: list[Row]) -> None:
-        times = [time_ns for _, time_ns in rows]
-        known = self.store.pipeline("p")
-        assert known is not None
-        broken = audit_epoch(
-            plan,
-            read_task_counts(self.store, plan.plan_id),
-            SinkCounts(len(rows), min(times, default=None), max(times, default=None)),
-            low_watermark_ns=known.low_watermark_ns,
-        )
-        if broken:
-            reject_plans(self.store, plan)
-            self.audits_failed += 1
-            raise CrashError
-
-    def _may_crash(self) -> None:
-        if self.choose.random() < 0.04:
-            raise CrashError
-
-    def _after_crash(self) -> None:
-        """A new process, or another one that takes over; now and then the store is lost."""
-        # An end that no committed epoch has shown is known to the store alone: to lose it then is
-        # the one way to lose records; proof: record has none such. See docs/reliability.md.
-        may_lose_store = self.proof is Proof.RECORD or not self.stream.hide
-        if may_lose_store and self.choose.random() < 0.1:
-            self.store.close()
-            self._path.unlink()
-            self._make_store()
+    def _disturb(self) -> None:
+        if not self.faults.happens(0.004):
             return
-        if self.choose.random() < 0.7:
-            self._former.append(self._planner)
+        disturbances = [
+            self._kill_worker,
+            self._stop_attempt,
+            self._speculate,
+            self._kill_driver,
+            self._freeze_driver,
+            self._fail_query,
+        ]
+        if self._frozen:
+            disturbances += [self._thaw_driver] * 3
+        if self.circumstances.rolls_back:
+            disturbances += [self.store_file.keep] * 2 + [self._roll_back] * 2
+        if self.circumstances.loses_store:
+            disturbances.append(self._lose_store)
+        self.choose.choice(disturbances)()
+
+    def _running(self) -> list[Attempt]:
+        return [a for driver in self._drivers if driver.job for a in driver.job.running()]
+
+    def _kill_worker(self) -> None:
+        if running := self._running():
+            attempt = self.choose.choice(running)
+            self.scheduler.kill(attempt.process)
+            self.seen["workers killed"] += 1
+            attempt.job.lost(attempt)
+
+    def _stop_attempt(self) -> None:
+        if running := self._running():
+            self.choose.choice(running).is_stopped = True
+            self.seen["attempts stopped"] += 1
+
+    def _speculate(self) -> None:
+        if running := self._running():
+            attempt = self.choose.choice(running)
+            attempt.job.start(attempt.task)
+            self.seen["second attempts"] += 1
+
+    def _kill_driver(self) -> None:
+        for driver in self._drivers:
+            self.scheduler.kill(driver.process)
+            self.leave(driver)
+            self.seen["crashes"] += 1
+        self._drivers = []
+
+    def _freeze_driver(self) -> None:
+        for driver in self._drivers:
+            driver.process.is_frozen = True
+            self._frozen.append(driver)
+        self._drivers = []
+
+    def _thaw_driver(self) -> None:
+        self._frozen.pop(self.choose.randrange(len(self._frozen))).process.is_frozen = False
+        self.seen["awoken owners"] += 1
+
+    def _fail_query(self) -> None:
+        for driver in self._drivers:
+            if driver.job and not driver.job.is_over:
+                driver.job.error = StateError("cancelled")
+
+    def leave(self, driver: Driver) -> None:
+        """Leave a driver's job: its attempts die, stop at their next batch, or go on."""
+        if driver.job is None:
+            return
+        driver.job.is_given_up = True
+        for attempt in driver.job.running():
+            match self.choose.randrange(3):
+                case 0:
+                    self.scheduler.kill(attempt.process)
+                case 1:
+                    attempt.is_stopped = True
+        driver.job = None
+
+    def _lose_store(self) -> None:
+        self.store_file.go_back(0)
+        self.seen["stores lost"] += 1
+
+    def _roll_back(self) -> None:
+        self.store_file.go_back(self.choose.randrange(len(self.store_file.snapshots)))
+        self.seen["stores rolled back"] += 1
+
+
+class Driver:
+    """A process that runs the pipeline, from when it takes the lease."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline
+        self.process = pipeline.process()
+        self._store = pipeline.store_of(self.process)
+        self.job: Job | None = None
+        self.is_alive = True
+        self.process.start(self._run)
+
+    def _run(self) -> None:
+        try:
             self._own()
-
-    def _old_owner_wakes(self, end_ns: int) -> None:
-        """A frozen former owner goes on where it was: nothing that it writes may count."""
-        if not self._former or self.choose.random() > 0.3:
-            return
-        old = self.choose.choice(self._former)
-        for write in (lambda: old.commit(end_ns + STEP_NS), lambda: old.plan(end_ns, end_ns)):
-            try:
-                write()
-            except LeaseLostError:
-                self.refused += 1
-            else:
-                raise AssertionError("a former owner was let in")
-
-    def _make_store(self) -> None:
-        shutil.copy(self._template, self._path)
-        self.store = Store.open(f"sqlite:///{self._path}", migrate=True)
-        self.store.ensure_pipeline("p", _SOURCE)
-        self._former = []
-        self._own()
+            while self._pipeline.watermark_ns < self._pipeline.end_ns:
+                self._try_epoch()
+        except LeaseLostError:
+            self._pipeline.seen["refused"] += 1
+        except (ConcurrentWriteError, NoResultFound, StateError):
+            # A store that was lost has no row of the pipeline.
+            pass
+        self._pipeline.leave(self)
+        self.is_alive = False
 
     def _own(self) -> None:
-        lease = acquire_lease(self.store, "p", "somebody", read_lease(self.store, "p"))
-        assert lease is not None
+        self._store.ensure_pipeline("p", _SOURCE)
+        lease = None
+        while lease is None:
+            lease = acquire_lease(self._store, "p", "somebody", read_lease(self._store, "p"))
+        self._generation = lease.generation
         options = parse_options({**_OPTIONS, "generation": str(lease.generation)}, {})
-        self._planner = Planner(options, self.stream, self.store)
+        self._planner = Planner(options, self._pipeline.stream, self._store)
+
+    def _try_epoch(self) -> None:
+        """Read an epoch; one that fails is tried again by the same process."""
+        batch = len(self._pipeline.checkpoint.committed)
+        for _ in range(_TRIES_MAX):
+            try:
+                self._epoch(batch)
+            except LeaseLostError:
+                raise
+            except AuditError:
+                self._pipeline.seen["audits failed"] += 1
+            except (JobFailedError, ReaderError, StateError) as error:
+                is_audit = isinstance(error.__cause__, AuditError)
+                self._pipeline.seen["audits failed" if is_audit else "epochs failed"] += 1
+            else:
+                return
+            self._pipeline.leave(self)
+        raise AssertionError(f"no way past the cut of batch {batch}")
+
+    def _epoch(self, batch: int) -> None:
+        pipeline, checkpoint = self._pipeline, self._pipeline.checkpoint
+        start_ns = checkpoint.ends[batch - 1] if batch else pipeline.first_ns
+        if batch not in checkpoint.ends:
+            checkpoint.plan(batch, start_ns + pipeline.choose.randint(1, 8) * STEP_NS)
+        end_ns = checkpoint.ends[batch]
+        clock_ns = end_ns + pipeline.choose.randint(1, 3) * STEP_NS
+        pipeline.stream.clock_ns = max(pipeline.stream.clock_ns, clock_ns)
+        tasks = self._planner.plan(start_ns, end_ns)
+        self.job = Job(tasks, pipeline.attempt, pipeline.failures_max)
+        job = self.job
+        self.process.wait_until(lambda: job.is_over)
+        rows = job.rows()
+        self._require_lease()
+        times = [time_ns for _, time_ns in rows]
+        audited = audit_written(
+            self._store,
+            "p",
+            SinkCounts(len(rows), min(times, default=None), max(times, default=None)),
+            AuditMode.STOP,
+            generation=self._generation,
+        )
+        self.process.pause()
+        pipeline.output.publish(batch, rows, audited.low_watermark_ns)
+        self.process.pause()
+        checkpoint.commit(batch)
+        self.job = None
+        self._planner.commit(end_ns)
+
+    def _require_lease(self) -> None:
+        """Check the lease, as LeaseHolder.check does."""
+        if self._store.pipeline("p") is None:
+            raise LeaseLostError("the store was lost")
+        if read_lease(self._store, "p").generation != self._generation:
+            raise LeaseLostError("another owner")
 
 
 _OPTIONS = {

@@ -1,23 +1,25 @@
-"""A simulated change stream, and tasks that die, run twice or run slowly, for the real scheduler.
+"""A simulated change stream and metadata store, for the real planner and the real task run.
 
-Everything runs in one thread and is chosen by one seed: the planner, the claims, the audit and the
-metadata store (SQLite) are the real ones; what is simulated is Spanner's answers, the clock, and
-Spark's tasks, which take turns at every step that could interleave.
+The store is SQLite; what is simulated is Spanner's answers, the clock, and a store that loses
+answers and goes back to earlier states.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
+from typing import TypeVar
 
-import pyarrow as pa
+import sqlalchemy as sa
 
-from slackwater.reader.errors import ReaderError, StartOutsidePartitionError
-from slackwater.reader.query.batch_decoder import BatchDecoder, Owners, RecordConsumer
-from slackwater.reader.query_outcome import Finished
+from slackwater.reader.errors import StartOutsidePartitionError, UnavailableError
+from slackwater.reader.query.batch_decoder import BatchDecoder, RecordConsumer
+from slackwater.reader.query.partition_query import QueryCancelledError
 from slackwater.reader.records import (
     ChangeRecord,
     ChildPartition,
@@ -25,43 +27,64 @@ from slackwater.reader.records import (
     DataChangeRecord,
     HeartbeatRecord,
 )
-from slackwater.scheduler.audit import PartialTransactions, PartitionAudit, task_counts
 from slackwater.scheduler.change_source import Query
-from slackwater.scheduler.epoch import cut_of
-from slackwater.scheduler.errors import AuditError
-from slackwater.scheduler.lineage import query_start_ns
-from slackwater.scheduler.plan import Task
-from slackwater.scheduler.read_options import Proof
-from slackwater.scheduler.tasks.partition_reader import PartitionReader
-from slackwater.scheduler.tasks.task_attempt import TaskAttempt
-from slackwater.state.errors import StateError
-from slackwater.state.models import Partition
+from slackwater.state.engine import make_engine
+from slackwater.state.errors import StoreUnreachableError
+from slackwater.state.models import Plan
 from slackwater.state.store import Store
 from tests.simulation.history import STEP_NS, History, Life
+from tests.simulation.threads import Process
 
-Row = tuple[str, int]
+T = TypeVar("T")
+
+
+@dataclass
+class Faults:
+    """How likely small faults are, and how many may still come: with none left, a life ends."""
+
+    choose: random.Random
+    left: int
+
+    def happens(self, likely: float) -> bool:
+        """Return True if a fault happens now."""
+        happens = self.left > 0 and self.choose.random() < likely
+        self.left -= happens
+        return happens
 
 
 class SimulatedQuery:
-    """The records of a query, in order; what was not taken is forgotten when it is cancelled."""
+    """The records of a query, in order."""
 
     watermark_ns = open_ms = silent_ms = stalls = 0
     retried: Mapping[str, int] = MappingProxyType({})
 
-    def __init__(self, records: Sequence[ChangeRecord], error: Exception | None = None) -> None:
+    def __init__(
+        self,
+        records: Sequence[ChangeRecord],
+        process: Process,
+        faults: Faults,
+        on_end: Callable[[], object],
+    ) -> None:
         self._records = records
-        self._error = error
+        self._process = process
+        self._faults = faults
+        self._on_end = on_end
+        self._is_cancelled = False
 
     def run(self, decoder: BatchDecoder, consumer: RecordConsumer) -> None:
-        if self._error is not None:
-            raise self._error
         for record in self._records:
+            self._process.pause()
+            if self._is_cancelled:
+                raise QueryCancelledError("cancelled")
+            if self._faults.happens(0.002):
+                raise UnavailableError("broken")
             decoder.add_records(consumer, [record])
             if consumer.is_done:
-                return
+                break
+        self._on_end()
 
     def cancel(self) -> None:
-        pass
+        self._is_cancelled = True
 
 
 @dataclass
@@ -71,31 +94,41 @@ class SimulatedStream:
     Attributes:
         history: what truly happened.
         clock_ns: Spanner's clock.
-        choose: the seed's choices.
-        hide: how likely a query with an end_timestamp just after its partition's end keeps the
-            child partitions record to itself (apache/beam issue 40232).
+        seed: decides with `hide` which ends are hidden; the same query always gets one answer.
+        hide: how many of the queries with an end_timestamp just after their partition's end keep
+            the child partitions record to themselves (apache/beam issue 40232).
+        completed: pairs of a plan's id and a partition that one of its attempts has read.
     """
 
     history: History
     clock_ns: int
-    choose: random.Random
+    seed: int
     hide: float
     hidden: int = 0
+    completed: set[tuple[str, str]] = field(default_factory=set)
 
-    def query(self, token: str, start_ns: int, end_ns: int | None) -> Query:
+    def records(self, token: str, start_ns: int, end_ns: int | None) -> list[ChangeRecord]:
+        """Return what a query returns.
+
+        Raises:
+            StartOutsidePartitionError: as Spanner does.
+        """
         life = self.history.lives[token]
         if life.end_ns is not None and start_ns > life.end_ns:
-            return SimulatedQuery([], StartOutsidePartitionError("invalid for the partition"))
+            raise StartOutsidePartitionError("invalid for the partition")
         through_ns = self.clock_ns if end_ns is None else end_ns
         records: list[ChangeRecord] = [
             self._record(life, time_ns) for time_ns in life.record_times(start_ns, through_ns)
         ]
         if life.end_ns is not None and life.end_ns <= through_ns:
-            if end_ns is None or not self._hides(life.end_ns, end_ns):
+            if end_ns is None or not self._hides(life, start_ns, end_ns):
                 records.append(self._children(life))
         elif end_ns is None:
             records.append(HeartbeatRecord(through_ns))
-        return SimulatedQuery(records)
+        return records
+
+    def query(self, token: str, start_ns: int, end_ns: int | None) -> Query:
+        raise NotImplementedError("a task has a source of its own")
 
     def check(self) -> None:
         pass
@@ -109,8 +142,19 @@ class SimulatedStream:
     def earliest_start_ns(self) -> int:
         return 0
 
-    def _hides(self, partition_end_ns: int, end_ns: int) -> bool:
-        is_hidden = end_ns - partition_end_ns < 2 * STEP_NS and self.choose.random() < self.hide
+    def require_parents_first(self, plan: Plan, token: str) -> None:
+        """Check that a query is opened only after the partition's parents were read."""
+        for parent in self.history.lives[token].parents:
+            end_ns = self.history.lives[parent].end_ns
+            assert end_ns is not None
+            is_read = end_ns <= plan.start_ns or (plan.plan_id, parent) in self.completed
+            assert is_read, f"{token} was started before its parent {parent} was read"
+
+    def _hides(self, life: Life, start_ns: int, end_ns: int) -> bool:
+        if life.end_ns is None or end_ns - life.end_ns >= 2 * STEP_NS:
+            return False
+        query = f"{self.seed} {life.token} {start_ns} {end_ns}"
+        is_hidden = random.Random(query).random() < self.hide
         self.hidden += is_hidden
         return is_hidden
 
@@ -141,93 +185,83 @@ class SimulatedStream:
         return ChildPartitionsRecord(life.end_ns, "0", children)
 
 
-@dataclass
-class SimulatedTask:
-    """One attempt at a task of a plan; it gives way to others after every step."""
+@dataclass(frozen=True)
+class TaskSource:
+    """The PartitionQueries of one attempt at a task."""
 
-    task: Task
     stream: SimulatedStream
-    store: Store
-    proof: Proof
-    completed: set[tuple[str, str]]
-    rows: list[Row] = field(default_factory=list)
+    process: Process
+    plan: Plan
+    faults: Faults
 
-    def run(self) -> Iterator[None]:
-        """Read all partitions, in an order of the seed's; then the rows are whole.
-
-        Raises:
-            AuditError, StateError: as the real task does.
-        """
-        plan = self.task.plan
-        waiting = [(root, query_start_ns(root, plan.start_ns)) for root in self.task.roots]
-        audits = []
-        partial_transactions = PartialTransactions()
-        decoder = BatchDecoder(self._deliver)
-        attempt = TaskAttempt(self.task, self.store)
-        while waiting:
-            ended: dict[Partition, Finished] = {}
-            # Threads that end at the same time record it together.
-            for _ in range(min(len(waiting), self.stream.choose.choice((1, 1, 2, 3)))):
-                partition, start_ns = waiting.pop(self.stream.choose.randrange(len(waiting)))
-                self._require_parents_first(partition)
-                audit = PartitionAudit(partition.token, cut_of(plan), partial_transactions)
-                audits.append(audit)
-                reader = PartitionReader(
-                    plan, self.stream, self.proof, _running, pause=lambda seconds: None
-                )
-                ending = reader.read(partition, start_ns, decoder, audit)
-                decoder.deliver_remaining()
-                if audit.violations:
-                    raise AuditError(audit.violations)
-                yield
-                self.completed.add((plan.plan_id, partition.token))
-                if isinstance(ending, Finished):
-                    ended[partition] = ending
-                else:
-                    attempt.note_alive(partition)
-            if ended:
-                children = attempt.finish(ended)
-                waiting += [(child, child.start_timestamp_ns) for child in children]
-            yield
-            if not waiting:
-                children = attempt.seal(task_counts(audits, partial_transactions))
-                waiting += [(child, child.start_timestamp_ns) for child in children]
-                yield
-
-    def _deliver(self, batch: pa.RecordBatch, owners: Owners) -> None:
-        tokens = [token for token, count in owners for _ in range(count)]
-        times = batch.column("commit_timestamp").cast(pa.int64()).to_pylist()
-        self.rows += [(t, us * 1_000) for t, us in zip(tokens, times, strict=True)]
-
-    def _require_parents_first(self, partition: Partition) -> None:
-        plan, lives = self.task.plan, self.stream.history.lives
-        for parent in lives[partition.token].parents:
-            end_ns = lives[parent].end_ns
-            assert end_ns is not None
-            is_read = end_ns <= plan.start_ns or (plan.plan_id, parent) in self.completed
-            assert is_read, f"{partition.token} was started before its parent {parent} was read"
+    def query(self, token: str, start_ns: int, end_ns: int | None) -> Query:
+        self.stream.require_parents_first(self.plan, token)
+        return SimulatedQuery(
+            self.stream.records(token, start_ns, end_ns),
+            self.process,
+            self.faults,
+            lambda: self.stream.completed.add((self.plan.plan_id, token)),
+        )
 
 
-@contextmanager
-def _running(partition: Partition, query: Query) -> Iterator[None]:
-    yield
+class SimulatedStore(Store):
+    """The metadata store as a process has it: each transaction may be its last act."""
+
+    def __init__(self, engine: sa.Engine, process: Process, faults: Faults) -> None:
+        super().__init__(engine)
+        self._process = process
+        self._faults = faults
+
+    def _retried(self, attempt: Callable[[], T], patience_s: float) -> T:
+        def whole() -> T:
+            with self._process.scheduler.transaction():
+                return attempt()
+
+        def answered() -> T:
+            result = whole()
+            if self._faults.happens(0.002):
+                # Committed, and the answer is lost: the work is done again.
+                result = whole()
+            if self._faults.happens(0.001):
+                raise StoreUnreachableError("the answer was lost")
+            return result
+
+        self._process.pause()
+        result = super()._retried(answered, patience_s)
+        self._process.pause()
+        return result
 
 
-class Zombies:
-    """Attempts that nobody waits for any more and that go on all the same."""
+class StoreFile:
+    """The SQLite file of the metadata store, and its earlier states."""
 
-    def __init__(self, choose: random.Random) -> None:
-        self._choose = choose
-        self._running: list[Iterator[None]] = []
+    def __init__(self, path: Path, template: Path) -> None:
+        self._path = path
+        self.snapshots: list[sqlite3.Connection] = []
+        self._copy(template, path)
+        self.engine = make_engine(f"sqlite:///{path}", create=False)
+        self.keep()
 
-    def add(self, attempt: Iterator[None]) -> None:
-        self._running.append(attempt)
+    def keep(self) -> None:
+        """Keep the present state."""
+        snapshot = sqlite3.connect(":memory:")
+        with closing(sqlite3.connect(self._path)) as live:
+            live.backup(snapshot)
+        self.snapshots.append(snapshot)
 
-    def step(self) -> None:
-        """Let one of them take a step; what it fails with is nobody's business."""
-        if self._running:
-            attempt = self._choose.choice(self._running)
-            with suppress(StateError, AuditError, ReaderError, StopIteration):
-                next(attempt)
-                return
-            self._running.remove(attempt)
+    def go_back(self, number: int) -> None:
+        """Set the store to an earlier state; 0 is an empty store."""
+        with closing(sqlite3.connect(self._path)) as live:
+            self.snapshots[number].backup(live)
+
+    def close(self) -> None:
+        self.engine.dispose()
+        for snapshot in self.snapshots:
+            snapshot.close()
+        for suffix in ("", "-wal", "-shm"):
+            self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
+
+    @staticmethod
+    def _copy(source: Path, target: Path) -> None:
+        with closing(sqlite3.connect(source)) as made, closing(sqlite3.connect(target)) as copy:
+            made.backup(copy)
