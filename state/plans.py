@@ -128,6 +128,13 @@ def sealed_plan_id(store: Store, pipeline: str, start_ns: int, end_ns: int) -> s
     return None if plan_id is None else str(plan_id)
 
 
+def unsealed_tasks(store: Store, plan_id: str) -> list[int]:
+    """Return the numbers of a plan's tasks that are not sealed."""
+    c = plan_tasks.c
+    statement = sa.select(c.task).where(c.plan_id == plan_id, c.records.is_(None)).order_by(c.task)
+    return list(store.read(lambda connection: connection.execute(statement).scalars().all()))
+
+
 def partition_load(store: Store, pipeline: str) -> dict[str, int]:
     """Return the number of records of each partition in the last two plans, by token."""
     c = plan_carried.c

@@ -21,6 +21,7 @@ from slackwater.reader.query_outcome import Finished
 from slackwater.scheduler.lineage import is_ready
 from slackwater.scheduler.plan import Task
 from slackwater.scheduler.tasks.threads import PYTHON_THREADS, Threads
+from slackwater.state.errors import LineageMissingError
 from slackwater.state.models import Partition, TaskCounts
 from slackwater.state.store import Store
 from slackwater.state.transaction import Transaction
@@ -45,6 +46,7 @@ class TaskAttempt:
         self._read: set[str] = set()
         self._started: set[str] = set()
         self._alive: dict[str, Partition] = {}
+        self._recorded: set[str] = set()
 
     def finish(self, ended: Mapping[Partition, Finished]) -> list[Partition]:
         """Record that this attempt has read partitions to their ends; return what to read next.
@@ -59,7 +61,9 @@ class TaskAttempt:
         """
         with self._lock:
             self._read.update(partition.token for partition in ended)
-        claimed = self._store.run(lambda t: self._finish(t, ended))
+        recorded, claimed = self._store.run(lambda t: self._finish(t, ended))
+        with self._lock:
+            self._recorded.update(recorded)
         return self._not_yet_started(claimed)
 
     def note_alive(self, partition: Partition) -> None:
@@ -79,11 +83,13 @@ class TaskAttempt:
 
         Raises:
             LeaseLostError: the pipeline has another owner now.
+            LineageMissingError: the store has lost what this attempt recorded.
             StateError: the store can't be reached.
         """
 
         def work(transaction: Transaction) -> tuple[set[str], list[Partition]]:
             is_sealed = self._begin(transaction)
+            self._require_recorded(transaction)
             adopted = self._observed_ends(transaction) & self._alive.keys()
             ends = {token: _known_end(transaction, plan.pipeline, token) for token in adopted}
             self._record(transaction, ends, is_sealed=is_sealed)
@@ -118,6 +124,24 @@ class TaskAttempt:
         transaction.require_generation(plan.pipeline, plan.generation, is_shared=True)
         return transaction.lock_task(plan.plan_id, self._task.index)
 
+    def _require_recorded(self, transaction: Transaction) -> None:
+        """Check that the store still has what this attempt recorded.
+
+        A store that went back to an earlier state may have the plan and not the ends and claims.
+        The children that were read here would be read again in the next epoch.
+        """
+        plan = self._task.plan
+        with self._lock:
+            recorded, started = set(self._recorded), set(self._started)
+        lost = recorded - transaction.observed_ends(plan.plan_id)
+        lost |= started - transaction.claimed_children(plan.plan_id, self._task.index)
+        if lost:
+            raise LineageMissingError(
+                f"the metadata store has lost what task {self._task.index} of pipeline"
+                f" {plan.pipeline!r} recorded of {len(lost)} partition(s), such as {min(lost)}.",
+                "It has gone back to an earlier state; the epoch is planned again",
+            )
+
     def _observed_ends(self, transaction: Transaction) -> set[str]:
         """Return the partitions whose ends the epoch has shown so far."""
         plan = self._task.plan
@@ -128,7 +152,8 @@ class TaskAttempt:
 
     def _finish(
         self, transaction: Transaction, ended: Mapping[Partition, Finished]
-    ) -> list[Partition]:
+    ) -> tuple[Collection[str], list[Partition]]:
+        """Return the partitions whose ends are recorded, and the children to read."""
         plan = self._task.plan
         is_sealed = self._begin(transaction)
         ends = {
@@ -144,7 +169,7 @@ class TaskAttempt:
         if is_sealed or plan.must_match_plan is not None:
             observed = self._observed_ends(transaction)
             ends = {token: end for token, end in ends.items() if token in observed}
-        return self._record(transaction, ends, is_sealed=is_sealed)
+        return ends.keys(), self._record(transaction, ends, is_sealed=is_sealed)
 
     def _record(
         self, transaction: Transaction, ends: Mapping[str, _End], *, is_sealed: bool

@@ -15,13 +15,17 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from slackwater.pipeline.epochs.audit import audit_written
 from slackwater.reader.query_outcome import Finished
 from slackwater.reader.records import ChildPartition
+from slackwater.scheduler.audit import SinkCounts
+from slackwater.scheduler.errors import AuditError
 from slackwater.scheduler.lineage import is_finished
 from slackwater.scheduler.plan import Task
+from slackwater.scheduler.read_options import AuditMode
 from slackwater.scheduler.tasks.task_attempt import TaskAttempt
 from slackwater.state.commit import commit_epoch
-from slackwater.state.errors import LeaseLostError
+from slackwater.state.errors import LeaseLostError, LineageMissingError
 from slackwater.state.lease import acquire_lease, read_lease
 from slackwater.state.models import Partition, Plan, TaskCounts
 from slackwater.state.plans import (
@@ -30,6 +34,7 @@ from slackwater.state.plans import (
     note_failed_audit,
     reject_plans,
     sealed_plan_id,
+    unsealed_tasks,
 )
 from slackwater.state.store import Store
 from slackwater.state.task_counts import read_task_counts
@@ -256,6 +261,28 @@ def test_an_end_without_children_counts(store: Store) -> None:
     commit_epoch(store, "orders", PLAN.end_ns)
     finished = [p.token for p in store.partitions("orders") if is_finished(p, PLAN.end_ns)]
     assert finished == ["a"]
+
+
+def test_a_task_whose_facts_the_store_has_lost_is_not_sealed(store: Store) -> None:
+    """The store went back to a state after planning: sealed, the child would be read twice."""
+    attempt = TaskAttempt(Task(PLAN, 0, ()), store)
+    assert finish(attempt, "a", SPLIT) == ["c"]
+    store.write(lambda c: c.execute(sa.text("DELETE FROM plan_arrivals")))
+    with pytest.raises(LineageMissingError, match=r"lost what task 0 .* such as a"):
+        attempt.seal(TaskCounts())
+    assert unsealed_tasks(store, "plan") == [0, 1]
+    retried = TaskAttempt(Task(PLAN, 0, ()), store)
+    assert finish(retried, "a", SPLIT) == ["c"]
+    assert retried.seal(TaskCounts()) == []
+    store.write(lambda c: c.execute(sa.text("UPDATE plan_children SET claimed_by = NULL")))
+    with pytest.raises(LineageMissingError, match="such as c"):
+        retried.seal(TaskCounts())
+
+
+def test_an_epoch_with_an_unsealed_task_fails_the_audit(store: Store) -> None:
+    TaskAttempt(Task(PLAN, 0, ()), store).seal(TaskCounts())
+    with pytest.raises(AuditError, match="task 1 of the epoch's plan is not sealed"):
+        audit_written(store, "orders", SinkCounts(0, None, None), AuditMode.STOP)
 
 
 def test_a_cut_whose_audit_failed_need_not_match_its_plans(store: Store) -> None:

@@ -13,7 +13,7 @@ from sqlalchemy.exc import NoResultFound
 from slackwater.pipeline.epochs.audit import audit_written
 from slackwater.reader.errors import ReaderError
 from slackwater.scheduler.audit import SinkCounts
-from slackwater.scheduler.errors import AuditError
+from slackwater.scheduler.errors import AuditError, SchedulerError
 from slackwater.scheduler.options import parse_options
 from slackwater.scheduler.plan import Task
 from slackwater.scheduler.planner import Planner
@@ -229,6 +229,9 @@ class Driver:
                 self._try_epoch()
         except LeaseLostError:
             self._pipeline.seen["refused"] += 1
+        except SchedulerError:
+            # A former owner that awoke sees what the new one has committed.
+            assert not self._is_owner(), "an owner was refused"
         except (ConcurrentWriteError, NoResultFound, StateError):
             # A store that was lost has no row of the pipeline.
             pass
@@ -291,11 +294,13 @@ class Driver:
         self.job = None
         self._planner.commit(end_ns)
 
+    def _is_owner(self) -> bool:
+        row = self._store.pipeline("p")
+        return row is not None and read_lease(self._store, "p").generation == self._generation
+
     def _require_lease(self) -> None:
         """Check the lease, as LeaseHolder.check does."""
-        if self._store.pipeline("p") is None:
-            raise LeaseLostError("the store was lost")
-        if read_lease(self._store, "p").generation != self._generation:
+        if not self._is_owner():
             raise LeaseLostError("another owner")
 
 

@@ -139,9 +139,7 @@ class Job:
 
     def failed(self, attempt: Attempt, error: Exception) -> None:
         """Count a failure, and try again."""
-        if attempt.is_stopped:
-            return
-        self._failures[attempt.task.index] += 1
+        self._failures[attempt.task.index] += not attempt.is_stopped
         if self._failures[attempt.task.index] >= self._failures_max:
             self.error = self.error or error
         else:

@@ -9,7 +9,7 @@ import structlog
 from slackwater.scheduler.audit import SinkCounts, audit_epoch
 from slackwater.scheduler.errors import AuditError
 from slackwater.scheduler.read_options import AuditMode
-from slackwater.state.plans import latest_plan, reject_plans
+from slackwater.state.plans import latest_plan, reject_plans, unsealed_tasks
 from slackwater.state.store import Store
 from slackwater.state.task_counts import read_task_counts
 from slackwater.state.task_metrics import TaskMetrics, read_task_metrics
@@ -66,6 +66,10 @@ def audit_written(
         written,
         low_watermark_ns=row.low_watermark_ns,
     )
+    broken += [
+        f"task {index} of the epoch's plan is not sealed: the metadata store went back"
+        for index in unsealed_tasks(store, plan.plan_id)
+    ]
     if broken and mode is AuditMode.STOP:
         # Or every replay would have to repeat what is wrong.
         reject_plans(store, replace(plan, generation=generation))
