@@ -49,6 +49,7 @@ class Circumstances:
         loses_store: the metadata store may be lost.
         rolls_back: the metadata store may go back to an earlier state.
         faults: how many faults happen at most.
+        only_stops: tasks are stopped, often, and jobs cancelled; nothing else happens.
     """
 
     hide: float
@@ -56,6 +57,7 @@ class Circumstances:
     loses_store: bool
     rolls_back: bool
     faults: int = 12
+    only_stops: bool = False
 
 
 class Pipeline:
@@ -128,6 +130,10 @@ class Pipeline:
         return Attempt(task, worker, self.options, job)
 
     def _disturb(self) -> None:
+        if self.circumstances.only_stops:
+            if self.faults.happens(0.03):
+                self.choose.choice([self._stop_attempt] * 3 + [self._fail_query])()
+            return
         if not self.faults.happens(0.004):
             return
         disturbances = [
