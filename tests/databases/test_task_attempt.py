@@ -285,6 +285,11 @@ def test_an_epoch_with_an_unsealed_task_fails_the_audit(store: Store) -> None:
         audit_written(store, "orders", SinkCounts(0, None, None), AuditMode.STOP)
 
 
+def test_an_epoch_whose_plan_the_store_has_lost_is_planned_again(store: Store) -> None:
+    with pytest.raises(LineageMissingError, match="no plan of pipeline 'lost'"):
+        audit_written(store, "lost", SinkCounts(0, None, None), AuditMode.STOP)
+
+
 def test_a_cut_whose_audit_failed_need_not_match_its_plans(store: Store) -> None:
     for index in (0, 1):
         TaskAttempt(Task(PLAN, index, ()), store).seal(TaskCounts())

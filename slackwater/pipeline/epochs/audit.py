@@ -9,6 +9,7 @@ import structlog
 from slackwater.scheduler.audit import SinkCounts, audit_epoch
 from slackwater.scheduler.errors import AuditError
 from slackwater.scheduler.read_options import AuditMode
+from slackwater.state.errors import LineageMissingError
 from slackwater.state.plans import latest_plan, reject_plans, unsealed_tasks
 from slackwater.state.store import Store
 from slackwater.state.task_counts import read_task_counts
@@ -52,13 +53,17 @@ def audit_written(
     Raises:
         AuditError: the epoch breaks a promise, and the mode is to stop. The next plan of its cut
             is then read with the proof that allows no late records.
+        LineageMissingError: the store has lost the epoch's plan.
         LeaseLostError: it breaks one, and the pipeline has another owner now.
         StateError: the store can't be reached.
     """
     plan = latest_plan(store, pipeline)
     row = store.pipeline(pipeline)
-    assert plan is not None  # noqa: S101 - the epoch was planned before it was read
-    assert row is not None  # noqa: S101 - the pipeline is owned, so it exists
+    if plan is None or row is None:
+        raise LineageMissingError(
+            f"the metadata store has no plan of pipeline {pipeline!r}, whose epoch was just read.",
+            "It was lost, or has gone back to an earlier state; the epoch is planned again",
+        )
     counted = read_task_counts(store, plan.plan_id)
     broken = audit_epoch(
         plan,
