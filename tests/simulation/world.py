@@ -94,7 +94,8 @@ class SimulatedStream:
     Attributes:
         history: what truly happened.
         clock_ns: Spanner's clock.
-        seed: decides with `hide` which ends are hidden; the same query always gets one answer.
+        seed: decides with `hide` which ends are hidden. With an even seed // 4 the same query
+            always gets one answer, otherwise each of its tries another.
         hide: how many of the queries with an end_timestamp just after their partition's end keep
             the child partitions record to themselves (apache/beam issue 40232).
         completed: pairs of a plan's id and a partition that one of its attempts has read.
@@ -105,6 +106,7 @@ class SimulatedStream:
     seed: int
     hide: float
     hidden: int = 0
+    asked: int = 0
     completed: set[tuple[str, str]] = field(default_factory=set)
 
     def records(self, token: str, start_ns: int, end_ns: int | None) -> list[ChangeRecord]:
@@ -154,6 +156,9 @@ class SimulatedStream:
         if life.end_ns is None or end_ns - life.end_ns >= 2 * STEP_NS:
             return False
         query = f"{self.seed} {life.token} {start_ns} {end_ns}"
+        if self.seed // 4 % 2:
+            self.asked += 1
+            query += f" {self.asked}"
         is_hidden = random.Random(query).random() < self.hide
         self.hidden += is_hidden
         return is_hidden
