@@ -3,7 +3,6 @@
 SinkError
 |- UnknownFormatError    user: the sink does not write this format
 |- BadRecordError        user: a value is not of its column's type
-|- MirrorColumnError     user: a column's type no longer fits its mirror
 |- ChangelogColumnError  user: a column's type no longer fits its changelog
 |- PartialRowError       user: a change lacks the whole row, which the format needs
 |- SchemaRefusedError    user: the schema registry rejects a schema
@@ -35,12 +34,6 @@ class UnknownFormatError(SinkError):
 
 class BadRecordError(SinkError):
     """A value is not of its column's type: set such records aside, or fix the value in Spanner."""
-
-    user_error = True
-
-
-class MirrorColumnError(SinkError):
-    """A column's type no longer fits its mirror: rename or drop the mirror's column."""
 
     user_error = True
 

@@ -64,40 +64,48 @@ class Table:
     generated: tuple[str, ...] = ()
 
 
-def tables(connection: Connection, dialect: Dialect) -> list[Table]:
+def tables(connection: Connection, dialect: Dialect, at_ns: int | None = None) -> list[Table]:
     """Return the tables of a database.
+
+    Args:
+        connection: to the database.
+        dialect: the database's.
+        at_ns: as of when, nanoseconds; None for now.
 
     Raises:
         ReaderError: as Connection.query().
     """
     columns_by_table: dict[str, list[Sequence[str]]] = {}
-    for schema, table, *column in connection.query(_COLUMNS):
+    for schema, table, *column in connection.query(_COLUMNS, at_ns):
         columns_by_table.setdefault(_full_name(dialect, schema, table), []).append(column)
     return [_table(name, columns) for name, columns in columns_by_table.items()]
 
 
-def watched_tables(connection: Connection, dialect: Dialect) -> list[Table]:
+def watched_tables(
+    connection: Connection, dialect: Dialect, at_ns: int | None = None
+) -> list[Table]:
     """Return the tables that the connection's change stream watches, with the watched columns.
 
     The primary key is always watched; see "Watching explicitly" in Spanner's documentation.
+
+    Args:
+        connection, dialect, at_ns: see tables().
 
     Raises:
         ReaderError: as Connection.query().
     """
     stream = connection.change_stream.change_stream
-    everything = tables(connection, dialect)
-    if any(
-        name == stream and word in _YES for name, word in connection.query(_WATCHES_ALL[dialect])
-    ):
+    everything = tables(connection, dialect, at_ns)
+    if watches_all(connection, dialect, at_ns):
         return everything
     whole: set[str] = set()
     parts: set[str] = set()
-    for name, schema, table, word in connection.query(_WATCHED_TABLES):
+    for name, schema, table, word in connection.query(_WATCHED_TABLES, at_ns):
         if name == stream:
             (whole if word in _YES else parts).add(_full_name(dialect, schema, table))
     chosen = {
         (_full_name(dialect, schema, table), column)
-        for name, schema, table, column in connection.query(_WATCHED_COLUMNS)
+        for name, schema, table, column in connection.query(_WATCHED_COLUMNS, at_ns)
         if name == stream
     }
     return [
@@ -105,6 +113,13 @@ def watched_tables(connection: Connection, dialect: Dialect) -> list[Table]:
         for table in everything
         if table.name in whole | parts
     ]
+
+
+def watches_all(connection: Connection, dialect: Dialect, at_ns: int | None = None) -> bool:
+    """Return whether the change stream watches the whole database; arguments as for tables()."""
+    stream = connection.change_stream.change_stream
+    streams = connection.query(_WATCHES_ALL[dialect], at_ns)
+    return any(name == stream and word in _YES for name, word in streams)
 
 
 def _part(table: Table, chosen: Collection[tuple[str, str]]) -> Table:

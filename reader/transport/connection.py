@@ -114,13 +114,17 @@ class Connection:
         self._session_made = 0.0
         self.is_closed = False
 
-    def query(self, sql: str) -> list[list[Any]]:
-        """Return the rows of a small strong read, as Spanner's JSON values.
+    def query(self, sql: str, at_ns: int | None = None) -> list[list[Any]]:
+        """Return the rows of a small read, as Spanner's JSON values.
+
+        Args:
+            sql: a query.
+            at_ns: the read timestamp, nanoseconds; None for a strong read.
 
         Raises:
             ReaderError: Spanner's answer; a retryable one after 30 s of attempts.
         """
-        return [list(row) for row in self._execute_sql(sql).rows]
+        return [list(row) for row in self._execute_sql(sql, at_ns).rows]
 
     def strong_read_timestamp_ns(self) -> int:
         """Return Spanner's clock: every transaction committed at or before it is visible.
@@ -138,11 +142,7 @@ class Connection:
             sql: a query.
             at_ns: the read timestamp, nanoseconds; within the database's version retention period.
         """
-        request = ExecuteSqlRequest.pb(self._request(sql))
-        only = request.transaction.single_use.read_only
-        only.ClearField("strong")
-        only.read_timestamp.FromNanoseconds(at_ns)
-        return self._start(request)
+        return self._start(ExecuteSqlRequest.pb(self._request(sql, at_ns)))
 
     def partitioned_read(
         self, sql: str, at_ns: int, read: PartitionedRead | None = None
@@ -261,14 +261,14 @@ class Connection:
         self.forget_session_if_lost(error)
         return is_retryable(error) and not self.is_closed
 
-    def _execute_sql(self, sql: str) -> Any:
+    def _execute_sql(self, sql: str, at_ns: int | None = None) -> Any:
         def call() -> Any:
-            request = self._request(sql)
+            request = self._request(sql, at_ns)
             return self._spanner().execute_sql(request=request, retry=None, timeout=10.0)
 
         return self.retry(call)
 
-    def _request(self, sql: str) -> ExecuteSqlRequest:
+    def _request(self, sql: str, at_ns: int | None = None) -> ExecuteSqlRequest:
         stream = self.change_stream
         request = ExecuteSqlRequest(
             session=self._session_name(),
@@ -287,6 +287,10 @@ class Connection:
                 request_tag=stream.request_tag or "",
             ),
         )
+        if at_ns is not None:
+            only = ExecuteSqlRequest.pb(request).transaction.single_use.read_only
+            only.ClearField("strong")
+            only.read_timestamp.FromNanoseconds(at_ns)
         if stream.directed_read:
             options = DirectedReadOptions.pb(request.directed_read_options)
             json_format.ParseDict(dict(stream.directed_read), options)

@@ -25,9 +25,9 @@ from slackwater.scheduler.spark.scan_source import (
 from slackwater.spark_sink.comparison import RANGES, Comparison, compare
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.sinks.mirrors import MirrorSettings
-from slackwater.spark_sink.sql.columns import columns_from_schema
+from slackwater.spark_sink.sql.columns import columns_from_schema, mirror_columns
 from slackwater.spark_sink.sql.latest_changes import whole_rows
-from slackwater.spark_sink.tables.mirror_table import read_mirror
+from slackwater.spark_sink.tables.mirror_table import conformed, read_mirror
 from slackwater.state.models import Scan, ScanPart
 from slackwater.timestamp import HALF_MICROSECOND_NS, format_rfc3339, parse_rfc3339
 
@@ -135,8 +135,20 @@ def _verify(
     mirror, low_watermark = stated
     # Whole microseconds, like commit timestamps.
     at_ns = parse_rfc3339(low_watermark)
+    # The table had other columns then, or did not exist.
+    then = watched_tables(source.connection, source.description.dialect, at_ns)
+    by_name = {table.name: table for table in tables_to_read(then, filter_of(settings))}
+    if table.name not in by_name:
+        return Verification(table.name, None, None)
+    table = by_name[table.name]
     expected = _rows(spark, settings, source, table, at_ns)
-    return Verification(table.name, format_rfc3339(at_ns), compare(expected, mirror, table.key))
+    columns = mirror_columns(columns_from_schema(table.columns, table.key))
+    key = [column.name for column in columns if column.is_key]
+    return Verification(
+        table.name,
+        format_rfc3339(at_ns),
+        compare(expected, conformed(mirror, expected.schema), key),
+    )
 
 
 def _rows(
@@ -157,5 +169,5 @@ def _rows(
         scan, parts, dialect, data_boost=settings.source.data_boost
     )
     rows = spark.read.format(FORMAT).options(**options).load()
-    columns = columns_from_schema(table.columns, table.key)
+    columns = mirror_columns(columns_from_schema(table.columns, table.key))
     return whole_rows(rows, table.name, columns).select("row.*")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from multiprocessing.pool import ThreadPool
-from typing import TYPE_CHECKING, Final, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
 
 from pydantic import Field
 
@@ -28,9 +28,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 # How many tables are committed to at the same time.
-TABLES_AT_ONCE: Final = 4
+_TABLES_AT_ONCE: Final = 4
 
 T = TypeVar("T", bound=ManagedTable)
+R = TypeVar("R")
 
 
 class ManagedTableSettings(TableSettings, ABC):
@@ -97,8 +98,8 @@ class ManagedTables(ABC, Generic[T]):
         def last_version(table: str) -> int | None:
             return self._format.last_version(spark, f"{self._path}/{table}", self._application)
 
-        with ThreadPool(TABLES_AT_ONCE) as pool:
-            versions = pool.map(last_version, self._existing_tables(spark))
+        existing = [(table,) for table in self._existing_tables(spark)]
+        versions = self._at_once(last_version, existing)
         last = max((version for version in versions if version is not None), default=None)
         committed = None if last is None else us_to_datetime(last)
         return output_position(self._watermarks.last(spark), committed, is_one_commit=False)
@@ -142,6 +143,16 @@ class ManagedTables(ABC, Generic[T]):
 
         begin_scan() has created the table.
         """
+
+    def _at_once(self, work: Callable[..., R], tables: Iterable[tuple[Any, ...]]) -> list[R]:
+        """Do work for several tables at the same time, and return the results.
+
+        Args:
+            work: for one table.
+            tables: the arguments for each.
+        """
+        with ThreadPool(_TABLES_AT_ONCE) as pool:
+            return pool.starmap(work, tables)
 
     def _table(self, spark: SparkSession, name: str) -> T:
         if name not in self._tables:

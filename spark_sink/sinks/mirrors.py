@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
-from multiprocessing.pool import ThreadPool
 from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from slackwater.spark_sink.envelopes.message import Origin
@@ -13,12 +12,11 @@ from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.output.dead_letters import DeadLetters
 from slackwater.spark_sink.sink import EpochSummary
 from slackwater.spark_sink.sinks.managed_tables import (
-    TABLES_AT_ONCE,
     ManagedTables,
     ManagedTableSettings,
 )
 from slackwater.spark_sink.sinks.sink_settings import Kind
-from slackwater.spark_sink.sql.columns import Column
+from slackwater.spark_sink.sql.columns import Column, mirror_columns
 from slackwater.spark_sink.sql.latest_changes import columns_by_table, latest_changes, whole_rows
 from slackwater.spark_sink.tables.managed_table import AppendId
 from slackwater.spark_sink.tables.mirror_table import MirrorTable
@@ -111,6 +109,12 @@ class Mirrors(ManagedTables[MirrorTable]):
         self._publish_watermark(spark, changed, low_watermark)
         self._compact(spark)
 
+    def begin_scan(self, spark: SparkSession, tables: Mapping[str, Sequence[Column]]) -> None:
+        """Create all mirrors; see Sink."""
+        super().begin_scan(
+            spark, {table: mirror_columns(columns) for table, columns in tables.items()}
+        )
+
     def end_scan(self, spark: SparkSession, records: int, low_watermark: datetime) -> None:
         """Publish the mirrors' first low watermark: they are complete now. See Sink."""
         super().end_scan(spark, records, low_watermark)
@@ -131,11 +135,15 @@ class Mirrors(ManagedTables[MirrorTable]):
 
     def _merge(self, spark: SparkSession, changes: DataFrame, low_watermark: datetime) -> set[str]:
         """Bring the tables that an epoch changes to its low watermark, and return their names."""
-        changed = columns_by_table(changes)
+        changed = {
+            table: mirror_columns(columns) for table, columns in columns_by_table(changes).items()
+        }
+
+        def ensure_columns(table: str, columns: Sequence[Column]) -> None:
+            self._table(spark, table).ensure_columns(columns)
 
         def merge(table: str, columns: Sequence[Column]) -> None:
             mirror = self._table(spark, table)
-            mirror.ensure_columns(columns)
             self._dead_letters.write(
                 lambda is_checked: latest_changes(changes, table, columns, is_checked=is_checked),
                 lambda newest: mirror.merge(newest, columns),
@@ -144,9 +152,10 @@ class Mirrors(ManagedTables[MirrorTable]):
                 low_watermark,
             )
 
-        idempotent = self._format.idempotent_merge(spark, self._application, low_watermark)
-        with idempotent, ThreadPool(TABLES_AT_ONCE) as pool:
-            pool.starmap(merge, changed.items())
+        # A table that is written again for a new type must not count as the epoch's MERGE.
+        self._at_once(ensure_columns, changed.items())
+        with self._format.idempotent_merge(spark, self._application, low_watermark):
+            self._at_once(merge, changed.items())
         return set(changed)
 
     def _publish_watermark(
@@ -161,8 +170,10 @@ class Mirrors(ManagedTables[MirrorTable]):
         if now - self._all_published_at >= _PUBLISH_ALL_EVERY_S:
             self._all_published_at = now
             changed = self._existing_tables(spark)
-        with ThreadPool(TABLES_AT_ONCE) as pool:
-            pool.map(lambda table: self._table(spark, table).publish_watermark(watermark), changed)
+        self._at_once(
+            lambda table: self._table(spark, table).publish_watermark(watermark),
+            [(table,) for table in changed],
+        )
 
     def _make(self, spark: SparkSession, path: str, table: str) -> MirrorTable:
         return MirrorTable(

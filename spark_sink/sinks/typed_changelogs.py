@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from multiprocessing.pool import ThreadPool
 from typing import TYPE_CHECKING, ClassVar
 
 from slackwater.spark_sink.envelopes.message import Origin
@@ -12,7 +11,6 @@ from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.output.dead_letters import DeadLetters
 from slackwater.spark_sink.sink import EpochSummary
 from slackwater.spark_sink.sinks.managed_tables import (
-    TABLES_AT_ONCE,
     ManagedTables,
     ManagedTableSettings,
 )
@@ -97,8 +95,7 @@ class TypedChangelogs(ManagedTables[ChangelogTable]):
             def add(table: str, columns: Sequence[Column]) -> None:
                 self._add(changes, table, columns, append_id)
 
-            with ThreadPool(TABLES_AT_ONCE) as pool:
-                pool.starmap(add, columns_by_table(changes).items())
+            self._at_once(add, columns_by_table(changes).items())
         self._staging.epoch_directory(spark).discard(epoch_id)
         self._watermarks.add(spark, epoch_id, summary, low_watermark)
         self._compact(spark)

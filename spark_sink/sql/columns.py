@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,15 +17,23 @@ class Column:
         name: as Spanner names it.
         spanner_type: such as INT64, ARRAY<BYTES> or PG_NUMERIC.
         is_key: whether it belongs to the primary key.
+        nanoseconds_of: the name of the key column whose nanoseconds beyond whole microseconds it
+            holds; None for a column of Spanner's.
+        former_types: JSON of types that the column had in earlier records, and that are another
+            type in Spark. In Spanner no row has a value of them any more.
     """
 
     name: str
     spanner_type: str
     is_key: bool
+    nanoseconds_of: str | None = None
+    former_types: tuple[str, ...] = ()
 
     @property
     def spark_type(self) -> str:
         """The column's type in Spark SQL."""
+        if self.nanoseconds_of is not None:
+            return "INT"
         return spark_type(self.spanner_type)
 
 
@@ -35,11 +43,25 @@ def columns_from_records(lists: Iterable[Iterable[Mapping[str, Any]]]) -> tuple[
     Args:
         lists: column_types of the records, the latest last; it decides a column's type.
     """
-    latest = {column["name"]: column for columns in lists for column in columns}
+    types: dict[str, list[str]] = {}
+    latest: dict[str, Mapping[str, Any]] = {}
+    for column in (column for columns in lists for column in columns):
+        latest[column["name"]] = column
+        types.setdefault(column["name"], []).append(column["type"])
     return tuple(
-        Column(column["name"], spanner_type(column["type"]), column["is_primary_key"])
+        Column(
+            column["name"],
+            spanner_type(column["type"]),
+            column["is_primary_key"],
+            former_types=_former_types(types[column["name"]]),
+        )
         for column in sorted(latest.values(), key=lambda column: column["ordinal_position"])
     )
+
+
+def _former_types(types: Sequence[str]) -> tuple[str, ...]:
+    latest = spark_type(spanner_type(types[-1]))
+    return tuple(dict.fromkeys(t for t in types if spark_type(spanner_type(t)) != latest))
 
 
 def columns_from_schema(types: Mapping[str, str], key: Collection[str]) -> tuple[Column, ...]:
@@ -50,3 +72,25 @@ def columns_from_schema(types: Mapping[str, str], key: Collection[str]) -> tuple
         key: the names of the primary key's columns.
     """
     return tuple(Column(name, kind, name in key) for name, kind in types.items())
+
+
+def mirror_columns(columns: Iterable[Column]) -> tuple[Column, ...]:
+    """Return the columns of a mirror: a TIMESTAMP in the key has a second one for nanoseconds.
+
+    Spark's timestamps have microseconds, and keys that differ by nanoseconds are different rows.
+    """
+    return tuple(
+        part
+        for column in columns
+        for part in (column, *([_nanoseconds(column)] if _is_timestamp_key(column) else []))
+    )
+
+
+def _is_timestamp_key(column: Column) -> bool:
+    return column.is_key and column.spark_type == "TIMESTAMP"
+
+
+def _nanoseconds(column: Column) -> Column:
+    # No name in Spanner begins with an underscore.
+    name = f"_{column.name}_nanoseconds"
+    return Column(name, column.spanner_type, is_key=True, nanoseconds_of=column.name)

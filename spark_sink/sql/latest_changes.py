@@ -13,7 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 from slackwater.spark_sink.sql.columns import Column, columns_from_records
 from slackwater.spark_sink.sql.quoting import identifier, literal
 from slackwater.spark_sink.sql.rebuild_view import WHOLE_ROW_CAPTURE_TYPES
-from slackwater.spark_sink.sql.types import bad_value_condition, value_expression
+from slackwater.spark_sink.sql.types import (
+    bad_value_condition,
+    nanoseconds_expression,
+    value_expression,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -63,6 +67,7 @@ def latest_changes(
         "record_sequence",
         "mod_type",
         "value_capture_type",
+        f"{_former_columns(columns)} AS former_columns",
         "posexplode(mods) AS (mod_number, mod)",
     )
     state = mods.groupBy("mod.keys").agg(
@@ -114,23 +119,41 @@ def whole_rows(
 def _row_expressions(columns: Sequence[Column], *, is_checked: bool) -> list[str]:
     """Return the expressions of the row and, if is_checked, of its bad columns."""
     cast = "TRY_CAST" if is_checked else "CAST"
-    fields = ", ".join(
-        f"{value_expression(_value_text(column), column.spanner_type, cast=cast)}"
-        f" AS {identifier(column.name)}"
-        for column in columns
-    )
+    fields = ", ".join(f"{_value(column, cast)} AS {identifier(column.name)}" for column in columns)
     names = ", ".join(
         f"CASE WHEN {bad_value_condition(_value_text(column), column.spanner_type)}"
         f" THEN {literal(column.name)} END"
         for column in columns
+        if column.nanoseconds_of is None
     )
     bad = [f"array_compact(array({names})) AS bad_columns"] if is_checked else []
     return [f"struct({fields}) AS row", *bad]
 
 
+def _value(column: Column, cast: str) -> str:
+    if column.nanoseconds_of is not None:
+        return nanoseconds_expression(_value_text(column))
+    return value_expression(_value_text(column), column.spanner_type, cast=cast)
+
+
 def _value_text(column: Column) -> str:
     source = "keys" if column.is_key else "changed_columns"
-    return f"{source}[{literal(column.name)}]"
+    return f"{source}[{literal(column.nanoseconds_of or column.name)}]"
+
+
+def _former_columns(columns: Sequence[Column]) -> str:
+    """Return the expression of the columns that had another type in a record.
+
+    A column with another type is another column of the same name: the former one's values are gone.
+    """
+    names = ", ".join(
+        f"CASE WHEN exists(column_types, c -> c.name = {literal(column.name)}"
+        f" AND c.type IN ({', '.join(map(literal, column.former_types))}))"
+        f" THEN {literal(column.name)} END"
+        for column in columns
+        if column.former_types
+    )
+    return f"array_compact(CAST(array({names}) AS array<string>))"
 
 
 _WHOLE_ROW_TYPES: Final = ", ".join(f"'{name}'" for name in sorted(WHOLE_ROW_CAPTURE_TYPES))
@@ -141,12 +164,16 @@ aggregate(
       struct(commit_timestamp, record_sequence, mod_number) AS place,
       mod_type,
       value_capture_type IN ({_WHOLE_ROW_TYPES}) AS is_whole,
+      former_columns,
       mod.new_values AS new_values
     ))),
     change -> named_struct(
       'mod_type', change.mod_type,
       'is_whole', change.is_whole,
-      'changed_columns', coalesce(from_json(change.new_values, '{_MAP}'), {_EMPTY})
+      'changed_columns', map_filter(
+        coalesce(from_json(change.new_values, '{_MAP}'), {_EMPTY}),
+        (name, value) -> NOT array_contains(change.former_columns, name)
+      )
     )
   ),
   named_struct('deleted', false, 'whole', false, 'changed_columns', {_EMPTY}),

@@ -66,13 +66,15 @@ def _same_key(columns: Sequence[Column]) -> str:
     """Return the join condition; a table without a key has at most one row."""
     return (
         # <=> because keys may be NULL.
-        " AND ".join(
-            f"mirror.{identifier(column.name)} <=> {_new_value(column)}"
-            for column in columns
-            if column.is_key
-        )
-        or "TRUE"
+        " AND ".join(_same_value(column) for column in columns if column.is_key) or "TRUE"
     )
+
+
+def _same_value(column: Column) -> str:
+    name = f"mirror.{identifier(column.name)}"
+    same = f"{name} <=> {_new_value(column)}"
+    # A row that a version without nanoseconds wrote has none.
+    return f"({name} IS NULL OR {same})" if column.nanoseconds_of else same
 
 
 def _row(columns: Sequence[Column]) -> dict[str, str]:
@@ -80,16 +82,25 @@ def _row(columns: Sequence[Column]) -> dict[str, str]:
 
 
 def _whole_row(columns: Sequence[Column]) -> dict[str, str]:
-    return {column.name: _new_value(column) for column in columns if not column.is_key}
+    return {column.name: _new_value(column) for column in columns if _is_set(column)}
+
+
+def _is_set(column: Column) -> bool:
+    """Return whether an update sets the column: not the key, but for nanoseconds it may lack."""
+    return not column.is_key or column.nanoseconds_of is not None
 
 
 def _changed_columns(columns: Sequence[Column]) -> dict[str, str]:
-    return {
-        column.name: f"CASE WHEN map_contains_key(latest.changed_columns, {literal(column.name)})"
+    return {column.name: _changed_value(column) for column in columns if _is_set(column)}
+
+
+def _changed_value(column: Column) -> str:
+    if column.is_key:
+        return _new_value(column)
+    return (
+        f"CASE WHEN map_contains_key(latest.changed_columns, {literal(column.name)})"
         f" THEN {_new_value(column)} ELSE mirror.{identifier(column.name)} END"
-        for column in columns
-        if not column.is_key
-    }
+    )
 
 
 def _new_value(column: Column) -> str:

@@ -88,6 +88,16 @@ def value_expression(text: str, spanner_type: str, *, cast: str = "CAST") -> str
     return f"{cast}({text} AS {_TYPES[name]})" if name in _TYPES else text
 
 
+def nanoseconds_expression(text: str) -> str:
+    """Return an SQL expression of the nanoseconds beyond whole microseconds, 0 to 999.
+
+    Args:
+        text: an SQL expression of a TIMESTAMP's text, in RFC 3339.
+    """
+    digits = f"substr(regexp_extract({text}, '[.]([0-9]+)', 1), 7, 3)"
+    return f"CAST(rpad({digits}, 3, '0') AS INT)"
+
+
 def bad_value_condition(text: str, spanner_type: str) -> str:
     """Return an SQL expression that is true where a text is not a value of the column's type.
 

@@ -135,6 +135,15 @@ class Delta(TableFormat):
         with self.translating_conflicts(path):
             spark.sql(f"OPTIMIZE {self.name(spark, path)}")
 
+    def rename_column(self, spark: SparkSession, path: str, name: str, new_name: str) -> None:
+        """Rename a column by writing the table again.
+
+        Delta's own RENAME COLUMN needs column mapping, which not all readers can read.
+        """
+        rows = spark.read.format(self.using).load(path).withColumnRenamed(name, new_name)
+        writer = rows.write.format(self.using).mode("overwrite")
+        writer.option("overwriteSchema", "true").save(path)
+
     def last_version(self, spark: SparkSession, path: str, application: str) -> int | None:
         """Return an application's latest transaction identifier in Delta's log."""
         if not self.exists(spark, path):
@@ -187,16 +196,22 @@ class Delta(TableFormat):
         if not self.exists(spark, path):
             return None
         history = spark.sql(f"DESCRIBE HISTORY {self.name(spark, path)}").select(
-            "version", "operation", F.col("operationParameters")["properties"].alias("properties")
+            "version",
+            "operation",
+            F.col("operationParameters")["properties"].alias("properties"),
+            (F.col("operationParameters")["mode"] == "Overwrite").alias("is_overwrite"),
         )
         is_publication = F.col("properties").contains(LOW_WATERMARK_PROPERTY)
         published = history.where(is_publication).orderBy(F.desc("version")).first()
         if published is None:
             return None
-        # A MERGE after the publication belongs to an epoch that is not published yet. Commits of
-        # others before it count: they are part of what the mirror shows at this low watermark.
+        # A MERGE after the publication belongs to an epoch that is not published yet, and so does
+        # a table written again because a column's type has changed. Commits of others before it
+        # count: they are part of what the mirror shows at this low watermark.
         later = history.where(F.col("version") > published["version"]).orderBy("version").collect()
-        unmerged = takewhile(lambda commit: commit["operation"] != "MERGE", later)
+        unmerged = takewhile(
+            lambda commit: commit["operation"] != "MERGE" and not commit["is_overwrite"], later
+        )
         version = max([published["version"], *(commit["version"] for commit in unmerged)])
         rows = spark.read.format(self.using).option("versionAsOf", version).load(path)
         return rows, json.loads(published["properties"])[LOW_WATERMARK_PROPERTY]

@@ -145,6 +145,11 @@ class Iceberg(TableFormat):
         with self.translating_conflicts(path):
             spark.sql(f"CALL {catalog}.system.rewrite_data_files(table => {literal(table)})")
 
+    def rename_column(self, spark: SparkSession, path: str, name: str, new_name: str) -> None:
+        """Rename a column; files stay as they are."""
+        table = self.name(spark, path)
+        spark.sql(f"ALTER TABLE {table} RENAME COLUMN {identifier(name)} TO {identifier(new_name)}")
+
     def last_version(self, spark: SparkSession, path: str, application: str) -> int | None:
         """Return the latest version in the summaries of the current snapshot and its ancestors."""
         if not self.exists(spark, path):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
+from slackwater.spark_sink.errors import ChangelogColumnError
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.sql.quoting import literal
 from slackwater.spark_sink.tables.table_format import TableFormat
@@ -71,7 +72,7 @@ class ManagedTable(ABC):
         A column that was dropped in Spanner stays, without values in new rows.
 
         Raises:
-            MirrorColumnError, ChangelogColumnError: a column's type has changed.
+            ChangelogColumnError: a column's type has changed.
             PublishError: two processes committed at the same time; the epoch is read again.
         """
         if self._schema is None and self._format.exists(self._spark, self._path):
@@ -79,6 +80,11 @@ class ManagedTable(ABC):
         if self._schema is None:
             self._create(self._column_definitions(columns))
             self._load_schema()
+        if self._fits(columns):
+            return
+        # Somebody may have altered the table since its schema was loaded.
+        self._load_schema()
+        self._make_way(columns)
         if missing := self._missing_columns(columns):
             self._sql(f"ALTER TABLE {self._name} ADD COLUMNS ({missing})")
             self._load_schema()
@@ -104,8 +110,18 @@ class ManagedTable(ABC):
         """Return the missing columns as ADD COLUMNS lists them; empty if there are none.
 
         Raises:
-            MirrorColumnError, ChangelogColumnError: a column's type has changed.
+            ChangelogColumnError: a column's type has changed.
         """
+
+    def _make_way(self, columns: Sequence[Column]) -> None:
+        """Move columns of former types out of the way, if the kind of table can."""
+        del columns
+
+    def _fits(self, columns: Sequence[Column]) -> bool:
+        try:
+            return not self._missing_columns(columns)
+        except ChangelogColumnError:
+            return False
 
     def _load_schema(self) -> None:
         self._schema = self._spark.table(self._name).schema

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+import logging
+import re
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from slackwater.spark_sink.errors import MirrorColumnError
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.sql.merge_statement import (
     CHANGED_AT,
@@ -22,6 +24,10 @@ from slackwater.timestamp import datetime_to_rfc3339
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+
+_log = logging.getLogger(__name__)
 
 
 class MirrorTable(ManagedTable):
@@ -83,20 +89,56 @@ class MirrorTable(ManagedTable):
         return ", ".join([_definitions(columns), *(soft if self._keeps_deleted else ())])
 
     def _missing_columns(self, columns: Sequence[Column]) -> str:
-        # Spark and Spanner both ignore case in names.
-        types = {
+        types = self._types()
+        return _definitions(
+            [column for column in columns if types.get(column.name.lower()) != column.spark_type]
+        )
+
+    def _make_way(self, columns: Sequence[Column]) -> None:
+        """Rename columns whose type has changed.
+
+        In Spanner a column gets another type by being dropped and created again, so that no row
+        has a value of the former type any more. A wider type of the same column would keep them.
+        """
+        types = self._types()
+        for column in columns:
+            former = types.get(column.name.lower(), column.spark_type)
+            if former == column.spark_type:
+                continue
+            name = former_name(column.name, former, types)
+            with self._format.translating_conflicts(self._path):
+                self._format.rename_column(self._spark, self._path, column.name, name)
+            _log.warning(
+                "column %s of %s is %s now. In the mirror its former values are in %s; rows that"
+                " do not change have no value in the new column",
+                column.name,
+                self._table,
+                column.spanner_type,
+                name,
+            )
+            self._load_schema()
+            types = self._types()
+
+    def _types(self) -> dict[str, str]:
+        """Return the columns' types; Spark and Spanner both ignore case in names."""
+        return {
             field.name.lower(): field.dataType.simpleString().upper()
             for field in (self._schema or ())
         }
-        for column in columns:
-            mirror_type = types.get(column.name.lower(), column.spark_type)
-            if mirror_type != column.spark_type:
-                raise MirrorColumnError(
-                    f"column {column.name} of the mirror {self._path} has type {mirror_type},"
-                    f" but in {self._table} it is now {column.spanner_type}.",
-                    "Rename or drop the mirror's column, and run the pipeline again",
-                )
-        return _definitions([column for column in columns if column.name.lower() not in types])
+
+
+def former_name(name: str, former_type: str, taken: Collection[str]) -> str:
+    """Return a free name for a column whose type has changed.
+
+    Args:
+        name: the column's.
+        former_type: in Spark SQL.
+        taken: the names of the table's columns in lower case.
+    """
+    kind = re.sub(r"[^a-z0-9]+", "_", former_type.lower()).strip("_")
+    base = f"{name}_was_{kind}"
+    names = itertools.chain([base], (f"{base}_{number}" for number in itertools.count(2)))
+    return next(free for free in names if free.lower() not in taken)
 
 
 def read_mirror(
@@ -116,6 +158,27 @@ def read_mirror(
     if IS_DELETED in rows.columns:
         rows = rows.where(~F.col(IS_DELETED)).drop(*SOFT_DELETE_COLUMNS)
     return rows, low_watermark
+
+
+def conformed(rows: DataFrame, schema: StructType) -> DataFrame:
+    """Return a mirror's rows in the columns that its table has.
+
+    A column that was added, or has another type, since the mirror's table last changed is not in
+    the mirror yet: no row has a value in it. A column that was dropped stays in the mirror.
+    """
+    from pyspark.sql import functions as F
+
+    types = {field.name.lower(): field.dataType for field in rows.schema.fields}
+    return rows.select(
+        *(
+            (
+                F.col(identifier(field.name))
+                if types.get(field.name.lower()) == field.dataType
+                else F.lit(None).cast(field.dataType)
+            ).alias(field.name)
+            for field in schema.fields
+        )
+    )
 
 
 def _definitions(columns: Sequence[Column]) -> str:

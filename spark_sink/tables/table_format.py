@@ -95,6 +95,10 @@ class TableFormat(ABC):
         """
 
     @abstractmethod
+    def rename_column(self, spark: SparkSession, path: str, name: str, new_name: str) -> None:
+        """Rename a column, in one commit, for any reader of the format."""
+
+    @abstractmethod
     def last_version(self, spark: SparkSession, path: str, application: str) -> int | None:
         """Return the latest version that an application has committed; None for none.
 

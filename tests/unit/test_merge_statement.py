@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from slackwater.spark_sink.sql.columns import Column, columns_from_records
+from slackwater.spark_sink.sql.columns import Column, columns_from_records, mirror_columns
 from slackwater.spark_sink.sql.merge_statement import merge_statement
 
 ID = Column("Id", "INT64", is_key=True)
@@ -34,6 +34,21 @@ def test_unchanged_columns_stay_unless_the_row_is_whole() -> None:
     assert new.endswith("VALUES (latest.row.`Id`, latest.row.`Name``s`)")
 
 
+def test_keys_that_differ_by_nanoseconds_are_compared_unless_the_row_has_none_yet() -> None:
+    columns = mirror_columns([Column("At", "TIMESTAMP", is_key=True)])
+    join, *clauses = merge_statement("m", "v", columns, keeps_deleted=False).splitlines()
+    nanoseconds = "mirror.`_At_nanoseconds`"
+    assert join.endswith(
+        f"AND ({nanoseconds} IS NULL OR {nanoseconds} <=> latest.row.`_At_nanoseconds`)"
+    )
+    assert all(
+        clause.endswith(f"SET {nanoseconds} = latest.row.`_At_nanoseconds`")
+        for clause in clauses[1:3]
+    )
+    in_value = [Column("At", "TIMESTAMP", is_key=False), Column("Id", "INT64", is_key=True)]
+    assert mirror_columns(in_value) == tuple(in_value)
+
+
 def test_a_soft_deleted_row_has_its_last_values_and_a_mark() -> None:
     deleted, *_ = merge_statement("m", "v", (ID, NAME), keeps_deleted=True).splitlines()[1:]
     assert "Name" not in deleted
@@ -58,7 +73,7 @@ def test_columns_are_in_the_tables_order_and_the_latest_type_wins() -> None:
     assert columns_from_records(lists) == (
         ID,
         Column("A", "INT64", is_key=False),
-        Column("B", "STRING", is_key=False),
+        Column("B", "STRING", is_key=False, former_types=('{"code":"INT64"}',)),
     )
 
 
