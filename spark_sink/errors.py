@@ -4,6 +4,7 @@ SinkError
 |- UnknownFormatError    user: the sink does not write this format
 |- BadRecordError        user: a value is not of its column's type
 |- ChangelogColumnError  user: a column's type no longer fits its changelog
+|- TableRecreatedError   user: a table was dropped and made again, and its mirror has old rows
 |- PartialRowError       user: a change lacks the whole row, which the format needs
 |- SchemaRefusedError    user: the schema registry rejects a schema
 |- ClientSettingError    user: a setting of Kafka's client can't be used
@@ -40,6 +41,12 @@ class BadRecordError(SinkError):
 
 class ChangelogColumnError(SinkError):
     """A column's type no longer fits its typed changelog: move the changelog away."""
+
+    user_error = True
+
+
+class TableRecreatedError(SinkError):
+    """A table was dropped and made again: have its mirror cleared, or mirror it again."""
 
     user_error = True
 

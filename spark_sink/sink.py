@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,6 +46,23 @@ class OutputPosition:
     complete: datetime | None
     begun: datetime | None
     pipeline: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Former:
+    """The tables and columns of an epoch that are not the former ones of the same name.
+
+    Changes up to the times named here are of the former ones, whose rows and values are gone.
+
+    Attributes:
+        tables: a time before the table's creation, by its full name.
+        columns: the same for a column of a table that is not new, by table and column.
+        is_complete: the change stream has had the changes of the tables since their creation.
+    """
+
+    tables: Mapping[str, datetime] = field(default_factory=dict)
+    columns: Mapping[tuple[str, str], datetime] = field(default_factory=dict)
+    is_complete: bool = True
 
 
 class Sink(Protocol):
@@ -106,3 +123,11 @@ class Sink(Protocol):
         Only the pipeline's owner may ask: what former owners have staged is removed first, so that
         a former owner that wakes up makes nothing visible after this.
         """
+
+
+@runtime_checkable
+class CurrentRows(Protocol):
+    """A sink that keeps the rows that its tables have, not only their changes."""
+
+    def forget_former(self, former: Former) -> None:
+        """Have the next epoch to be published drop what former tables and columns left."""

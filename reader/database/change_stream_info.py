@@ -14,6 +14,13 @@ from slackwater.reader.transport.connection import Connection
 from slackwater.reader.transport.statement import CHANGE_STREAM_OPTIONS, DATABASE_DIALECT
 from slackwater.timestamp import ms_to_ns, parse_duration_ms, seconds_to_ns
 
+_OMITTING: Final = (
+    "exclude_insert",
+    "exclude_update",
+    "exclude_delete",
+    "exclude_ttl_deletes",
+    "allow_txn_exclusion",
+)
 _PARTITION_MODE: Final = "IMMUTABLE_KEY_RANGE"
 RETENTION_DEFAULT_NS: Final = seconds_to_ns(86_400)
 
@@ -31,6 +38,15 @@ class ChangeStreamInfo:
     dialect: Dialect
     retention_ns: int
     options: Mapping[str, str]
+
+    @property
+    def omissions(self) -> list[str]:
+        """The options by which the stream leaves changes out, or lets transactions do so.
+
+        See "Table modifications filter" and "TTL-based deletes filter" in Spanner's documentation,
+        "Change streams overview".
+        """
+        return [name for name in _OMITTING if self.options.get(name, "").lower() == "true"]
 
 
 def read_change_stream_info(connection: Connection) -> ChangeStreamInfo:

@@ -11,7 +11,7 @@ from typing import Any
 import slackwater
 from slackwater.config.settings import Settings
 from slackwater.errors import SettingsError
-from slackwater.pipeline.source import check_new, connect
+from slackwater.pipeline.source import check_new, check_omissions, connect
 from slackwater.pipeline.spark.java import find_java
 from slackwater.state.store import Store
 from slackwater.timestamp import ns_to_seconds
@@ -42,7 +42,13 @@ def checks(settings: Settings) -> Iterator[Check]:
         sources.append(connect(settings))
         spanner = sources[0]
         days = ns_to_seconds(spanner.description.retention_ns) / 86_400
-        return f"{spanner.options.change_stream.path}, {spanner.description.dialect}, {days:g} d"
+        if settings.sink.needs_all_changes:
+            check_omissions(settings, spanner)
+        left_out = "".join(f", {name}" for name in spanner.description.omissions)
+        return (
+            f"{spanner.options.change_stream.path}, {spanner.description.dialect}, {days:g} d"
+            f"{left_out and f', leaves changes out: {left_out[2:]}'}"
+        )
 
     yield _check("change stream", look_up)
     if sources:

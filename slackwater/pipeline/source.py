@@ -8,9 +8,12 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
+import structlog
+
 from slackwater.config.settings import Settings
 from slackwater.errors import SettingsError
 from slackwater.reader.database.change_stream_info import ChangeStreamInfo, read_change_stream_info
+from slackwater.reader.errors import UnsupportedStreamError
 from slackwater.reader.transport.connection import Connection
 from slackwater.scheduler import source_settings as shared
 from slackwater.scheduler.epoch import watermark_for_end
@@ -21,6 +24,8 @@ from slackwater.scheduler.start_position import check_start
 from slackwater.spark_sink.sql.rebuild_view import DEFAULT_VALUE_CAPTURE_TYPE
 from slackwater.state.models import Scan, ScanPart
 from slackwater.timestamp import parse_rfc3339
+
+_log = structlog.get_logger("slackwater.pipeline.source")
 
 
 def source_options(settings: Settings, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -80,6 +85,46 @@ def check_new(settings: Settings, source: SourceHandle) -> None:
                 f"source.end {end} is in the past, and the initial scan reads the rows of now.",
                 "Leave out source.end, or set source.start to an earlier time",
             )
+
+
+def check_omissions(settings: Settings, source: SourceHandle) -> None:
+    """Warn of a change stream that leaves changes out; refuse it for a sink that needs them all.
+
+    Raises:
+        UnsupportedStreamError: the sink needs all changes.
+    """
+    name = source.options.change_stream.change_stream
+    if settings.sink.needs_all_changes:
+        refuse_omissions(name, source.description, has_run=False)
+    elif source.description.omissions:
+        _log.warning(
+            "the change stream leaves changes out",
+            change_stream=name,
+            options=source.description.omissions,
+        )
+
+
+def refuse_omissions(name: str, info: ChangeStreamInfo, *, has_run: bool) -> None:
+    """Refuse a change stream that leaves changes out.
+
+    Args:
+        name: the stream's.
+        info: its properties.
+        has_run: changes may have been left out since they were last looked at.
+
+    Raises:
+        UnsupportedStreamError: it does.
+    """
+    if not info.omissions:
+        return
+    options = " and ".join(f"{option} = true" for option in info.omissions)
+    missing = " Changes since then may be missing: to have them," if has_run else " Or"
+    raise UnsupportedStreamError(
+        f"change stream {name!r} has {options}, and a mirror without those changes would not be its"
+        " table.",
+        f"Alter the stream: set {', '.join(info.omissions)} to false.{missing} mirror the tables"
+        " from another stream, under another pipeline name, path and checkpoint",
+    )
 
 
 def last_watermark_ns(

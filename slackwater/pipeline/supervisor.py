@@ -16,6 +16,7 @@ from slackwater.config.sinks import make_sink
 from slackwater.pipeline.alerts import Alerts
 from slackwater.pipeline.desired_state import DesiredStatePoller
 from slackwater.pipeline.epochs.recorder import EpochRecorder, RecordPolicy
+from slackwater.pipeline.epochs.schema_watch import SchemaWatch
 from slackwater.pipeline.epochs.writer import EpochWriter
 from slackwater.pipeline.initial_scan import InitialScan
 from slackwater.pipeline.lease_holder import LeaseHolder
@@ -28,6 +29,7 @@ from slackwater.pipeline.run_loop import RunLoop
 from slackwater.pipeline.source import (
     SourceHandle,
     check_new,
+    check_omissions,
     connect,
     end_after_scan,
     last_watermark_ns,
@@ -40,6 +42,7 @@ from slackwater.pipeline.spark.warm_up import warm_up
 from slackwater.pipeline.transitions import Action, Event, RunMode
 from slackwater.scheduler.options import parse_options
 from slackwater.scheduler.read_options import AuditMode
+from slackwater.spark_sink.sink import CurrentRows
 from slackwater.state.errors import StateError
 from slackwater.state.scans import read_scan
 from slackwater.state.store import Store
@@ -199,6 +202,7 @@ class PipelineSupervisor:
         """Return the change stream, looked up once."""
         if self._source_handle is None:
             source = connect(self.settings)
+            check_omissions(self.settings, source)
             if _is_new(self.settings):
                 check_new(self.settings, source)
             self._until_ns = last_watermark_ns(
@@ -236,8 +240,15 @@ class PipelineSupervisor:
         lifecycle: Lifecycle,
     ) -> QueryRunner:
         settings = self.settings
+        watch = SchemaWatch(source, self._sink) if isinstance(self._sink, CurrentRows) else None
         writer = EpochWriter(
-            spark, self.name, self._sink, self.store, self.lease, AuditMode(settings.epoch.audit)
+            spark,
+            self.name,
+            self._sink,
+            self.store,
+            self.lease,
+            AuditMode(settings.epoch.audit),
+            watch,
         )
         recorder = EpochRecorder(
             self.name,

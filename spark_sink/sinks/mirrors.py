@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from slackwater.spark_sink.envelopes.message import Origin
+from slackwater.spark_sink.errors import TableRecreatedError
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.output.dead_letters import DeadLetters
-from slackwater.spark_sink.sink import EpochSummary
+from slackwater.spark_sink.sink import EpochSummary, Former
 from slackwater.spark_sink.sinks.managed_tables import (
     ManagedTables,
     ManagedTableSettings,
@@ -18,12 +21,16 @@ from slackwater.spark_sink.sinks.managed_tables import (
 from slackwater.spark_sink.sinks.sink_settings import Kind
 from slackwater.spark_sink.sql.columns import Column, mirror_columns
 from slackwater.spark_sink.sql.latest_changes import columns_by_table, latest_changes, whole_rows
+from slackwater.spark_sink.sql.quoting import literal, timestamp_literal
 from slackwater.spark_sink.tables.managed_table import AppendId
 from slackwater.spark_sink.tables.mirror_table import MirrorTable
 from slackwater.spark_sink.tables.table_format import TableFormat
+from slackwater.timestamp import datetime_to_rfc3339
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+_log = logging.getLogger(__name__)
 
 _PUBLISH_ALL_EVERY_S: Final = 60.0
 
@@ -33,15 +40,18 @@ class MirrorSettings(ManagedTableSettings):
 
     Attributes:
         deletes: apply deletes to the rows, or mark the rows as deleted.
+        when_recreated: delete the rows of a table that was dropped and made again, or stop.
     """
 
     refused_keys: ClassVar[Mapping[str, str]] = {
         "envelope": "mirrors have rows: leave envelope out"
     }
     has_initial_scan = True
+    needs_all_changes = True
 
     kind: Kind = "mirror"
     deletes: Literal["apply", "mark"] = "apply"
+    when_recreated: Literal["clear", "stop"] = "clear"
 
     def make_sink(self, origin: Origin, record_filter: RecordFilter) -> Mirrors:
         """Return the sink; see SinkSettings."""
@@ -51,6 +61,7 @@ class MirrorSettings(ManagedTableSettings):
             self.require_table_format(),
             record_filter,
             keeps_deleted=self.deletes == "mark",
+            clears_recreated=self.when_recreated == "clear",
             properties=self.table_properties,
             keeps_bad_records=self.sets_bad_records_aside,
             compact_every_s=self.compact_every_s,
@@ -64,6 +75,8 @@ class Mirrors(ManagedTables[MirrorTable]):
         path, pipeline, table_format, compact_every_s: see ManagedTables.
         record_filter: which records are applied.
         keeps_deleted: deleted rows stay, marked.
+        clears_recreated: the rows of a table that was dropped and made again are deleted; otherwise
+            the epoch fails.
         properties: of tables that are created.
         keeps_bad_records: records that can't be converted are set aside; otherwise the epoch fails.
     """
@@ -76,6 +89,7 @@ class Mirrors(ManagedTables[MirrorTable]):
         record_filter: RecordFilter | None = None,
         *,
         keeps_deleted: bool = False,
+        clears_recreated: bool = True,
         properties: Mapping[str, str] | None = None,
         keeps_bad_records: bool = False,
         compact_every_s: float | None = None,
@@ -89,7 +103,9 @@ class Mirrors(ManagedTables[MirrorTable]):
             compact_every_s=compact_every_s,
         )
         self._keeps_deleted = keeps_deleted
+        self._clears_recreated = clears_recreated
         self._properties = properties
+        self._former = Former()
         self._all_published_at = float("-inf")
 
     def publish(
@@ -99,15 +115,21 @@ class Mirrors(ManagedTables[MirrorTable]):
 
         A crash may leave some tables ahead of others; the replay leaves those alone. The watermark
         log and the tables' properties say up to when all of them are complete.
+
+        Raises:
+            TableRecreatedError: a table was made again, and its mirror is not to be cleared.
         """
-        changed: set[str] = set()
-        if summary.written:
-            changes = self._staging.read_staged(spark, epoch_id)
-            changed = self._merge(spark, changes, low_watermark)
+        former, self._former = self._former, Former()
+        changes = self._staging.read_staged(spark, epoch_id) if summary.written else None
+        changed = self._merge(spark, changes, former, low_watermark)
         self._staging.epoch_directory(spark).discard(epoch_id)
         self._watermarks.add(spark, epoch_id, summary, low_watermark)
         self._publish_watermark(spark, changed, low_watermark)
         self._compact(spark)
+
+    def forget_former(self, former: Former) -> None:
+        """Have the next epoch drop what former tables and columns left; see CurrentRows."""
+        self._former = former
 
     def begin_scan(self, spark: SparkSession, tables: Mapping[str, Sequence[Column]]) -> None:
         """Create all mirrors; see Sink."""
@@ -133,10 +155,19 @@ class Mirrors(ManagedTables[MirrorTable]):
             chunk=append_id.chunk,
         )
 
-    def _merge(self, spark: SparkSession, changes: DataFrame, low_watermark: datetime) -> set[str]:
+    def _merge(
+        self, spark: SparkSession, changes: DataFrame | None, former: Former, watermark: datetime
+    ) -> set[str]:
         """Bring the tables that an epoch changes to its low watermark, and return their names."""
+        cleared = self._cleared(spark, former, watermark)
+        present = {} if changes is None else columns_by_table(_without_former(changes, cleared))
+        renewed = self._renewed(spark, former)
         changed = {
-            table: mirror_columns(columns) for table, columns in columns_by_table(changes).items()
+            table: mirror_columns(_renew(columns, renewed.get(table, ())))
+            for table, columns in present.items()
+        }
+        unchanged = {
+            table: renewed.get(table, ()) for table in {*cleared, *renewed} - changed.keys()
         }
 
         def ensure_columns(table: str, columns: Sequence[Column]) -> None:
@@ -144,19 +175,62 @@ class Mirrors(ManagedTables[MirrorTable]):
 
         def merge(table: str, columns: Sequence[Column]) -> None:
             mirror = self._table(spark, table)
+            if changes is None or table in unchanged:
+                mirror.forget(columns, cleared.get(table))
+                return
+            current = _without_former(changes, cleared)
             self._dead_letters.write(
-                lambda is_checked: latest_changes(changes, table, columns, is_checked=is_checked),
-                lambda newest: mirror.merge(newest, columns),
-                changes,
+                lambda is_checked: latest_changes(current, table, columns, is_checked=is_checked),
+                lambda newest: mirror.merge(newest, columns, cleared.get(table)),
+                current,
                 table,
-                low_watermark,
+                watermark,
             )
 
         # A table that is written again for a new type must not count as the epoch's MERGE.
         self._at_once(ensure_columns, changed.items())
-        with self._format.idempotent_merge(spark, self._application, low_watermark):
-            self._at_once(merge, changed.items())
-        return set(changed)
+        with self._format.idempotent_merge(spark, self._application, watermark):
+            self._at_once(merge, {**changed, **unchanged}.items())
+        return {*changed, *unchanged}
+
+    def _cleared(
+        self, spark: SparkSession, former: Former, watermark: datetime
+    ) -> dict[str, datetime]:
+        """Return the tables whose mirrors hold rows of a former table, and until when."""
+        cleared = {
+            table: at
+            for table, at in former.tables.items()
+            if self._format.exists(spark, f"{self._path}/{table}")
+        }
+        if not self._clears_recreated or not former.is_complete:
+            for table, at in cleared.items():
+                # Otherwise it was created in this epoch, and the epoch is replayed.
+                if self._table(spark, table).is_published_before(watermark):
+                    raise _recreated_error(table, at, is_complete=former.is_complete)
+        for table, at in cleared.items():
+            _log.warning(
+                "table %s did not exist at %s: its mirror drops the rows of the former table",
+                table,
+                datetime_to_rfc3339(at),
+            )
+        return cleared
+
+    def _renewed(self, spark: SparkSession, former: Former) -> dict[str, list[Column]]:
+        """Return the columns in mirrors that hold values of a former column, by table."""
+        renewed: dict[str, list[Column]] = {}
+        for table in {table for table, _ in former.columns}:
+            columns = self._table(spark, table).columns()
+            times = {
+                name.lower(): at for (owner, name), at in former.columns.items() if owner == table
+            }
+            absent = [
+                replace(column, absent_at=times[column.name.lower()])
+                for column in columns
+                if column.name.lower() in times
+            ]
+            if absent:
+                renewed[table] = absent
+        return renewed
 
     def _publish_watermark(
         self, spark: SparkSession, changed: Collection[str], watermark: datetime
@@ -184,3 +258,35 @@ class Mirrors(ManagedTables[MirrorTable]):
             keeps_deleted=self._keeps_deleted,
             properties=self._properties,
         )
+
+
+def _without_former(changes: DataFrame, cleared: Mapping[str, datetime]) -> DataFrame:
+    """Return the changes without those of tables that were dropped since."""
+    for table, at in cleared.items():
+        is_former = f"table_name = {literal(table)} AND commit_timestamp <= {timestamp_literal(at)}"
+        changes = changes.where(f"NOT ({is_former})")
+    return changes
+
+
+def _renew(columns: Sequence[Column], renewed: Sequence[Column]) -> list[Column]:
+    times = {column.name.lower(): column.absent_at for column in renewed}
+    return [replace(column, absent_at=times.get(column.name.lower())) for column in columns]
+
+
+def _recreated_error(table: str, at: datetime, *, is_complete: bool) -> TableRecreatedError:
+    what = (
+        f"table {table} did not exist at {datetime_to_rfc3339(at)}, so it was dropped and made"
+        " again, and its mirror has the rows of the former table."
+    )
+    again = "mirror the tables again, under another pipeline name, path and checkpoint"
+    if is_complete:
+        return TableRecreatedError(
+            what,
+            "Set sink.when_recreated to clear and run the pipeline again, within the database's"
+            f" version_retention_period; or {again}",
+        )
+    return TableRecreatedError(
+        f"{what} The change stream names its tables, so it lacks the rows from before it was"
+        " altered to watch the new one.",
+        f"To have them, {again}",
+    )

@@ -63,11 +63,13 @@ class SinkSettings(Section, ABC):
         formats: the formats of the kind; empty if only Spark has a list of them.
         refused_keys: keys that make no sense for the kind, each with the message that says so.
         has_initial_scan: an initial scan is made unless the settings say otherwise.
+        needs_all_changes: a change stream that leaves changes out is refused.
     """
 
     formats: ClassVar[Sequence[str]] = ()
     refused_keys: ClassVar[Mapping[str, str]] = {}
     has_initial_scan: ClassVar[bool] = False
+    needs_all_changes: ClassVar[bool] = False
 
     kind: Kind
     format: Annotated[str, Field(min_length=1)] = "parquet"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from slackwater.spark_sink.sql.types import spanner_type, spark_type
@@ -21,6 +22,8 @@ class Column:
             holds; None for a column of Spanner's.
         former_types: JSON of types that the column had in earlier records, and that are another
             type in Spark. In Spanner no row has a value of them any more.
+        absent_at: a time at which the table had no such column: values of earlier changes are gone,
+            and those in the mirror too. None if it has been there all the time.
     """
 
     name: str
@@ -28,6 +31,7 @@ class Column:
     is_key: bool
     nanoseconds_of: str | None = None
     former_types: tuple[str, ...] = ()
+    absent_at: datetime | None = None
 
     @property
     def spark_type(self) -> str:

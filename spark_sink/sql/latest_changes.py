@@ -7,11 +7,11 @@ and columns that none of them has keep their values.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from slackwater.spark_sink.sql.columns import Column, columns_from_records
-from slackwater.spark_sink.sql.quoting import identifier, literal
+from slackwater.spark_sink.sql.quoting import identifier, literal, timestamp_literal
 from slackwater.spark_sink.sql.rebuild_view import WHOLE_ROW_CAPTURE_TYPES
 from slackwater.spark_sink.sql.types import (
     bad_value_condition,
@@ -141,17 +141,24 @@ def _value_text(column: Column) -> str:
     return f"{source}[{literal(column.nanoseconds_of or column.name)}]"
 
 
-def _former_columns(columns: Sequence[Column]) -> str:
-    """Return the expression of the columns that had another type in a record.
+def _former_conditions(column: Column) -> Iterator[str]:
+    if column.former_types:
+        types = ", ".join(map(literal, column.former_types))
+        name = literal(column.name)
+        yield f"exists(column_types, c -> c.name = {name} AND c.type IN ({types}))"
+    if column.absent_at is not None:
+        yield f"commit_timestamp <= {timestamp_literal(column.absent_at)}"
 
-    A column with another type is another column of the same name: the former one's values are gone.
+
+def _former_columns(columns: Sequence[Column]) -> str:
+    """Return the expression of the columns that are not a record's: it has former ones' values.
+
+    A column with another type is another column of the same name, and so is one that was absent.
     """
     names = ", ".join(
-        f"CASE WHEN exists(column_types, c -> c.name = {literal(column.name)}"
-        f" AND c.type IN ({', '.join(map(literal, column.former_types))}))"
-        f" THEN {literal(column.name)} END"
+        f"CASE WHEN {condition} THEN {literal(column.name)} END"
         for column in columns
-        if column.former_types
+        for condition in _former_conditions(column)
     )
     return f"array_compact(CAST(array({names}) AS array<string>))"
 

@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Final
 
 from slackwater.spark_sink.sql.columns import Column
-from slackwater.spark_sink.sql.quoting import identifier, literal
+from slackwater.spark_sink.sql.quoting import identifier, literal, timestamp_literal
 
 IS_DELETED: Final = "_is_deleted"
 CHANGED_AT: Final = "_commit_timestamp"
@@ -20,7 +21,12 @@ _SOFT_DELETE_VALUES: Final[Mapping[str, str]] = {
 
 
 def merge_statement(
-    target: str, source: str, columns: Sequence[Column], *, keeps_deleted: bool
+    target: str,
+    source: str,
+    columns: Sequence[Column],
+    *,
+    keeps_deleted: bool,
+    cleared_at: datetime | None = None,
 ) -> str:
     """Return the MERGE statement in Spark SQL.
 
@@ -29,13 +35,51 @@ def merge_statement(
         source: a view with the columns of latest_changes().
         columns: the columns of its row.
         keeps_deleted: a deleted row stays with its last values, and is marked as deleted.
+        cleared_at: rows that the view does not have are deleted, as of this time: they are those
+            of a former table. None if they stay.
     """
     return "\n".join(
         [
             f"MERGE INTO {target} AS mirror USING {source} AS latest ON {_same_key(columns)}",
             *(_mark_deleted_clauses(columns) if keeps_deleted else _delete_clauses(columns)),
+            *_other_rows_clauses(columns, keeps_deleted=keeps_deleted, cleared_at=cleared_at),
         ]
     )
+
+
+def forget_statement(
+    target: str,
+    columns: Sequence[Column],
+    *,
+    keeps_deleted: bool,
+    cleared_at: datetime | None = None,
+) -> str:
+    """Return the MERGE that drops what former tables and columns left, without any change.
+
+    Args:
+        target: the mirror's quoted name.
+        columns: those of which some are absent_at a time.
+        keeps_deleted, cleared_at: see merge_statement().
+    """
+    clauses = _other_rows_clauses(columns, keeps_deleted=keeps_deleted, cleared_at=cleared_at)
+    nothing = "(SELECT 1 AS nothing WHERE false) AS latest"
+    return "\n".join([f"MERGE INTO {target} AS mirror USING {nothing} ON false", *clauses])
+
+
+def _other_rows_clauses(
+    columns: Sequence[Column], *, keeps_deleted: bool, cleared_at: datetime | None
+) -> list[str]:
+    """Return what becomes of the rows that the epoch does not change."""
+    others = "WHEN NOT MATCHED BY SOURCE"
+    if cleared_at is None:
+        cleared = {c.name: "NULL" for c in columns if c.absent_at is not None}
+        return [f"{others} THEN UPDATE SET {_assignments(cleared)}"] if cleared else []
+    if not keeps_deleted:
+        return [f"{others} THEN DELETE"]
+    mark = {IS_DELETED: "true", CHANGED_AT: timestamp_literal(cleared_at)}
+    return [
+        f"{others} AND NOT mirror.{identifier(IS_DELETED)} THEN UPDATE SET {_assignments(mark)}"
+    ]
 
 
 def _delete_clauses(columns: Sequence[Column]) -> list[str]:
@@ -97,9 +141,10 @@ def _changed_columns(columns: Sequence[Column]) -> dict[str, str]:
 def _changed_value(column: Column) -> str:
     if column.is_key:
         return _new_value(column)
+    unchanged = "NULL" if column.absent_at else f"mirror.{identifier(column.name)}"
     return (
         f"CASE WHEN map_contains_key(latest.changed_columns, {literal(column.name)})"
-        f" THEN {_new_value(column)} ELSE mirror.{identifier(column.name)} END"
+        f" THEN {_new_value(column)} ELSE {unchanged} END"
     )
 
 

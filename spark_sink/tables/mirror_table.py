@@ -15,12 +15,13 @@ from slackwater.spark_sink.sql.merge_statement import (
     CHANGED_AT,
     IS_DELETED,
     SOFT_DELETE_COLUMNS,
+    forget_statement,
     merge_statement,
 )
 from slackwater.spark_sink.sql.quoting import identifier
 from slackwater.spark_sink.tables.managed_table import AppendId, ManagedTable
 from slackwater.spark_sink.tables.table_format import TableFormat
-from slackwater.timestamp import datetime_to_rfc3339
+from slackwater.timestamp import datetime_to_ns, datetime_to_rfc3339, parse_rfc3339
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -50,12 +51,15 @@ class MirrorTable(ManagedTable):
         super().__init__(spark, path, table, table_format, properties=properties)
         self._keeps_deleted = keeps_deleted
 
-    def merge(self, latest: DataFrame, columns: Sequence[Column]) -> None:
+    def merge(
+        self, latest: DataFrame, columns: Sequence[Column], cleared_at: datetime | None = None
+    ) -> None:
         """Apply an epoch's changes of the table in one commit.
 
         Args:
             latest: the rows of latest_changes().
             columns: the columns of their rows.
+            cleared_at: see merge_statement().
 
         Raises:
             PublishError: two processes committed at the same time; the epoch is read again.
@@ -63,9 +67,41 @@ class MirrorTable(ManagedTable):
         view = f"latest_{uuid.uuid4().hex}"
         latest.createOrReplaceTempView(view)
         try:
-            self._sql(merge_statement(self._name, view, columns, keeps_deleted=self._keeps_deleted))
+            self._sql(
+                merge_statement(
+                    self._name,
+                    view,
+                    columns,
+                    keeps_deleted=self._keeps_deleted,
+                    cleared_at=cleared_at,
+                )
+            )
         finally:
             self._spark.catalog.dropTempView(view)
+
+    def forget(self, columns: Sequence[Column], cleared_at: datetime | None) -> None:
+        """Drop what a former table or former columns left; arguments as for forget_statement()."""
+        self._sql(
+            forget_statement(
+                self._name, columns, keeps_deleted=self._keeps_deleted, cleared_at=cleared_at
+            )
+        )
+
+    def columns(self) -> tuple[Column, ...]:
+        """Return the mirror's columns, which are those of no key; none if it does not exist."""
+        if not self._format.exists(self._spark, self._path):
+            return ()
+        self._load_schema()
+        return tuple(
+            Column(field.name, field.dataType.simpleString().upper(), is_key=False)
+            for field in (self._schema or ())
+            if field.name not in SOFT_DELETE_COLUMNS
+        )
+
+    def is_published_before(self, low_watermark: datetime) -> bool:
+        """Return whether the mirror exists and has published an earlier low watermark."""
+        state = self._format.read_at_watermark(self._spark, self._path)
+        return state is not None and parse_rfc3339(state[1]) < datetime_to_ns(low_watermark)
 
     def add(self, rows: DataFrame, append_id: AppendId) -> None:
         """Append rows of an initial scan, which are not deleted, as ManagedTable does."""

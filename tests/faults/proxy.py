@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import grpc
-from google.cloud.spanner_v1.types import ExecuteSqlRequest
+from google.cloud.spanner_v1.types import ExecuteSqlRequest, ResultSet
 
 from slackwater.reader.decode.records import ChangeRecordDecoder
 from slackwater.reader.records import ChangeRecord, ChildPartitionsRecord
@@ -26,6 +26,7 @@ from tests.faults.statuses import Status, any_status
 from tests.spanner_messages import googlesql_row, messages, postgresql_row
 
 STREAMING: Final = "/google.spanner.v1.Spanner/ExecuteStreamingSql"
+EXECUTE: Final = "/google.spanner.v1.Spanner/ExecuteSql"
 _THREADS: Final = 64
 _HELD_S_MAX: Final = 120
 
@@ -78,6 +79,24 @@ class Freezes:
 
 
 @dataclass(frozen=True, slots=True)
+class Options:
+    """The information schema shows these options of a change stream, too; the emulator hides some.
+
+    Every option is TRUE for a boolean.
+    """
+
+    change_stream: str
+    options: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """Reads of a time before this one are refused: its versions are no longer there."""
+
+    earliest_ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class Delays:
     """Queries that answer late."""
 
@@ -114,7 +133,18 @@ class Retention:
     earliest_ns: int
 
 
-Rule = Breaks | FailsOnce | Refuses | Freezes | Delays | Stalls | HideEnds | Retention
+Rule = (
+    Breaks
+    | FailsOnce
+    | Refuses
+    | Freezes
+    | Options
+    | Versions
+    | Delays
+    | Stalls
+    | HideEnds
+    | Retention
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,12 +247,29 @@ class FaultProxy:
                 self._abort(
                     context, any_status(choose, rule.refusals), f" of {method.split('/')[-1]}"
                 )
+        if method == EXECUTE:
+            self._refuse_old_version(
+                ExecuteSqlRequest.pb(ExecuteSqlRequest.deserialize(request)), context
+            )
         call = self._channel.unary_unary(method)
         try:
-            return bytes(call(request, metadata=_metadata(context), timeout=60))
+            answer = bytes(call(request, metadata=_metadata(context), timeout=60))
+            return self._with_options(request, answer) if method == EXECUTE else answer
         except grpc.RpcError as error:
             context.abort(error.code(), error.details())
             raise AssertionError("abort raises") from error
+
+    def _with_options(self, request: bytes, answer: bytes) -> bytes:
+        if "change_stream_options" not in ExecuteSqlRequest.deserialize(request).sql.lower():
+            return answer
+        result = ResultSet.pb(ResultSet.deserialize(answer))
+        for rule in self.rules:
+            if isinstance(rule, Options):
+                for option in rule.options:
+                    self._count("option")
+                    row = result.rows.add()
+                    row.extend([rule.change_stream, option, "TRUE"])
+        return bytes(result.SerializeToString())
 
     def stream(self, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
         """Pass a query's messages on, as the rules have it."""
@@ -303,6 +350,17 @@ class FaultProxy:
             if isinstance(rule, Refuses):
                 self._count(rule.code.name)
                 context.abort(rule.code, "refused by the test")
+
+    def _refuse_old_version(self, asked: Any, context: grpc.ServicerContext) -> None:
+        only = asked.transaction.single_use.read_only
+        at_ns = only.read_timestamp.ToNanoseconds() if only.HasField("read_timestamp") else None
+        for rule in self.rules:
+            if isinstance(rule, Versions) and at_ns is not None and at_ns < rule.earliest_ns:
+                self._count("version")
+                context.abort(
+                    grpc.StatusCode.FAILED_PRECONDITION,
+                    "Read-only transaction timestamp has exceeded the maximum timestamp staleness",
+                )
 
     def _refuse_what_is_gone(self, asked: Asked, context: grpc.ServicerContext) -> None:
         for rule in self.rules:

@@ -18,6 +18,8 @@ from pyspark.sql import SparkSession
 from slackwater.pipeline.spark.java import find_java
 from slackwater.pipeline.spark.session import start_spark, stop_spark
 from slackwater.reader.schema import ddl
+from slackwater.spark_sink.errors import TableRecreatedError
+from slackwater.spark_sink.sink import Former
 from slackwater.spark_sink.sinks.mirrors import Mirrors
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.tables.delta import Delta
@@ -53,7 +55,7 @@ class Epochs:
 
     def __init__(self, spark: SparkSession, sink: Mirrors, types: Mapping[str, str]) -> None:
         self._spark = spark
-        self._sink = sink
+        self.sink = sink
         self.types = dict(types)
         self._number = 0
         self._rows: list[Any] = []
@@ -86,13 +88,22 @@ class Epochs:
         )
         return at
 
-    def write(self, *, times: int = 1) -> None:
-        """Write the epoch; twice, as after a failure."""
+    @property
+    def now(self) -> datetime:
+        """A time in the epoch, after its changes so far."""
+        return START + timedelta(seconds=self._number, milliseconds=400)
+
+    def write(self, former: Former | None = None, *, times: int = 1) -> None:
+        """Write the epoch; twice, as after a failure.
+
+        If it fails, it can be written again.
+        """
         epoch = self._spark.createDataFrame(self._rows, ddl())
         watermark = START + timedelta(seconds=self._number, milliseconds=500)
         for _ in range(times):
-            summary = self._sink.stage(epoch, self._number)
-            self._sink.publish(self._spark, self._number, summary, watermark)
+            summary = self.sink.stage(epoch, self._number)
+            self.sink.forget_former(former or Former())
+            self.sink.publish(self._spark, self._number, summary, watermark)
         self._rows = []
         self._number += 1
 
@@ -102,10 +113,16 @@ def rows(folder: Path) -> list[dict[str, Any]]:
     return sorted(current(folder / "T").rows, key=lambda row: repr(list(row.values())))
 
 
+def present(folder: Path) -> list[tuple[Any, ...]]:
+    """Return the values of Id, A and B of the rows not marked as deleted."""
+    there = [row for row in rows(folder) if not row.get("_is_deleted")]
+    return [tuple(row.get(name) for name in ("Id", "A", "B") if name in row) for row in there]
+
+
 def test_timestamp_keys_that_differ_by_nanoseconds_are_rows_of_their_own(
-    session: SparkSession, table_format: TableFormat, tmp_path: Path
+    session: SparkSession, tmp_path: Path
 ) -> None:
-    sink = Mirrors(str(tmp_path), "orders", table_format)
+    sink = Mirrors(str(tmp_path), "orders", Delta())
     epochs = Epochs(session, sink, {"At": "TIMESTAMP", "A": "STRING"})
     one, two, three = (f"2026-01-31T09:00:00.12345600{n}Z" for n in (1, 2, 3))
     whole = "2026-01-31T09:00:00Z"
@@ -151,17 +168,60 @@ def test_a_changed_type_moves_the_former_column_out_of_the_way(
         (2, 22, False, "two"),
         (3, None, True, None),
     ]
-    # Again and again, also by a process that finds the mirror as it is now.
-    for number, code in enumerate(("FLOAT64", "INT64")):
-        if number:
-            sink = Mirrors(str(tmp_path), "orders", table_format)
-            epochs._sink = sink
-        epochs.types["A"] = code
-        epochs.change("UPDATE", "1", A=5 if code == "FLOAT64" else "5")
-        epochs.write()
-    first, *_ = rows(tmp_path)
-    assert (first["A"], first["A_was_double"], first["A_was_bigint"]) == (5, 5.0, None)
-    assert set(first) == {"Id", "A", "B", "A_was_string", "A_was_bigint", "A_was_double"}
+    # Again, by a process that has just been started.
+    epochs.sink = Mirrors(str(tmp_path), "orders", table_format)
+    epochs.types["A"] = "STRING"
+    epochs.change("UPDATE", "1", A="five")
+    epochs.write()
+    first, second, _ = rows(tmp_path)
+    assert (first["A"], first["A_was_string"], second["A_was_bigint"]) == ("five", "one", 22)
+
+
+def test_what_a_former_table_and_a_former_column_left_is_dropped(
+    session: SparkSession, table_format: TableFormat, tmp_path: Path
+) -> None:
+    keeps_deleted = table_format.using == "iceberg"
+    sink = Mirrors(str(tmp_path), "orders", table_format, keeps_deleted=keeps_deleted)
+    epochs = Epochs(session, sink, {"Id": "INT64", "A": "STRING", "B": "STRING"})
+    for number in ("1", "2", "3"):
+        epochs.change("INSERT", number, A="old", B="old")
+    epochs.write()
+    # The column is made again with the type that it had; a row changes before and after that.
+    at = epochs.change("UPDATE", "1", A="lost", B="new")
+    epochs.change("UPDATE", "2", A="new")
+    epochs.write(Former(columns={("T", "a"): at, ("T", "C"): at, ("None", "A"): at}), times=2)
+    assert present(tmp_path) == [(1, None, "new"), (2, "new", "old"), (3, None, "old")]
+    epochs.write(Former(columns={("T", "B"): epochs.now}))
+    assert [row[2] for row in present(tmp_path)] == [None] * 3
+    # The table is made again; the epoch has changes of both.
+    at = epochs.change("UPDATE", "1", A="lost")
+    epochs.change("INSERT", "2", A="another", B=None)
+    epochs.write(Former(tables={"T": at, "None": at}), times=2)
+    assert present(tmp_path) == [(2, "another", None)]
+    # And again; it has no row yet.
+    epochs.write(Former(tables={"T": epochs.now}))
+    assert present(tmp_path) == []
+    assert len(rows(tmp_path)) == (3 if keeps_deleted else 0)
+
+
+def test_a_mirror_that_is_not_to_be_cleared_stops_the_pipeline(
+    session: SparkSession, tmp_path: Path
+) -> None:
+    sink = Mirrors(str(tmp_path), "orders", Delta(), clears_recreated=False)
+    epochs = Epochs(session, sink, {"Id": "INT64", "A": "STRING"})
+    epochs.change("INSERT", "1", A="old")
+    epochs.write(Former(tables={"T": START - timedelta(seconds=1)}), times=2)
+    at = epochs.change("UPDATE", "1", A="lost")
+    with pytest.raises(TableRecreatedError, match="T did not exist at") as caught:
+        epochs.write(Former(tables={"T": at}))
+    assert "Set sink.when_recreated to clear" in caught.value.hint
+    # As the hint says.
+    epochs.sink = Mirrors(str(tmp_path), "orders", Delta())
+    epochs.write(Former(tables={"T": at}))
+    assert present(tmp_path) == []
+    epochs.change("INSERT", "1", A="new")
+    with pytest.raises(TableRecreatedError, match="names its tables"):
+        epochs.write(Former(tables={"T": epochs.now}, is_complete=False))
 
 
 def test_a_column_that_somebody_altered_is_looked_at_again(

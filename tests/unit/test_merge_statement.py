@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import UTC, datetime
+
 from slackwater.spark_sink.sql.columns import Column, columns_from_records, mirror_columns
-from slackwater.spark_sink.sql.merge_statement import merge_statement
+from slackwater.spark_sink.sql.merge_statement import forget_statement, merge_statement
 
 ID = Column("Id", "INT64", is_key=True)
 NAME = Column("Name`s", "STRING", is_key=False)
@@ -47,6 +50,23 @@ def test_keys_that_differ_by_nanoseconds_are_compared_unless_the_row_has_none_ye
     )
     in_value = [Column("At", "TIMESTAMP", is_key=False), Column("Id", "INT64", is_key=True)]
     assert mirror_columns(in_value) == tuple(in_value)
+
+
+def test_the_rows_of_a_former_table_and_the_values_of_a_former_column_are_dropped() -> None:
+    at = datetime(2026, 1, 31, 9, tzinfo=UTC)
+    cleared = merge_statement("m", "v", (ID, NAME), keeps_deleted=False, cleared_at=at)
+    assert cleared.splitlines()[-1] == "WHEN NOT MATCHED BY SOURCE THEN DELETE"
+    marked = merge_statement("m", "v", (ID, NAME), keeps_deleted=True, cleared_at=at)
+    assert marked.splitlines()[-1] == (
+        "WHEN NOT MATCHED BY SOURCE AND NOT mirror.`_is_deleted` THEN UPDATE SET"
+        " mirror.`_is_deleted` = true, mirror.`_commit_timestamp` ="
+        " timestamp_micros(1769850000000000)"
+    )
+    renewed = (ID, replace(NAME, absent_at=at))
+    *_, others = forget_statement("m", renewed, keeps_deleted=False).splitlines()
+    assert others == "WHEN NOT MATCHED BY SOURCE THEN UPDATE SET mirror.`Name``s` = NULL"
+    _, _, _, changed, *_ = merge_statement("m", "v", renewed, keeps_deleted=False).splitlines()
+    assert changed.endswith("ELSE NULL END")
 
 
 def test_a_soft_deleted_row_has_its_last_values_and_a_mark() -> None:

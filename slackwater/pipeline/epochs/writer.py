@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from structlog.contextvars import bound_contextvars
 
 from slackwater.pipeline.epochs.audit import AuditedEpoch, audit_written
+from slackwater.pipeline.epochs.schema_watch import SchemaWatch
 from slackwater.pipeline.lease_holder import LeaseHolder
 from slackwater.scheduler.audit import SinkCounts
 from slackwater.scheduler.read_options import AuditMode
@@ -50,6 +51,7 @@ class EpochWriter:
         lease: the pipeline's, asked before an epoch becomes visible. The writer belongs to the
             lease that is held now: it is refused under any other one, also of this process.
         audit: what becomes of an epoch that fails the audit.
+        watch: looks at the epoch's schema before it becomes visible; None if it does not matter.
 
     Raises:
         LeaseLostError: this process does not own the pipeline.
@@ -63,6 +65,7 @@ class EpochWriter:
         store: Store,
         lease: LeaseHolder,
         audit: AuditMode,
+        watch: SchemaWatch | None = None,
     ) -> None:
         self._spark = spark
         self._pipeline = pipeline
@@ -71,6 +74,7 @@ class EpochWriter:
         self._lease = lease
         self._generation = lease.generation
         self._audit = audit
+        self._watch = watch
         self._written: dict[int, WrittenEpoch] = {}
         self._writing = threading.Lock()
 
@@ -81,6 +85,7 @@ class EpochWriter:
             LeaseLostError: another process owns the pipeline; nothing was made visible.
             AuditError: the epoch breaks a promise, and the mode is to stop.
             SinkError, StateError: the sink or the store failed.
+            ReaderError: the schema can't be looked at, or the stream leaves changes out.
         """
         context = bound_contextvars(pipeline=self._pipeline, epoch=epoch)
         with self._writing, context, encoded_errors():
@@ -90,6 +95,8 @@ class EpochWriter:
             self._lease.check(self._generation)
             audited = audit_written(self._store, self._pipeline, _as_written(summary), self._audit)
             watermark = ns_to_datetime(audited.low_watermark_ns)
+            if self._watch is not None:
+                self._watch.look(audited.start_ns, audited.low_watermark_ns)
             self._sink.publish(self._spark, epoch, summary, watermark)
             self._written[epoch] = WrittenEpoch(
                 summary,

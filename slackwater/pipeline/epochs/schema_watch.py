@@ -1,0 +1,88 @@
+"""Looks at what an epoch's records do not show, before its mirrors change: the schema's past.
+
+A dropped table or column leaves no change record, and neither does an option by which the change
+stream leaves changes out. So the information schema is read as of the epoch's end, and as of some
+times since its start.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+import structlog
+
+from slackwater.pipeline.source import SourceHandle, refuse_omissions
+from slackwater.reader.database.change_stream_info import read_change_stream_info
+from slackwater.reader.database.schema_at import (
+    SchemaAt,
+    recreated,
+    schema_at,
+    times_to_look_at,
+)
+from slackwater.reader.database.watched_tables import watches_all
+from slackwater.reader.errors import ReaderError
+from slackwater.spark_sink.sink import CurrentRows, Former
+from slackwater.timestamp import format_rfc3339, ns_to_datetime, seconds_to_ns
+
+_log = structlog.get_logger("slackwater.pipeline.epochs.schema_watch")
+
+# A database keeps its versions that long at least: "Point-in-time recovery" in Spanner's documents.
+_VERSIONS_KEPT_NS: Final = seconds_to_ns(3_600)
+
+
+class SchemaWatch:
+    """Tells a sink of current rows which tables and columns of an epoch are not the former ones.
+
+    Args:
+        source: the change stream.
+        sink: is told.
+    """
+
+    def __init__(self, source: SourceHandle, sink: CurrentRows) -> None:
+        self._source = source
+        self._sink = sink
+        self._last: SchemaAt | None = None
+        self._has_warned = False
+
+    def look(self, start_ns: int, end_ns: int) -> None:
+        """Look at an epoch that is about to be published.
+
+        Args:
+            start_ns, end_ns: its cut, both in the past.
+
+        Raises:
+            UnsupportedStreamError: the change stream leaves changes out now.
+            ReaderError: Spanner can't be read.
+        """
+        info = read_change_stream_info(self._source.connection)
+        refuse_omissions(self._source.options.change_stream.change_stream, info, has_run=True)
+        times = times_to_look_at(start_ns, end_ns)
+        schemas = [schema for at_ns in times if (schema := self._schema_at(at_ns)) is not None]
+        made = recreated(schemas)
+        is_complete = not made.tables or watches_all(self._source.connection, info.dialect)
+        self._sink.forget_former(
+            Former(
+                {table: ns_to_datetime(at_ns) for table, at_ns in made.tables.items()},
+                {column: ns_to_datetime(at_ns) for column, at_ns in made.columns.items()},
+                is_complete=is_complete,
+            )
+        )
+        self._last = schemas[-1] if schemas else None
+
+    def _schema_at(self, at_ns: int) -> SchemaAt | None:
+        if self._last is not None and self._last.at_ns == at_ns:
+            return self._last
+        try:
+            return schema_at(self._source.connection, self._source.description.dialect, at_ns)
+        except ReaderError:
+            if time.time_ns() - at_ns < _VERSIONS_KEPT_NS:
+                raise
+        if not self._has_warned:
+            self._has_warned = True
+            _log.warning(
+                "can't see whether tables or columns were dropped and created again: Spanner no"
+                " longer keeps the versions of that time",
+                at=format_rfc3339(at_ns),
+            )
+        return None

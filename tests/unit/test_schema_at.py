@@ -1,0 +1,52 @@
+"""What was created in a span, by what the schema was at some times."""
+
+from __future__ import annotations
+
+import itertools
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slackwater.reader.database.schema_at import (
+    Recreated,
+    SchemaAt,
+    recreated,
+    times_to_look_at,
+)
+
+SECOND = 10**9
+
+
+def at(number: int, **columns: str) -> SchemaAt:
+    return SchemaAt(number, {table: frozenset(text) for table, text in columns.items()})
+
+
+def test_a_table_that_was_absent_is_another_one_from_then_on() -> None:
+    schemas = [at(1, T="ab", U="a"), at(2, U="a"), at(3, U="a"), at(4, T="ab", U="a")]
+    assert recreated(schemas) == Recreated({"T": 3}, {})
+
+
+def test_a_table_that_was_absent_at_the_start_of_the_span_counts() -> None:
+    """It may have been dropped long ago; a mirror of it may still be there."""
+    assert recreated([at(1), at(2, T="a")]) == Recreated({"T": 1}, {})
+
+
+def test_a_column_that_was_absent_is_another_one_from_then_on() -> None:
+    schemas = [at(1, T="ab"), at(2, T="a"), at(3, T="ab")]
+    assert recreated(schemas) == Recreated({}, {("T", "b"): 2})
+
+
+def test_what_is_gone_or_stays_is_not_created() -> None:
+    assert recreated([at(1, T="ab", U="a"), at(2, T="a")]) == Recreated({}, {})
+    assert recreated([at(1, T="a")]) == Recreated({}, {})
+
+
+@given(st.integers(0, 10**18), st.integers(0, 10**6 * SECOND))
+def test_the_times_begin_and_end_with_the_span_and_are_few(start_ns: int, span_ns: int) -> None:
+    times = times_to_look_at(start_ns, start_ns + span_ns)
+    assert (times[0], times[-1]) == (start_ns, start_ns + span_ns)
+    assert times == sorted(times)
+    assert len(times) <= 18
+    if span_ns <= 32 * SECOND:
+        gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
+        assert max(gaps) <= 2 * SECOND + len(times)
