@@ -144,7 +144,10 @@ def cuts(whole: Any, data: st.DataObject) -> list[Any]:
     del left.list_value.values[at:]
     del right.list_value.values[:at]
     if at < len(items) and items[at].WhichOneof("kind") in ("string_value", "list_value"):
-        first, second = cuts(items[at], data)
+        pieces = cuts(items[at], data)
+        if len(pieces) == 1:
+            return [whole]
+        first, second = pieces
         left.list_value.values.append(first)
         del right.list_value.values[:]
         right.list_value.values.extend([second, *items[at + 1 :]])
