@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
@@ -60,12 +60,25 @@ class MirrorSettings(ManagedTableSettings):
             origin.pipeline,
             self.require_table_format(),
             record_filter,
-            keeps_deleted=self.deletes == "mark",
-            clears_recreated=self.when_recreated == "clear",
+            GoneRows(self.deletes == "mark", self.when_recreated == "clear"),
             properties=self.table_properties,
             keeps_bad_records=self.sets_bad_records_aside,
             compact_every_s=self.compact_every_s,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class GoneRows:
+    """What becomes of rows that a table no longer has.
+
+    Attributes:
+        are_kept: they stay, marked as deleted; otherwise they are deleted.
+        are_cleared: so it is for the rows of a table that was dropped and made again; otherwise the
+            epoch fails.
+    """
+
+    are_kept: bool = False
+    are_cleared: bool = True
 
 
 class Mirrors(ManagedTables[MirrorTable]):
@@ -74,9 +87,7 @@ class Mirrors(ManagedTables[MirrorTable]):
     Args:
         path, pipeline, table_format, compact_every_s: see ManagedTables.
         record_filter: which records are applied.
-        keeps_deleted: deleted rows stay, marked.
-        clears_recreated: the rows of a table that was dropped and made again are deleted; otherwise
-            the epoch fails.
+        gone_rows: what becomes of rows that the table no longer has.
         properties: of tables that are created.
         keeps_bad_records: records that can't be converted are set aside; otherwise the epoch fails.
     """
@@ -87,9 +98,8 @@ class Mirrors(ManagedTables[MirrorTable]):
         pipeline: str,
         table_format: TableFormat,
         record_filter: RecordFilter | None = None,
+        gone_rows: GoneRows = GoneRows(),
         *,
-        keeps_deleted: bool = False,
-        clears_recreated: bool = True,
         properties: Mapping[str, str] | None = None,
         keeps_bad_records: bool = False,
         compact_every_s: float | None = None,
@@ -102,8 +112,7 @@ class Mirrors(ManagedTables[MirrorTable]):
             dead_letters=DeadLetters(path, is_enabled=keeps_bad_records),
             compact_every_s=compact_every_s,
         )
-        self._keeps_deleted = keeps_deleted
-        self._clears_recreated = clears_recreated
+        self._gone_rows = gone_rows
         self._properties = properties
         self._former = Former()
         self._all_published_at = float("-inf")
@@ -202,7 +211,7 @@ class Mirrors(ManagedTables[MirrorTable]):
             for table, at in former.tables.items()
             if self._format.exists(spark, f"{self._path}/{table}")
         }
-        if not self._clears_recreated or not former.is_complete:
+        if not self._gone_rows.are_cleared or not former.is_complete:
             for table, at in cleared.items():
                 # Otherwise it was created in this epoch, and the epoch is replayed.
                 if self._table(spark, table).is_published_before(watermark):
@@ -255,7 +264,7 @@ class Mirrors(ManagedTables[MirrorTable]):
             path,
             table,
             self._format,
-            keeps_deleted=self._keeps_deleted,
+            keeps_deleted=self._gone_rows.are_kept,
             properties=self._properties,
         )
 

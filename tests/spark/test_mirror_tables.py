@@ -20,7 +20,7 @@ from slackwater.pipeline.spark.session import start_spark, stop_spark
 from slackwater.reader.schema import ddl
 from slackwater.spark_sink.errors import TableRecreatedError
 from slackwater.spark_sink.sink import Former
-from slackwater.spark_sink.sinks.mirrors import Mirrors
+from slackwater.spark_sink.sinks.mirrors import GoneRows, Mirrors
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.tables.delta import Delta
 from slackwater.spark_sink.tables.iceberg import Iceberg
@@ -181,7 +181,9 @@ def test_what_a_former_table_and_a_former_column_left_is_dropped(
     session: SparkSession, table_format: TableFormat, tmp_path: Path
 ) -> None:
     keeps_deleted = table_format.using == "iceberg"
-    sink = Mirrors(str(tmp_path), "orders", table_format, keeps_deleted=keeps_deleted)
+    sink = Mirrors(
+        str(tmp_path), "orders", table_format, gone_rows=GoneRows(are_kept=keeps_deleted)
+    )
     epochs = Epochs(session, sink, {"Id": "INT64", "A": "STRING", "B": "STRING"})
     for number in ("1", "2", "3"):
         epochs.change("INSERT", number, A="old", B="old")
@@ -207,7 +209,7 @@ def test_what_a_former_table_and_a_former_column_left_is_dropped(
 def test_a_mirror_that_is_not_to_be_cleared_stops_the_pipeline(
     session: SparkSession, tmp_path: Path
 ) -> None:
-    sink = Mirrors(str(tmp_path), "orders", Delta(), clears_recreated=False)
+    sink = Mirrors(str(tmp_path), "orders", Delta(), gone_rows=GoneRows(are_cleared=False))
     epochs = Epochs(session, sink, {"Id": "INT64", "A": "STRING"})
     epochs.change("INSERT", "1", A="old")
     epochs.write(Former(tables={"T": START - timedelta(seconds=1)}), times=2)
