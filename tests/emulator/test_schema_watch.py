@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -95,11 +96,31 @@ def test_a_schema_that_spanner_keeps_no_more_is_warned_of_once(
         with capture_logs() as logs:
             for _ in range(2):
                 watch.look(now_ns - seconds_to_ns(7_200), now_ns - seconds_to_ns(3_700))
-        assert [log["event"].split(":")[0] for log in logs] == [
+        assert [log["event"] for log in logs] == [
             "can't see whether tables or columns were dropped and created again"
         ]
         assert told.former == Former()
         source.connection.close()
+
+
+def test_a_table_that_a_role_may_not_read_for_a_while_is_not_taken_for_another_one(
+    watching: Watching, tmp_path: Path
+) -> None:
+    """The emulator has no roles: what a role does not see is dropped here."""
+    database = watching("ALL")
+    told = Told()
+    source = connect(settings_of(database, tmp_path, "mirror"))
+    stream = replace(source.options.change_stream, database_role="reader")
+    source = replace(source, options=replace(source.options, change_stream=stream))
+    now = database.clock.strong_read_timestamp_ns
+    database.ddl("DROP TABLE `T`")
+    gone_ns = now()
+    database.create_table("`T`")
+    with capture_logs() as logs:
+        SchemaWatch(source, told).look(gone_ns, now())
+    assert told.former == Former()
+    assert [log["log_level"] for log in logs] == ["warning"]
+    source.connection.close()
 
 
 def test_a_stream_that_leaves_changes_out_is_refused_for_mirrors_and_warned_of_elsewhere(
