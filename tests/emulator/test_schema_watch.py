@@ -18,7 +18,8 @@ from slackwater.reader.errors import ReaderError, UnsupportedStreamError
 from slackwater.spark_sink.sink import Former
 from slackwater.timestamp import datetime_to_us, ns_to_us, seconds_to_ns
 from tests.changing import ChangingDatabase, Watching
-from tests.faults.proxy import FaultProxy, Options, Versions
+from tests.faults.proxy import FaultProxy
+from tests.faults.schema_rules import Options, Versions
 from tests.services import settings
 
 OMITTING = ("exclude_insert", "exclude_ttl_deletes", "allow_txn_exclusion")

@@ -17,11 +17,18 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import grpc
-from google.cloud.spanner_v1.types import ExecuteSqlRequest, ResultSet
+from google.cloud.spanner_v1.types import ExecuteSqlRequest
 
 from slackwater.reader.decode.records import ChangeRecordDecoder
 from slackwater.reader.records import ChangeRecord, ChildPartitionsRecord
 from slackwater.timestamp import format_rfc3339, parse_rfc3339
+from tests.faults.schema_rules import (
+    TOO_STALE,
+    Options,
+    Versions,
+    is_of_old_version,
+    with_options,
+)
 from tests.faults.statuses import Status, any_status
 from tests.spanner_messages import googlesql_row, messages, postgresql_row
 
@@ -76,24 +83,6 @@ class Refuses:
 @dataclass(frozen=True, slots=True)
 class Freezes:
     """Nothing is answered and nothing is refused, as long as this rule is there."""
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """The information schema shows these options of a change stream, too; the emulator hides some.
-
-    Every option is TRUE for a boolean.
-    """
-
-    change_stream: str
-    options: Sequence[str]
-
-
-@dataclass(frozen=True, slots=True)
-class Versions:
-    """Reads of a time before this one are refused: its versions are no longer there."""
-
-    earliest_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,29 +236,16 @@ class FaultProxy:
                 self._abort(
                     context, any_status(choose, rule.refusals), f" of {method.split('/')[-1]}"
                 )
-        if method == EXECUTE:
-            self._refuse_old_version(
-                ExecuteSqlRequest.pb(ExecuteSqlRequest.deserialize(request)), context
-            )
+        if method == EXECUTE and is_of_old_version(self.rules, request):
+            self._count("version")
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, TOO_STALE)
         call = self._channel.unary_unary(method)
         try:
             answer = bytes(call(request, metadata=_metadata(context), timeout=60))
-            return self._with_options(request, answer) if method == EXECUTE else answer
+            return with_options(self.rules, request, answer) if method == EXECUTE else answer
         except grpc.RpcError as error:
             context.abort(error.code(), error.details())
             raise AssertionError("abort raises") from error
-
-    def _with_options(self, request: bytes, answer: bytes) -> bytes:
-        if "change_stream_options" not in ExecuteSqlRequest.deserialize(request).sql.lower():
-            return answer
-        result = ResultSet.pb(ResultSet.deserialize(answer))
-        for rule in self.rules:
-            if isinstance(rule, Options):
-                for option in rule.options:
-                    self._count("option")
-                    row = result.rows.add()
-                    row.extend([rule.change_stream, option, "TRUE"])
-        return bytes(result.SerializeToString())
 
     def stream(self, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
         """Pass a query's messages on, as the rules have it."""
@@ -350,17 +326,6 @@ class FaultProxy:
             if isinstance(rule, Refuses):
                 self._count(rule.code.name)
                 context.abort(rule.code, "refused by the test")
-
-    def _refuse_old_version(self, asked: Any, context: grpc.ServicerContext) -> None:
-        only = asked.transaction.single_use.read_only
-        at_ns = only.read_timestamp.ToNanoseconds() if only.HasField("read_timestamp") else None
-        for rule in self.rules:
-            if isinstance(rule, Versions) and at_ns is not None and at_ns < rule.earliest_ns:
-                self._count("version")
-                context.abort(
-                    grpc.StatusCode.FAILED_PRECONDITION,
-                    "Read-only transaction timestamp has exceeded the maximum timestamp staleness",
-                )
 
     def _refuse_what_is_gone(self, asked: Asked, context: grpc.ServicerContext) -> None:
         for rule in self.rules:
