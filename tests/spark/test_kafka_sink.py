@@ -27,8 +27,8 @@ from tests.epoch_rows import record
 from tests.kafka_broker import PARTITIONS, read_topics, spark_conf
 from tests.kafka_broker import kafka_broker as kafka_broker
 
-# A listener of Spark's that never hears anything would hold up whoever waits for this machine.
-pytestmark = pytest.mark.timeout(150)
+# With the start of Spark and of the broker, which a busy machine takes minutes for.
+pytestmark = pytest.mark.timeout(300)
 AT = datetime(2026, 1, 31, 9, tzinfo=UTC)
 COLUMNS = {"Id": "INT64", "Note": "STRING"}
 
