@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from slackwater.scheduler.epoch import Cut, cut_of
-from slackwater.state.models import PartialTransaction, Plan, TaskCounts
+from slackwater.state.models import Gap, PartialTransaction, Plan, TaskCounts
 from slackwater.timestamp import format_rfc3339
 
 # More violations of the same kind would say nothing new.
@@ -250,6 +250,7 @@ def audit_epoch(
     written: SinkCounts,
     *,
     low_watermark_ns: int | None,
+    gaps: Collection[Gap] = (),
 ) -> list[str]:
     """Return the violations in an epoch, each with its evidence; empty if there are none.
 
@@ -258,6 +259,7 @@ def audit_epoch(
         counts_by_task: the counts of its tasks, by task number.
         written: the counts of the sink.
         low_watermark_ns: the low watermark of the last committed epoch; None before the first.
+        gaps: the pipeline's accepted gaps.
     """
     counted = sum(counts.records for counts in counts_by_task.values())
     broken = [violation for counts in counts_by_task.values() for violation in counts.violations]
@@ -270,11 +272,8 @@ def audit_epoch(
     )
     broken += _first(describe_incomplete(partial) for partial in partial_transactions.values())
     broken += _outside_the_cut(cut_of(plan), counts_by_task.values(), written)
-    if low_watermark_ns is not None and plan.end_ns < low_watermark_ns:
-        broken.append(
-            f"the low watermark would go back from {_stamp(low_watermark_ns)} to"
-            f" {_stamp(plan.end_ns)}"
-        )
+    if low_watermark_ns is not None:
+        broken += _not_continued(plan, low_watermark_ns, gaps)
     return broken
 
 
@@ -288,6 +287,27 @@ def _outside_the_cut(
     has_late = any(counts.late_records for counts in counts_by_task)
     if first_ns is not None and cut.is_late(first_ns) and not has_late:
         yield f"a record of {_stamp(first_ns)} lies before the cut {bounds}"
+
+
+def _not_continued(plan: Plan, low_watermark_ns: int, gaps: Collection[Gap]) -> Iterable[str]:
+    """Yield how an epoch does not go on where the last committed one ends.
+
+    A replay of an epoch that was committed already ends there instead.
+    """
+    after = f"the epoch after {_stamp(plan.start_ns)}"
+    if plan.end_ns == low_watermark_ns:
+        return
+    if plan.end_ns < low_watermark_ns:
+        yield (
+            f"the low watermark would go back from {_stamp(low_watermark_ns)} to"
+            f" {_stamp(plan.end_ns)}"
+        )
+    elif plan.start_ns < low_watermark_ns:
+        yield f"{after} would repeat what was committed up to {_stamp(low_watermark_ns)}"
+    elif plan.start_ns > low_watermark_ns and not any(
+        gap.start_ns <= low_watermark_ns and plan.start_ns <= gap.end_ns for gap in gaps
+    ):
+        yield f"{after} would leave out what was committed after {_stamp(low_watermark_ns)}"
 
 
 def _first(texts: Iterable[str | None]) -> list[str]:

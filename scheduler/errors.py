@@ -4,6 +4,7 @@ SchedulerError
 |- OptionError            user: an option of the Spark source is missing or malformed
 |- ForeignCheckpointError user: the checkpoint belongs to another pipeline or change stream
 |- CheckpointLostError    user: the pipeline has committed epochs, the checkpoint is empty
+|- CheckpointBehindError  user: epochs that the checkpoint does not have were committed
 |- WatermarkRegressionError user: an epoch would end before it starts
 `- AuditError             world: an epoch breaks what the change stream promises
 """
@@ -72,10 +73,31 @@ class CheckpointLostError(SchedulerError):
         )
 
 
-class WatermarkRegressionError(SchedulerError):
-    """An epoch would end before it starts: the end setting lies before the checkpoint."""
+class CheckpointBehindError(SchedulerError):
+    """Epochs were committed that the checkpoint does not have: it was restored, or is another."""
 
     user_error = True
+
+    def __init__(self, pipeline: str, start: str, committed: str) -> None:
+        super().__init__(
+            f"the checkpoint of pipeline {pipeline!r} goes on after {start}, but epochs up to"
+            f" {committed} were committed: going on would write records twice.",
+            f"Go on with a new checkpoint: in a notebook with start: {committed} and another"
+            " pipeline name; `slackwater run` says how when it is started again",
+        )
+
+
+class WatermarkRegressionError(SchedulerError):
+    """An epoch would end before it starts: its end was chosen without regard to the checkpoint."""
+
+    user_error = True
+
+    def __init__(self, start: str, end: str) -> None:
+        super().__init__(
+            f"the epoch after {start} would end at {end}, before it starts.",
+            "Set end to a later time. If no end is set, the metadata store is older than the"
+            f" checkpoint: use a new checkpoint and another pipeline name with start: {start}",
+        )
 
 
 class AuditError(SchedulerError):

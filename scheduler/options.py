@@ -48,6 +48,10 @@ class SourceOptions:
             not know.
         is_checkpoint_lost: True if the caller knows that the checkpoint was lost, and that
             start is the low watermark of the last epoch committed.
+        checkpoint_ns: the low watermark at which the checkpoint's last epoch ends, if the caller
+            knows it.
+        begun_epoch_ns: where the next epoch has to end, because some of the output's tables have
+            it; None if there is no such epoch.
     """
 
     change_stream: ChangeStream
@@ -65,6 +69,8 @@ class SourceOptions:
     generation: int | None
     is_checkpoint_empty: bool | None
     is_checkpoint_lost: bool
+    checkpoint_ns: int | None
+    begun_epoch_ns: int | None
 
 
 def format_options(values: Mapping[Setting[Any], Any]) -> dict[str, str]:
@@ -116,6 +122,8 @@ def parse_options(options: Mapping[str, str], environ: Mapping[str, str]) -> Sou
         generation=_value(texts, settings.GENERATION),
         is_checkpoint_empty=_value(texts, settings.CHECKPOINT_IS_EMPTY),
         is_checkpoint_lost=_value(texts, settings.CHECKPOINT_IS_LOST),
+        checkpoint_ns=_low_watermark(texts, settings.CHECKPOINT_WATERMARK),
+        begun_epoch_ns=_low_watermark(texts, settings.BEGUN_EPOCH),
     )
 
 
@@ -152,6 +160,11 @@ def _value(texts: Mapping[str, str], setting: Setting[T]) -> T:
         return setting.parse(texts[name])
     except ValueError as error:
         raise OptionError(f"option {name}: {error}.") from error
+
+
+def _low_watermark(texts: Mapping[str, str], setting: Setting[str | None]) -> int | None:
+    time = _value(texts, setting)
+    return None if time is None else parse_rfc3339(time)
 
 
 def _change_stream(texts: Mapping[str, str], environ: Mapping[str, str]) -> ChangeStream:

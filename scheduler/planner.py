@@ -13,12 +13,16 @@ from slackwater.scheduler import epoch, lineage
 from slackwater.scheduler import epoch_lead as lead
 from slackwater.scheduler.change_source import ChangeSource
 from slackwater.scheduler.epoch_span import EPOCHS_CONSIDERED, next_span_ns
-from slackwater.scheduler.errors import CheckpointLostError, WatermarkRegressionError
+from slackwater.scheduler.errors import (
+    CheckpointBehindError,
+    CheckpointLostError,
+    WatermarkRegressionError,
+)
 from slackwater.scheduler.options import SourceOptions
 from slackwater.scheduler.plan import Task, balance
 from slackwater.scheduler.source_settings import NOW
 from slackwater.scheduler.start_position import first_watermark_ns
-from slackwater.state.commit import commit_epoch
+from slackwater.state.commit import commit_epoch, restart_at
 from slackwater.state.epochs import last_epochs
 from slackwater.state.gaps import gaps
 from slackwater.state.models import DesiredState, Gap, Partition, Plan
@@ -78,6 +82,9 @@ class Planner:
         pipeline = self._store.pipeline(self._options.pipeline)
         if base_ns is not None and pipeline and pipeline.desired_state is not DesiredState.RUNNING:
             return base_ns
+        begun_ns = self._options.begun_epoch_ns
+        if base_ns is not None and begun_ns is not None and base_ns < begun_ns:
+            return begun_ns
         if base_ns is not None and (gap := self._gap_at(base_ns)):
             return gap.end_ns
         lead_ns = 0
@@ -116,18 +123,18 @@ class Planner:
         Raises:
             CheckpointLostError: the pipeline has committed epochs before.
         """
-        pipeline = self._store.pipeline(self._options.pipeline)
-        if (
-            self._options.is_state_lasting
-            and not self._options.is_checkpoint_lost
-            and pipeline is not None
-            and pipeline.low_watermark_ns is not None
-        ):
-            raise CheckpointLostError(pipeline.name, format_rfc3339(pipeline.low_watermark_ns))
-        # "now" is the end of the first epoch, which Spark's checkpoint keeps. Another reading of
-        # the clock could not be repeated after a crash.
-        start_ns = end_ns if self._options.start == NOW else self.first_watermark_ns()
-        start_ns = min(start_ns, end_ns)
+        committed_ns = self._committed_ns() if self._options.is_state_lasting else None
+        if committed_ns == end_ns:
+            # The first epoch of a new checkpoint that replaces a lost one, planned again.
+            start_ns = end_ns
+        elif committed_ns is not None and not self._options.is_checkpoint_lost:
+            raise CheckpointLostError(self._options.pipeline, format_rfc3339(committed_ns))
+        elif self._options.start == NOW:
+            # "now" is the end of the first epoch, which Spark's checkpoint keeps. Another reading
+            # of the clock could not be repeated after a crash.
+            start_ns = end_ns
+        else:
+            start_ns = min(self.first_watermark_ns(), end_ns)
         self._discover(start_ns)
         return self._plan(start_ns, end_ns)
 
@@ -136,26 +143,17 @@ class Planner:
 
         Raises:
             WatermarkRegressionError: end lies before start.
+            CheckpointBehindError: epochs that end after the start were committed.
             ReaderError, StateError: Spanner or the store failed.
         """
         if end_ns < start_ns:
-            raise WatermarkRegressionError(
-                f"the epoch after {format_rfc3339(start_ns)} would end at"
-                f" {format_rfc3339(end_ns)}, before it starts.",
-                "Set end to a later time",
-            )
+            raise WatermarkRegressionError(format_rfc3339(start_ns), format_rfc3339(end_ns))
+        self._require_uncommitted(start_ns, end_ns)
         if gap := self._gap_at(start_ns):
             return self._plan_over(gap, end_ns)
         # A crash may have come after the sink's commit and before the store recorded it.
-        self._commit_epoch(start_ns)
-        if not self._has_lineage_at(start_ns):
-            _log.warning(
-                "pipeline %s: the metadata store does not have the partitions at low watermark %s;"
-                " reading them from the change stream",
-                self._options.pipeline,
-                format_rfc3339(start_ns),
-            )
-            self._discover(start_ns)
+        if not (self._commit_epoch(start_ns) and self._has_lineage_at(start_ns)):
+            self._find_partitions_anew(start_ns)
         return self._plan(start_ns, end_ns)
 
     def commit(self, watermark_ns: int) -> None:
@@ -173,9 +171,28 @@ class Planner:
                 name, lineage.prunable(partitions, watermark_ns, keep_ns=self._options.keep_ns)
             )
 
-    def _commit_epoch(self, watermark_ns: int) -> None:
+    def _committed_ns(self) -> int | None:
+        """Return the low watermark of the last epoch that the store has as committed."""
+        pipeline = self._store.pipeline(self._options.pipeline)
+        return pipeline.low_watermark_ns if pipeline else None
+
+    def _require_uncommitted(self, start_ns: int, end_ns: int) -> None:
+        """Check that nothing after the start is committed, unless by this very epoch.
+
+        Raises:
+            CheckpointBehindError: it is.
+        """
+        committed_ns = self._committed_ns()
+        if committed_ns is not None and committed_ns > start_ns and committed_ns != end_ns:
+            raise CheckpointBehindError(
+                self._options.pipeline, format_rfc3339(start_ns), format_rfc3339(committed_ns)
+            )
+
+    def _commit_epoch(self, watermark_ns: int) -> bool:
         options = self._options
-        commit_epoch(self._store, options.pipeline, watermark_ns, generation=options.generation)
+        return commit_epoch(
+            self._store, options.pipeline, watermark_ns, generation=options.generation
+        )
 
     def _gap_at(self, watermark_ns: int) -> Gap | None:
         """Return the accepted gap in which an epoch would start; None if there is none."""
@@ -231,19 +248,46 @@ class Planner:
             )
 
     def _has_lineage_at(self, watermark_ns: int) -> bool:
-        pipeline = self._store.pipeline(self._options.pipeline)
-        if pipeline is None or not lineage.unfinished(
-            self._store.partitions(pipeline.name), watermark_ns
-        ):
-            return False
-        # Partitions that ended longer ago than keep_ns may have been removed.
-        committed_ns = pipeline.low_watermark_ns
-        return committed_ns is None or committed_ns - self._options.keep_ns <= watermark_ns
+        """Return True if the store has the partitions at a low watermark that it has as committed.
 
-    def _discover(self, watermark_ns: int) -> None:
-        tokens = self._source.partitions_alive(watermark_ns)
-        self._store.replace_partitions(
+        Partitions that ended longer ago than keep_ns may have been removed.
+        """
+        committed_ns = self._committed_ns()
+        return (
+            committed_ns is not None
+            and committed_ns - self._options.keep_ns <= watermark_ns
+            and bool(
+                lineage.unfinished(self._store.partitions(self._options.pipeline), watermark_ns)
+            )
+        )
+
+    def _find_partitions_anew(self, watermark_ns: int) -> None:
+        """Set a store that is older than the checkpoint to the checkpoint's low watermark.
+
+        Its lineage may be older than the output: partitions that have ended since would be read
+        again, and so would their children.
+        """
+        _log.warning(
+            "pipeline %s: the metadata store does not have the partitions at low watermark %s;"
+            " reading them from the change stream",
             self._options.pipeline,
-            [Partition(token, watermark_ns) for token in tokens],
+            format_rfc3339(watermark_ns),
+        )
+        restart_at(
+            self._store,
+            self._options.pipeline,
+            watermark_ns,
+            self._alive(watermark_ns),
             generation=self._options.generation,
         )
+
+    def _discover(self, watermark_ns: int) -> None:
+        self._store.replace_partitions(
+            self._options.pipeline,
+            self._alive(watermark_ns),
+            generation=self._options.generation,
+        )
+
+    def _alive(self, watermark_ns: int) -> list[Partition]:
+        tokens = self._source.partitions_alive(watermark_ns)
+        return [Partition(token, watermark_ns) for token in tokens]

@@ -248,6 +248,20 @@ CHECKPOINT_IS_LOST: Final = Setting(
     "the checkpoint was lost, and start is the last committed low watermark",
     format=format_boolean,
 )
+CHECKPOINT_WATERMARK: Final = Setting[str | None](
+    "checkpoint_watermark",
+    None,
+    optional(parse_time),
+    None,
+    "the low watermark at which the checkpoint's last epoch ends",
+)
+BEGUN_EPOCH: Final = Setting[str | None](
+    "begun_epoch",
+    None,
+    optional(parse_time),
+    None,
+    "the low watermark at which an epoch ends that is visible in some of the output's tables",
+)
 
 REQUIRED: Final = (PROJECT, INSTANCE, DATABASE, CHANGE_STREAM)
 SETTINGS: Final[tuple[Setting[Any], ...]] = (
@@ -275,6 +289,8 @@ SETTINGS: Final[tuple[Setting[Any], ...]] = (
     GENERATION,
     CHECKPOINT_IS_EMPTY,
     CHECKPOINT_IS_LOST,
+    CHECKPOINT_WATERMARK,
+    BEGUN_EPOCH,
 )
 
 

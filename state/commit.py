@@ -1,17 +1,32 @@
-"""The commit of an epoch: the one place where the low watermark rises and partition ends count."""
+"""The commit of an epoch: the one place where the low watermark rises and partition ends count.
+
+And its opposite: a store that knows less than the output, or more, is set to where the output ends.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import sqlalchemy as sa
 
+from slackwater.state.models import Partition
+from slackwater.state.plans import delete_plans, is_sealed
 from slackwater.state.store import Store
-from slackwater.state.tables import partitions, pipelines, plan_arrivals, plans
-from slackwater.state.transaction import Transaction, chunks
+from slackwater.state.tables import (
+    epochs,
+    partition_parents,
+    partitions,
+    pipelines,
+    plan_arrivals,
+    plans,
+)
+from slackwater.state.transaction import Transaction, chunks, locking
 
 
 def commit_epoch(
     store: Store, pipeline: str, watermark_ns: int, *, generation: int | None = None
-) -> None:
+) -> bool:
     """Record that the sink has committed everything through a low watermark.
 
     One transaction raises the pipeline's low watermark, which never goes back, and confirms the
@@ -24,45 +39,108 @@ def commit_epoch(
         watermark_ns: the end of the committed epoch.
         generation: the generation of the caller's lease; None if it has no lease.
 
+    Returns:
+        False if the store does not have what the epoch's tasks recorded, and so nothing was
+        changed: it was restored from a backup, or failed over to a replica that was behind.
+
+    Raises:
+        LeaseLostError: the pipeline's generation is not this one.
+        StateError: the store can't be reached.
+    """
+
+    def work(connection: sa.Connection) -> bool:
+        Transaction(connection).require_generation(pipeline, generation)
+        if _is_recorded(connection, pipeline, watermark_ns):
+            return True
+        plan = _committed_plan(connection, pipeline, watermark_ns)
+        if plan is None:
+            return False
+        _set_low_watermark(connection, pipeline, watermark_ns)
+        _confirm_partition_ends(connection, pipeline, plan)
+        return True
+
+    return store.write(work)
+
+
+def restart_at(
+    store: Store,
+    pipeline: str,
+    watermark_ns: int,
+    alive: Sequence[Partition],
+    *,
+    generation: int | None = None,
+) -> None:
+    """Make a low watermark the pipeline's position, whatever the store had before.
+
+    Its partitions become these, and its plans and the epochs after the low watermark are removed.
+    Tasks of a former plan fail: their plan is missing.
+
+    Args:
+        store: the metadata store.
+        pipeline: the pipeline's name.
+        watermark_ns: where the output ends.
+        alive: the partitions to read from there; none if they are to be found when the next epoch
+            is planned.
+        generation: the generation of the caller's lease; None if it has no lease.
+
     Raises:
         LeaseLostError: the pipeline's generation is not this one.
         StateError: the store can't be reached.
     """
 
     def work(connection: sa.Connection) -> None:
-        Transaction(connection).require_generation(pipeline, generation)
-        _raise_low_watermark(connection, pipeline, watermark_ns)
-        _confirm_partition_ends(connection, pipeline, watermark_ns)
+        transaction = Transaction(connection)
+        transaction.require_generation(pipeline, generation)
+        for table in (partitions, partition_parents):
+            connection.execute(sa.delete(table).where(table.c.pipeline == pipeline))
+        transaction.add_partitions(pipeline, alive)
+        of_pipeline = sa.select(plans.c.plan_id).where(plans.c.pipeline == pipeline)
+        delete_plans(connection, list(connection.execute(of_pipeline).scalars()))
+        connection.execute(
+            sa.delete(epochs).where(epochs.c.pipeline == pipeline, epochs.c.end_ns > watermark_ns)
+        )
+        _set_low_watermark(connection, pipeline, watermark_ns)
+        connection.execute(
+            sa.update(pipelines)
+            .where(pipelines.c.name == pipeline)
+            .values(planned_watermark_ns=watermark_ns)
+        )
 
     store.write(work)
 
 
-def _raise_low_watermark(connection: sa.Connection, pipeline: str, watermark_ns: int) -> None:
+def _is_recorded(connection: sa.Connection, pipeline: str, watermark_ns: int) -> bool:
+    """Return True if the low watermark is there already; the row is locked for what follows."""
     column = pipelines.c.low_watermark_ns
+    statement = sa.select(column).where(pipelines.c.name == pipeline)
+    recorded_ns = connection.execute(locking(connection, statement)).scalar()
+    return recorded_ns is not None and recorded_ns >= watermark_ns
+
+
+def _committed_plan(connection: sa.Connection, pipeline: str, watermark_ns: int) -> Any:
+    """Return the plan whose epoch was committed; None if the store does not have its facts.
+
+    That is the last plan made for the watermark: after its commit the cut is not planned again. All
+    its tasks were sealed before the audit.
+    """
+    return connection.execute(
+        sa.select(plans.c.plan_id, plans.c.start_ns)
+        .where(plans.c.pipeline == pipeline, plans.c.end_ns == watermark_ns, is_sealed())
+        .order_by(plans.c.number.desc())
+        .limit(1)
+    ).one_or_none()
+
+
+def _set_low_watermark(connection: sa.Connection, pipeline: str, watermark_ns: int) -> None:
     connection.execute(
         sa.update(pipelines)
-        .where(pipelines.c.name == pipeline, sa.or_(column.is_(None), column < watermark_ns))
+        .where(pipelines.c.name == pipeline)
         .values(low_watermark_ns=watermark_ns)
     )
 
 
-def _confirm_partition_ends(connection: sa.Connection, pipeline: str, watermark_ns: int) -> None:
-    """Confirm the ends that the committed plan observed.
-
-    That is the last plan made for the watermark: after its commit the cut is not planned again.
-    """
-    plan = connection.execute(
-        sa.select(plans.c.plan_id, plans.c.start_ns)
-        .where(
-            plans.c.pipeline == pipeline,
-            plans.c.end_ns == watermark_ns,
-            plans.c.start_ns < watermark_ns,
-        )
-        .order_by(plans.c.number.desc())
-        .limit(1)
-    ).one_or_none()
-    if plan is None:
-        return
+def _confirm_partition_ends(connection: sa.Connection, pipeline: str, plan: Any) -> None:
+    """Confirm the ends that the committed plan observed."""
     p, finished = partitions.c, plan_arrivals.c
     observed = sa.select(finished.parent_token).where(finished.plan_id == plan.plan_id).distinct()
     for chunk in chunks(list(connection.execute(observed).scalars())):

@@ -6,8 +6,9 @@ StateError
 |- StoreRefusedError     world: the store answers, but refuses the operation
 |- NewerSchemaError      user: a later version of this program made the store
 |- PipelineMismatchError user: the pipeline's name is used for another change stream
-|- PlanMissingError      user: the tasks reach another store than the planner
+|- PlanMissingError      world: the store went back, or the tasks reach another one
 |- LineageMissingError   world: the lineage was replaced under a task that was still running
+|- StoreBehindError      world: the store has gone back to an earlier state
 |- LeaseLostError        world: the pipeline has another owner now
 |- ContradictionError    world: two different ends of one partition were seen
 `- ScanIncompleteError   user: a scan was to end before all of it was in the output
@@ -64,13 +65,18 @@ class PipelineMismatchError(StateError):
 
 
 class PlanMissingError(StateError):
-    """The plan is not in the store: every executor must reach the store that planned it."""
+    """The plan is not in the store: it went back, or an executor reaches another store.
 
-    user_error = True
+    The epoch is planned again, which helps after a failover of the store, and not otherwise.
+    """
 
 
 class LineageMissingError(StateError):
     """A partition that ended is not in the store: another planner has replaced the lineage."""
+
+
+class StoreBehindError(StateError):
+    """The store went back to an earlier state, as by a failover: the epoch is planned again."""
 
 
 class LeaseLostError(StateError):

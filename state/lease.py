@@ -1,13 +1,15 @@
 """The lease of a pipeline: one owner at a time, distinguished by generations.
 
-Clocks of different machines are never compared. An owner renews its lease by raising a counter. A
-standby takes over when the counter has not changed for the lease's duration by the standby's own
-clock. An owner that was only frozen learns of this at its next write, which is refused because its
-generation is over ("How to do distributed locking", Martin Kleppmann, 2016).
+Clocks of different machines are never compared. A generation is a reading of one, but only so that
+no two are alike. An owner renews its lease by raising a counter. A standby takes over when the
+counter has not changed for the lease's duration by the standby's own clock. An owner that was only
+frozen learns of this at its next write, which is refused because its generation is over ("How to do
+distributed locking", Martin Kleppmann, 2016).
 """
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +19,7 @@ from slackwater.state.models import Lease
 from slackwater.state.store import Store
 from slackwater.state.tables import pipelines
 from slackwater.state.transaction import locking
+from slackwater.timestamp import NANOSECONDS_PER_MICROSECOND
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +65,10 @@ def acquire_lease(store: Store, pipeline: str, owner: str, seen: Lease) -> Lease
     Raises:
         StateError: the store can't be reached.
     """
-    taken = Lease(owner, seen.generation + 1, seen.heartbeat + 1)
+    # Not the next number: a store that was restored from a backup must not give a generation again
+    # that a former owner, not yet stopped, still writes under.
+    generation = max(seen.generation + 1, time.time_ns() // NANOSECONDS_PER_MICROSECOND)
+    taken = Lease(owner, generation, seen.heartbeat + 1)
 
     def work(connection: sa.Connection) -> bool:
         current = _locked(connection, pipeline)

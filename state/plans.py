@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 import sqlalchemy as sa
@@ -102,24 +103,34 @@ def _remove_old_plans(connection: sa.Connection, plan: Plan, number: int) -> Non
             plans.c.plan_id != (plan.must_match_plan or ""),
         )
     ).scalars()
-    for chunk in chunks(list(old)):
+    delete_plans(connection, list(old))
+
+
+def delete_plans(connection: sa.Connection, plan_ids: Collection[str]) -> None:
+    """Delete plans, and everything that belongs to them."""
+    for chunk in chunks(plan_ids):
         for table in _OF_A_PLAN:
             connection.execute(sa.delete(table).where(table.c.plan_id.in_(chunk)))
 
 
-def sealed_plan_id(store: Store, pipeline: str, start_ns: int, end_ns: int) -> str | None:
-    """Return the last plan of a cut whose tasks are all sealed; None if there is none."""
+def is_sealed() -> sa.ColumnElement[bool]:
+    """Return the condition on rows of the table plans that all tasks of the plan are sealed."""
     tasks = plan_tasks.c
     unsealed = sa.select(tasks.plan_id).where(
         tasks.plan_id == plans.c.plan_id, tasks.records.is_(None)
     )
+    return ~unsealed.exists()
+
+
+def sealed_plan_id(store: Store, pipeline: str, start_ns: int, end_ns: int) -> str | None:
+    """Return the last plan of a cut whose tasks are all sealed; None if there is none."""
     statement = (
         sa.select(plans.c.plan_id)
         .where(
             plans.c.pipeline == pipeline,
             plans.c.start_ns == start_ns,
             plans.c.end_ns == end_ns,
-            ~unsealed.exists(),
+            is_sealed(),
         )
         .order_by(plans.c.number.desc())
         .limit(1)

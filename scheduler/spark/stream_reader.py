@@ -85,7 +85,9 @@ class SpannerChangesStreamReader(DataSourceStreamReader, _AvailableNow):  # type
             is_first = self._base_ns is None
         else:
             if self._base_ns is None:
-                self._base_ns = planner.planned_watermark_ns()
+                # The store may be older than the checkpoint.
+                checkpoint_ns = self._options.checkpoint_ns
+                self._base_ns = checkpoint_ns or planner.planned_watermark_ns()
             is_first = self._base_ns is None and self._is_certainly_first()
         if is_first:
             return self._offset(planner.first_watermark_ns())

@@ -19,7 +19,7 @@ from alembic.migration import MigrationContext
 
 from slackwater.scheduler.lineage import lineage_at
 from slackwater.state import tables
-from slackwater.state.commit import commit_epoch
+from slackwater.state.commit import commit_epoch, restart_at
 from slackwater.state.epochs import last_epochs, prune_epochs, record_epoch
 from slackwater.state.errors import (
     ContradictionError,
@@ -31,8 +31,8 @@ from slackwater.state.errors import (
     StoreUnreachableError,
     StoreUrlError,
 )
-from slackwater.state.models import DesiredState, Epoch, Partition, Plan
-from slackwater.state.plans import begin_plan, plan_by_id
+from slackwater.state.models import DesiredState, Epoch, Partition, Plan, TaskCounts
+from slackwater.state.plans import begin_plan, plan_by_id, sealed_plan_id
 from slackwater.state.store import Store
 from slackwater.state.transaction import Transaction
 from slackwater.testing.emulator import Emulator
@@ -132,8 +132,9 @@ def test_two_pipelines_in_one_store_do_not_touch_each_other(store: Store) -> Non
     store.ensure_pipeline("payments", "stream")
     store.replace_partitions("orders", [A, B, C])
     store.replace_partitions("payments", [A])
+    begin_plan(store, Plan("p1", "payments", 0, 7), tasks=0)
     commit_epoch(store, "payments", 7)
-    begin_plan(store, Plan("p1", "payments", 0, 7), tasks=1)
+    restart_at(store, "payments", 5, [A])
     store.remove_partitions("payments", ["a"])
     assert store.partitions("orders") == [A, B, C]
     assert store.partitions("payments") == []
@@ -143,13 +144,47 @@ def test_two_pipelines_in_one_store_do_not_touch_each_other(store: Store) -> Non
 
 
 def test_a_low_watermark_never_goes_back(store: Store) -> None:
-    commit_epoch(store, "orders", 10)
-    commit_epoch(store, "orders", 5)
+    for end_ns in (5, 10):
+        begin_plan(store, Plan(f"p{end_ns}", "orders", 0, end_ns), tasks=0)
+    assert commit_epoch(store, "orders", 10)
+    assert commit_epoch(store, "orders", 5)
     begin_plan(store, Plan("p1", "orders", 0, 20), tasks=1)
     begin_plan(store, Plan("p2", "orders", 0, 15), tasks=1)
     known = store.pipeline("orders")
     assert known is not None
     assert (known.low_watermark_ns, known.planned_watermark_ns) == (10, 20)
+
+
+def test_a_store_without_the_tasks_facts_commits_nothing(store: Store) -> None:
+    """It was restored from a backup: its partitions are older than the epoch."""
+    assert not commit_epoch(store, "orders", 7)
+    begin_plan(store, Plan("p1", "orders", 0, 7), tasks=2)
+    store.run(lambda t: t.seal_task("p1", 0, TaskCounts()))
+    assert not commit_epoch(store, "orders", 7)
+    known = store.pipeline("orders")
+    assert known is not None
+    assert known.low_watermark_ns is None
+    store.run(lambda t: t.seal_task("p1", 1, TaskCounts()))
+    assert commit_epoch(store, "orders", 7)
+
+
+def test_a_restart_leaves_nothing_of_what_the_store_had_after_it(store: Store) -> None:
+    store.replace_partitions("orders", [A, B])
+    for start_ns, end_ns in ((0, 10), (10, 20)):
+        begin_plan(store, Plan(f"p{end_ns}", "orders", start_ns, end_ns), tasks=1)
+        store.run(lambda t, p=f"p{end_ns}": t.seal_task(p, 0, TaskCounts()))  # type: ignore[misc]
+        commit_epoch(store, "orders", end_ns)
+        record_epoch(store, Epoch("orders", start_ns, end_ns, 1, 1, 1, 0, 1.0))
+    restart_at(store, "orders", 10, [C])
+    assert store.partitions("orders") == [C]
+    known = store.pipeline("orders")
+    assert known is not None
+    assert (known.low_watermark_ns, known.planned_watermark_ns) == (10, 10)
+    assert [epoch.end_ns for epoch in last_epochs(store, "orders", limit=9)] == [10]
+    # A replay of the cut need not match a plan from before the restart.
+    assert sealed_plan_id(store, "orders", 10, 20) is None
+    with pytest.raises(PlanMissingError):
+        store.run(lambda t: t.lock_task("p20", 0))
 
 
 def test_what_is_wanted_of_a_pipeline_is_kept(store: Store) -> None:
@@ -258,6 +293,7 @@ def test_the_lineage_at_a_watermark_is_what_is_unfinished_and_its_parents(store:
     # Not committed: what showed the end may never be.
     shown = replace(a, end_timestamp_ns=10)
     assert lineage_at(store.partitions("orders"), 20) == [B, old, shown, C]
+    store.run(lambda t: t.seal_task("p1", 0, TaskCounts()))
     commit_epoch(store, "orders", 20)
     ended = replace(shown, end_confirmed_in_epoch_ns=8)
     assert lineage_at(store.partitions("orders"), 20) == [B, ended, C]

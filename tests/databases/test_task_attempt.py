@@ -245,7 +245,11 @@ def test_an_end_counts_only_once_the_plan_that_showed_it_is_committed(store: Sto
     begin_plan(store, again, tasks=1)
     commit_epoch(store, "orders", PLAN.end_ns)
     assert not any(is_finished(p, PLAN.end_ns) for p in store.partitions("orders"))
-    finish(TaskAttempt(Task(again, 0, ()), store), "a", SPLIT)
+    attempt = TaskAttempt(Task(again, 0, ()), store)
+    finish(attempt, "a", SPLIT)
+    commit_epoch(store, "orders", PLAN.end_ns)
+    assert not any(is_finished(p, PLAN.end_ns) for p in store.partitions("orders"))
+    attempt.seal(TaskCounts())
     commit_epoch(store, "orders", PLAN.end_ns)
     finished = [p.token for p in store.partitions("orders") if is_finished(p, PLAN.end_ns)]
     assert finished == ["a"]

@@ -9,7 +9,7 @@ import structlog
 
 from slackwater.pipeline.alerts import Alerts
 from slackwater.reader.transport.connection import Connection
-from slackwater.state.commit import commit_epoch
+from slackwater.state.commit import restart_at
 from slackwater.state.store import Store
 from tests.emulators import NewDatabase
 
@@ -23,7 +23,7 @@ def test_a_pipeline_that_falls_behind_is_warned_of_while_there_is_time_left(
     clock_ns = connection.strong_read_timestamp_ns()
     store = Store.open(f"sqlite:///{tmp_path / 'state.db'}", migrate=True)
     store.ensure_pipeline("behind", "stream")
-    commit_epoch(store, "behind", clock_ns - 3_600 * SECOND_NS)
+    restart_at(store, "behind", clock_ns - 3_600 * SECOND_NS, [])
     alerts = Alerts(store, "behind", connection.strong_read_timestamp_ns, 5_000 * SECOND_NS)
     with structlog.testing.capture_logs() as logs:
         alerts.start()

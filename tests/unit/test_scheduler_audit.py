@@ -17,7 +17,7 @@ from slackwater.scheduler.audit import (
     task_counts,
 )
 from slackwater.scheduler.epoch import cut_of
-from slackwater.state.models import Plan, TaskCounts
+from slackwater.state.models import Gap, Plan, TaskCounts
 
 PLAN = Plan("plan", "orders", 500, 100_500)
 # Of each partition the records in commit order; the partitions of a task.
@@ -154,6 +154,31 @@ def test_late_records_are_counted_and_pass() -> None:
 def test_a_low_watermark_that_would_go_back_is_found() -> None:
     broken = audit_epoch(PLAN, {}, SinkCounts(0, None, None), low_watermark_ns=200_500)
     assert "would go back" in broken[0]
+
+
+@pytest.mark.parametrize(
+    ("low_watermark_ns", "violation"),
+    [
+        (PLAN.start_ns, None),
+        (PLAN.end_ns, None),
+        (PLAN.start_ns + 1, "would repeat"),
+        (PLAN.start_ns - 1, "would leave out"),
+    ],
+)
+def test_an_epoch_has_to_go_on_where_the_last_one_ends(
+    low_watermark_ns: int, violation: str | None
+) -> None:
+    broken = audit_epoch(PLAN, {}, SinkCounts(0, None, None), low_watermark_ns=low_watermark_ns)
+    assert [violation in text for text in broken if violation] == ([True] if violation else [])
+    assert bool(broken) == (violation is not None)
+
+
+def test_an_epoch_may_begin_after_an_accepted_gap() -> None:
+    gap = Gap("orders", PLAN.start_ns - 400, PLAN.start_ns, 0)
+    nothing = SinkCounts(0, None, None)
+    for low_watermark_ns, is_allowed in ((gap.start_ns, True), (gap.start_ns - 1, False)):
+        broken = audit_epoch(PLAN, {}, nothing, low_watermark_ns=low_watermark_ns, gaps=[gap])
+        assert (not broken) is is_allowed
 
 
 def test_what_is_found_names_partition_and_transaction_and_no_values() -> None:

@@ -10,6 +10,7 @@ from slackwater.scheduler.audit import SinkCounts, audit_epoch
 from slackwater.scheduler.errors import AuditError
 from slackwater.scheduler.read_options import AuditMode
 from slackwater.state.errors import LineageMissingError
+from slackwater.state.gaps import gaps
 from slackwater.state.plans import latest_plan, reject_plans, unsealed_tasks
 from slackwater.state.store import Store
 from slackwater.state.task_counts import read_task_counts
@@ -72,6 +73,7 @@ def audit_written(
         counted,
         written,
         low_watermark_ns=row.low_watermark_ns,
+        gaps=gaps(store, pipeline),
     )
     broken += [
         f"task {index} of the epoch's plan is not sealed: the metadata store went back"

@@ -17,8 +17,9 @@ from slackwater.scheduler.audit import SinkCounts
 from slackwater.scheduler.read_options import AuditMode
 from slackwater.scheduler.worker_errors import encoded_errors
 from slackwater.spark_sink.sink import EpochSummary, Sink
+from slackwater.state.errors import StoreBehindError
 from slackwater.state.store import Store
-from slackwater.timestamp import datetime_to_ns, ns_to_datetime, seconds_to_ms
+from slackwater.timestamp import datetime_to_ns, format_rfc3339, ns_to_datetime, seconds_to_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,7 @@ class EpochWriter:
         self._generation = lease.generation
         self._audit = audit
         self._watch = watch
+        self._last: tuple[int, int] | None = None
         self._written: dict[int, WrittenEpoch] = {}
         self._writing = threading.Lock()
 
@@ -84,6 +86,7 @@ class EpochWriter:
         Raises:
             LeaseLostError: another process owns the pipeline; nothing was made visible.
             AuditError: the epoch breaks a promise, and the mode is to stop.
+            StoreBehindError: the store was set back meanwhile.
             SinkError, StateError: the sink or the store failed.
             ReaderError: the schema can't be looked at, or the stream leaves changes out.
         """
@@ -94,16 +97,34 @@ class EpochWriter:
             read_s = time.monotonic()
             self._lease.check(self._generation)
             audited = audit_written(self._store, self._pipeline, _as_written(summary), self._audit)
+            self._require_progress(epoch, audited.low_watermark_ns)
             watermark = ns_to_datetime(audited.low_watermark_ns)
             if self._watch is not None:
                 self._watch.look(audited.start_ns, audited.low_watermark_ns)
             self._sink.publish(self._spark, epoch, summary, watermark)
+            self._last = (epoch, audited.low_watermark_ns)
             self._written[epoch] = WrittenEpoch(
                 summary,
                 audited,
                 read_ms=seconds_to_ms(read_s - begun_s),
                 sink_ms=seconds_to_ms(time.monotonic() - read_s),
                 durable_at_ns=time.time_ns(),
+            )
+
+    def _require_progress(self, epoch: int, low_watermark_ns: int) -> None:
+        """Check that the store's last plan is this epoch's: its end lies after the last one's.
+
+        Raises:
+            StoreBehindError: the store went back after the epoch was planned.
+        """
+        if self._last is None:
+            return
+        last_epoch, last_ns = self._last
+        if epoch > last_epoch and low_watermark_ns <= last_ns:
+            raise StoreBehindError(
+                f"the metadata store no longer has the plan of epoch {epoch} of pipeline"
+                f" {self._pipeline!r}: its last one ends at {format_rfc3339(low_watermark_ns)}.",
+                "The epoch is planned again",
             )
 
     def take(self, epoch: int) -> WrittenEpoch | None:
