@@ -13,6 +13,7 @@ SlackwaterError
 |- NoTableError           user: the database has no such table
 |- TailOptionError        user: an option of `slackwater tail` is wrong
 |- CheckpointError        user: the checkpoint does not belong to the pipeline
+|- PartsDisagreeError     user: checkpoint, metadata store and output do not agree
 |- RecoveryError          user: the requested recovery does not fit the pipeline
 |- PipelineOwnedError     user: another process runs the pipeline
 |- HttpError              user: the address can't be listened on
@@ -85,6 +86,12 @@ class TailOptionError(SlackwaterError):
 
 class CheckpointError(SlackwaterError):
     """The checkpoint does not belong to the pipeline: use the pipeline's own."""
+
+    user_error = True
+
+
+class PartsDisagreeError(SlackwaterError):
+    """A pipeline's checkpoint, metadata store and output do not agree: do what the hint says."""
 
     user_error = True
 

@@ -51,7 +51,8 @@ UntilCaughtUp = Annotated[
 FromWatermark = Annotated[
     str | None,
     typer.Option(
-        help="If the checkpoint is lost: start a new one from this low watermark; 'last' or a time."
+        help="If the checkpoint is lost, or does not agree with the output: start a new one from"
+        " this low watermark; 'last' or a time."
     ),
 ]
 SkipTo = Annotated[

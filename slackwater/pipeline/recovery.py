@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Final
 
 from slackwater.errors import RecoveryError
 from slackwater.scheduler.epoch import watermark_for_start
-from slackwater.timestamp import HALF_MICROSECOND_NS, datetime_to_ns, format_rfc3339, parse_rfc3339
+from slackwater.timestamp import format_rfc3339, parse_rfc3339
 
 EARLIEST: Final = "earliest"
 LAST: Final = "last"
@@ -23,8 +22,8 @@ class Recovery:
     """The losses that the operator accepts.
 
     Attributes:
-        from_watermark: the checkpoint is lost; go on from this low watermark: "last" for that of
-            the last committed epoch, or a time.
+        from_watermark: the checkpoint is lost, or does not agree with the output; go on from this
+            low watermark with a new one: "last" for that of the last committed epoch, or a time.
         skip_to: records are lost; go on from here, "earliest" or a time, and leave a gap.
         command: the command line as far as the settings, for messages.
     """
@@ -43,33 +42,17 @@ class Recovery:
         }
 
 
-def last_committed_watermark_ns(
-    recorded_ns: int | None, last_visible: datetime | None
-) -> int | None:
-    """Return the low watermark of the last epoch that is committed; None for none.
-
-    A pipeline that died between making an epoch visible and recording it has one more in its output
-    than in the metadata store. To start before that one would write its records twice.
-
-    Args:
-        recorded_ns: of the last epoch that the store has.
-        last_visible: of the last epoch that the output has, in whole microseconds.
-    """
-    watermarks = [] if recorded_ns is None else [recorded_ns]
-    if last_visible is not None:
-        watermarks.append(datetime_to_ns(last_visible) + HALF_MICROSECOND_NS)
-    return max(watermarks, default=None)
-
-
 def start_after_lost_checkpoint_ns(
-    pipeline: str, from_watermark: str, *, last_ns: int | None
+    pipeline: str, from_watermark: str, *, last_ns: int | None, is_certain: bool = True
 ) -> int:
     """Return the low watermark from which a pipeline continues with a new checkpoint.
 
     Args:
         pipeline: its name.
         from_watermark: what the operator names: "last" or a time.
-        last_ns: the low watermark of the last committed epoch; None if the store has none.
+        last_ns: the low watermark of the last committed epoch; None if no part has one.
+        is_certain: whether the output says so. If it can't tell, or is empty, the operator may
+            know of another one.
 
     Raises:
         RecoveryError: no epoch is known and none is named, or another one is the last.
@@ -80,7 +63,7 @@ def start_after_lost_checkpoint_ns(
             f"neither the metadata store nor the output has an epoch of {pipeline!r}.",
             "Name the low watermark: --from-watermark 2026-01-31T09:00:00.1234565Z",
         )
-    if last_ns is not None and start_ns != last_ns:
+    if is_certain and last_ns is not None and start_ns != last_ns:
         verb = "write records twice" if start_ns < last_ns else "leave records out"
         raise RecoveryError(
             f"the last epoch of {pipeline!r} ends at {format_rfc3339(last_ns)}; going on"

@@ -3,185 +3,243 @@
 from __future__ import annotations
 
 import time
+from datetime import datetime
 
 import structlog
 from pyspark.sql import SparkSession
 
 from slackwater.config.settings import Settings
-from slackwater.errors import RecoveryError
+from slackwater.errors import PartsDisagreeError, RecoveryError
+from slackwater.pipeline.reconciliation import (
+    CheckpointPosition,
+    OutputNs,
+    Positions,
+    StorePosition,
+    Verdict,
+    begun_epoch_ns,
+    last_ns,
+    reconcile,
+    refusal,
+)
 from slackwater.pipeline.recovery import (
     EARLIEST,
     Recovery,
-    last_committed_watermark_ns,
     named_watermark_ns,
     require_gap,
     start_after_lost_checkpoint_ns,
 )
 from slackwater.pipeline.source import SourceHandle, source_options
-from slackwater.pipeline.spark.checkpoint import committed_offset, last_offset
-from slackwater.scheduler.errors import CheckpointLostError, ForeignCheckpointError
+from slackwater.pipeline.spark.checkpoint import Checkpoint, Offset, put_aside, read_checkpoint
+from slackwater.scheduler.errors import ForeignCheckpointError
 from slackwater.scheduler.options import SourceOptions
 from slackwater.scheduler.start_position import earliest_watermark_ns, require_readable
 from slackwater.spark_sink.sink import Sink
+from slackwater.state.commit import restart_at
 from slackwater.state.gaps import record_gap
 from slackwater.state.models import Gap
+from slackwater.state.plans import latest_plan
 from slackwater.state.scans import read_scan
 from slackwater.state.store import Store
-from slackwater.timestamp import format_rfc3339, parse_rfc3339
+from slackwater.timestamp import HALF_MICROSECOND_NS, datetime_to_ns, format_rfc3339, parse_rfc3339
 
 _log = structlog.get_logger("slackwater.pipeline.resume_point")
 
 
-def has_begun(spark: SparkSession, settings: Settings, store: Store) -> bool:
-    """Return True if an epoch was planned, so that no initial scan can come before it."""
-    pipeline = store.pipeline(settings.pipeline)
-    is_planned = pipeline is not None and pipeline.planned_watermark_ns is not None
-    return is_planned or last_offset(spark, settings.sink.checkpoint) is not None
-
-
-def options_to_go_on(
-    spark: SparkSession,
-    settings: Settings,
-    source: SourceHandle,
-    store: Store,
-    sink: Sink,
-    recovery: Recovery,
-) -> dict[str, str]:
-    """Return the Spark source's options for a pipeline that this process owns.
+class ResumePoint:
+    """Holds the durable parts of a pipeline that this process owns against each other.
 
     Args:
-        spark: reaches the checkpoint.
+        spark: reaches the checkpoint and the output.
         settings: the pipeline's.
-        source: its change stream.
-        store: the metadata store, in which an accepted gap is recorded.
+        store: the metadata store, in which an accepted loss is recorded.
         sink: the pipeline's, which knows the last epoch that is visible.
-        recovery: what the operator accepts.
-
-    Raises:
-        RecoveryError: what the operator accepts does not fit the pipeline.
-        ForeignCheckpointError, CheckpointLostError: the checkpoint does not.
-        ReaderError, StateError: Spanner or the store failed.
+        options: of the settings, for the names in the checkpoint.
     """
-    pipeline = store.pipeline(settings.pipeline)
-    assert pipeline is not None  # noqa: S101 - made before it was owned
-    options = source_options(settings)
-    if pipeline.planned_watermark_ns is None and last_offset(spark, settings.sink.checkpoint):
-        _log.warning(
-            "the metadata store has nothing about this pipeline; reading the partitions from the"
-            " change stream at the checkpoint's low watermark",
-            pipeline=settings.pipeline,
-            state=store.url,
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        settings: Settings,
+        store: Store,
+        sink: Sink,
+        options: SourceOptions,
+    ) -> None:
+        self._spark = spark
+        self._settings = settings
+        self._store = store
+        self._sink = sink
+        self._options = options
+
+    def is_new(self, recovery: Recovery) -> bool:
+        """Return True if nothing has begun but an initial scan.
+
+        Raises:
+            PartsDisagreeError: checkpoint, store and output do not agree, and the operator has not
+                said what to do.
+            ForeignCheckpointError: the checkpoint belongs to another pipeline or change stream.
+        """
+        verdict = reconcile(self._settings.pipeline, positions := self._positions())
+        if recovery.from_watermark is None:
+            self._require(verdict, positions, recovery)
+        return verdict is Verdict.NEW and recovery.from_watermark is None
+
+    def source_options(
+        self, source: SourceHandle, recovery: Recovery, generation: int
+    ) -> dict[str, str]:
+        """Return the Spark source's options for the next query.
+
+        Args:
+            source: the change stream.
+            recovery: what the operator accepts.
+            generation: of the lease that this process holds.
+
+        Raises:
+            PartsDisagreeError, ForeignCheckpointError: see is_new().
+            RecoveryError: what the operator accepts does not fit the pipeline.
+            ReaderError, StateError: Spanner or the store failed.
+        """
+        options = source_options(self._settings) | {"generation": str(generation)}
+        positions = self._positions()
+        if positions.store.scan_ns is not None:
+            # Changes begin where the rows were read: no gap, and nothing twice.
+            options["start"] = format_rfc3339(positions.store.scan_ns)
+        verdict = reconcile(self._settings.pipeline, positions)
+        start_ns: int | None
+        if recovery.from_watermark is not None:
+            start_ns = self._restart(verdict, positions, recovery.from_watermark, generation)
+            options |= {"start": format_rfc3339(start_ns), "checkpoint_is_lost": "true"}
+        else:
+            self._require(verdict, positions, recovery)
+            if verdict is Verdict.FIND_PARTITIONS and positions.store.committed_ns is None:
+                _log.warning(
+                    "the metadata store has nothing about this pipeline; reading the partitions"
+                    " from the change stream at the checkpoint's low watermark",
+                    pipeline=self._settings.pipeline,
+                    state=self._store.url,
+                )
+            start_ns = positions.checkpoint.planned_ns if positions.checkpoint else None
+            if start_ns is not None:
+                options["checkpoint_watermark"] = format_rfc3339(start_ns)
+        is_empty = positions.checkpoint is None or recovery.from_watermark is not None
+        options["checkpoint_is_empty"] = str(is_empty).lower()
+        if (begun_ns := begun_epoch_ns(positions, start_ns)) is not None:
+            options["begun_epoch"] = format_rfc3339(begun_ns)
+        if recovery.skip_to is not None:
+            self._accept_gap(source, positions, recovery.skip_to)
+        return options
+
+    def _positions(self) -> Positions:
+        """Read where the parts stand.
+
+        Raises:
+            ForeignCheckpointError: the checkpoint belongs to another pipeline or change stream.
+        """
+        pipeline = self._store.pipeline(self._settings.pipeline)
+        scan = read_scan(self._store, self._settings.pipeline)
+        output = self._sink.position(self._spark)
+        checkpoint = read_checkpoint(self._spark, self._settings.sink.checkpoint)
+        if checkpoint is not None:
+            self._require_own(checkpoint.planned)
+        plan = latest_plan(self._store, self._settings.pipeline)
+        return Positions(
+            _checkpoint_position(checkpoint) if checkpoint else None,
+            StorePosition(
+                committed_ns=pipeline.low_watermark_ns if pipeline else None,
+                scan_ns=scan[0].at_ns if scan else None,
+                plan_start_ns=plan.start_ns if plan else None,
+                plan_end_ns=plan.end_ns if plan else None,
+            ),
+            OutputNs(_watermark_ns(output.complete), _watermark_ns(output.begun), output.pipeline)
+            if output
+            else None,
         )
-    scan = read_scan(store, settings.pipeline)
-    scanned_ns = None if scan is None else scan[0].at_ns
-    if scanned_ns is not None:
-        # Changes begin where the rows were read: no gap, and nothing twice.
-        options["start"] = format_rfc3339(scanned_ns)
-    position = sink.position(spark)
-    last_visible = None if position is None else position.complete
-    last_ns = last_committed_watermark_ns(pipeline.low_watermark_ns, last_visible)
-    if recovery.from_watermark is not None:
-        options |= _new_checkpoint_options(spark, settings, recovery.from_watermark, last_ns)
-    else:
-        options |= _resume_options(
-            spark,
-            settings,
-            source.options,
-            last_watermark_ns=last_ns if last_ns != scanned_ns else None,
-            command=recovery.command,
+
+    def _require_own(self, offset: Offset) -> None:
+        expected = {
+            "pipeline": self._options.pipeline,
+            "change_stream": self._options.change_stream.path,
+        }
+        for key, value in expected.items():
+            if offset.get(key) != value:
+                raise ForeignCheckpointError(f"{key} {offset.get(key)!r}", f"{key} {value!r}")
+
+    def _require(self, verdict: Verdict, positions: Positions, recovery: Recovery) -> None:
+        if verdict.is_refused:
+            raise PartsDisagreeError(
+                *refusal(self._settings.pipeline, positions, verdict, recovery.command)
+            )
+
+    def _restart(
+        self, verdict: Verdict, positions: Positions, from_watermark: str, generation: int
+    ) -> int:
+        """Set store and checkpoint to a low watermark, and return it.
+
+        In this order: if this process dies in between, the same command is asked for again.
+
+        Raises:
+            RecoveryError: there is nothing to recover, or the low watermark is not the last
+                epoch's.
+        """
+        name = self._settings.pipeline
+        checkpoint = self._settings.sink.checkpoint
+        if verdict in (Verdict.GO_ON, Verdict.FIND_PARTITIONS):
+            raise RecoveryError(
+                f"the checkpoint {checkpoint} is not lost: it agrees with the output.",
+                "Leave out --from-watermark",
+            )
+        if verdict in (Verdict.OUTPUT_FOREIGN, Verdict.SCAN_UNKNOWN):
+            self._require(verdict, positions, Recovery())
+        is_output_asked = positions.output is not None and positions.output.complete_ns is not None
+        start_ns = start_after_lost_checkpoint_ns(
+            name, from_watermark, last_ns=last_ns(positions), is_certain=is_output_asked
         )
-    if recovery.skip_to is not None:
-        gap = _accept_gap(spark, settings, source, store, recovery.skip_to)
+        restart_at(self._store, name, start_ns, [], generation=generation)
+        aside = put_aside(self._spark, checkpoint) if positions.checkpoint else None
+        after = format_rfc3339(start_ns)
+        _log.warning("new checkpoint", pipeline=name, after=after, former_checkpoint=aside)
+        return start_ns
+
+    def _accept_gap(self, source: SourceHandle, positions: Positions, skip_to: str) -> None:
+        """Record that the records between the last epoch and skip_to are not read.
+
+        Raises:
+            RecoveryError: the pipeline has no epoch, or skip_to does not lie after it.
+            ReaderError: the stream can't be read from there.
+        """
+        name = self._settings.pipeline
+        start_ns = positions.checkpoint.committed_ns if positions.checkpoint else None
+        if start_ns is None:
+            raise RecoveryError(
+                f"pipeline {name!r} has committed no epoch: there is nothing to skip.",
+                "Set source.start, with a new pipeline name and checkpoint if it has been started",
+            )
+        if skip_to == EARLIEST:
+            end_ns = earliest_watermark_ns(source.changes())
+        else:
+            end_ns = named_watermark_ns(skip_to)
+        require_gap(start_ns, end_ns)
+        require_readable(end_ns, source.changes())
+        record_gap(self._store, Gap(name, start_ns, end_ns, time.time_ns()))
         _log.warning(
             "gap accepted",
-            pipeline=settings.pipeline,
-            after=format_rfc3339(gap.start_ns),
-            through=format_rfc3339(gap.end_ns),
+            pipeline=name,
+            after=format_rfc3339(start_ns),
+            through=format_rfc3339(end_ns),
         )
-    return options
 
 
-def _resume_options(
-    spark: SparkSession,
-    settings: Settings,
-    options: SourceOptions,
-    *,
-    last_watermark_ns: int | None,
-    command: str,
-) -> dict[str, str]:
-    """Return the options that say whether the checkpoint is empty, after checking whose it is.
-
-    Args:
-        spark: reaches the checkpoint.
-        settings: the pipeline's.
-        options: those of the settings.
-        last_watermark_ns: that of the last epoch certainly committed, None for none.
-        command: the command line as far as the settings, for messages.
-
-    Raises:
-        ForeignCheckpointError: the checkpoint belongs to another pipeline or change stream.
-        CheckpointLostError: the pipeline has committed epochs and the checkpoint is empty.
-    """
-    offset = last_offset(spark, settings.sink.checkpoint)
-    if offset is None:
-        if last_watermark_ns is not None:
-            raise CheckpointLostError(
-                settings.pipeline,
-                format_rfc3339(last_watermark_ns),
-                f"`{command} --from-watermark last`",
-            )
-        return {"checkpoint_is_empty": "true"}
-    expected = {"pipeline": options.pipeline, "change_stream": options.change_stream.path}
-    for key, value in expected.items():
-        if offset.get(key) != value:
-            raise ForeignCheckpointError(f"{key} {offset.get(key)!r}", f"{key} {value!r}")
-    return {"checkpoint_is_empty": "false"}
+def _checkpoint_position(checkpoint: Checkpoint) -> CheckpointPosition | None:
+    planned_ns = _offset_ns(checkpoint.planned)
+    if planned_ns is None:
+        return None
+    return CheckpointPosition(planned_ns, _offset_ns(checkpoint.committed), checkpoint.is_whole)
 
 
-def _new_checkpoint_options(
-    spark: SparkSession, settings: Settings, from_watermark: str, last_ns: int | None
-) -> dict[str, str]:
-    """Return the source's options for going on with a new checkpoint.
-
-    Raises:
-        RecoveryError: the checkpoint is not lost, or the low watermark is not the last epoch's.
-    """
-    if last_offset(spark, settings.sink.checkpoint) is not None:
-        raise RecoveryError(
-            f"the checkpoint {settings.sink.checkpoint} is not lost: it holds epochs.",
-            "Leave out --from-watermark",
-        )
-    start_ns = start_after_lost_checkpoint_ns(settings.pipeline, from_watermark, last_ns=last_ns)
-    return {
-        "start": format_rfc3339(start_ns),
-        "checkpoint_is_empty": "true",
-        "checkpoint_is_lost": "true",
-    }
-
-
-def _accept_gap(
-    spark: SparkSession, settings: Settings, source: SourceHandle, store: Store, skip_to: str
-) -> Gap:
-    """Record that the records between the last epoch and skip_to are not read, and return the gap.
-
-    Raises:
-        RecoveryError: the pipeline has no epoch, or skip_to does not lie after it.
-        ReaderError: the stream can't be read from there.
-    """
-    offset = committed_offset(spark, settings.sink.checkpoint)
+def _offset_ns(offset: Offset | None) -> int | None:
     text = offset.get("low_watermark") if offset else None
-    if text is None:
-        raise RecoveryError(
-            f"pipeline {settings.pipeline!r} has committed no epoch: there is nothing to skip.",
-            "Set source.start, with a new pipeline name and checkpoint if it was started before",
-        )
-    start_ns = parse_rfc3339(text)
-    if skip_to == EARLIEST:
-        end_ns = earliest_watermark_ns(source.changes())
-    else:
-        end_ns = named_watermark_ns(skip_to)
-    require_gap(start_ns, end_ns)
-    require_readable(end_ns, source.changes())
-    gap = Gap(settings.pipeline, start_ns, end_ns, time.time_ns())
-    record_gap(store, gap)
-    return gap
+    return None if text is None else parse_rfc3339(text)
+
+
+def _watermark_ns(time: datetime | None) -> int | None:
+    """Return the low watermark that a time in whole microseconds stands for in the output."""
+    return None if time is None else datetime_to_ns(time) + HALF_MICROSECOND_NS

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import threading
 from dataclasses import dataclass
-from functools import partial
 
 import structlog
 from pyspark.sql import SparkSession
@@ -24,7 +23,7 @@ from slackwater.pipeline.lifecycle import Lifecycle
 from slackwater.pipeline.observer import Observer
 from slackwater.pipeline.query_runner import QueryRunner
 from slackwater.pipeline.recovery import Recovery
-from slackwater.pipeline.resume_point import has_begun, options_to_go_on
+from slackwater.pipeline.resume_point import ResumePoint
 from slackwater.pipeline.run_loop import RunLoop
 from slackwater.pipeline.source import (
     SourceHandle,
@@ -36,7 +35,7 @@ from slackwater.pipeline.source import (
     source_options,
 )
 from slackwater.pipeline.spanner_clock import SpannerClock
-from slackwater.pipeline.spark.query import QuerySettings, start_query
+from slackwater.pipeline.spark.query import QuerySettings, SparkQuery, start_query
 from slackwater.pipeline.spark.session import session_for_pipeline
 from slackwater.pipeline.spark.warm_up import warm_up
 from slackwater.pipeline.transitions import Action, Event, RunMode
@@ -167,13 +166,13 @@ class PipelineSupervisor:
     def _start(self, spark: SparkSession, lifecycle: Lifecycle, loop: RunLoop) -> Action:
         """Scan what is to be scanned, run the query, and return what to do when it runs no more."""
         source = self._look_up_source()
-        if self.settings.initial_scan != "no" and not has_begun(spark, self.settings, self.store):
+        resume = ResumePoint(spark, self.settings, self.store, self._sink, source.options)
+        if resume.is_new(self._recovery) and self.settings.initial_scan != "no":
             if not self._scan(spark, source):
                 return lifecycle.without_query()
             if self.settings.initial_scan == "only":
                 return lifecycle.on(Event.WORK_DONE)
             self._until_ns = end_after_scan(self._until_ns, read_scan(self.store, self.name))
-        options = self._source_options(spark, source)
         path = source.options.change_stream.path
         _log.info("running", pipeline=self.name, source=path)
         clock = self._spanner_clock(source)
@@ -181,7 +180,7 @@ class PipelineSupervisor:
         alerts.start()
         loop.query_starts()
         try:
-            return self._query_runner(spark, source, options, lifecycle).run()
+            return self._query_runner(spark, source, resume, lifecycle).run()
         finally:
             alerts.stop()
 
@@ -219,14 +218,13 @@ class PipelineSupervisor:
             self._clock.start()
         return self._clock
 
-    def _source_options(self, spark: SparkSession, source: SourceHandle) -> dict[str, str]:
+    def _source_options(
+        self, spark: SparkSession, source: SourceHandle, resume: ResumePoint
+    ) -> dict[str, str]:
         """Return the Spark source's options, as of now that the pipeline is owned."""
-        options = options_to_go_on(
-            spark, self.settings, source, self.store, self._sink, self._recovery
-        )
+        options = resume.source_options(source, self._recovery, self.lease.generation)
         # What the operator accepted was done.
         self._recovery = Recovery(command=self._recovery.command)
-        options["generation"] = str(self.lease.generation)
         options["tasks"] = str(spark.sparkContext.defaultParallelism)
         if self._until_ns is not None:
             options["end"] = format_rfc3339(self._until_ns)
@@ -236,7 +234,7 @@ class PipelineSupervisor:
         self,
         spark: SparkSession,
         source: SourceHandle,
-        options: dict[str, str],
+        resume: ResumePoint,
         lifecycle: Lifecycle,
     ) -> QueryRunner:
         settings = self.settings
@@ -259,9 +257,17 @@ class PipelineSupervisor:
             self._observer,
             RecordPolicy(self._until_ns, ms_to_ns(settings.state.keep)),
         )
-        query = QuerySettings(self.name, options, settings.sink.checkpoint, settings.epoch.trigger)
+
+        def start() -> SparkQuery:
+            # Asked anew for each query: while the last one failed, the store may have gone back.
+            options = self._source_options(spark, source, resume)
+            query = QuerySettings(
+                self.name, options, settings.sink.checkpoint, settings.epoch.trigger
+            )
+            return start_query(spark, query, writer)
+
         return QueryRunner(
-            partial(start_query, spark, query, writer),
+            start,
             recorder,
             lifecycle,
             self.lease.is_lost,

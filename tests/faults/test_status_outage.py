@@ -16,7 +16,7 @@ from slackwater.monitoring.status import StatusPoller
 from slackwater.pipeline.alerts import Alerts
 from slackwater.pipeline.spanner_clock import SpannerClock
 from slackwater.reader.transport.connection import Connection
-from slackwater.state.commit import commit_epoch
+from slackwater.state.commit import restart_at
 from slackwater.state.store import Store
 from tests.emulators import NewDatabase
 from tests.faults.proxy import FaultProxy, Freezes
@@ -43,7 +43,7 @@ def test_the_status_is_right_within_seconds_of_the_first_epoch_after_an_outage(
     store.ensure_pipeline("orders", "stream")
 
     def commit() -> None:
-        commit_epoch(store, "orders", direct.strong_read_timestamp_ns())
+        restart_at(store, "orders", direct.strong_read_timestamp_ns(), [])
 
     with FaultProxy(str(stream.emulator_host)) as proxy, structlog.testing.capture_logs() as logs:
         connection = Connection(replace(stream, emulator_host=proxy.host))

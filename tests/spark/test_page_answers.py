@@ -23,7 +23,7 @@ from slackwater.monitoring.epoch_history import EpochHistory
 from slackwater.monitoring.http import serving
 from slackwater.monitoring.metrics import Metrics
 from slackwater.pipeline.spanner_clock import SpannerClock
-from slackwater.state.commit import commit_epoch
+from slackwater.state.commit import restart_at
 from slackwater.state.epochs import record_epoch
 from slackwater.state.lease import acquire_lease, read_lease
 from slackwater.state.models import Epoch, OpenQuery, Partition, PipelineState, Plan
@@ -86,7 +86,7 @@ def served(folder: Path, scenario: Scenario) -> Iterator[str]:
             Epoch("orders", end_ns - SECOND_NS, end_ns, 70, 30, 2, committed_ns, 0.4),
         )
         watermark_ns = end_ns
-    commit_epoch(store, "orders", watermark_ns)
+    restart_at(store, "orders", watermark_ns, [])
     tokens = [f"{number:05}TokenOfAPartition" for number in range(scenario.partitions)]
     partitions = [
         Partition(token, watermark_ns - (number * 7 % 90) * SECOND_NS)

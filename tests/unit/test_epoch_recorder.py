@@ -17,6 +17,8 @@ from slackwater.spark_sink.sink import EpochSummary
 from slackwater.state.epochs import last_epochs
 from slackwater.state.errors import StoreUnreachableError
 from slackwater.state.lease import acquire_lease, read_lease
+from slackwater.state.models import Plan
+from slackwater.state.plans import begin_plan
 from slackwater.state.store import Store
 from slackwater.state.task_metrics import TaskMetrics
 from slackwater.timestamp import format_rfc3339
@@ -66,7 +68,7 @@ class Scene:
     def __init__(self, store: Store, until_ns: int | None = None) -> None:
         self.store = store
         self.lost = threading.Event()
-        self.generation = 1
+        self.generation = read_lease(store, "orders").generation
         self.reports: list[EpochReport] = []
         self.recorder = EpochRecorder(
             "orders", store, self, self.clock_ns, self.written, self, RecordPolicy(until_ns, 10**18)
@@ -99,8 +101,15 @@ def store(tmp_path: Path) -> Iterator[Store]:
     store.close()
 
 
+def plan(store: Store, start_s: float, end_s: float) -> None:
+    """Plan an epoch without partitions."""
+    begin_plan(store, Plan(f"until {end_s}", "orders", after(start_s), after(end_s)), tasks=0)
+
+
 def test_an_epoch_is_recorded_once_however_often_it_is_seen(store: Store) -> None:
     scene = Scene(store)
+    plan(store, 0, 1)
+    plan(store, 1, 2)
     query = Progresses(progress(0, None, 1), progress(1, 1, 2))
     for _ in range(3):
         scene.recorder.look(query)
@@ -166,6 +175,7 @@ def test_a_store_out_of_reach_keeps_neither_the_query_nor_the_program_from_going
     assert scene.recorder.epochs == 0
     assert scene.recorder.has_reached_end
     # The next epoch's commit says all that this one would have.
+    plan(store, 2, 3)
     scene.recorder.look(Progresses(progress(1, 2, 3)))
     pipeline = store.pipeline("orders")
     assert pipeline is not None

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 import pytest
 
 from slackwater.errors import RecoveryError
 from slackwater.pipeline.recovery import (
     LAST,
     Recovery,
-    last_committed_watermark_ns,
     named_watermark_ns,
     require_gap,
     start_after_lost_checkpoint_ns,
@@ -19,15 +16,6 @@ from slackwater.timestamp import format_rfc3339, parse_rfc3339
 
 WATERMARK = "2026-01-31T09:00:00.1234565Z"
 WATERMARK_NS = parse_rfc3339(WATERMARK)
-VISIBLE = datetime(2026, 1, 31, 9, 0, 0, 123_456, tzinfo=UTC)
-
-
-def test_the_last_epoch_is_the_later_one_of_the_store_and_the_output() -> None:
-    assert last_committed_watermark_ns(None, None) is None
-    assert last_committed_watermark_ns(WATERMARK_NS, None) == WATERMARK_NS
-    assert last_committed_watermark_ns(None, VISIBLE) == WATERMARK_NS
-    assert last_committed_watermark_ns(WATERMARK_NS - 10**9, VISIBLE) == WATERMARK_NS
-    assert last_committed_watermark_ns(WATERMARK_NS + 10**9, VISIBLE) == WATERMARK_NS + 10**9
 
 
 @pytest.mark.parametrize("named", [LAST, WATERMARK])
@@ -50,6 +38,14 @@ def test_another_low_watermark_than_the_last_is_refused(seconds: int, harm: str)
     with pytest.raises(RecoveryError, match=harm) as raised:
         start_after_lost_checkpoint_ns("orders", named, last_ns=WATERMARK_NS)
     assert raised.value.hint == "Use --from-watermark last"
+
+
+def test_where_the_output_can_not_tell_the_operator_may_know_better() -> None:
+    named = format_rfc3339(WATERMARK_NS - 10**9)
+    start_ns = start_after_lost_checkpoint_ns(
+        "orders", named, last_ns=WATERMARK_NS, is_certain=False
+    )
+    assert start_ns == WATERMARK_NS - 10**9
 
 
 def test_a_time_on_the_command_line_has_to_be_one() -> None:

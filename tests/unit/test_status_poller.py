@@ -14,7 +14,7 @@ import pytest
 from slackwater.monitoring.epoch_history import EpochHistory
 from slackwater.monitoring.status import StatusPoller
 from slackwater.pipeline.spanner_clock import SpannerClock
-from slackwater.state.commit import commit_epoch
+from slackwater.state.commit import restart_at
 from slackwater.state.errors import StoreUnreachableError
 from slackwater.state.store import Store
 
@@ -43,7 +43,7 @@ class Scene:
         self.poller = StatusPoller(cast(Any, supervisor), EpochHistory(), lambda *_: None)
 
     def commit(self) -> None:
-        commit_epoch(self.store, "orders", round(self.now_s * SECOND_NS))
+        restart_at(self.store, "orders", round(self.now_s * SECOND_NS), [])
 
     def after(self, seconds: float) -> str | None:
         """Let time pass, poll as the poller does, and return why the pipeline is not ready."""

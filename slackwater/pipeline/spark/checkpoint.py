@@ -7,32 +7,68 @@ source's offset as JSON, and one for each committed epoch under commits/.
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 from slackwater.errors import CheckpointError
-from slackwater.pipeline.spark.jvm import joined, names_in
+from slackwater.pipeline.spark.jvm import joined, names_in, rename, text_of
+
+Offset = dict[str, Any]
 
 
-def last_offset(spark: SparkSession, checkpoint: str) -> dict[str, Any] | None:
-    """Return the source's offset of the last epoch planned; None if there is none.
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """What a checkpoint holds of the last epoch.
+
+    Attributes:
+        planned: the source's offset at the end of the last epoch planned.
+        committed: that of the last epoch committed, None for none. Spark plans an epoch only after
+            it has committed the one before, and so it takes that one for committed.
+        is_whole: False if an epoch is committed that is not planned. Spark can't go on from there.
+    """
+
+    planned: Offset
+    committed: Offset | None
+    is_whole: bool
+
+
+def read_checkpoint(spark: SparkSession, folder: str) -> Checkpoint | None:
+    """Return what a checkpoint holds; None if no epoch was planned.
 
     Raises:
-        CheckpointError: the file is not one that Spark writes for a single source.
+        CheckpointError: it has a file that Spark does not write for a single source.
     """
-    epochs = _epochs(spark, checkpoint, "offsets")
-    return _offset(spark, checkpoint, epochs[-1]) if epochs else None
+    planned = _epochs(spark, folder, "offsets")
+    committed = _epochs(spark, folder, "commits")
+    if not planned:
+        return None
+    last = planned[-1]
+    last_offset = _offset(spark, folder, last)
+    before = _offset(spark, folder, last - 1) if last - 1 in planned else None
+    return Checkpoint(
+        last_offset,
+        last_offset if last in committed else before,
+        is_whole=not committed or committed[-1] <= last,
+    )
 
 
-def committed_offset(spark: SparkSession, checkpoint: str) -> dict[str, Any] | None:
-    """Return the source's offset of the last epoch committed; None if there is none.
+def put_aside(spark: SparkSession, checkpoint: str) -> str:
+    """Rename a checkpoint, so that the next query begins another one; return its new name.
 
     Raises:
-        CheckpointError: as last_offset().
+        CheckpointError: the file system refused.
     """
-    epochs = _epochs(spark, checkpoint, "commits")
-    return _offset(spark, checkpoint, epochs[-1]) if epochs else None
+    new = f"{checkpoint.rstrip('/')}.replaced-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+    try:
+        rename(spark, checkpoint, new)
+    except OSError as error:
+        raise CheckpointError(
+            f"{error}.", "Rename it by hand, then run the command again"
+        ) from error
+    return new
 
 
 def _epochs(spark: SparkSession, checkpoint: str, log: str) -> list[int]:
@@ -40,9 +76,9 @@ def _epochs(spark: SparkSession, checkpoint: str, log: str) -> list[int]:
     return sorted(int(name) for name in names if name.isdigit())
 
 
-def _offset(spark: SparkSession, checkpoint: str, epoch: int) -> dict[str, Any]:
+def _offset(spark: SparkSession, checkpoint: str, epoch: int) -> Offset:
     path = joined(spark, checkpoint, f"offsets/{epoch}")
-    text = spark.sparkContext.wholeTextFiles(path).first()[1]
+    text = text_of(spark, path)
     try:
         offset = json.loads(text.rstrip().splitlines()[-1])
     except (ValueError, IndexError):

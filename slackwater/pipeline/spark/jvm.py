@@ -63,6 +63,28 @@ def names_in(spark: SparkSession, folder: str) -> list[str]:
     return [status.getPath().getName() for status in files.listStatus(path)]
 
 
+def text_of(spark: SparkSession, path: str) -> str:
+    """Return the text of a small file of any file system."""
+    file = _hadoop(spark).Path(path)
+    stream = file.getFileSystem(_hadoop_conf(spark)).open(file)
+    try:
+        jvm: Any = spark._jvm
+        return str(jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+    finally:
+        stream.close()
+
+
+def rename(spark: SparkSession, folder: str, new: str) -> None:
+    """Rename a folder of any file system.
+
+    Raises:
+        OSError: the file system refused.
+    """
+    old = _hadoop(spark).Path(folder)
+    if not old.getFileSystem(_hadoop_conf(spark)).rename(old, _hadoop(spark).Path(new)):
+        raise OSError(f"{folder} can't be renamed to {new}")
+
+
 def is_local(spark: SparkSession, path: str) -> bool:
     """Return True if a path lies on this machine's disk."""
     uri = _hadoop(spark).Path(path).toUri()
