@@ -1,6 +1,6 @@
-"""Every format and every envelope, as pipelines of one process that is killed; all equal the truth.
+"""Every format with every envelope, in one process that is killed; all equal the truth.
 
-python -m tests.sinks [--only NAME ...]
+python -m tests.sinks [--only NAME ...] [--format NAME ...] [--dialect NAME]
 """
 
 from __future__ import annotations
@@ -41,10 +41,15 @@ RECORDS: dict[str, Sink] = {
     name: {"format": name} for name in ("parquet", "json", "orc", "delta", "iceberg")
 }
 ENVELOPES = ("flat", "wrapped", "row", "key_only", "datastream", "debezium")
+# A format and an envelope.
+PAIRS: dict[str, Sink] = {
+    f"{name}_{envelope}": {"format": name, "envelope": envelope}
+    for name in RECORDS
+    for envelope in ENVELOPES
+}
 SINKS: dict[str, Sink] = {
     **RECORDS,
-    **{name: {"envelope": name} for name in ENVELOPES},
-    "lines": {"format": "json", "envelope": "wrapped"},
+    **PAIRS,
     "folders": {"partition_by": ["table_name", "date"]},
     "delta_folders": {"format": "delta", "partition_by": ["table_name"]},
     "iceberg_folders": {"format": "iceberg", "partition_by": ["table_name", "date"]},
@@ -136,6 +141,7 @@ def run(
         service.kill()
     connection.close()
     truth = truth_of(stream, start_ns, end_ns, dialect)
+    assert sum(len(record.mods) > 1 for record in truth.records) > 10, "few records of several mods"
     return {name: require_equal(name, folder / name, truth) for name in names}
 
 
@@ -166,8 +172,14 @@ def require_equal(name: str, path: Path, truth: Truth) -> int:
         differences = (comparison.missing, comparison.unexpected, doubled)
         assert differences == ([], [], []), (name, [some[:3] for some in differences])
         return len(truth.records)
-    expected = Counter(change for record in truth.records for change in _expected(name, record))
-    output_changes = Counter(map(_OF_ENVELOPE[name], _messages(name, path)))
+    file_format, envelope = SINKS[name]["format"], SINKS[name]["envelope"]
+    expected = Counter(change for record in truth.records for change in _expected(envelope, record))
+    output_changes = Counter(map(_OF_ENVELOPE[envelope], _messages(file_format, path)))
+    if file_format == "json":
+        # A line is a message's value, or else its key.
+        seen = _SEEN_IN_A_LINE.get(envelope, _all)
+        expected = Counter(map(seen, expected.elements()))
+        output_changes = Counter(map(seen, output_changes.elements()))
     assert output_changes == expected, (name, output_changes - expected, expected - output_changes)
     return expected.total()
 
@@ -194,13 +206,23 @@ def _from_json(path: Path) -> pa.Table:
     return table.set_column(at, "commit_timestamp", stamps)
 
 
-def _messages(name: str, path: Path) -> list[dict[str, Any]]:
-    if name == "lines":
-        files = sorted(path.glob("epoch=*/*.txt"))
-        lines = [line for file in files for line in file.read_text().splitlines()]
-        return [{"value": line} for line in lines]
-    rows: list[dict[str, Any]] = ds.dataset(path, format="parquet").to_table().to_pylist()
-    return rows
+def _messages(file_format: str, path: Path) -> list[dict[str, Any]]:
+    match file_format:
+        case "json":
+            files = sorted(path.glob("epoch=*/*.txt"))
+            lines = [line for file in files for line in file.read_text().splitlines()]
+            # A key is a list here, and a value is not.
+            kinds = (("key", line) if line[0] == "[" else ("value", line) for line in lines)
+            nothing = {"table_name": None, "key": None, "value": None}
+            return [{**nothing, kind: line} for kind, line in kinds]
+        case "delta":
+            rows = DeltaTable(path).to_pyarrow_table()
+        case "iceberg":
+            rows = iceberg_table(path).scan().to_arrow()
+        case _:
+            rows = ds.dataset(path, format=file_format).to_table()
+    messages: list[dict[str, Any]] = rows.to_pylist()
+    return messages
 
 
 def _loads(text: str | None) -> Any:
@@ -222,7 +244,7 @@ def _row(*texts: str) -> Any:
     return _frozen(merged)
 
 
-def _expected(name: str, record: TruthRecord) -> list[tuple[Any, ...]]:
+def _expected(envelope: str, record: TruthRecord) -> list[tuple[Any, ...]]:
     """Return a record's changes as an envelope has to show them, from the truth alone."""
     at_ns = parse_rfc3339(record.commit_timestamp)
     changes: list[tuple[Any, ...]] = []
@@ -231,11 +253,9 @@ def _expected(name: str, record: TruthRecord) -> list[tuple[Any, ...]]:
         after = None if is_delete else _row(keys, new)
         key = tuple(_loads(keys).values())
         place = (record.server_transaction_id, record.record_sequence, str(number))
-        match name:
+        match envelope:
             case "wrapped":
                 changes.append((record.table_name, key, after, at_ns))
-            case "lines":
-                changes.append((after, at_ns))
             case "row":
                 changes.append((record.table_name, key, after, None if is_delete else at_ns))
             case "key_only":
@@ -258,11 +278,6 @@ def _wrapped(message: Mapping[str, Any]) -> tuple[Any, ...]:
     return message["table_name"], _key(message), _frozen(value["after"]), _updated_ns(value)
 
 
-def _line(message: Mapping[str, Any]) -> tuple[Any, ...]:
-    value = _loads(message["value"])
-    return _frozen(value["after"]), _updated_ns(value)
-
-
 def _plain_row(message: Mapping[str, Any]) -> tuple[Any, ...]:
     value = _loads(message["value"])
     if value is None:
@@ -276,7 +291,7 @@ def _key_only(message: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _key(message: Mapping[str, Any]) -> tuple[Any, ...]:
-    return tuple(_loads(message["key"]))
+    return tuple(_loads(message["key"]) or ())
 
 
 def _flat(message: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -305,7 +320,6 @@ def _debezium(message: Mapping[str, Any]) -> tuple[Any, ...]:
 
 _OF_ENVELOPE: dict[str, Callable[[Mapping[str, Any]], tuple[Any, ...]]] = {
     "wrapped": _wrapped,
-    "lines": _line,
     "row": _plain_row,
     "key_only": _key_only,
     "flat": _flat,
@@ -314,16 +328,41 @@ _OF_ENVELOPE: dict[str, Callable[[Mapping[str, Any]], tuple[Any, ...]]] = {
 }
 
 
+def _all(change: tuple[Any, ...]) -> tuple[Any, ...]:
+    return change
+
+
+def _row_in_line(change: tuple[Any, ...]) -> tuple[Any, ...]:
+    _, key, after, at_ns = change
+    return (key,) if after is None else (after, at_ns)
+
+
+_SEEN_IN_A_LINE: dict[str, Callable[[tuple[Any, ...]], tuple[Any, ...]]] = {
+    "wrapped": lambda change: change[2:],
+    "row": _row_in_line,
+    "key_only": lambda change: change[1:],
+    "debezium": lambda change: (*change[:3], change[4]),
+}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", nargs="*", choices=SINKS, default=list(SINKS))
+    parser.add_argument("--only", nargs="*", choices=SINKS, default=[])
+    parser.add_argument(
+        "--format", nargs="*", choices=RECORDS, default=[], help="and all envelopes"
+    )
+    parser.add_argument(
+        "--dialect", type=Dialect, choices=list(Dialect), default=Dialect.GOOGLE_STANDARD_SQL
+    )
     options = parser.parse_args()
+    of_format = [name for name in (*RECORDS, *PAIRS) if name.split("_")[0] in options.format]
+    names = [*options.only, *of_format] or list(SINKS)
     with (
-        own_database() as stream,
+        own_database(options.dialect) as stream,
         tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
     ):
-        for name, count in run(stream, Path(folder), options.only).items():
-            print(f"{name}: {count} equal")
+        for name, count in run(stream, Path(folder), names, options.dialect).items():
+            print(f"{options.dialect} {name}: {count} equal", flush=True)
 
 
 if __name__ == "__main__":

@@ -27,11 +27,11 @@ class StagedFiles:
 
     Attributes:
         folder: its path or URL.
-        records: the number of records in all files.
+        rows: the number of rows in all files: of messages, not of the records that they come from.
     """
 
     folder: str
-    records: int
+    rows: int
 
 
 class Staging:
@@ -64,6 +64,8 @@ class Staging:
         self._filter = record_filter or RecordFilter()
         self._owner = uuid.uuid4().hex
         self._is_taken_over = False
+        # Of the epoch that was staged last.
+        self._rows: dict[int, int] = {}
         # Kept, because inferring it from the staged files would take a Spark job.
         self._schema: StructType | None = None
 
@@ -84,13 +86,16 @@ class Staging:
 
         directory = self.epoch_directory(epoch.sparkSession)
         self.take_over(epoch.sparkSession)
-        read, written = Observation(), Observation()
+        read, written, staged = Observation(), Observation(), Observation()
+        count = F.count(F.lit(1)).alias("rows")
         observed = epoch.observe(read, *self._observed_metrics)
         if not self._filter.keeps_all:
             observed = observed.where(self._condition)
-            observed = observed.observe(written, F.count(F.lit(1)).alias("records"))
+            observed = observed.observe(written, count)
         observed = self._filter.column_filter.apply_to_frame(observed)
-        transformed = observed if self._transform is None else self._transform(observed)
+        transformed = observed
+        if self._transform is not None:
+            transformed = self._transform(observed).observe(staged, count)
         if self._has_date:
             transformed = transformed.withColumn(DATE_COLUMN, F.to_date("commit_timestamp"))
         if self._format == "text":
@@ -102,9 +107,12 @@ class Staging:
         writer = transformed.write.format(self._format).options(**options).mode("overwrite")
         writer.partitionBy(*self._partition_by).save(directory.staging(epoch_id))
         metrics = read.get
+        records = metrics["records"] if self._filter.keeps_all else written.get["rows"]
+        rows = records if self._transform is None else staged.get["rows"]
+        self._rows = {epoch_id: rows}
         return EpochSummary(
             records=metrics["records"],
-            written=metrics["records"] if self._filter.keeps_all else written.get["records"],
+            written=records,
             transactions=round(metrics["transactions"] or 0),
             commit_timestamp_min=metrics["first"],
             commit_timestamp_max=metrics["last"],
@@ -124,6 +132,11 @@ class Staging:
         assert self._schema is not None  # noqa: S101 - set by stage()
         reader = spark.read.format(self._format).schema(self._schema)
         return reader.load(self.epoch_directory(spark).staging(epoch_id))
+
+    def staged_files(self, spark: SparkSession, epoch_id: int) -> StagedFiles:
+        """Return the files of a staged epoch, which are to be published."""
+        folder = self.epoch_directory(spark).staging(epoch_id)
+        return StagedFiles(folder, self._rows[epoch_id])
 
     def epoch_directory(self, spark: SparkSession) -> EpochDirectory:
         """Return the output's directory, which contains the staging directory."""

@@ -16,7 +16,7 @@ from slackwater.spark_sink.errors import UnknownFormatError
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.formats import JSON, ORC, PARQUET
 from slackwater.spark_sink.message_rows import messages
-from slackwater.spark_sink.output.staging import DATE_COLUMN, StagedFiles, Staging
+from slackwater.spark_sink.output.staging import DATE_COLUMN, Staging
 from slackwater.spark_sink.output.watermark_log import WatermarkLog, output_position
 from slackwater.spark_sink.sink import EpochSummary, OutputPosition
 from slackwater.spark_sink.sinks.sink_settings import EnvelopeSettings, Kind, TableSettings
@@ -140,7 +140,7 @@ class Changelog:
         if not summary.written:
             directory.discard(epoch_id)
         elif self._table is not None:
-            staged = StagedFiles(directory.staging(epoch_id), summary.written)
+            staged = self._staging.staged_files(spark, epoch_id)
             rows = self._staging.read_staged(spark, epoch_id)
             version = datetime_to_us(low_watermark)
             self._table.append(rows, self._path, self._application, version, staged)
@@ -163,7 +163,7 @@ class Changelog:
             directory.publish(chunk, low_watermark, chunk=chunk)
             return records
         scan = f"{self._application} scan {datetime_to_rfc3339(low_watermark)}"
-        staged = StagedFiles(directory.staging(chunk), records)
+        staged = self._scanned.staged_files(spark, chunk)
         self._table.append(self._scanned.read_staged(spark, chunk), self._path, scan, chunk, staged)
         directory.discard(chunk)
         return records

@@ -58,12 +58,12 @@ class _PreparedAppend:
     Attributes:
         transaction: Kernel's Transaction.
         files: for each file Hadoop's FileStatus and Kernel's DataFileStatistics.
-        records: the number of records in all files.
+        rows: the number of rows in all files.
     """
 
     transaction: Any
     files: list[tuple[Any, Any]]
-    records: int
+    rows: int
 
 
 class KernelRefusedError(Exception):
@@ -106,10 +106,10 @@ class KernelWriter:
             return False
         if prepared is None:
             return False
-        if prepared.records != staged.records:
+        if prepared.rows != staged.rows:
             raise PublishError(
-                f"{staged.folder} has {prepared.records} of the {staged.records} records that"
-                " were staged there.",
+                f"{staged.folder} has {prepared.rows} of the {staged.rows} rows that were staged"
+                " there.",
                 "Another process may have taken the pipeline over; the epoch is read again",
             )
         self._commit(spark, prepared, path)
@@ -160,8 +160,8 @@ class KernelWriter:
             if not status.getPath().getName().startswith(("_", ".")):
                 file = self._input.newInputFile(status.getPath().toString(), status.getLen())
                 files.append((status, reader.readDataFileStatistics(file, schema, columns)))
-        records = sum(statistics.getNumRecords() for _, statistics in files)
-        return _PreparedAppend(transaction, files, records)
+        rows_in_files = sum(statistics.getNumRecords() for _, statistics in files)
+        return _PreparedAppend(transaction, files, rows_in_files)
 
     def _start(self, spark: SparkSession) -> None:
         with self._starting:

@@ -263,7 +263,7 @@ def test_an_incomplete_set_of_staged_files_is_not_committed(
     rows = epochs.stage(1)
     max(epochs.folder.glob("*.parquet")).unlink()
     staged = StagedFiles(str(epochs.folder), 10)
-    with pytest.raises(PublishError, match="5 of the 10 records"):
+    with pytest.raises(PublishError, match="5 of the 10 rows"):
         Delta().append(rows, str(epochs.table), APPLICATION, 1, staged)
     assert epochs.ids() == list(range(10))
     assert len(list(epochs.folder.glob("*.parquet"))) == 2, "a file was moved"
