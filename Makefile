@@ -84,11 +84,11 @@ faults: install ## The long tests: seeded faults, kills, takeovers, simulated li
 	@$(BIN)/python -m tests.takeover
 	@$(BIN)/python -m tests.kafka_kills --kills 30 --freezes 3
 	@$(BIN)/python -m tests.mirrors --changes 2000 --looks 10
-	@$(BIN)/python -m tests.sinks --only parquet json orc delta iceberg passed
-	@$(BIN)/python -m tests.sinks --only changelogs
-	@$(BIN)/python -m tests.sinks --only iceberg_changelogs
-	@$(BIN)/python -m tests.sinks --only flat wrapped row key_only
-	@$(BIN)/python -m tests.sinks --only datastream debezium lines
+	@$(BIN)/python -m tests.sinks --only passed folders delta_folders iceberg_folders
+	@$(BIN)/python -m tests.sinks --only changelogs iceberg_changelogs
+	@for dialect in GOOGLE_STANDARD_SQL POSTGRESQL; do for format in parquet json orc delta iceberg; do \
+		$(BIN)/python -m tests.sinks --format $$format --dialect $$dialect || exit 1; done; done
+	@$(BIN)/python -m tests.former_owner --every 5
 
 clean: ## Remove build output, but not what is installed
 	rm -rf out build spark-warehouse .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -133,7 +133,10 @@ class Mirrors(ManagedTables[MirrorTable]):
         changed = self._merge(spark, changes, former, low_watermark)
         self._staging.epoch_directory(spark).discard(epoch_id)
         self._watermarks.add(spark, epoch_id, summary, low_watermark)
-        self._publish_watermark(spark, changed, low_watermark)
+        last = self._watermarks.last(spark)
+        if last is None or last.low_watermark <= low_watermark:
+            # Otherwise another process owns the pipeline, and has published a later one.
+            self._publish_watermark(spark, changed, low_watermark)
         self._compact(spark)
 
     def forget_former(self, former: Former) -> None:

@@ -8,7 +8,6 @@ Spark counts its micro-batches from 0 again.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -201,8 +200,12 @@ class Delta(TableFormat):
             F.col("operationParameters")["properties"].alias("properties"),
             (F.col("operationParameters")["mode"] == "Overwrite").alias("is_overwrite"),
         )
-        is_publication = F.col("properties").contains(LOW_WATERMARK_PROPERTY)
-        published = history.where(is_publication).orderBy(F.desc("version")).first()
+        # Not the latest: a former owner that wakes up may have published an earlier one after it.
+        low_watermark = F.from_json("properties", "map<string, string>")[LOW_WATERMARK_PROPERTY]
+        publications = history.withColumn("low_watermark", low_watermark).where(
+            F.col("low_watermark").isNotNull()
+        )
+        published = publications.orderBy(F.desc("low_watermark"), "version").first()
         if published is None:
             return None
         # A MERGE after the publication belongs to an epoch that is not published yet, and so does
@@ -214,4 +217,4 @@ class Delta(TableFormat):
         )
         version = max([published["version"], *(commit["version"] for commit in unmerged)])
         rows = spark.read.format(self.using).option("versionAsOf", version).load(path)
-        return rows, json.loads(published["properties"])[LOW_WATERMARK_PROPERTY]
+        return rows, published["low_watermark"]

@@ -11,10 +11,10 @@ import posixpath
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from slackwater.spark_sink.errors import UnknownFormatError, commit_conflict
-from slackwater.spark_sink.java import java_session, jvm_of
+from slackwater.spark_sink.java import java_raised, java_session, jvm_of
 from slackwater.spark_sink.output.staging import StagedFiles
 from slackwater.spark_sink.sql.quoting import identifier, literal
 from slackwater.spark_sink.tables.table_format import LOW_WATERMARK_PROPERTY, TableFormat
@@ -27,6 +27,8 @@ _APPLICATION: Final = "slackwater.application"
 _VERSION: Final = "slackwater.version"
 _SNAPSHOT: Final = "slackwater.snapshot"
 _SNAPSHOT_SETTING: Final = "spark.sql.iceberg.snapshot-property"
+# How often a low watermark is committed again, because others commit at the same time.
+_COMMITS_MAX: Final = 10
 # How many snapshots are looked at one by one: those since the application's last.
 _ANCESTORS_MAX: Final = 100
 _CATALOG: Final = "org.apache.iceberg.spark.SparkCatalog"
@@ -154,9 +156,7 @@ class Iceberg(TableFormat):
         """Return the latest version in the summaries of the current snapshot and its ancestors."""
         if not self.exists(spark, path):
             return None
-        tables = jvm_of(spark).org.apache.iceberg.spark.Spark3Util
-        table = tables.loadIcebergTable(java_session(spark), self.name(spark, path))
-        table.refresh()
+        table = self._load_table(spark, path)
         snapshot = table.currentSnapshot()
         for _ in range(_ANCESTORS_MAX):
             if snapshot is None:
@@ -200,17 +200,30 @@ class Iceberg(TableFormat):
     def publish_watermark(self, spark: SparkSession, path: str, low_watermark: str) -> None:
         """Write to the table's properties up to when it has all changes.
 
-        Properties have no history, so they name the snapshot, too."""
-        name = self.name(spark, path)
-        latest = spark.table(f"{name}.history").orderBy("made_current_at", ascending=False).first()
-        properties = {LOW_WATERMARK_PROPERTY: low_watermark}
-        if latest is not None:
-            properties[_SNAPSHOT] = str(latest["snapshot_id"])
-        listed = ", ".join(
-            f"{literal(key)} = {literal(value)}" for key, value in properties.items()
-        )
+        Properties have no history, so they name the snapshot, too. A former owner that wakes up
+        changes nothing: the commit is refused if the table has changed since it was looked at.
+        """
+        jvm = jvm_of(spark)
+        operations = self._load_table(spark, path).operations()
         with self.translating_conflicts(path):
-            spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ({listed})")
+            for _ in range(_COMMITS_MAX):
+                base = operations.refresh()
+                published = base.properties().get(LOW_WATERMARK_PROPERTY)
+                if published is not None and published >= low_watermark:
+                    return
+                properties = jvm.java.util.HashMap(base.properties())
+                properties.put(LOW_WATERMARK_PROPERTY, low_watermark)
+                if (snapshot := base.currentSnapshot()) is not None:
+                    properties.put(_SNAPSHOT, str(snapshot.snapshotId()))
+                try:
+                    operations.commit(base, base.replaceProperties(properties))
+                except java_raised() as error:
+                    if _CONFLICTS[0] not in str(error)[:2_000]:
+                        raise
+                    conflict = error
+                else:
+                    return
+            raise conflict
 
     def read_at_watermark(self, spark: SparkSession, path: str) -> tuple[DataFrame, str] | None:
         """Read the snapshot at the table's published low watermark."""
@@ -226,6 +239,13 @@ class Iceberg(TableFormat):
             return spark.table(name).where("false"), properties[LOW_WATERMARK_PROPERTY]
         reader = spark.read.option("snapshot-id", properties[_SNAPSHOT])
         return reader.table(name), properties[LOW_WATERMARK_PROPERTY]
+
+    def _load_table(self, spark: SparkSession, path: str) -> Any:
+        """Return Iceberg's Table as it is now."""
+        tables = jvm_of(spark).org.apache.iceberg.spark.Spark3Util
+        table = tables.loadIcebergTable(java_session(spark), self.name(spark, path))
+        table.refresh()
+        return table
 
     def _last_listed_version(self, spark: SparkSession, path: str, application: str) -> int | None:
         """Return what last_version() does, by a query over the metadata tables."""

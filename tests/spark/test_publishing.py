@@ -1,22 +1,29 @@
-"""How far an output is written: exact after empty epochs, kills, replays and in every format."""
+"""Publishing: every format and envelope, and how far an output is written after a kill."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
+from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from typing import Any
 
+import deltalake
+import pyarrow.dataset as ds
 import pytest
 from pyspark.sql import SparkSession
 
 from slackwater.pipeline.spark.java import find_java
 from slackwater.pipeline.spark.session import start_spark, stop_spark
+from slackwater.spark_sink.envelopes.registry import envelopes
 from slackwater.spark_sink.output.watermark_log import WatermarkLog
 from slackwater.spark_sink.sink import OutputPosition
 from slackwater.spark_sink.tables.delta import Delta
 from slackwater.spark_sink.tables.delta_kernel import KernelRefusedError, KernelWriter
 from slackwater.spark_sink.tables.iceberg import Iceberg
 from tests.epoch_rows import PIPELINE, inserts, low_watermark, make_sink, write
+from tests.former_owner import frozen_at
+from tests.mirrors import iceberg_table
 
 ONE_COMMIT: Mapping[str, Mapping[str, Any]] = {
     "parquet": {},
@@ -121,3 +128,46 @@ def test_a_table_s_position_is_read_without_kernel_and_after_others_commits(
         path = str(tmp_path / table_format.using)
         versions = [table_format.last_version(session, path, name) for name in ("ours", "none")]
         assert versions == [7, None]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "mirror"])
+def test_a_former_owner_that_wakes_while_it_publishes_changes_nothing(
+    session: SparkSession, tmp_path: Path, kind: str
+) -> None:
+    # The program tests.former_owner freezes it at every step.
+    assert frozen_at(session, tmp_path / "out", kind, 25)
+
+
+def texts(path: Path, file_format: str) -> list[str]:
+    """Return each row of an output as a text: a message's value, or else its key, or a record."""
+    if file_format == "json":
+        return [
+            line for file in path.glob("epoch=*/part-*") for line in file.read_text().splitlines()
+        ]
+    if file_format == "delta":
+        rows = deltalake.DeltaTable(path).to_pyarrow_table().to_pylist()
+    elif file_format == "iceberg":
+        rows = iceberg_table(path).scan().to_arrow().to_pylist()
+    else:
+        rows = ds.dataset(path, format=file_format).to_table().to_pylist()
+    return [str(row["value"] or row["key"]) if "key" in row else str(row["mods"]) for row in rows]
+
+
+@pytest.mark.parametrize("file_format", ["parquet", "json", "orc", "delta", "iceberg"])
+def test_records_with_several_mods_land_once_in_every_envelope(
+    session: SparkSession, tmp_path: Path, file_format: str
+) -> None:
+    def land(envelope: str) -> None:
+        path = tmp_path / envelope
+        sink = make_sink(path, format=file_format, envelope=envelope)
+        for epoch in (1, 2):
+            ids = range(700_000 + 10 * epoch, 700_003 + 10 * epoch)
+            write(session, sink, epoch, inserts(*ids, at=epoch))
+        of_rows = [set(re.findall(r"\b7000\d\d\b", text)) for text in texts(path, file_format)]
+        expected = [["700010", "700011", "700012"], ["700020", "700021", "700022"]]
+        if envelope != "record":
+            expected = [[number] for of_record in expected for number in of_record]
+        assert sorted(map(sorted, of_rows)) == expected, (file_format, envelope)
+
+    with ThreadPool(4) as pool:
+        pool.map(land, envelopes())
