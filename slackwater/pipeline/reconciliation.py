@@ -61,11 +61,13 @@ class OutputNs:
         complete_ns: everything through this one is visible; None if nothing is.
         begun_ns: of an epoch that is visible in some tables only; None without one.
         pipeline: the pipeline that wrote it; None if it does not say.
+        has_rows: True if there is anything in it; only asked before an initial scan.
     """
 
     complete_ns: int | None = None
     begun_ns: int | None = None
     pipeline: str | None = None
+    has_rows: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,7 @@ class Verdict(Enum):
     STORE_AHEAD = "the metadata store has epochs that the checkpoint does not have"
     OUTPUT_BEHIND = "the output lacks epochs that were committed"
     OUTPUT_EMPTY = "epochs were committed, and the output is empty"
-    SCAN_UNKNOWN = "the output has rows of an initial scan that the metadata store does not have"
+    SCAN_UNKNOWN = "the output has rows, and its initial scan has not begun"
     OUTPUT_FOREIGN = "the output is another pipeline's"
 
     @property
@@ -137,11 +139,10 @@ def reconcile(pipeline: str, positions: Positions) -> Verdict:
 def _without_checkpoint(store: StorePosition, output: OutputNs | None) -> Verdict:
     complete_ns, begun_ns = (output.complete_ns, output.begun_ns) if output else (None, None)
     # A finished initial scan is a low watermark, too, and the changes after it are still to come.
-    if any(ns not in (None, store.scan_ns) for ns in (store.committed_ns, complete_ns)):
+    if any(ns not in (None, store.scan_ns) for ns in (store.committed_ns, complete_ns, begun_ns)):
         return Verdict.CHECKPOINT_MISSING
-    if begun_ns not in (None, store.scan_ns):
-        # Before the first epoch, which has no records, nothing else can be in the output.
-        return Verdict.SCAN_UNKNOWN if complete_ns is None else Verdict.CHECKPOINT_MISSING
+    if output is not None and output.has_rows and store.scan_ns is None:
+        return Verdict.SCAN_UNKNOWN
     return Verdict.NEW
 
 
@@ -238,7 +239,7 @@ _REMEDIES: Final = {
         " after the last epoch. To have all of it again, take another pipeline name and checkpoint"
     ),
     Verdict.SCAN_UNKNOWN: (
-        "Remove these rows, or give the pipeline an empty output: it would scan all tables again"
+        "Empty the output, or give the pipeline another one: it would scan all tables again"
     ),
 }
 

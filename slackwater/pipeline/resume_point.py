@@ -30,6 +30,7 @@ from slackwater.pipeline.recovery import (
 )
 from slackwater.pipeline.source import SourceHandle, source_options
 from slackwater.pipeline.spark.checkpoint import Checkpoint, Offset, put_aside, read_checkpoint
+from slackwater.pipeline.spark.jvm import names_in
 from slackwater.scheduler.errors import ForeignCheckpointError
 from slackwater.scheduler.options import SourceOptions
 from slackwater.scheduler.start_position import earliest_watermark_ns, require_readable
@@ -149,10 +150,22 @@ class ResumePoint:
                 plan_start_ns=plan.start_ns if plan else None,
                 plan_end_ns=plan.end_ns if plan else None,
             ),
-            OutputNs(_watermark_ns(output.complete), _watermark_ns(output.begun), output.pipeline)
+            OutputNs(
+                _watermark_ns(output.complete),
+                _watermark_ns(output.begun),
+                output.pipeline,
+                has_rows=checkpoint is None and scan is None and self._is_output_used(),
+            )
             if output
             else None,
         )
+
+    def _is_output_used(self) -> bool:
+        """Return True if an initial scan would find something in the output's directory."""
+        if self._settings.initial_scan == "no":
+            return False
+        names = names_in(self._spark, self._settings.sink.path)
+        return any(not name.startswith(("_", ".")) for name in names)
 
     def _require_own(self, offset: Offset) -> None:
         expected = {

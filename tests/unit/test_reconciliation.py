@@ -41,7 +41,6 @@ NOTHING = Positions(None, S(), O())
         (C(30, 30), S(30), O(30), Verdict.GO_ON),
         (C(30, 30), S(30), None, Verdict.GO_ON),
         # After an initial scan at 5.
-        (None, S(scan_ns=5), O(begun_ns=5), Verdict.NEW),
         (None, S(scan_ns=5), O(5), Verdict.NEW),
         (C(5, None), S(scan_ns=5), O(5), Verdict.GO_ON),
         (C(10, 5), S(5, scan_ns=5), O(5), Verdict.GO_ON),
@@ -62,7 +61,8 @@ NOTHING = Positions(None, S(), O())
         (None, S(), O(30), Verdict.CHECKPOINT_MISSING),
         (None, S(scan_ns=5), O(30), Verdict.CHECKPOINT_MISSING),
         (None, S(), O(20, begun_ns=30), Verdict.CHECKPOINT_MISSING),
-        (None, S(), O(begun_ns=5), Verdict.SCAN_UNKNOWN),
+        (None, S(), O(has_rows=True), Verdict.SCAN_UNKNOWN),
+        (None, S(scan_ns=5), O(has_rows=True), Verdict.NEW),
         # Only the checkpoint's commit of (20, 30] is missing: the replay finds the epoch there.
         (C(30, 20), S(30), O(30), Verdict.GO_ON),
         # Only its plan is missing: the next epoch has to end where that one does.
