@@ -122,17 +122,15 @@ class Store:
             PipelineMismatchError: the pipeline reads another change stream.
         """
 
-        def work(connection: sa.Connection) -> None:
-            same = sa.select(pipelines.c.name).where(pipelines.c.name == name)
+        def work(connection: sa.Connection) -> Pipeline:
+            # In one transaction: the store may be lost before the next one.
+            same = sa.select(pipelines).where(pipelines.c.name == name)
             if connection.execute(same).first() is None:
                 row = {"name": name, "source": source, "wanted": DesiredState.RUNNING.value}
                 connection.execute(sa.insert(pipelines), row)
+            return _pipeline(connection.execute(same).one())
 
-        pipeline = self.pipeline(name)
-        if pipeline is None:
-            self.write(work)
-            pipeline = self.pipeline(name)
-        assert pipeline is not None  # noqa: S101 - made above
+        pipeline = self.pipeline(name) or self.write(work)
         if pipeline.source != source:
             raise PipelineMismatchError(
                 f"pipeline {name!r} in {self.url} reads {pipeline.source}, not {source}.",

@@ -42,7 +42,7 @@ def circumstances_of(seed: int) -> Circumstances:
     if seed % 12 == 2:
         # With a batch for each record, tasks are stopped while they claim children.
         return Circumstances(hide, proof, False, False, faults=60, only_stops=True)
-    return Circumstances(hide, proof, loses_store=may_lose, rolls_back=may_lose and ROLLS_BACK)
+    return Circumstances(hide, proof, loses_store=may_lose, rolls_back=may_lose)
 
 
 def run(seed: int, folder: Path, template: Path) -> Pipeline:
@@ -108,9 +108,6 @@ def test_a_seed_gives_the_same_life_every_time(tmp_path: Path, template: Path) -
     lives = [run(5, tmp_path, template) for _ in range(2)]
     assert lives[0].output == lives[1].output
     assert lives[0].seen == lives[1].seen
-
-
-ROLLS_BACK = False
 
 
 if __name__ == "__main__":
