@@ -148,11 +148,13 @@ class Planner:
         """
         if end_ns < start_ns:
             raise WatermarkRegressionError(format_rfc3339(start_ns), format_rfc3339(end_ns))
+        # A crash may have come after the sink's commit and before the store recorded it. And a
+        # former owner learns here that it is one.
+        is_committed = self._commit_epoch(start_ns)
         self._require_uncommitted(start_ns, end_ns)
         if gap := self._gap_at(start_ns):
             return self._plan_over(gap, end_ns)
-        # A crash may have come after the sink's commit and before the store recorded it.
-        if not (self._commit_epoch(start_ns) and self._has_lineage_at(start_ns)):
+        if not (is_committed and self._has_lineage_at(start_ns)):
             self._find_partitions_anew(start_ns)
         return self._plan(start_ns, end_ns)
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from slackwater.state.errors import LeaseLostError
 from slackwater.state.models import Lease
 from slackwater.state.store import Store
 from slackwater.state.tables import pipelines
@@ -55,8 +56,7 @@ def read_lease(store: Store, pipeline: str) -> Lease:
     """
     columns = (pipelines.c.owner, pipelines.c.generation, pipelines.c.beat)
     statement = sa.select(*columns).where(pipelines.c.name == pipeline)
-    row = store.read(lambda c: c.execute(statement).one())
-    return Lease(row.owner, row.generation or 0, row.beat or 0)
+    return _lease(pipeline, store.read(lambda c: c.execute(statement).one_or_none()))
 
 
 def acquire_lease(store: Store, pipeline: str, owner: str, seen: Lease) -> Lease | None:
@@ -117,7 +117,20 @@ def release_lease(store: Store, pipeline: str, lease: Lease) -> None:
 def _locked(connection: sa.Connection, pipeline: str) -> Lease:
     columns = (pipelines.c.owner, pipelines.c.generation, pipelines.c.beat)
     statement = sa.select(*columns).where(pipelines.c.name == pipeline)
-    row: Any = connection.execute(locking(connection, statement)).one()
+    return _lease(pipeline, connection.execute(locking(connection, statement)).one_or_none())
+
+
+def _lease(pipeline: str, row: Any) -> Lease:
+    """Return the lease in a row of the table pipelines.
+
+    Raises:
+        LeaseLostError: there is no row: the store was emptied under a running process.
+    """
+    if row is None:
+        raise LeaseLostError(
+            f"the metadata store no longer has pipeline {pipeline!r}.",
+            "Start the program again: it makes the pipeline anew",
+        )
     return Lease(row.owner, row.generation or 0, row.beat or 0)
 
 

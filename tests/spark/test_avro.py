@@ -69,6 +69,9 @@ def test_a_consumer_with_the_registry_gets_every_row_before_and_after(
     assert resolved >= PARTITIONS * len(mixed_load.TABLES)
     for table in mixed_load.TABLES:
         expected = spanner_rows(stream, dialect, table)
+        for row in expected:
+            # Change streams do not watch generated columns.
+            row.pop(mixed_load.GENERATED, None)
         assert sorted(map(same, rows[table].values()), key=repr) == sorted(
             map(same, expected), key=repr
         )

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from slackwater.demo.load import Load
 from slackwater.errors import PartsDisagreeError
 from slackwater.reader.change_stream import Dialect
+from slackwater.state.store import Store
 from slackwater.testing.emulator import Emulator
 from tests.emulators import database_on
 from tests.restores import Part, Restorable, copy_store, go_on, restore_store, session
@@ -93,8 +94,10 @@ def test_an_older_part_doubles_nothing_and_loses_nothing(
 def test_a_lost_part_doubles_nothing_and_loses_nothing(
     restored: Restored, parts: list[Part], outcome: str, tmp_path: Path
 ) -> None:
+    empty_url = f"sqlite:///{tmp_path / 'empty.db'}"
+    Store.open(empty_url, migrate=True).close()
     (tmp_path / STORE).mkdir()
-    copy_store("sqlite://", tmp_path / STORE)
+    copy_store(empty_url, tmp_path / STORE)
     restored.write()
     restored.pipeline.restore(parts, tmp_path)
     assert go_on(restored.pipeline) == outcome

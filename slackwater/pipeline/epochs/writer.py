@@ -96,7 +96,13 @@ class EpochWriter:
             summary = self._sink.stage(changes, epoch)
             read_s = time.monotonic()
             self._lease.check(self._generation)
-            audited = audit_written(self._store, self._pipeline, _as_written(summary), self._audit)
+            audited = audit_written(
+                self._store,
+                self._pipeline,
+                _as_written(summary),
+                self._audit,
+                generation=self._generation,
+            )
             self._require_progress(epoch, audited.low_watermark_ns)
             watermark = ns_to_datetime(audited.low_watermark_ns)
             if self._watch is not None:
