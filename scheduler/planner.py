@@ -141,6 +141,9 @@ class Planner:
     def plan(self, start_ns: int, end_ns: int) -> list[Task]:
         """Plan the epoch (start, end]; planning it again gives the same cut under a new id.
 
+        An epoch without a span has no tasks and no plan. After a restart, Spark asks for one at the
+        end of the epoch that it is about to repeat, which is not committed yet.
+
         Raises:
             WatermarkRegressionError: end lies before start.
             CheckpointBehindError: epochs that end after the start were committed.
@@ -148,6 +151,8 @@ class Planner:
         """
         if end_ns < start_ns:
             raise WatermarkRegressionError(format_rfc3339(start_ns), format_rfc3339(end_ns))
+        if end_ns == start_ns:
+            return []
         # A crash may have come after the sink's commit and before the store recorded it. And a
         # former owner learns here that it is one.
         is_committed = self._commit_epoch(start_ns)
@@ -252,15 +257,15 @@ class Planner:
     def _has_lineage_at(self, watermark_ns: int) -> bool:
         """Return True if the store has the partitions at a low watermark that it has as committed.
 
-        Partitions that ended longer ago than keep_ns may have been removed.
+        Partitions that ended longer ago than keep_ns may have been removed. And a store that was
+        set to a later low watermark has only partitions that start there; at any time, some
+        partition can be read.
         """
         committed_ns = self._committed_ns()
         return (
             committed_ns is not None
             and committed_ns - self._options.keep_ns <= watermark_ns
-            and bool(
-                lineage.unfinished(self._store.partitions(self._options.pipeline), watermark_ns)
-            )
+            and bool(lineage.roots(self._store.partitions(self._options.pipeline), watermark_ns))
         )
 
     def _find_partitions_anew(self, watermark_ns: int) -> None:

@@ -67,6 +67,9 @@ class EpochLoop:
         self.watermark_ns: int | None = resume.watermark_ns if resume else None
         # The end of the epoch that is planned and not committed: Spark keeps it in its log.
         self.planned_ns: int | None = resume.planned_ns if resume else None
+        if self.planned_ns is not None:
+            # As Spark does before it repeats an epoch.
+            assert self.planner.plan(self.planned_ns, self.planned_ns) == []
 
     def close(self) -> None:
         self.connection.close()

@@ -31,6 +31,13 @@ def truth_of(
 def require_equal(output: pa.Table, truth: Truth) -> None:
     """Assert that the output has each record of the truth once, no other, in consistent cuts."""
     comparison = compare(output, truth.records)
-    assert (comparison.missing, comparison.unexpected, comparison.doubled) == ([], [], [])
+    wrong = {
+        "missing": comparison.missing,
+        "unexpected": comparison.unexpected,
+        "doubled": comparison.doubled,
+    }
+    assert not any(wrong.values()), {
+        name: (len(records), sorted(map(str, records))[:5]) for name, records in wrong.items()
+    }
     assert comparison.equal == len(truth.records) > 0
     assert cut_violations(output) == []

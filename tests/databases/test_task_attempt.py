@@ -262,6 +262,7 @@ def test_an_end_without_children_counts(store: Store) -> None:
     # Another attempt, which did not see it, adopts it.
     other.note_alive(Partition("a", 0))
     assert other.seal(TaskCounts()) == []
+    TaskAttempt(Task(PLAN, 1, ()), store).seal(TaskCounts())
     commit_epoch(store, "orders", PLAN.end_ns)
     finished = [p.token for p in store.partitions("orders") if is_finished(p, PLAN.end_ns)]
     assert finished == ["a"]

@@ -252,6 +252,13 @@ class Driver:
         self._generation = lease.generation
         options = parse_options({**_OPTIONS, "generation": str(lease.generation)}, {})
         self._planner = Planner(options, self._pipeline.stream, self._store)
+        self._repeat_last_end()
+
+    def _repeat_last_end(self) -> None:
+        """Ask for an epoch without a span, as Spark does before it repeats an epoch."""
+        ends, committed = self._pipeline.checkpoint.ends, self._pipeline.checkpoint.committed
+        if (end_ns := ends.get(len(committed))) is not None:
+            assert self._planner.plan(end_ns, end_ns) == []
 
     def _try_epoch(self) -> None:
         """Read an epoch; one that fails is tried again by the same process."""
