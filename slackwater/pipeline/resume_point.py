@@ -137,10 +137,10 @@ class ResumePoint:
         """
         pipeline = self._store.pipeline(self._settings.pipeline)
         scan = read_scan(self._store, self._settings.pipeline)
-        output = self._sink.position(self._spark)
         checkpoint = read_checkpoint(self._spark, self._settings.sink.checkpoint)
         if checkpoint is not None:
             self._require_own(checkpoint.planned)
+        output = self._sink.position(self._spark)
         plan = latest_plan(self._store, self._settings.pipeline)
         return Positions(
             _checkpoint_position(checkpoint) if checkpoint else None,

@@ -97,7 +97,7 @@ def test_what_several_tables_show_is_complete_with_its_line(
     assert position() == OutputPosition(low_watermark(2), None, PIPELINE)
 
 
-def test_sparks_formats_and_kafka_tell_what_they_can(session: SparkSession, tmp_path: Path) -> None:
+def test_sparks_formats_and_kafka_at_least_once_tell_what_they_can(session: SparkSession, tmp_path: Path) -> None:
     jdbc = {"kind": "spark", "format": "json", "options": {"path": str(tmp_path / "lines")}}
     path = tmp_path / "staging"
     write(session, make_sink(path, **jdbc), 1, inserts(1, at=1))
@@ -105,7 +105,9 @@ def test_sparks_formats_and_kafka_tell_what_they_can(session: SparkSession, tmp_
     expected = OutputPosition(low_watermark(1), None, PIPELINE)
     assert make_sink(path, **jdbc).position(session) == expected
     options = {"kafka.bootstrap.servers": "localhost:1"}
-    kafka = make_sink(path, kind="kafka", topic="changes", options=options)
+    kafka = make_sink(
+        path, kind="kafka", topic="changes", options=options, delivery="at_least_once"
+    )
     assert kafka.position(session) is None
 
 
