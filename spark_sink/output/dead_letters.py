@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import uuid
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from slackwater.spark_sink.errors import BadRecordError
 from slackwater.spark_sink.formats import JSON, write_options
 from slackwater.spark_sink.java import java_raised
-from slackwater.spark_sink.output.epoch_directory import epoch_name
+from slackwater.spark_sink.output.epoch_directory import EpochDirectory, epoch_name
 from slackwater.timestamp import datetime_to_rfc3339
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def is_bad_record(error: Exception) -> bool:
 
 
 class DeadLetters:
-    """The dead letters of one output; a replay overwrites those of its epoch.
+    """The dead letters of one output; a replay with the same ones adds none.
 
     Args:
         path: the output's directory.
@@ -110,13 +111,20 @@ class DeadLetters:
         from pyspark.sql import functions as F
 
         bad = checked.where(F.size("bad_columns") > 0).select(*self._mod_columns, "bad_columns")
-        first = bad.first()
-        if first is not None and not self._is_enabled:
+        identity = F.xxhash64(*self._mod_columns, "bad_columns")
+        (all_bad,) = bad.agg(
+            F.count(F.lit(1)).alias("rows"),
+            F.bit_xor(identity).alias("identity"),
+            F.first("bad_columns").alias("bad_columns"),
+        ).collect()
+        if all_bad["rows"] and not self._is_enabled:
             raise BadRecordError(
-                f"{table}: a value of column {', '.join(first['bad_columns'])} is not of the"
+                f"{table}: a value of column {', '.join(all_bad['bad_columns'])} is not of the"
                 f" column's type, in the epoch up to {datetime_to_rfc3339(low_watermark)}.",
                 "Set sink.bad_records to dead_letter to have such records set aside",
             )
+        if not all_bad["rows"]:
+            return checked
         table_changes = changes.where(F.col("table_name") == table)
         mods = table_changes.select(
             F.struct("*").alias("record"),
@@ -128,9 +136,12 @@ class DeadLetters:
         )
         # Without =, so that readers do not take it for a partition column.
         time = epoch_name(low_watermark, chunk).partition("=")[2]
-        name = f"{time}-{table}"
-        writer = letters.write.options(**write_options(JSON)).mode("overwrite")
-        writer.json(f"{self._path}/{FOLDER}/{name}")
+        # The same letters have the same name, others another: a former owner that wakes up takes
+        # none of its successor's away.
+        name = f"{time}-{table}-{all_bad['identity'] % 2**64:016x}"
+        directory = EpochDirectory(changes.sparkSession, self._path, uuid.uuid4().hex)
+        letters.write.options(**write_options(JSON)).json(directory.staging(0))
+        directory.publish_as(0, f"{FOLDER}/{name}")
         _log.warning(
             "records of %s can't be converted and were set aside in %s/%s", table, FOLDER, name
         )

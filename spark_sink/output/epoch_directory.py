@@ -106,8 +106,14 @@ class EpochDirectory:
         Raises:
             PublishError: the rename was refused.
         """
+        return self.publish_as(epoch_id, epoch_name(low_watermark, chunk))
+
+    def publish_as(self, epoch_id: int, name: str) -> bool:
+        """Make a staged folder visible under any name, which may have folders; see publish()."""
         staged = self._path(f"{STAGING_FOLDER}/{self._owner}/{epoch_id}")
-        final = self._path(epoch_name(low_watermark, chunk))
+        final = self._path(name)
+        if "/" in name:
+            self._files.mkdirs(final.getParent())
         if not self.is_atomic:
             self._files.delete(final, True)
         elif self._files.exists(final) or not self._rename(staged, final):
