@@ -84,7 +84,7 @@ def test_the_page_keeps_up_with_a_thousand_partitions(browser: Browser, tmp_path
     with synthetic_process(Script(Dialect.GOOGLE_STANDARD_SQL, tuple(partitions))) as host:
         stream = ChangeStream("bench-project", "bench", "bench", CHANGE_STREAM, emulator_host=host)
         service = start(stream, tmp_path, (now_us - 30_000_000) * 1_000)
-        service.wait_for_watermark((changes[1] + 1_000_000) * 1_000, seconds_max=60)
+        service.wait_for_watermark((changes[1] + 1_000_000) * 1_000, seconds_max=180)
         page = open_page(browser, service)
         page.emulate_media(color_scheme="dark")
         expect(page.locator("#grouped")).to_contain_text("counted over time", timeout=20_000)
@@ -107,7 +107,7 @@ def start(stream: ChangeStream, folder: Path, start_ns: int) -> Service:
         values, folder, os.environ | {"SPANNER_EMULATOR_HOST": str(stream.emulator_host)}
     )
     service.start()
-    service.wait_for_watermark(start_ns, seconds_max=60)
+    service.wait_for_watermark(start_ns, seconds_max=180)
     return service
 
 
