@@ -97,7 +97,9 @@ def test_what_several_tables_show_is_complete_with_its_line(
     assert position() == OutputPosition(low_watermark(2), None, PIPELINE)
 
 
-def test_sparks_formats_and_kafka_at_least_once_tell_what_they_can(session: SparkSession, tmp_path: Path) -> None:
+def test_sparks_formats_and_kafka_at_least_once_tell_what_they_can(
+    session: SparkSession, tmp_path: Path
+) -> None:
     jdbc = {"kind": "spark", "format": "json", "options": {"path": str(tmp_path / "lines")}}
     path = tmp_path / "staging"
     write(session, make_sink(path, **jdbc), 1, inserts(1, at=1))
