@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
@@ -131,3 +131,18 @@ class CurrentRows(Protocol):
 
     def forget_former(self, former: Former) -> None:
         """Have the next epoch to be published drop what former tables and columns left."""
+
+
+@runtime_checkable
+class KeyOrder(Protocol):
+    """A sink whose messages have a key's columns in the order of the primary key.
+
+    Data change records do not have that order.
+    """
+
+    def use_key_columns(self, read: Callable[[datetime], Mapping[str, Sequence[str]]]) -> None:
+        """Set from where the sink learns the order, before it gets anything to write.
+
+        Args:
+            read: returns the primary key's columns of each table by its full name, as of a time.
+        """

@@ -77,6 +77,12 @@ def named(emulator: Emulator) -> Iterator[None]:
         yield
 
 
+def whole_row_ddl() -> list[str]:
+    """Return the demo's schema with a change stream that captures whole rows and old values."""
+    *tables, stream = ddl(Dialect.GOOGLE_STANDARD_SQL)
+    return [*tables, f"{stream} OPTIONS (value_capture_type = 'NEW_ROW_AND_OLD_VALUES')"]
+
+
 def database_on(
     emulator: Emulator,
     dialect: Dialect = Dialect.GOOGLE_STANDARD_SQL,

@@ -34,7 +34,7 @@ from slackwater.reader.transport.connection import Connection
 from slackwater.state.store import Store
 from slackwater.testing.plain_client import Truth
 from slackwater.timestamp import format_rfc3339, parse_rfc3339
-from tests.emulators import own_database
+from tests.emulators import own_database, whole_row_ddl
 from tests.kafka_broker import Broker, read_topics, spark_conf
 from tests.services import settings
 from tests.takeover import wait_for
@@ -257,7 +257,10 @@ def main() -> int:
     parser.add_argument("--envelope", choices=["flat", "datastream"], default="flat")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    with own_database() as stream, tempfile.TemporaryDirectory() as folder:
+    with (
+        own_database(statements=whole_row_ddl()) as stream,
+        tempfile.TemporaryDirectory() as folder,
+    ):
         broker = Broker(Path(folder))
         broker.start()
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from operator import attrgetter
 from typing import Any
 
@@ -13,7 +14,8 @@ import structlog
 from slackwater.config.settings import Settings
 from slackwater.errors import SettingsError
 from slackwater.reader.database.change_stream_info import ChangeStreamInfo, read_change_stream_info
-from slackwater.reader.errors import UnsupportedStreamError
+from slackwater.reader.database.watched_tables import tables
+from slackwater.reader.errors import ReaderError, UnsupportedStreamError
 from slackwater.reader.transport.connection import Connection
 from slackwater.scheduler import source_settings as shared
 from slackwater.scheduler.epoch import watermark_for_end
@@ -23,7 +25,7 @@ from slackwater.scheduler.spanner_source import SpannerSource
 from slackwater.scheduler.start_position import check_start
 from slackwater.spark_sink.sql.rebuild_view import DEFAULT_VALUE_CAPTURE_TYPE
 from slackwater.state.models import Scan, ScanPart
-from slackwater.timestamp import parse_rfc3339
+from slackwater.timestamp import datetime_to_ns, parse_rfc3339
 
 _log = structlog.get_logger("slackwater.pipeline.source")
 
@@ -53,6 +55,23 @@ class SourceHandle:
     def changes(self) -> SpannerSource:
         """Return the change stream as the scheduler's source of records."""
         return SpannerSource(self.connection, self.options.heartbeat_ms, info=self.description)
+
+
+def read_key_columns(source: SourceHandle, at: datetime) -> dict[str, tuple[str, ...]]:
+    """Return the primary key's columns of each table as of a time, in the key's order.
+
+    If Spanner no longer keeps that time's version of the schema, it is the present one.
+
+    Raises:
+        ReaderError: Spanner can't be read.
+    """
+    connection, dialect = source.connection, source.description.dialect
+    try:
+        schema = tables(connection, dialect, datetime_to_ns(at))
+    except ReaderError as error:
+        _log.info("the present schema is read", as_of=str(at), reason=error.message)
+        schema = tables(connection, dialect)
+    return {table.name: table.key for table in schema}
 
 
 def connect(settings: Settings) -> SourceHandle:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from dataclasses import dataclass
+from functools import partial
 
 import structlog
 from pyspark.sql import SparkSession
@@ -32,6 +33,7 @@ from slackwater.pipeline.source import (
     connect,
     end_after_scan,
     last_watermark_ns,
+    read_key_columns,
     source_options,
 )
 from slackwater.pipeline.spanner_clock import SpannerClock
@@ -41,7 +43,7 @@ from slackwater.pipeline.spark.warm_up import warm_up
 from slackwater.pipeline.transitions import Action, Event, RunMode
 from slackwater.scheduler.options import parse_options
 from slackwater.scheduler.read_options import AuditMode
-from slackwater.spark_sink.sink import CurrentRows
+from slackwater.spark_sink.sink import CurrentRows, KeyOrder
 from slackwater.state.errors import StateError
 from slackwater.state.scans import read_scan
 from slackwater.state.store import Store
@@ -166,6 +168,8 @@ class PipelineSupervisor:
     def _start(self, spark: SparkSession, lifecycle: Lifecycle, loop: RunLoop) -> Action:
         """Scan what is to be scanned, run the query, and return what to do when it runs no more."""
         source = self._look_up_source()
+        if isinstance(self._sink, KeyOrder):
+            self._sink.use_key_columns(partial(read_key_columns, source))
         resume = ResumePoint(spark, self.settings, self.store, self._sink, source.options)
         if resume.is_new(self._recovery) and self.settings.initial_scan != "no":
             if not self._scan(spark, source):

@@ -29,6 +29,8 @@ class Datastream(ModEnvelope):
     """An event of Datastream's; its payload is the row, or the deleted row as it was."""
 
     name = "datastream"
+    has_key_order = True
+    shows_rows_after = True
 
     def body(self, event: Event) -> MessageBody:
         """Return the message of one mod."""
@@ -59,7 +61,9 @@ class Datastream(ModEnvelope):
                 "database": self.options.origin.database,
                 "schema": schema,
                 "table": name,
-                "primary_keys": [c["name"] for c in columns if c[_PRIMARY_KEY]],
+                "primary_keys": list(
+                    self.key_order(table, [c["name"] for c in columns if c[_PRIMARY_KEY]])
+                ),
                 "is_deleted": event.after is None,
                 "change_type": record["mod_type"],
                 "tx_id": record["server_transaction_id"],

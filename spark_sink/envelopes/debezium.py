@@ -8,20 +8,26 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
 from slackwater.spark_sink.envelopes.avro_fields import Schema, TableSchemas, record_schema
+from slackwater.spark_sink.envelopes.connect_schema import (
+    event_schemas,
+    resolved_schema,
+    with_schema,
+)
 from slackwater.spark_sink.envelopes.envelope import ModEnvelope, ReadEvents
 from slackwater.spark_sink.envelopes.event import Event, Row, events
-from slackwater.spark_sink.envelopes.message import MessageBody
+from slackwater.spark_sink.envelopes.message import Message, MessageBody
 from slackwater.spark_sink.envelopes.values import integer_converter
 from slackwater.timestamp import datetime_to_us, ns_to_ms, ns_to_us, us_to_ms, us_to_ns
 
 _OPS: Final = {"INSERT": "c", "UPDATE": "u", "DELETE": "d"}
 # The fields of source in Avro.
-_SOURCE: Final[Mapping[str, Schema]] = {
+_SOURCE: Final[Mapping[str, str]] = {
     "version": "string",
     "connector": "string",
     "name": "string",
@@ -70,10 +76,33 @@ class Debezium(ModEnvelope):
             if event.after is None and self.options.tombstones:
                 yield MessageBody(event.table, event.keys, None, has_value=False)
 
+    def messages(self, record: Row) -> Iterator[Message]:
+        """Yield the messages in JSON, with their schemas if the options say so; see Envelope."""
+        bodies = self.bodies(record, self.json_events)
+        if self.options.schemas_enable:
+            bodies = (self._with_schemas(body, record) for body in bodies)
+        return (body.as_json() for body in bodies)
+
+    def resolved(self, watermark_ns: int) -> MessageBody:
+        """Return the message, with its schema if the options say so; see Envelope."""
+        body = super().resolved(watermark_ns)
+        if not self.options.schemas_enable:
+            return body
+        schema = resolved_schema(self.options.origin.pipeline)
+        return replace(body, value=with_schema(schema, body.value))
+
     @staticmethod
     def json_events(record: Row) -> Iterator[Event]:
         """Read the events of a record: a NUMERIC and a JSON stay strings; see Envelope."""
         return events(record, integer_converter)
+
+    def _with_schemas(self, body: MessageBody, record: Row) -> MessageBody:
+        assert body.table is not None and body.key is not None  # noqa: S101, PT018 - a change's
+        schemas = event_schemas(
+            self.options.origin.pipeline, body.table, record["column_types"], body.key, _SOURCE
+        )
+        value = with_schema(schemas.value, body.value) if body.has_value else None
+        return replace(body, key=with_schema(schemas.key, body.key), value=value)
 
     def body(self, event: Event) -> MessageBody:
         """Return the message of one mod."""

@@ -6,8 +6,8 @@ An envelope is one module of this folder with one concrete class; registry.py fi
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -15,7 +15,7 @@ from slackwater.spark_sink.envelopes.avro_fields import Schema, TableSchemas
 from slackwater.spark_sink.envelopes.changefeed import decimal_timestamp
 from slackwater.spark_sink.envelopes.event import Event, Row, events
 from slackwater.spark_sink.envelopes.message import Message, MessageBody, Origin, table_topic
-from slackwater.spark_sink.envelopes.values import TimestampFormat
+from slackwater.spark_sink.envelopes.values import TimestampFormat, Values
 from slackwater.timestamp import datetime_to_rfc3339, us_to_ns
 
 ReadEvents = Callable[[Row], Iterator[Event]]
@@ -35,6 +35,10 @@ class EnvelopeOptions:
             name; None to add none. See Envelope.has_changefeed_options.
         diff: add the row before the change, in the envelope wrapped.
         tombstones: a message without a value follows a deleted row's, in the envelope debezium.
+        schemas_enable: key and value are {"schema": …, "payload": …} in the envelope debezium, as
+            Kafka Connect's JsonConverter writes them with its setting of that name.
+        key_columns: the primary key's columns in the key's order, by table. Data change records do
+            not have that order. A table that is not here has the order of its columns.
     """
 
     origin: Origin
@@ -45,6 +49,8 @@ class EnvelopeOptions:
     topic: str | None = None
     diff: bool = False
     tombstones: bool = False
+    schemas_enable: bool = False
+    key_columns: Mapping[str, Sequence[str]] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True)
@@ -56,6 +62,7 @@ class Envelope(ABC):
         has_timestamp_options: it takes the options updated and mvcc_timestamp.
         has_changefeed_options: it takes the options key_in_value and topic.
         has_key: its messages have a key.
+        has_key_order: in JSON its messages show the order of the key's columns, as a list.
         shows_rows_after: it shows rows as they are after a change, without a sign of the columns
             that are missing in a partial row.
         needs_whole_rows: it shows rows. In Avro a column that is missing looks like NULL, so there
@@ -69,6 +76,7 @@ class Envelope(ABC):
     has_timestamp_options: ClassVar[bool] = False
     has_changefeed_options: ClassVar[bool] = False
     has_key: ClassVar[bool] = True
+    has_key_order: ClassVar[bool] = False
     needs_whole_rows: ClassVar[bool] = True
     shows_rows_after: ClassVar[bool] = False
     metadata_key: ClassVar[str | None] = None
@@ -122,11 +130,21 @@ class Envelope(ABC):
         """Return the commit timestamp under each of timestamp_names."""
         return dict.fromkeys(self.timestamp_names, decimal_timestamp(us_to_ns(event.commit_us)))
 
+    def key_order(self, table: str, names: Sequence[str]) -> Sequence[str]:
+        """Return the names of a primary key's columns in the key's order, where that is known."""
+        order = self.options.key_columns.get(table, ())
+        return order if set(order) == set(names) else names
+
+    def primary_key(self, event: Event) -> Values:
+        """Return the primary key's values by column, in the key's order where that is known."""
+        names = list(event.keys)
+        return {name: event.keys[name] for name in self.key_order(event.table, names)}
+
     def changefeed_fields(self, event: Event) -> dict[str, Any]:
         """Return what a changefeed's options add to a value: timestamps, the key and the topic."""
         fields: dict[str, Any] = dict(self.timestamps(event))
         if self.options.key_in_value:
-            fields["key"] = list(event.keys.values())
+            fields["key"] = list(self.primary_key(event).values())
         if self.options.topic is not None:
             fields["topic"] = table_topic(self.options.topic, event.table)
         return fields

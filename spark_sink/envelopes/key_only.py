@@ -13,12 +13,15 @@ class KeyOnly(ModEnvelope):
     """The key, and no value."""
 
     name = "key_only"
+    has_key_order = True
     needs_whole_rows = False
     metadata_key = METADATA_KEY
 
     def body(self, event: Event) -> MessageBody:
         """Return the message of one mod."""
-        return MessageBody(event.table, event.keys, None, is_key_list=True, has_value=False)
+        return MessageBody(
+            event.table, self.primary_key(event), None, is_key_list=True, has_value=False
+        )
 
     def avro_fields(self, table: TableSchemas) -> None:
         """Return None: its messages have no value."""

@@ -15,6 +15,7 @@ class Row(ModEnvelope):
     """The row after the change alone; no value if it was deleted."""
 
     name = "row"
+    has_key_order = True
     has_timestamp_options = True
     has_changefeed_options = True
     shows_rows_after = True
@@ -25,10 +26,12 @@ class Row(ModEnvelope):
         value = event.after
         if value is None:
             # Without a value, so that a compacted topic forgets the key.
-            return MessageBody(event.table, event.keys, None, is_key_list=True, has_value=False)
+            return MessageBody(
+                event.table, self.primary_key(event), None, is_key_list=True, has_value=False
+            )
         if fields := self.changefeed_fields(event):
             value = {**value, METADATA_KEY: fields}
-        return MessageBody(event.table, event.keys, value, is_key_list=True)
+        return MessageBody(event.table, self.primary_key(event), value, is_key_list=True)
 
     def avro_fields(self, table: TableSchemas) -> Mapping[str, Schema]:
         """Return the row's columns."""

@@ -14,6 +14,7 @@ class Wrapped(ModEnvelope):
     """The row after the change in "after", null if it was deleted."""
 
     name = "wrapped"
+    has_key_order = True
     has_timestamp_options = True
     has_changefeed_options = True
     shows_rows_after = True
@@ -23,7 +24,7 @@ class Wrapped(ModEnvelope):
         value = {"after": event.after, **self.changefeed_fields(event)}
         if self.options.diff:
             value["before"] = event.whole_before
-        return MessageBody(event.table, event.keys, value, is_key_list=True)
+        return MessageBody(event.table, self.primary_key(event), value, is_key_list=True)
 
     def avro_fields(self, table: TableSchemas) -> Mapping[str, Schema]:
         """Return the field after; metadata is added for every envelope that has it."""

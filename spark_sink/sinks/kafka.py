@@ -7,7 +7,7 @@ and kafka.at_least_once.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from slackwater.spark_sink.avro.messages import AvroMessages
 
 AVRO: Final = "avro"
+ReadKeyColumns = Callable[[datetime], Mapping[str, Sequence[str]]]
 
 
 class KafkaSettings(EnvelopeSettings):
@@ -54,7 +55,7 @@ class KafkaSettings(EnvelopeSettings):
         resolved: the least milliseconds between two resolved messages; None for none of them.
         confluent_schema_registry: the URL of the schema registry, for Avro.
         options: of Spark's Kafka sink.
-        key_in_value, topic_in_value, diff, tombstones: see EnvelopeOptions.
+        key_in_value, topic_in_value, diff, tombstones, schemas_enable: see EnvelopeOptions.
         delivery: None for exactly_once if the broker has transactions, otherwise at_least_once.
         bad_records: stop at a message that the broker refuses, or set its record aside.
         shards: the number of transactions that an epoch is sent in.
@@ -76,6 +77,7 @@ class KafkaSettings(EnvelopeSettings):
     topic_in_value: bool = False
     diff: bool = False
     tombstones: bool = True
+    schemas_enable: bool = False
     delivery: Literal["exactly_once", "at_least_once"] | None = None
     bad_records: Literal["stop", "dead_letter"] = "stop"
     shards: Annotated[int, Field(ge=1, le=1_000)] = 2
@@ -140,6 +142,7 @@ class KafkaSettings(EnvelopeSettings):
             topic=self.topic if self.topic_in_value else None,
             diff=self.diff,
             tombstones=self.tombstones,
+            schemas_enable=self.schemas_enable,
         )
         return replace(envelope, options=options)
 
@@ -192,6 +195,8 @@ class KafkaSettings(EnvelopeSettings):
                 )
         if self.diff and self.envelope != "wrapped":
             raise ValueError("diff goes with envelope wrapped; the others have the row before")
+        if self.schemas_enable and (self.envelope != "debezium" or self.format == AVRO):
+            raise ValueError("schemas_enable goes with envelope debezium in format json")
         return self
 
     @model_validator(mode="after")
@@ -240,9 +245,17 @@ class Kafka:
         letters = KafkaDeadLetters(staging, delivery, delivery.size_max)
         self._send_messages = letters.send if keeps_bad_records else delivery.send
         self._written = WrittenTopics(staging)
-        self._staging = Staging(staging, "parquet", record_filter)
+        self._shows_key_order = envelope.has_key_order and avro is None
+        self._read_key_columns: ReadKeyColumns | None = None
+        self._staging = Staging(
+            staging, "parquet", record_filter, observes_tables=self._shows_key_order
+        )
         self._scanned = self._staging.for_scan()
         self._resolved_at = float("-inf")
+
+    def use_key_columns(self, read: ReadKeyColumns) -> None:
+        """Set from where the order of a key's columns is known; see KeyOrder."""
+        self._read_key_columns = read
 
     def position(self, spark: SparkSession) -> OutputPosition | None:
         """Return how far everything was sent, if Kafka says so; see Sink."""
@@ -262,6 +275,7 @@ class Kafka:
         """
         mark = Mark(low_watermark, epoch_id)
         if summary.written:
+            self._learn_key_columns(self._staging.tables(epoch_id), low_watermark)
             self._send(self._staging.read_staged(spark, epoch_id), mark)
         self._staging.epoch_directory(spark).discard(epoch_id)
         self._close(spark, mark, summary.written, summary.transactions)
@@ -274,6 +288,7 @@ class Kafka:
         spark = rows.sparkSession
         records = self._scanned.stage(rows, chunk).records
         mark = Mark(low_watermark, chunk=chunk)
+        self._learn_key_columns(self._scanned.tables(chunk), low_watermark)
         self._send(self._scanned.read_staged(spark, chunk), mark)
         self._scanned.epoch_directory(spark).discard(chunk)
         return records
@@ -281,6 +296,16 @@ class Kafka:
     def end_scan(self, spark: SparkSession, records: int, low_watermark: datetime) -> None:
         """Send the scan's low watermark; see Sink."""
         self._close(spark, Mark(low_watermark), records, 0)
+
+    def _learn_key_columns(self, tables: Collection[str], at: datetime) -> None:
+        """Look up the primary keys of tables that are new to this process, as of an epoch's end."""
+        options = self._envelope.options
+        if not self._read_key_columns or options.key_columns.keys() >= set(tables):
+            return
+        # A table that was dropped since then keeps the order of its columns from here on.
+        unknown = dict.fromkeys(tables, ())
+        learned = {**unknown, **self._read_key_columns(at), **options.key_columns}
+        self._envelope = replace(self._envelope, options=replace(options, key_columns=learned))
 
     def _send(self, changes: DataFrame, mark: Mark) -> None:
         topic = self._topics.of_changes()

@@ -20,7 +20,7 @@ from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.transport.connection import Connection
 from slackwater.testing.plain_client import Truth
 from slackwater.timestamp import format_rfc3339, parse_rfc3339
-from tests.emulators import NewDatabase
+from tests.emulators import NewDatabase, whole_row_ddl
 from tests.kafka_broker import PARTITIONS, read_topics, spark_conf
 from tests.kafka_broker import kafka_broker as kafka_broker
 from tests.services import settings
@@ -88,7 +88,7 @@ def require_truth(
 def test_kafka_gets_every_change_through_a_kill(
     new_database: NewDatabase, tmp_path: Path, kafka_broker: str
 ) -> None:
-    stream = new_database()
+    stream = new_database(statements=whole_row_ddl())
     connection = Connection(stream)
     start_ns = connection.strong_read_timestamp_ns()
     folder = tmp_path / "killed"

@@ -196,6 +196,34 @@ def test_records_of_refused_messages_are_set_aside_or_stop_the_pipeline(
     assert len(output.dead_letters()) == 1
 
 
+def test_the_keys_columns_are_in_the_primary_keys_order(output: Output, kafka_broker: str) -> None:
+    asked: list[datetime] = []
+
+    def read(at: datetime) -> dict[str, tuple[str, ...]]:
+        asked.append(at)
+        # As of the second epoch there is another table.
+        return {"Seats": ("Row", "Id")} if at == AT + timedelta(seconds=1) else {"New": ("Id",)}
+
+    def seat(key: int, *, at: float, table: str = "Seats") -> Any:
+        columns = {"Id": "INT64", "Row": "STRING"}
+        mods: Any = [({"Id": str(key), "Row": "a"}, {}, {})]
+        return record("INSERT", mods, columns, at=round(at * 1_000_000), table=table)
+
+    sink = output.sink(topic="ordered.{table}", envelope="key_only")
+    sink.use_key_columns(read)
+    output.write(sink, 1, seat(1, at=0.5))
+    output.write(sink, 2, seat(2, at=1.5), seat(3, at=1.5, table="New"))
+    output.write(sink, 3, seat(4, at=2.5))
+    keys = [
+        json.loads(m.key() or b"")
+        for ms in read_topics(kafka_broker, "ordered.Seats").values()
+        for m in ms
+    ]
+    assert sorted(keys) == [["a", 1], ["a", 2], ["a", 4]]
+    # The information schema is read when a table is new, and as of the epoch that it is in.
+    assert asked == [AT + timedelta(seconds=1), AT + timedelta(seconds=2)]
+
+
 def complete(sink: Kafka, output: Output) -> datetime | None:
     position = sink.position(output.session)
     assert position is not None

@@ -10,6 +10,7 @@ import yaml
 
 from slackwater.config.settings import Settings
 from slackwater.config.sinks import make_sink
+from slackwater.spark_sink.errors import PartialRowError
 from slackwater.spark_sink.sinks.changelog import ChangelogSettings
 from slackwater.spark_sink.sinks.kafka import KafkaSettings
 from slackwater.spark_sink.sinks.mirrors import MirrorSettings
@@ -139,6 +140,21 @@ def test_the_settings_of_each_kind_make_its_sink(tmp_path: Path, kind: str) -> N
     sink = make_sink(settings)
     assert type(sink).__module__ == type(settings.sink).__module__
     assert isinstance(settings.sink, sink_kinds()[kind])
+
+
+def test_schemas_go_with_debezium_in_json(tmp_path: Path) -> None:
+    said = problems(tmp_path, text(KAFKA | {"schemas_enable": True}))
+    assert "schemas_enable goes with envelope debezium in format json" in said
+    settings = loaded(tmp_path, KAFKA | {"schemas_enable": True, "envelope": "debezium"})
+    assert settings.sink.model_dump()["schemas_enable"] is True
+
+
+@pytest.mark.parametrize("envelope", ["wrapped", "row", "datastream"])
+def test_a_part_of_a_row_is_refused_where_it_looks_whole(tmp_path: Path, envelope: str) -> None:
+    sink = loaded(tmp_path, KAFKA | {"envelope": envelope}).sink
+    sink.check_capture_type("NEW_ROW")
+    with pytest.raises(PartialRowError, match=f"of the envelope {envelope} take"):
+        sink.check_capture_type("OLD_AND_NEW_VALUES")
 
 
 def test_spark_needs_jars_of_the_kind_and_of_the_format(tmp_path: Path) -> None:
