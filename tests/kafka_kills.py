@@ -1,9 +1,9 @@
 """Kill -9 and frozen owners while a pipeline sends to Kafka: each change is there once.
 
 What a consumer of committed messages reads, with a client that is not ours, is compared with the
-truth. `python -m tests.kafka_kills --kills 30 --freezes 3 --envelope flat` does it as often as
-asked. A third of the kills, and every freeze, hit an open transaction: the broker shows one as
-messages that committed readers do not get yet.
+truth. `python -m tests.kafka_kills --kills 30 --freezes 3 --envelope flat --format json` does it as
+often as asked. A third of the kills, and every freeze, hit an open transaction: the broker shows
+one as messages that committed readers do not get yet.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,16 +33,23 @@ from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.transport.connection import Connection
 from slackwater.state.store import Store
 from slackwater.testing.plain_client import Truth
-from slackwater.timestamp import format_rfc3339, parse_rfc3339
+from slackwater.timestamp import format_rfc3339
 from tests.emulators import own_database, whole_row_ddl
 from tests.kafka_broker import Broker, read_topics, spark_conf
+from tests.kafka_messages import (
+    ENVELOPES,
+    Decode,
+    avro_decoder,
+    expected_changes,
+    read_message,
+)
+from tests.schema_registry import Registry, running_registry
 from tests.services import settings
 from tests.takeover import wait_for
 from tests.truths import truth_of
 
 TRANSACTIONS_PER_SECOND = 20
 _MOMENT_S_MAX = 60
-Place = tuple[str, str, int]
 
 
 class OpenTransactions:
@@ -94,7 +101,8 @@ class Killing:
         stream: the change stream of a database with the demo's schema.
         folder: for everything that the pipeline writes.
         host: of the broker.
-        envelope: of the messages: flat or datastream.
+        envelope: of the messages.
+        registry: the schemas and the URL of a schema registry, for Avro; None for JSON.
         seed: for the load and for the moments.
     """
 
@@ -102,6 +110,7 @@ class Killing:
     folder: Path
     host: str
     envelope: str
+    registry: tuple[Registry, str] | None
     seed: int
     done: Counter[str] = field(default_factory=Counter)
 
@@ -136,7 +145,8 @@ class Killing:
             assert service.drain() == 0, service.log.read_text()[-2_000:]
         connection.close()
         truth = truth_of(self.stream, start_ns, end_ns)
-        return require_once(read_topics(self.host, "killed."), truth, self.envelope)
+        decode = json.loads if self.registry is None else avro_decoder(self.registry[0].schemas)
+        return require_once(read_topics(self.host, "killed."), truth, self.envelope, decode)
 
     def _settings(self, start_ns: int) -> dict[str, Any]:
         pipeline_settings = settings(self.stream, self.folder, format_rfc3339(start_ns))
@@ -148,8 +158,14 @@ class Killing:
             "envelope": self.envelope,
             "resolved": "0s",
             "delivery": "exactly_once",
+            "updated": self.envelope in ("wrapped", "row"),
             "options": {"kafka.bootstrap.servers": self.host},
         }
+        if self.registry is not None:
+            pipeline_settings["sink"] |= {
+                "format": "avro",
+                "confluent_schema_registry": self.registry[1],
+            }
         pipeline_settings["spark"]["conf"] = spark_conf()
         return pipeline_settings
 
@@ -209,44 +225,37 @@ class Killing:
 
 
 def require_once(
-    messages_by_partition: dict[tuple[str, int], list[Message]], truth: Truth, envelope: str
+    messages_by_partition: Mapping[tuple[str, int], Sequence[Message]],
+    truth: Truth,
+    envelope: str,
+    decode: Decode,
 ) -> int:
     """Require each change of the truth once, in order, and none behind a resolved message."""
-    seen: Counter[Place] = Counter()
+    seen: Counter[Hashable] = Counter()
     for messages in messages_by_partition.values():
         resolved_ns = 0
-        newest: dict[bytes, tuple[int, str]] = {}
+        newest_ns: dict[bytes, int] = {}
         for message in messages:
-            value = json.loads(message.value() or b"")
-            if "resolved" in value:
-                now_ns = int(value["resolved"].partition(".")[0])
-                assert now_ns > resolved_ns, "a resolved message twice, or an older one"
-                resolved_ns = now_ns
+            read = read_message(message, envelope, decode)
+            if read.resolved_ns is not None:
+                assert read.resolved_ns > resolved_ns, "a resolved message twice, or an older one"
+                resolved_ns = read.resolved_ns
                 continue
-            place, committed_ns = _place(value, envelope)
-            assert committed_ns > resolved_ns, "a change behind its resolved message"
-            key = message.key() or b""
-            order = (committed_ns, place[1])
-            assert order >= newest.get(key, (0, "")), "a key's changes out of order"
-            newest[key] = order
-            seen[place] += 1
-    expected = Counter(
-        (record.server_transaction_id, record.record_sequence, number)
-        for record in truth.records
-        for number in range(len(record.mods))
-    )
-    doubled = {place: times for place, times in seen.items() if times > 1}
-    assert not doubled, f"{len(doubled)} changes are there twice: {list(doubled)[:3]}"
-    assert seen == expected, f"{len(expected - seen)} missing, {len(seen - expected)} unknown"
+            seen[read.change] += 1
+            if read.committed_ns is None:
+                continue
+            assert read.committed_ns > resolved_ns, "a change behind its resolved message"
+            key = message.key()
+            if key is None:
+                continue
+            assert read.committed_ns >= newest_ns.get(key, 0), "a key's changes out of order"
+            newest_ns[key] = read.committed_ns
+    expected = expected_changes(truth, envelope)
+    missing, unknown = expected - seen, seen - expected
+    assert not missing, f"{missing.total()} are missing: {list(missing)[:3]}"
+    assert not unknown, f"{unknown.total()} are there twice or are none: {list(unknown)[:3]}"
+    assert seen.total() > 0
     return seen.total()
-
-
-def _place(value: dict[str, Any], envelope: str) -> tuple[Place, int]:
-    if envelope == "datastream":
-        _, transaction, sequence, number = value["sort_keys"]
-        return (transaction, sequence, number), parse_rfc3339(value["source_timestamp"])
-    place = (value["server_transaction_id"], value["record_sequence"], value["mod_number"])
-    return place, parse_rfc3339(value["commit_timestamp"])
 
 
 def main() -> int:
@@ -254,24 +263,30 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=30)
     parser.add_argument("--freezes", type=int, default=3)
-    parser.add_argument("--envelope", choices=["flat", "datastream"], default="flat")
+    parser.add_argument("--envelope", choices=ENVELOPES, default="flat")
+    parser.add_argument("--format", choices=["json", "avro"], default="json")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     with (
         own_database(statements=whole_row_ddl()) as stream,
+        running_registry() as registry,
         tempfile.TemporaryDirectory() as folder,
     ):
         broker = Broker(Path(folder))
         broker.start()
+        schemas = registry if options.format == "avro" else None
+        killing = Killing(
+            stream, Path(folder), broker.host, options.envelope, schemas, options.seed
+        )
         try:
-            killing = Killing(stream, Path(folder), broker.host, options.envelope, options.seed)
             changes = killing.run(options.kills, options.freezes)
         except (AssertionError, KafkaException, TimeoutError) as error:
             print(f"FAILED after {dict(killing.done)}: {error}")
             return 1
         finally:
             broker.kill()
-    print(f"{dict(killing.done)}: {changes} changes, each once and in order, in {options.envelope}")
+    form = f"{options.envelope}, {options.format}"
+    print(f"{dict(killing.done)}: {changes} messages, each once and in order, in {form}")
     return 0
 
 

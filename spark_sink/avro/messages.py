@@ -48,7 +48,7 @@ class AvroMessages:
         self._by_table = by_table
 
     def messages(self, changes: DataFrame, topic: Column) -> DataFrame:
-        """Return a row for each message, as message_rows.messages() does; key and value are binary.
+        """Return a row for each message, as messages() with ROW_HASH; key and value are binary.
 
         Args:
             changes: rows of the output's contract.
@@ -69,7 +69,7 @@ class AvroMessages:
             table_schema = TableSchema.of(row[_TOPIC], row["table_name"], row["column_types"])
             schema_ids[table_schema] = self._register(table_schema)
         encoder = Encoder(self._envelope, schema_ids, self._by_table)
-        return rows_of_messages(changes, _wrap(encoder), "binary")
+        return rows_of_messages(changes, _wrap(encoder), "binary", has_row_hash=True)
 
     def resolved(self, topic: str, value: Mapping[str, Any]) -> bytes:
         """Return the resolved message of a topic.

@@ -52,8 +52,8 @@ class Delivery(Protocol):
         """Send the messages of an epoch or chunk, in order for each key; return their topics.
 
         Args:
-            message_rows: rows with topic, key, value, table_name and the columns of
-                message_rows.ORDER.
+            message_rows: rows with topic, key, value, table_name and the columns ORDER and
+                ROW_HASH of message_rows.
             changes: the records that they were made of, with their topic.
             mark: where they end.
 

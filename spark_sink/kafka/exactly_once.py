@@ -35,7 +35,7 @@ from slackwater.spark_sink.kafka.transaction import (
     Transactions,
     connection_settings,
 )
-from slackwater.spark_sink.message_rows import ORDER
+from slackwater.spark_sink.message_rows import ORDER, ROW_HASH
 from slackwater.spark_sink.sink import OutputPosition
 from slackwater.timestamp import datetime_to_us
 
@@ -96,8 +96,9 @@ class ExactlyOnce:
 
         shards = self.shards_in_use()
         position = _position(mark, shards)
-        # A table's rows with one key go through one shard, in order.
-        shard = F.pmod(F.xxhash64("table_name", "key"), F.lit(shards)).cast("int")
+        # A table's rows with one key go through one shard, in order. Which one it is does not
+        # depend on the settings: an epoch that was sent in part may come again with others.
+        shard = F.pmod(F.xxhash64(ROW_HASH), F.lit(shards)).cast("int")
         rows = message_rows.withColumn("shard", shard + 1).withColumn(
             "committed_us", F.unix_micros("commit_timestamp")
         )

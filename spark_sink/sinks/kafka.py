@@ -310,7 +310,7 @@ class Kafka:
     def _send(self, changes: DataFrame, mark: Mark) -> None:
         topic = self._topics.of_changes()
         if self._avro is None:
-            message_rows = messages(changes, self._envelope)
+            message_rows = messages(changes, self._envelope, has_row_hash=True)
         else:
             message_rows = self._avro.messages(changes, topic)
         sent_to = self._send_messages(

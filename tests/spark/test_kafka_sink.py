@@ -224,6 +224,23 @@ def test_the_keys_columns_are_in_the_primary_keys_order(output: Output, kafka_br
     assert asked == [AT + timedelta(seconds=1), AT + timedelta(seconds=2)]
 
 
+def test_an_epoch_that_was_sent_in_part_is_completed_with_another_envelope(
+    output: Output, kafka_broker: str
+) -> None:
+    """A message of one shard is refused; the settings are changed before the epoch comes again."""
+    large = insert(1, at=0.5, note="x" * 1_100_000)
+    records = [large, *(insert(key, at=0.5) for key in range(2, 60))]
+    settings = {"topic": "changed.{table}", "shards": 3}
+    with pytest.raises(MessageRefusedError, match="MSG_SIZE_TOO_LARGE"):
+        output.write(output.sink(**settings, envelope="flat"), 1, *records)
+    sent = [m for ms in read_topics(kafka_broker, "changed.Orders").values() for m in ms]
+    assert 0 < len(sent) < 58
+    others = {"envelope": "datastream", "bad_records": "dead_letter"}
+    output.write(output.sink(**settings, **others), 1, *records)
+    messages = [m for ms in read_topics(kafka_broker, "changed.Orders").values() for m in ms]
+    assert sorted(json.loads(m.key() or b"")["Id"] for m in messages) == list(range(2, 60))
+
+
 def complete(sink: Kafka, output: Output) -> datetime | None:
     position = sink.position(output.session)
     assert position is not None

@@ -1,22 +1,26 @@
 """Exactly once in Kafka, whoever else sends at the same time: against a real broker, without Spark.
 
-The tasks' function is called as Spark calls it, with batches of a shard's messages.
+The tasks' function is called as Spark calls it, with batches of a shard's messages. At the end the
+documented consumer is run as the page has it.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import count
+from pathlib import Path
 from typing import Any, cast
 from zlib import crc32
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import Producer, TopicPartition
 
 from slackwater.spark_sink.errors import MessageRefusedError, PublishError
 from slackwater.spark_sink.kafka.broker_errors import typed_error
@@ -26,14 +30,16 @@ from slackwater.spark_sink.kafka.positions import Position
 from slackwater.spark_sink.kafka.shard_sender import ShardSender
 from slackwater.spark_sink.kafka.transaction import Ids, PositionReader
 from slackwater.spark_sink.sink import OutputPosition
+from tests.kafka_broker import PARTITIONS, read_topics
 from tests.kafka_broker import kafka_broker as kafka_broker
-from tests.kafka_broker import read_topics
 
 AT = datetime(1970, 1, 1, tzinfo=UTC)
 FENCED = r"another process sends for this pipeline \((FENCED|INVALID_PRODUCER_EPOCH)"
 NO_SPARK = cast("Any", None)
 _numbers = count(1)
 Message = tuple[int, str]
+PAGE = Path(__file__).parents[2] / "docs" / "kafka.md"
+DOCUMENTED = "documented.Orders"
 
 
 class Pipeline:
@@ -287,10 +293,67 @@ def test_positions_can_be_reset_by_an_operator(pipeline: Pipeline) -> None:
     pipeline.send(epoch(0, 20), 20, 1)
     pipeline.close(owner, 20)
     reader = PositionReader(pipeline.settings, pipeline.ids)
-    from confluent_kafka import TopicPartition
-
     reset = [TopicPartition(pipeline.ids.topic, number, 10) for number in (0, 1)]
     reader.consumer.commit(offsets=reset, asynchronous=False)
     again = pipeline.owner(1)
     assert complete(again) == AT + timedelta(microseconds=10)
     assert pipeline.send(epoch(0, 20), 20, 1) == 10
+
+
+class EnoughError(Exception):
+    """Ends the consumer, which has no end of its own."""
+
+
+def stamp(seconds: int) -> str:
+    return f"{1_769_850_000 + seconds}000000000.0000000000"
+
+
+class Writer:
+    """Writes messages of the envelope wrapped, as the sink does."""
+
+    def __init__(self, host: str) -> None:
+        self._producer = Producer({"bootstrap.servers": host})
+
+    def change(self, partition: int, key: int, seconds: int, name: str) -> None:
+        value = {"after": {"Id": key, "Name": name}, "updated": stamp(seconds)}
+        self._producer.produce(DOCUMENTED, json.dumps(value), f"[{key}]", partition)
+
+    def resolved(self, partition: int, seconds: int) -> None:
+        self._producer.produce(
+            DOCUMENTED, json.dumps({"resolved": stamp(seconds)}), None, partition
+        )
+        self._producer.flush()
+
+
+def documented_consumer(host: str) -> str:
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    return str(code).replace("broker-1:9092", host).replace("spanner.Orders", DOCUMENTED)
+
+
+def test_the_documented_consumer_applies_what_is_resolved_in_commit_order(
+    kafka_broker: str,
+) -> None:
+    applied: list[tuple[str, str]] = []
+
+    def apply(updated: str, key: bytes, after: dict[str, Any]) -> None:
+        applied.append((updated, after["Name"]))
+        assert json.loads(key) == [after["Id"]]
+        if len(applied) == 5:
+            raise EnoughError
+
+    writer = Writer(kafka_broker)
+    writer.change(0, 1, 3, "third")
+    writer.change(0, 1, 9, "not resolved in partition 1")
+    writer.resolved(0, 20)
+    writer.change(1, 2, 1, "first")
+    writer.change(1, 2, 4, "fourth")
+    writer.resolved(1, 5)
+    writer.change(2, 3, 2, "second")
+    writer.change(2, 3, 5, "fifth")
+    for partition in range(2, PARTITIONS):
+        writer.resolved(partition, 20)
+    code = compile(documented_consumer(kafka_broker), str(PAGE), "exec")
+    with pytest.raises(EnoughError):
+        exec(code, {"apply": apply})
+    names = ["first", "second", "third", "fourth", "fifth"]
+    assert applied == [(stamp(number), name) for number, name in enumerate(names, 1)]
