@@ -83,6 +83,10 @@ faults: install ## The long tests: seeded faults, kills, takeovers, simulated li
 	@$(BIN)/python -m tests.kills --kills 10 --dialect POSTGRESQL
 	@$(BIN)/python -m tests.takeover
 	@$(BIN)/python -m tests.kafka_kills --kills 30 --freezes 3
+	@for format in json avro; do for envelope in record wrapped row key_only datastream debezium; do \
+		$(BIN)/python -m tests.kafka_kills --kills 3 --freezes 1 --envelope $$envelope --format $$format \
+		|| exit 1; done; done
+	@$(BIN)/python -m tests.kafka_foreign --seconds 3600
 	@$(BIN)/python -m tests.mirrors --changes 2000 --looks 10
 	@$(BIN)/python -m tests.sinks --only passed folders delta_folders iceberg_folders
 	@$(BIN)/python -m tests.sinks --only changelogs iceberg_changelogs

@@ -27,6 +27,7 @@ from rich.table import Table
 from bench import (
     control,
     freshness,
+    kafka_delivery,
     landing,
     partitions,
     plots,
@@ -56,6 +57,7 @@ def sections(go: str | None) -> Mapping[str, list[Run]]:
             (partial(partitions.measure, churn=True), (1_000, "sqlite")),
         ],
         "freshness": [(freshness.measure, (60, 20, kind)) for kind in ("parquet", "delta")],
+        "kafka_delivery": [(kafka_delivery.measure, (10, 30))],
         "read_cpu": [(read_cpu.measure, (20_000, 3))],
         "tail": [(tail.measure, (5,))],
         "scan": [(scan.measure, (1_000_000,))],

@@ -100,6 +100,12 @@ class Broker:
             {"bootstrap.servers": self.host, **self._client}, self._folder / "broker.log"
         )
 
+    @property
+    def pid(self) -> int:
+        """The id of the process that was started last."""
+        assert self._process is not None
+        return self._process.pid
+
     def kill(self) -> None:
         """End it at once, as a crash does."""
         if self._process is not None:
