@@ -27,6 +27,18 @@ class Dialect(StrEnum):
     POSTGRESQL = "POSTGRESQL"
 
 
+class PartitionMode(StrEnum):
+    """The ways in which a change stream's partitions follow its keys, by Spanner's names.
+
+    IMMUTABLE_KEY_RANGE: a partition holds the same keys all its life; when they are split or merged
+        it ends, and child partitions continue it.
+    MUTABLE_KEY_RANGE: keys move between partitions that live on.
+    """
+
+    IMMUTABLE_KEY_RANGE = "IMMUTABLE_KEY_RANGE"
+    MUTABLE_KEY_RANGE = "MUTABLE_KEY_RANGE"
+
+
 @dataclass(frozen=True, slots=True)
 class ChangeStream:
     """The address of a change stream and the request options of its queries.

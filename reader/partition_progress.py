@@ -11,9 +11,10 @@ from collections.abc import Iterable, Sequence
 
 from slackwater.reader.records import (
     ChangeRecord,
-    ChildPartitionsRecord,
     DataChangeRecord,
     HeartbeatRecord,
+    PartitionEndRecord,
+    PartitionEventRecord,
 )
 
 
@@ -91,5 +92,8 @@ def record_time_ns(record: ChangeRecord) -> int:
         return record.commit_timestamp_ns
     if isinstance(record, HeartbeatRecord):
         return record.timestamp_ns
-    assert isinstance(record, ChildPartitionsRecord)  # noqa: S101 - for the type checker
+    if isinstance(record, PartitionEventRecord):
+        return record.commit_timestamp_ns
+    if isinstance(record, PartitionEndRecord):
+        return record.end_timestamp_ns
     return record.start_timestamp_ns

@@ -1,7 +1,11 @@
-"""The three change records of a change stream query.
+"""The change records of a change stream query.
 
-Fields have Spanner's names: see "Change streams record format" in Spanner's documentation.
-Timestamps are whole nanoseconds since the Unix epoch, UTC.
+With partition_mode IMMUTABLE_KEY_RANGE a query returns data change, heartbeat and child partitions
+records; with MUTABLE_KEY_RANGE data change, heartbeat, partition start, partition end and partition
+event records.
+
+Fields have Spanner's names: see "Change streams record format" in Spanner's documentation, and
+google/spanner/v1/change_stream.proto. Timestamps are whole nanoseconds since the Unix epoch, UTC.
 """
 
 from __future__ import annotations
@@ -75,4 +79,49 @@ class ChildPartitionsRecord:
     child_partitions: tuple[ChildPartition, ...]
 
 
-ChangeRecord = DataChangeRecord | HeartbeatRecord | ChildPartitionsRecord
+@dataclass(frozen=True, slots=True)
+class PartitionStartRecord:
+    """A record that names partitions which have changes from start_timestamp_ns on, inclusive.
+
+    Several partitions may announce the same one. Those that a query with a NULL partition token
+    names start at the query's start_timestamp.
+    """
+
+    start_timestamp_ns: int
+    record_sequence: str
+    partition_tokens: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionEndRecord:
+    """The last record of its partition, whose changes have timestamps <= end_timestamp_ns."""
+
+    end_timestamp_ns: int
+    record_sequence: str
+    partition_token: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionEventRecord:
+    """A record that keys moved into or out of its partition at commit_timestamp_ns.
+
+    Attributes:
+        move_in_sources: the tokens of the partitions from which keys moved in.
+        move_out_destinations: the tokens of the partitions to which keys moved out.
+    """
+
+    commit_timestamp_ns: int
+    record_sequence: str
+    partition_token: str
+    move_in_sources: tuple[str, ...]
+    move_out_destinations: tuple[str, ...]
+
+
+ChangeRecord = (
+    DataChangeRecord
+    | HeartbeatRecord
+    | ChildPartitionsRecord
+    | PartitionStartRecord
+    | PartitionEndRecord
+    | PartitionEventRecord
+)

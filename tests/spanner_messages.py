@@ -77,6 +77,7 @@ def googlesql_row(record: ChangeRecord) -> Value:
     elif isinstance(record, HeartbeatRecord):
         heartbeat.append([format_rfc3339(record.timestamp_ns)])
     else:
+        assert isinstance(record, ChildPartitionsRecord)
         children.append(
             [
                 format_rfc3339(record.start_timestamp_ns),

@@ -5,7 +5,8 @@ Only bytes come in here; calls, retries and threads are in reader.query and read
 There are two ways to decode, which must give the same rows for any message:
 
 - records, one by one: the reference, which reads every message and names what is wrong with it. The
-  rows are read in googlesql_records and postgresql_records.
+  rows are read in googlesql_records and postgresql_records, those of a stream with mutable key
+  ranges in proto_records.
 - googlesql_columns and postgresql_columns, column by column for thousands of records: a tenth of
   the cost. They decode only records of the usual shape and name the other messages
   (fallback_messages), which are then decoded one by one.

@@ -1,4 +1,5 @@
-"""Decoding one by one: from Spanner's PartialResultSets to change records, in both dialects.
+"""Decoding one by one: from Spanner's PartialResultSets to change records, in both dialects and
+both partition modes.
 
 The reference: it reads every message and names what is wrong with it. Values of columns stay JSON
 texts: no type is converted here.
@@ -11,8 +12,10 @@ from typing import Any
 
 from google.cloud.spanner_v1.types import TypeCode
 
+from slackwater.reader.change_stream import PartitionMode
 from slackwater.reader.decode.googlesql_records import GoogleSqlRows
 from slackwater.reader.decode.postgresql_records import PostgreSqlRows
+from slackwater.reader.decode.proto_records import ProtoRows, is_change_stream_record
 from slackwater.reader.decode.result_rows import ResultRows
 from slackwater.reader.errors import DecodeError, UnsupportedStreamError
 from slackwater.reader.records import ChangeRecord
@@ -24,9 +27,14 @@ class ChangeRecordDecoder:
     A value may come in pieces, in several messages ("chunked"); its pieces are stored until it is
     complete. When a query is opened again, Spanner sends the value again from its beginning, and
     reset() drops the pieces.
+
+    Args:
+        mode: the stream's partition mode. Rows of the other mode are refused: a caller that does
+            not expect their records would pass over them, and lose partitions.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, mode: PartitionMode = PartitionMode.IMMUTABLE_KEY_RANGE) -> None:
+        self._mode = mode
         self.reset()
 
     def reset(self) -> None:
@@ -36,7 +44,7 @@ class ChangeRecordDecoder:
 
     def set_metadata(self, metadata: Any) -> None:
         """Use the metadata of a first message that is decoded elsewhere."""
-        self._row = _row_decoder(metadata)
+        self._row = _row_decoder(metadata, self._mode)
 
     def feed(self, message: bytes) -> list[ChangeRecord]:
         """Return the records that a serialized PartialResultSet completes.
@@ -47,7 +55,7 @@ class ChangeRecordDecoder:
         """
         rows = self._rows.feed(message)
         if self._row is None:
-            self._row = _row_decoder(self._rows.metadata)
+            self._row = _row_decoder(self._rows.metadata, self._mode)
         row = self._row
         return [record for (value,) in rows for record in row(value)]
 
@@ -66,16 +74,25 @@ class ChangeRecordDecoder:
             raise DecodeError("a query ended in the middle of a value.")
 
 
-def _row_decoder(metadata: Any) -> Callable[[Any], list[ChangeRecord]]:
+def _row_decoder(metadata: Any, mode: PartitionMode) -> Callable[[Any], list[ChangeRecord]]:
     fields = metadata.row_type.fields
     if not fields:
         # A partition query always has them: the answer is broken, and not the stream's form.
         raise DecodeError("the first message of a query has no metadata.")
-    code = fields[0].type_.code if len(fields) == 1 else None
+    kind = fields[0].type_
+    code = kind.code if len(fields) == 1 else None
+    if mode is PartitionMode.MUTABLE_KEY_RANGE:
+        if code is not None and is_change_stream_record(kind):
+            return ProtoRows().decode
+        raise UnsupportedStreamError(
+            f"the change stream's records have type code {code}.",
+            f"They are not those of partition_mode {mode}, which the stream had before;"
+            " it may have been created again with another one",
+        )
     if code == TypeCode.JSON:
         return PostgreSqlRows().decode
-    if code == TypeCode.ARRAY and fields[0].type_.array_element_type.code == TypeCode.STRUCT:
-        return GoogleSqlRows(fields[0].type_.array_element_type).decode
+    if code == TypeCode.ARRAY and kind.array_element_type.code == TypeCode.STRUCT:
+        return GoogleSqlRows(kind.array_element_type).decode
     raise UnsupportedStreamError(
         f"the change stream's records have type code {code}.",
         "Streams with partition_mode MUTABLE_KEY_RANGE can't be read yet;"

@@ -15,7 +15,12 @@ import orjson
 from google.cloud.spanner_v1.types import TypeCode
 from google.protobuf.struct_pb2 import NULL_VALUE, Value
 
-from slackwater.reader.records import ChangeRecord, ChildPartitionsRecord, DataChangeRecord
+from slackwater.reader.records import (
+    ChangeRecord,
+    ChildPartitionsRecord,
+    DataChangeRecord,
+    HeartbeatRecord,
+)
 from slackwater.timestamp import format_rfc3339
 from tests.spanner_messages import PartialResultSetPb, postgresql_metadata
 
@@ -174,6 +179,7 @@ def tree_of(record: ChangeRecord) -> Struct:
         }
         name = "child_partitions_record"
     else:
+        assert isinstance(record, HeartbeatRecord)
         values, name = {"timestamp": record.timestamp_ns}, "heartbeat_record"
     return Struct(TOP, {name: [Struct(name, values)]})
 
