@@ -40,7 +40,7 @@ check: install ## The quick checks: style, types, import contracts, unit tests
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
-	@$(BIN)/pytest -q tests/unit tests/simulation/test_lineage_rules.py tests/test_house.py
+	@$(BIN)/pytest -q tests/unit tests/simulation/test_lineage_rules.py tests/simulation/test_mutable_lineage_rules.py tests/test_house.py
 
 test: install $(VENV42)/.installed ## All tests on Spark 4.1, and the source's tests on Spark 4.2
 	@$(BIN)/python -m slackwater.pipeline.spark.java

@@ -9,6 +9,7 @@ Which module decides what:
 - query_outcome: whether a query's end is its partition's end (Finished), the end of the query's
   time only (Alive), or shows nothing (Inconclusive); and what Spanner's OUT_OF_RANGE means.
 - partition_progress: where a broken query resumes, and which records have come before.
+- query_window: how much time one query may cover, with mutable key ranges.
 - schema: the output's columns, and their types in Arrow and in Spark's DDL.
 - records: the change records as Python sees them.
 - errors: what can go wrong, and whether the user or the world is at fault.

@@ -1,8 +1,12 @@
 """How far one partition has been read.
 
-A heartbeat at H means that all records at or before H have been returned. A data change record or a
-child partitions record at T means only that all records before T have, since more records at T may
-follow ("Heartbeat records" in Spanner's documentation).
+A heartbeat at H means that all records at or before H have been returned. Any other record at T
+means only that all records before T have, since more records at T may follow ("Heartbeat records"
+in Spanner's documentation).
+
+With mutable key ranges, records of several kinds may share T. Their record_sequence is unique for a
+timestamp in a partition (google/spanner/v1/change_stream.proto). It is compared for equality only:
+its order is that of a transaction's records, and the emulator numbers each kind by itself.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ from collections.abc import Iterable, Sequence
 
 from slackwater.reader.records import (
     ChangeRecord,
+    ChildPartitionsRecord,
     DataChangeRecord,
     HeartbeatRecord,
     PartitionEndRecord,
@@ -47,19 +52,20 @@ class PartitionProgress:
         """Advance past records that are handed on, in the order in which they came.
 
         Raises:
-            ValueError: a data change record is older than the ones before it. Spanner guarantees
-                commit order within a partition; without it, records would be lost when the query
-                is opened again.
+            ValueError: a record that comes once is older than the ones before it. Spanner
+                guarantees commit order within a partition; without it, records would be lost when
+                the query is opened again.
         """
         for record in records:
             time_ns = record_time_ns(record)
             if time_ns > self.reopen_ns:
                 self.reopen_ns = time_ns
                 self._handed_on.clear()
-            if isinstance(record, DataChangeRecord):
+            key = record_key(record)
+            if key is not None:
                 if time_ns < self.reopen_ns:
                     raise ValueError(f"a record at {time_ns} came after {self.reopen_ns}")
-                self._handed_on.add((record.server_transaction_id, record.record_sequence))
+                self._handed_on.add(key)
 
     def advance_to(self, time_ns: int, keys: Iterable[tuple[str, str]]) -> None:
         """Advance to time_ns, past records that are handed on in commit order.
@@ -74,16 +80,33 @@ class PartitionProgress:
             self._handed_on.clear()
         self._handed_on.update(keys)
 
+    def advance_past(self, time_ns: int) -> None:
+        """Advance past a time through which a query has returned everything."""
+        if time_ns >= self.reopen_ns:
+            self.reopen_ns = time_ns + 1
+            self._handed_on.clear()
+
     def was_handed_on(self, key: tuple[str, str]) -> bool:
         """Return True for a record at reopen_ns that was handed on before."""
         return key in self._handed_on
 
     def _was_handed_on(self, record: ChangeRecord) -> bool:
+        key = record_key(record)
         return (
-            isinstance(record, DataChangeRecord)
-            and record.commit_timestamp_ns == self.reopen_ns
-            and self.was_handed_on((record.server_transaction_id, record.record_sequence))
+            key is not None and record_time_ns(record) == self.reopen_ns and self.was_handed_on(key)
         )
+
+
+def record_key(record: ChangeRecord) -> tuple[str, str] | None:
+    """Return what tells a record from the others of its partition at the same time.
+
+    None for heartbeats and child partitions records, which may come twice.
+    """
+    if isinstance(record, DataChangeRecord):
+        return record.server_transaction_id, record.record_sequence
+    if isinstance(record, HeartbeatRecord | ChildPartitionsRecord):
+        return None
+    return type(record).__name__, record.record_sequence
 
 
 def record_time_ns(record: ChangeRecord) -> int:

@@ -2,12 +2,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater.reader.partition_progress import PartitionProgress
+from slackwater.reader.partition_progress import PartitionProgress, record_time_ns
 from slackwater.reader.records import (
     ChangeRecord,
     ChildPartitionsRecord,
     DataChangeRecord,
     HeartbeatRecord,
+    PartitionEndRecord,
+    PartitionEventRecord,
+    PartitionStartRecord,
 )
 
 
@@ -67,3 +70,58 @@ def test_however_often_a_query_breaks_each_record_comes_once(
             seen.extend(fresh)
     expected = [r for r in stream if isinstance(r, DataChangeRecord)]
     assert [r for r in seen if isinstance(r, DataChangeRecord)] == expected
+
+
+def of_kind(kind: str, time_ns: int, sequence: str) -> ChangeRecord:
+    match kind:
+        case "start":
+            return PartitionStartRecord(time_ns, sequence, ("other",))
+        case "event":
+            return PartitionEventRecord(time_ns, sequence, "here", ("other",), ())
+        case "heartbeat":
+            return HeartbeatRecord(time_ns)
+        case _:
+            return data(time_ns, kind, sequence)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(1, 4), st.sampled_from("012"), st.sampled_from(["start", "event", "t", "u"])
+        ),
+        unique=True,
+        max_size=20,
+    ),
+    st.lists(st.integers(0, 20), max_size=4),
+)
+def test_records_of_several_kinds_at_one_time_come_once_each(
+    shape: list[tuple[int, str, str]], breaks: list[int]
+) -> None:
+    """The same record_sequence in two kinds, as the emulator numbers them, is two records."""
+    stream = [of_kind(kind, time_ns, sequence) for time_ns, sequence, kind in sorted(shape)]
+    stream.append(PartitionEndRecord(4, "3", "here"))
+    progress = PartitionProgress(0)
+    seen: list[ChangeRecord] = []
+    for cut in [*breaks, len(stream)]:
+        served = [r for r in stream if record_time_ns(r) >= progress.reopen_ns]
+        for record in served[:cut] if cut < len(stream) else served:
+            fresh = progress.drop_duplicates([record])
+            progress.advance(fresh)
+            seen.extend(fresh)
+    assert seen == stream
+
+
+@pytest.mark.parametrize("kind", ["start", "event", "t"])
+def test_a_record_that_comes_once_and_out_of_order_is_refused(kind: str) -> None:
+    progress = PartitionProgress(0)
+    with pytest.raises(ValueError, match="came after"):
+        progress.advance([data(10), of_kind(kind, 9, "0")])
+
+
+def test_the_next_query_starts_after_what_the_last_one_has_returned() -> None:
+    progress = PartitionProgress(0)
+    progress.advance([data(10)])
+    progress.advance_past(10)
+    assert progress.reopen_ns == 11
+    progress.advance_past(7)
+    assert progress.watermark_ns == 10

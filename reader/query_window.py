@@ -1,0 +1,26 @@
+"""The time that one query may cover, with partition_mode MUTABLE_KEY_RANGE.
+
+Such a query must have an end_timestamp. The emulator, which checks as the service does, allows at
+most 30 minutes after start_timestamp (MUTABLE_KEY_RANGE in its query validator). apache/beam pull
+request 34967 says 30 minutes after the later of now and start_timestamp, which allows no less. A
+longer time is read by several queries, one after the other.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from slackwater.timestamp import seconds_to_ns
+
+# As Debezium's connector and spanner-change-streams-tail have it.
+QUERY_SPAN_MAX_NS: Final = seconds_to_ns(20 * 60)
+
+
+def query_end_ns(start_ns: int, end_ns: int) -> int:
+    """Return the end_timestamp of the next query of a partition that is to be read through end_ns.
+
+    Args:
+        start_ns: the query's start_timestamp, nanoseconds.
+        end_ns: the time to read through, inclusive, nanoseconds.
+    """
+    return min(end_ns, start_ns + QUERY_SPAN_MAX_NS)

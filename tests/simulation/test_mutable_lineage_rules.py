@@ -1,0 +1,303 @@
+"""The rules for mutable key ranges over random histories: each record once, each move seen twice.
+
+No database, no Spark, no clock: the rules are driven as a plan drives them. Partitions are read in
+any order, attempts die and are replayed, what a partition's last query should show is shown late,
+and attempts that were given up go on recording starts.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field, replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slackwater.reader.records import PartitionEventRecord, PartitionStartRecord
+from slackwater.scheduler.epoch import Cut
+from slackwater.scheduler.lineage import is_finished
+from slackwater.scheduler.mutable_lineage import (
+    MutablePartition,
+    UnmatchedMove,
+    claimable,
+    confirm,
+    delivered_cut,
+    prunable,
+    query_start_ns,
+    roots,
+    starts_since_ns,
+    unmatched_moves,
+)
+from tests.simulation.mutable_history import (
+    STEP_NS,
+    MutableHistory,
+    MutableLife,
+    random_mutable_history,
+)
+
+EPOCH_STEPS_MAX = 6
+# Longer than an epoch, so that a start that was shown late is not taken for one long finished.
+KEEP_NS = (EPOCH_STEPS_MAX + 1) * STEP_NS
+HISTORIES = st.integers(0, 2**32).map(lambda seed: random_mutable_history(random.Random(seed)))
+
+
+@dataclass
+class Reading:
+    """What one attempt at an epoch did.
+
+    Attributes:
+        assigned: the tokens of the partitions that it had to read.
+        delivered: its data change records: key and time.
+    """
+
+    assigned: set[str]
+    delivered: list[tuple[int, int]] = field(default_factory=list)
+    events: list[PartitionEventRecord] = field(default_factory=list)
+    ended: set[str] = field(default_factory=set)
+
+
+class Ledger:
+    """The facts that outlive an attempt, as the metadata store keeps them."""
+
+    def __init__(self, alive: list[MutableLife], watermark_ns: int) -> None:
+        self.pipeline_start_ns = watermark_ns
+        self.partitions = {life.token: MutablePartition(life.token, watermark_ns) for life in alive}
+
+    def record_start(self, token: str, start_ns: int) -> None:
+        self.partitions.setdefault(token, MutablePartition(token, start_ns))
+
+    def record_end(self, token: str, end_ns: int) -> None:
+        partition = self.partitions[token]
+        assert partition.end_timestamp_ns in (None, end_ns)
+        self.partitions[token] = replace(partition, end_timestamp_ns=end_ns)
+
+    def commit(self, reading: Reading, cut: Cut) -> None:
+        read = [self.partitions[token] for token in reading.assigned]
+        for partition in confirm(read, reading.ended, cut):
+            self.partitions[partition.token] = partition
+        for token in prunable(self.partitions.values(), cut.end_ns, keep_ns=KEEP_NS):
+            del self.partitions[token]
+
+
+class Attempt:
+    """One attempt at an epoch.
+
+    Args:
+        hidden: partitions whose first query through their end shows neither their end record nor
+            the other records at that time, except data (as in apache/beam issue 40232).
+        recorded_by_others: tokens whose start an attempt that was given up records meanwhile.
+    """
+
+    def __init__(
+        self,
+        history: MutableHistory,
+        ledger: Ledger,
+        cut: Cut,
+        hidden: frozenset[str] = frozenset(),
+        recorded_by_others: frozenset[str] = frozenset(),
+    ) -> None:
+        self._history = history
+        self._ledger = ledger
+        self._cut = cut
+        self._hidden = hidden
+        self._recorded_by_others = recorded_by_others
+
+    def run(self, choose: random.Random, steps_max: int = 10**6) -> Reading | None:
+        """Read everything; None if it died after steps_max partitions.
+
+        It dies in the worst place: an end is recorded, and the starts beside it are not.
+        """
+        ready = roots(self._ledger.partitions.values(), self._cut)
+        reading = Reading({p.token for p in ready})
+        for token in sorted(self._recorded_by_others):
+            self._ledger.record_start(token, self._history.lives[token].start_ns)
+        read: list[str] = []
+        while ready:
+            partition = ready.pop(choose.randrange(len(ready)))
+            from_ns, through_ns = self._read_changes(partition, reading)
+            self._record_end(partition, through_ns, reading)
+            if len(read) == steps_max:
+                return None
+            read.append(partition.token)
+            ready += self._claim_starts(partition, (from_ns, through_ns), reading)
+        assert len(set(read)) == len(read), "a partition was read twice"
+        return reading
+
+    def _read_changes(self, partition: MutablePartition, reading: Reading) -> tuple[int, int]:
+        """Read a partition through the epoch; return from when to when its records are shown."""
+        life, cut = self._history.lives[partition.token], self._cut
+        from_ns, through_ns = query_start_ns(partition, cut.start_ns), cut.end_ns
+        if life.end_ns is not None and from_ns > life.end_ns:
+            # Refused: it is read again from an earlier start, for all but the data.
+            from_ns = life.start_ns
+        else:
+            wanted = delivered_cut(partition, cut)
+            changes = life.changes_in(from_ns, through_ns)
+            reading.delivered += [change for change in changes if wanted.contains(change[1])]
+        if life.token in self._hidden and life.end_ns is not None and cut.contains(life.end_ns):
+            through_ns = life.end_ns - 1
+        reading.events += [e for e in life.events if from_ns <= e.commit_timestamp_ns <= through_ns]
+        return from_ns, through_ns
+
+    def _record_end(self, partition: MutablePartition, through_ns: int, reading: Reading) -> None:
+        end_ns = self._history.lives[partition.token].end_ns
+        if end_ns is not None and end_ns <= through_ns:
+            self._ledger.record_end(partition.token, end_ns)
+            reading.ended.add(partition.token)
+
+    def _claim_starts(
+        self, partition: MutablePartition, shown: tuple[int, int], reading: Reading
+    ) -> list[MutablePartition]:
+        return [
+            claim
+            for start in self._history.lives[partition.token].starts
+            if shown[0] <= start.start_timestamp_ns <= shown[1]
+            for claim in self._claim(start, reading)
+        ]
+
+    def _claim(self, start: PartitionStartRecord, reading: Reading) -> list[MutablePartition]:
+        claims = claimable(
+            start,
+            self._ledger.partitions,
+            reading.assigned,
+            self._cut.start_ns,
+            since_ns=starts_since_ns(
+                self._ledger.pipeline_start_ns, self._cut.start_ns, keep_ns=KEEP_NS
+            ),
+        )
+        for claim in claims:
+            self._ledger.record_start(claim.token, claim.start_timestamp_ns)
+            reading.assigned.add(claim.token)
+        return claims
+
+
+@given(HISTORIES, st.integers(0, 2**32), st.booleans(), st.booleans())
+@settings(max_examples=1_000, deadline=None)
+def test_every_record_is_delivered_once(
+    history: MutableHistory, seed: int, hides: bool, others_record: bool
+) -> None:
+    choose = random.Random(seed)
+    start_ns = choose.randint(1, history.end_ns // STEP_NS) * STEP_NS - 500
+    ledger = Ledger(history.alive_at(start_ns), start_ns)
+    ending = sorted(t for t, life in history.lives.items() if life.end_ns is not None)
+
+    def hidden() -> frozenset[str]:
+        """What is hidden from one attempt, and may be shown to the next."""
+        return frozenset(choose.sample(ending, choose.randint(0, len(ending))) if hides else ())
+
+    delivered: list[tuple[int, int]] = []
+    watermark_ns = start_ns
+    while watermark_ns < history.end_ns:
+        cut = Cut(watermark_ns, watermark_ns + choose.randint(1, EPOCH_STEPS_MAX) * STEP_NS)
+        # Attempts that die, in the middle or just before the commit; what they recorded stays.
+        for _ in range(choose.randint(0, 2)):
+            Attempt(history, ledger, cut, hidden()).run(choose, choose.randint(0, 6))
+        others = [life.token for life in history.lives.values() if cut.contains(life.start_ns)]
+        recorded = choose.sample(others, choose.randint(0, len(others))) if others_record else ()
+        reading = Attempt(history, ledger, cut, hidden(), frozenset(recorded)).run(choose)
+        assert reading is not None
+        if not hides:
+            assert all(cut.contains(time_ns) for _, time_ns in reading.delivered)
+            assert unmatched_moves(reading.events, cut) == []
+        delivered += reading.delivered
+        ledger.commit(reading, cut)
+        watermark_ns = cut.end_ns
+    # One more epoch brings what the last cut hid.
+    final = Attempt(history, ledger, Cut(watermark_ns, watermark_ns + STEP_NS)).run(choose)
+    assert final is not None
+    delivered += final.delivered
+    expected = [
+        change for life in history.lives.values() for change in life.changes if change[1] > start_ns
+    ]
+    assert sorted(delivered) == sorted(expected)
+
+
+@given(HISTORIES, st.integers(0, 2**32))
+@settings(max_examples=200, deadline=None)
+def test_a_partition_that_was_not_read_shows_in_the_moves_of_the_others(
+    history: MutableHistory, seed: int
+) -> None:
+    choose = random.Random(seed)
+    missed = choose.choice(list(history.lives.values()))
+    cut = Cut(-500, history.end_ns + 500)
+    events = [
+        event for life in history.lives.values() for event in life.events if life is not missed
+    ]
+    unmatched = unmatched_moves(events, cut)
+    assert bool(unmatched) == bool(missed.events)
+    for move in unmatched:
+        assert missed.token == (move.destination if move.is_seen_at_source else move.source)
+
+
+CUT = Cut(9_500, 19_500)
+SINCE_NS = 6_500
+
+
+def test_a_partition_is_finished_only_by_a_confirmed_end_record() -> None:
+    observed = MutablePartition("p", 1_000, end_timestamp_ns=9_000, start_confirmed_in_epoch_ns=500)
+    assert not is_finished(observed, CUT.start_ns)
+    assert roots([observed], CUT) == [observed]
+    (confirmed,) = confirm([observed], {"p"}, Cut(4_500, 9_500))
+    assert is_finished(confirmed, CUT.start_ns)
+    # The same epoch again, from a checkpoint: it has to observe the end as before.
+    assert not is_finished(confirmed, 4_500)
+
+
+def test_the_records_at_an_inclusive_end_are_not_delivered_again() -> None:
+    ended = MutablePartition("p", 1_000, end_timestamp_ns=9_000, start_confirmed_in_epoch_ns=500)
+    assert query_start_ns(ended, CUT.start_ns) == 9_000
+    assert not delivered_cut(ended, CUT).contains(9_000)
+
+
+def test_a_partition_that_no_epoch_has_read_is_read_from_its_start() -> None:
+    unread = MutablePartition("p", 7_000)
+    assert query_start_ns(unread, CUT.start_ns) == 7_000
+    assert delivered_cut(unread, CUT).contains(7_000)
+    (read,) = confirm([unread], set(), CUT)
+    assert query_start_ns(read, CUT.end_ns) == CUT.end_ns
+    assert query_start_ns(read, CUT.start_ns) == 7_000, "the same epoch again"
+
+
+def test_a_partition_within_the_cut_that_is_recorded_is_read_without_its_start_record() -> None:
+    recorded = MutablePartition("p", 12_000)
+    assert roots([recorded, MutablePartition("later", 20_000)], CUT) == [recorded]
+
+
+def test_a_token_is_claimed_once_at_first_sight() -> None:
+    start = PartitionStartRecord(12_000, "1", ("a", "b", "a"))
+    first = claimable(start, {}, {"b"}, CUT.start_ns, since_ns=SINCE_NS)
+    assert [claim.token for claim in first] == ["a"]
+    assert claimable(start, {}, {"a", "b"}, CUT.start_ns, since_ns=SINCE_NS) == []
+
+
+def test_a_partition_that_has_finished_is_not_claimed_when_it_is_announced_again() -> None:
+    start = PartitionStartRecord(8_000, "1", ("a",))
+    finished = MutablePartition("a", 8_000, frozenset(), 9_000, 7_500, 7_500)
+    assert claimable(start, {"a": finished}, (), CUT.start_ns, since_ns=SINCE_NS) == []
+    long_ago = PartitionStartRecord(SINCE_NS, "1", ("pruned",))
+    assert claimable(long_ago, {}, (), CUT.start_ns, since_ns=SINCE_NS) == []
+
+
+def test_two_starts_of_one_partition_are_a_contradiction() -> None:
+    recorded = {"a": MutablePartition("a", 11_000)}
+    with pytest.raises(ValueError, match="partition a starts at 12000"):
+        claimable(
+            PartitionStartRecord(12_000, "1", ("a",)),
+            recorded,
+            (),
+            CUT.start_ns,
+            since_ns=SINCE_NS,
+        )
+
+
+def test_a_move_needs_both_sides_at_the_same_time() -> None:
+    move_out = PartitionEventRecord(12_000, "1", "a", (), ("b",))
+    move_in = PartitionEventRecord(12_000, "9", "b", ("a",), ())
+    assert unmatched_moves([move_out, move_in], CUT) == []
+    late = replace(move_in, commit_timestamp_ns=13_000)
+    assert unmatched_moves([move_out, late], CUT) == [
+        UnmatchedMove(12_000, "a", "b", is_seen_at_source=True),
+        UnmatchedMove(13_000, "a", "b", is_seen_at_source=False),
+    ]
+    assert unmatched_moves([replace(move_out, commit_timestamp_ns=9_000)], CUT) == []
