@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from slackwater.reader.change_stream import Dialect
+from slackwater.reader.change_stream import Dialect, PartitionMode
 from slackwater.reader.errors import NotFoundError, UnsupportedStreamError
 from slackwater.reader.query.partition_query import PartitionQuery
-from slackwater.reader.records import ChildPartitionsRecord
+from slackwater.reader.records import ChildPartitionsRecord, PartitionStartRecord
 from slackwater.reader.transport.connection import Connection
 from slackwater.reader.transport.statement import CHANGE_STREAM_OPTIONS, DATABASE_DIALECT
 from slackwater.timestamp import ms_to_ns, parse_duration_ms, seconds_to_ns
@@ -21,7 +21,7 @@ _OMITTING: Final = (
     "exclude_ttl_deletes",
     "allow_txn_exclusion",
 )
-_PARTITION_MODE: Final = "IMMUTABLE_KEY_RANGE"
+_PARTITION_MODE: Final = PartitionMode.IMMUTABLE_KEY_RANGE
 RETENTION_DEFAULT_NS: Final = seconds_to_ns(86_400)
 
 
@@ -110,7 +110,12 @@ def parse_retention_ns(text: str | None) -> int:
 
 
 def partitions_alive(
-    connection: Connection, dialect: Dialect, at_ns: int, *, heartbeat_ms: int
+    connection: Connection,
+    dialect: Dialect,
+    at_ns: int,
+    *,
+    heartbeat_ms: int,
+    mode: PartitionMode = PartitionMode.IMMUTABLE_KEY_RANGE,
 ) -> list[str]:
     """Return the tokens of the partitions alive at a time: a query with a NULL partition token.
 
@@ -125,13 +130,13 @@ def partitions_alive(
         start_timestamp_ns=at_ns,
         end_timestamp_ns=at_ns,
         heartbeat_ms=heartbeat_ms,
+        mode=mode,
     )
-    return sorted(
-        {
-            child.token
-            for message in query
-            for record in message.records
-            if isinstance(record, ChildPartitionsRecord)
-            for child in record.child_partitions
-        }
-    )
+    tokens: set[str] = set()
+    for message in query:
+        for record in message.records:
+            if isinstance(record, ChildPartitionsRecord):
+                tokens.update(child.token for child in record.child_partitions)
+            elif isinstance(record, PartitionStartRecord):
+                tokens.update(record.partition_tokens)
+    return sorted(tokens)

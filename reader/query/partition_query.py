@@ -16,26 +16,23 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
-import pyarrow as pa
 from tenacity import RetryCallState, wait_random_exponential
 
-from slackwater.reader.change_stream import Dialect
-from slackwater.reader.decode.protobuf_cursor import Flags
+from slackwater.reader.change_stream import Dialect, PartitionMode
 from slackwater.reader.decode.records import ChangeRecordDecoder
-from slackwater.reader.errors import DecodeError, ReaderError, UnavailableError
-from slackwater.reader.partition_progress import PartitionProgress
+from slackwater.reader.errors import ReaderError, UnavailableError
 from slackwater.reader.query.batch_decoder import (
     PORTION_BYTES,
     BatchDecoder,
     QueryStream,
     RecordConsumer,
-    Rows,
 )
+from slackwater.reader.query.delivery_tracker import DeliveryTracker, TrackedConsumer
 from slackwater.reader.query.receive_turns import ALREADY_THERE_S, RECEIVE_LOCK, ReceiveTurn
 from slackwater.reader.query.stall_watchdog import WATCHDOG, silence_max_s
 from slackwater.reader.query_outcome import Inconclusive, outcome_of
-from slackwater.reader.records import ChangeRecord, ChildPartitionsRecord, DataChangeRecord
+from slackwater.reader.query_window import query_end_ns
+from slackwater.reader.records import ChangeRecord
 from slackwater.reader.transport.connection import Call, Connection
 from slackwater.reader.transport.fast_stream import fast_messages
 from slackwater.reader.transport.grpc_errors import (
@@ -45,7 +42,7 @@ from slackwater.reader.transport.grpc_errors import (
     to_reader_error,
 )
 from slackwater.reader.transport.statement import partition_query
-from slackwater.timestamp import format_rfc3339, ns_to_us, seconds_to_ms, us_to_ns
+from slackwater.timestamp import format_rfc3339, seconds_to_ms
 
 _log = logging.getLogger(__name__)
 
@@ -69,6 +66,10 @@ class PartitionQuery:
     child partitions records, is opened again. Each record comes once, however often the query
     breaks.
 
+    With mutable key ranges an end is required, and a long time is read by several queries, each up
+    to the end that reader.query_window gives it. Iteration ends after the last one, or with the
+    partition's end record.
+
     Attributes:
         retries: how often the query was opened again.
         retried: how often for each gRPC status code, by its name.
@@ -88,20 +89,24 @@ class PartitionQuery:
         start_timestamp_ns: int,
         end_timestamp_ns: int | None,
         heartbeat_ms: int,
+        mode: PartitionMode = PartitionMode.IMMUTABLE_KEY_RANGE,
     ) -> None:
         self._connection = connection
         self._dialect = dialect
         self._token = partition_token
         self._end_ns = end_timestamp_ns
         self._heartbeat_ms = heartbeat_ms
-        self._progress = PartitionProgress(start_timestamp_ns)
+        self._mode = mode
+        # The end of the running query, which may be only one of several.
+        self._query_end_ns = end_timestamp_ns
+        self._tracker = DeliveryTracker(partition_token, start_timestamp_ns)
+        self._progress = self._tracker.progress
         self._call: Call | None = None
         self._cancelled = threading.Event()
         self._opened_s = time.monotonic()
         # Since when this query waits for Spanner, and not for the consumer of its messages.
         self._waiting_since_s: float | None = None
         self._stalls_in_a_row = 0
-        self._child_records: list[ChildPartitionsRecord] = []
         self._is_stalled = False
         self.retries = 0
         self.retried: Counter[str] = Counter()
@@ -109,12 +114,11 @@ class PartitionQuery:
 
     def __iter__(self) -> Iterator[DecodedMessage]:
         """Iterate over the query's messages; see the class."""
-        decoder = ChangeRecordDecoder()
+        decoder = ChangeRecordDecoder(self._mode)
         for portion in self._all_portions(decoder.reset, lambda: None, decoder.finish):
             for serialized in portion:
-                records = self._new_records(decoder.feed(serialized))
+                records = self._tracker.new_records(decoder.feed(serialized))
                 if records:
-                    self._track_records(records)
                     yield DecodedMessage(records)
 
     def run(self, decoder: BatchDecoder, consumer: RecordConsumer) -> None:
@@ -137,7 +141,9 @@ class PartitionQuery:
                     self.cancel()
                     return
             return
-        stream = QueryStream(_TrackedConsumer(self, consumer))
+        stream = QueryStream(
+            TrackedConsumer(self._tracker, consumer), ChangeRecordDecoder(self._mode)
+        )
         for portion in self._all_portions(stream.reset, decoder.flush, stream.decoder.finish):
             decoder.add(stream, portion)
 
@@ -166,10 +172,21 @@ class PartitionQuery:
                 is_stall = self._count_stall(has_moved=has_moved)
                 self._give_up_or_wait(error, failures, is_worth_retrying=is_stall)
             else:
-                if not isinstance(outcome_of(self._child_records, self._end_ns), Inconclusive):
+                if self._is_complete():
                     return
+                if self._query_end_ns is not None:
+                    self._progress.advance_past(self._query_end_ns)
+                    failures = 0
+                    continue
                 failures = 1 if self._progress.reopen_ns > before else failures + 1
                 self._give_up_or_reopen(failures)
+
+    def _is_complete(self) -> bool:
+        """Return True if no other query has to follow one that has ended with OK."""
+        if self._mode is PartitionMode.MUTABLE_KEY_RANGE:
+            return self._tracker.end_record is not None or self._query_end_ns == self._end_ns
+        outcome = outcome_of(self._tracker.child_records, self._end_ns)
+        return not isinstance(outcome, Inconclusive)
 
     def cancel(self) -> None:
         """End the query, from another thread; its iterator then raises an error."""
@@ -204,14 +221,18 @@ class PartitionQuery:
             call.cancel()
 
     def _portions_once(self) -> Iterator[list[bytes]]:
+        start_ns = self._progress.reopen_ns
+        if self._mode is PartitionMode.MUTABLE_KEY_RANGE and self._end_ns is not None:
+            self._query_end_ns = query_end_ns(start_ns, self._end_ns)
         self._call = call = self._connection.stream(
             partition_query(
                 self._dialect,
                 self._connection.change_stream.change_stream,
-                start_timestamp_ns=self._progress.reopen_ns,
-                end_timestamp_ns=self._end_ns,
+                start_timestamp_ns=start_ns,
+                end_timestamp_ns=self._query_end_ns,
                 partition_token=self._token,
                 heartbeat_ms=self._heartbeat_ms,
+                mode=self._mode,
             )
         )
         WATCHDOG.add(self)
@@ -284,36 +305,6 @@ class PartitionQuery:
         )
         return True
 
-    def _new_records(self, records: Sequence[ChangeRecord]) -> Sequence[ChangeRecord]:
-        """Return the records that were not handed on before the query was opened again."""
-        return self._progress.drop_duplicates(records) if self.retries else records
-
-    def _new_rows(self, rows: Rows) -> Flags | None:
-        """Return which rows were not handed on before; None for all."""
-        at_reopening = rows.commit_us == ns_to_us(self._progress.reopen_ns)
-        if not self.retries or not at_reopening.any():
-            return None
-        is_new = np.ones(len(rows.commit_us), np.bool_)
-        for index in np.flatnonzero(at_reopening):
-            (key,) = _keys(rows, int(index), int(index) + 1)
-            is_new[index] = not self._progress.was_handed_on(key)
-        return is_new
-
-    def _track_records(self, records: Sequence[ChangeRecord]) -> None:
-        try:
-            self._progress.advance(records)
-        except ValueError as error:
-            raise DecodeError(f"partition {self._token}: {error}") from error
-        self._child_records += [r for r in records if isinstance(r, ChildPartitionsRecord)]
-
-    def _track_rows(self, rows: Rows) -> None:
-        times = rows.commit_us
-        first_ns, last_ns = us_to_ns(int(times[0])), us_to_ns(int(times[-1]))
-        if first_ns < self._progress.reopen_ns or (times[1:] < times[:-1]).any():
-            raise DecodeError(f"partition {self._token}: records came out of commit order")
-        begin = int(np.searchsorted(times, times[-1]))
-        self._progress.advance_to(last_ns, _keys(rows, begin, len(times)))
-
     def _give_up_or_wait(
         self, error: BaseException, failures: int, *, is_worth_retrying: bool
     ) -> None:
@@ -340,47 +331,11 @@ class PartitionQuery:
 
     def _wait(self, failures: int) -> None:
         self.retries += 1
+        self._tracker.was_reopened = True
         state = RetryCallState(retry_object=None, fn=None, args=(), kwargs={})  # type: ignore[arg-type]
         state.attempt_number = failures
         # Waiting on the event lets cancel() end the wait.
         self._cancelled.wait(_WAIT(state))
-
-
-def _keys(rows: Rows, begin: int, end: int) -> list[tuple[str, str]]:
-    """Return server_transaction_id and record_sequence of the rows [begin, end)."""
-    columns = (rows.batch.column(name) for name in ("server_transaction_id", "record_sequence"))
-    return list(zip(*(c.slice(begin, end - begin).to_pylist() for c in columns), strict=True))
-
-
-class _TrackedConsumer:
-    """A consumer that advances the query's progress before it hands records on."""
-
-    def __init__(self, query: PartitionQuery, consumer: RecordConsumer) -> None:
-        self._query = query
-        self._consumer = consumer
-        self.token = consumer.token
-
-    @property
-    def is_done(self) -> bool:
-        return self._consumer.is_done
-
-    def take_rows(self, rows: Rows) -> Flags | None:
-        is_new = self._query._new_rows(rows)
-        if is_new is not None:
-            rows = Rows(rows.batch.filter(pa.array(is_new)), rows.commit_us[is_new])
-            if not len(rows.commit_us):
-                return is_new
-        self._query._track_rows(rows)
-        wanted = self._consumer.take_rows(rows)
-        if is_new is None or wanted is None:
-            return wanted if is_new is None else is_new
-        is_new[is_new] = wanted
-        return is_new
-
-    def take_records(self, records: Sequence[ChangeRecord]) -> Sequence[DataChangeRecord]:
-        records = self._query._new_records(records)
-        self._query._track_records(records)
-        return self._consumer.take_records(records)
 
 
 class QueryCancelledError(ReaderError):

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from slackwater.reader.change_stream import Dialect
+from slackwater.reader.change_stream import Dialect, PartitionMode
 from slackwater.timestamp import format_rfc3339
 
 HEARTBEAT_MS_MIN: Final = 1_000
@@ -54,6 +54,7 @@ def partition_query(
     end_timestamp_ns: int | None,
     partition_token: str | None,
     heartbeat_ms: int,
+    mode: PartitionMode = PartitionMode.IMMUTABLE_KEY_RANGE,
 ) -> Statement:
     """Return the query of one partition.
 
@@ -64,14 +65,19 @@ def partition_query(
             the partition ends.
         partition_token: None asks for the partitions that are alive at the start.
         heartbeat_ms: the heartbeat interval, milliseconds.
+        mode: the stream's partition mode. In PostgreSQL the name of the function depends on it.
 
     Raises:
-        ValueError: heartbeat_ms is outside Spanner's 1,000 to 300,000, or end is before start.
+        ValueError: heartbeat_ms is outside Spanner's 1,000 to 300,000, or end is before start, or
+            there is none with mutable key ranges.
     """
     if not HEARTBEAT_MS_MIN <= heartbeat_ms <= HEARTBEAT_MS_MAX:
         raise ValueError(
             f"a heartbeat of {heartbeat_ms} ms is outside {HEARTBEAT_MS_MIN} to {HEARTBEAT_MS_MAX}"
         )
+    is_mutable = mode is PartitionMode.MUTABLE_KEY_RANGE
+    if end_timestamp_ns is None and is_mutable:
+        raise ValueError("a change stream query needs an end with mutable key ranges")
     if end_timestamp_ns is not None and end_timestamp_ns < start_timestamp_ns:
         raise ValueError("a change stream query can't end before it starts")
     values = (
@@ -82,7 +88,8 @@ def partition_query(
     )
     if dialect is Dialect.POSTGRESQL:
         # A checked name holds no quotation mark; quoting preserves its case.
-        function = f'"spanner"."read_json_{change_stream}"'
+        prefix = "read_proto_bytes_" if is_mutable else "read_json_"
+        function = f'"spanner"."{prefix}{change_stream}"'
         sql = f"SELECT * FROM {function}($1, $2, $3, $4, null)"  # noqa: S608 - name checked
         names: tuple[str, ...] = ("p1", "p2", "p3", "p4")
     else:

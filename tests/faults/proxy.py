@@ -177,7 +177,7 @@ def script(
 def parse(request: bytes) -> Asked | None:
     """The partition query that a request holds, None where it is another statement."""
     asked = ExecuteSqlRequest.pb(ExecuteSqlRequest.deserialize(request))
-    is_postgresql = "read_json_" in asked.sql
+    is_postgresql = "read_json_" in asked.sql or "read_proto_bytes_" in asked.sql
     if not (is_postgresql or "READ_" in asked.sql):
         return None
     names = ("p1", "p2", "p3") if is_postgresql else ("start_timestamp", "end_timestamp", "")

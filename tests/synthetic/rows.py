@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
+from google.protobuf.struct_pb2 import Value
 
-from slackwater.reader.change_stream import Dialect
-from slackwater.reader.records import ColumnType, DataChangeRecord, Mod
+from slackwater.reader.change_stream import Dialect, PartitionMode
+from slackwater.reader.partition_progress import record_time_ns
+from slackwater.reader.records import ChangeRecord, ColumnType, DataChangeRecord, Mod
+from tests.proto_messages import proto_row
 from tests.spanner_messages import PartialResultSetPb, googlesql_row, postgresql_row
 
 _TIME = "2001-02-03T04:05:06.070809Z"
@@ -29,17 +32,25 @@ _COLUMNS = (
 # GoogleSQL it is the first true of a record, a list's value of two bytes.
 
 
+def row_of(dialect: Dialect, mode: PartitionMode) -> Callable[[ChangeRecord], Value]:
+    """Return what writes a record as the only column of a row."""
+    if mode is PartitionMode.MUTABLE_KEY_RANGE:
+        return proto_row
+    return postgresql_row if dialect is Dialect.POSTGRESQL else googlesql_row
+
+
 @dataclass(frozen=True)
 class ListedRows:
     """Records given one by one.
 
     Args:
         records: in commit order, committed at whole microseconds.
-        dialect: how they are written.
+        dialect, mode: how they are written.
     """
 
-    records: tuple[DataChangeRecord, ...]
+    records: tuple[ChangeRecord, ...]
     dialect: Dialect
+    mode: PartitionMode = PartitionMode.IMMUTABLE_KEY_RANGE
 
     def __len__(self) -> int:
         return len(self.records)
@@ -51,7 +62,7 @@ class ListedRows:
         return self._times[index]
 
     def encoded(self, first: int, end: int) -> Sequence[bytes]:
-        row = postgresql_row if self.dialect is Dialect.POSTGRESQL else googlesql_row
+        row = row_of(self.dialect, self.mode)
         return [
             PartialResultSetPb(values=[row(record)]).SerializeToString()
             for record in self.records[first:end]
@@ -59,7 +70,7 @@ class ListedRows:
 
     @cached_property
     def _times(self) -> list[int]:
-        return [record.commit_timestamp_ns // 1_000 for record in self.records]
+        return [record_time_ns(record) // 1_000 for record in self.records]
 
 
 @dataclass(frozen=True)

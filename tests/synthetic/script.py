@@ -11,11 +11,15 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
 
-from slackwater.reader.change_stream import Dialect
+from slackwater.reader.change_stream import Dialect, PartitionMode
 
 
 class Rows(Protocol):
-    """The data change records of a partition, in commit order."""
+    """The records of a partition, in commit order.
+
+    They are its data change records, and with mutable key ranges also its partition start, event
+    and end records.
+    """
 
     def __len__(self) -> int:
         """Return the number of records."""
@@ -48,7 +52,7 @@ class NoRows:
 
 @dataclass(frozen=True, slots=True)
 class ScriptedPartition:
-    """A partition that covers [start_us, end_us).
+    """A partition that covers [start_us, end_us); with mutable key ranges, its end too.
 
     Attributes:
         end_us: None where it does not end.
@@ -69,12 +73,19 @@ class Script:
     Attributes:
         rows_per_message: the service sends one; the emulator packs some 40.
         retention_start_us: starts before it are refused.
+        mode: how the partitions follow the keys.
     """
 
     dialect: Dialect
     partitions: tuple[ScriptedPartition, ...]
     rows_per_message: int = 1
     retention_start_us: int = 0
+    mode: PartitionMode = PartitionMode.IMMUTABLE_KEY_RANGE
+
+    @property
+    def is_mutable(self) -> bool:
+        """True if the partitions have mutable key ranges."""
+        return self.mode is PartitionMode.MUTABLE_KEY_RANGE
 
     @cached_property
     def by_token(self) -> dict[str, ScriptedPartition]:

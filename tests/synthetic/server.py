@@ -27,22 +27,29 @@ from google.cloud.spanner_v1.types import (
 )
 
 from slackwater.reader.change_stream import Dialect
-from slackwater.reader.records import ChildPartition, ChildPartitionsRecord, HeartbeatRecord
+from slackwater.reader.records import (
+    ChangeRecord,
+    ChildPartition,
+    ChildPartitionsRecord,
+    HeartbeatRecord,
+    PartitionStartRecord,
+)
 from slackwater.timestamp import format_rfc3339, parse_rfc3339
+from tests.proto_messages import proto_metadata
 from tests.spanner_messages import (
     PartialResultSetPb,
     googlesql_metadata,
-    googlesql_row,
     postgresql_metadata,
-    postgresql_row,
     value,
 )
 from tests.synthetic.grpc_over_h2 import AbortError, GrpcServer, Ready
+from tests.synthetic.rows import row_of
 from tests.synthetic.script import Script, ScriptedPartition
 
 CHANGE_STREAM: Final = "Synthetic"
 # Records that are made at a time; what is sent from them are messages of the script's size.
 _BLOCK: Final = 8_192
+_QUERY_MAX_US: Final = 30 * 60 * 1_000_000
 _ARGUMENT: Final = re.compile(r"(\w+)\s*=>\s*@(\w+)|[@$](\w+)")
 _NAMES: Final = ("start_timestamp", "end_timestamp", "partition_token", "heartbeat_milliseconds")
 
@@ -62,10 +69,8 @@ class SyntheticSpanner:
 
     def __init__(self, script: Script) -> None:
         self._script = script
-        self._is_postgresql = script.dialect is Dialect.POSTGRESQL
-        self._row = postgresql_row if self._is_postgresql else googlesql_row
-        metadata = postgresql_metadata() if self._is_postgresql else googlesql_metadata()
-        self._metadata = PartialResultSetPb(metadata=metadata).SerializeToString()
+        self._row = row_of(script.dialect, script.mode)
+        self._metadata = PartialResultSetPb(metadata=_metadata(script)).SerializeToString()
         unary = {
             "CreateSession": self.create_session,
             "BatchCreateSessions": self.create_sessions,
@@ -119,6 +124,7 @@ class SyntheticSpanner:
             yield [self._other(asked.sql)]
             return
         query = _parse(asked)
+        self._require_valid(asked.sql, query)
         if query.start_us < self._script.retention_start_us:
             earliest = format_rfc3339(self._script.retention_start_us * 1_000)
             raise AbortError(
@@ -139,6 +145,24 @@ class SyntheticSpanner:
                 "Specified start_timestamp is invalid for the partition.",
             )
         yield from self._messages(self._values(partition, query))
+
+    def _require_valid(self, sql: str, query: _Query) -> None:
+        """Refuse what the function of the stream's partition mode does not take.
+
+        The bound of end_timestamp is the emulator's; the texts are ours.
+        """
+        function = _function(self._script)
+        if function not in sql:
+            raise AbortError(
+                grpc.StatusCode.INVALID_ARGUMENT, f"Table-valued function not found: {function}"
+            )
+        if self._script.is_mutable and (
+            query.end_us is None or query.end_us - query.start_us > _QUERY_MAX_US
+        ):
+            raise AbortError(
+                grpc.StatusCode.INVALID_ARGUMENT,
+                "Specified end_timestamp must be at most 30 minutes after start_timestamp.",
+            )
 
     def _messages(self, blocks: Iterator[Ready]) -> Iterator[Ready]:
         """Messages of the script's size; the first one holds the metadata."""
@@ -161,9 +185,9 @@ class SyntheticSpanner:
         rows = partition.rows
         last_us = min((t for t in (query.end_us, partition.end_us) if t is not None), default=None)
         position = rows.first_at(query.start_us)
-        # A partition covers its end not.
         through = len(rows) if last_us is None else rows.first_at(last_us + 1)
-        if partition.end_us is not None:
+        if partition.end_us is not None and not self._script.is_mutable:
+            # There a partition covers its end, where its end record lies.
             through = min(through, rows.first_at(partition.end_us))
         shown_us = query.start_us
         while position < through:
@@ -186,16 +210,20 @@ class SyntheticSpanner:
 
     def _announced(self, at_ns: int) -> list[bytes]:
         """Answer a query with a NULL token."""
+        alive = [partition.token for partition in self._script.alive(at_ns // 1_000)]
+        if self._script.is_mutable:
+            return [
+                self._encode(PartitionStartRecord(at_ns, f"{i:08}", (token,)))
+                for i, token in enumerate(alive)
+            ]
         return [
             self._encode(
-                ChildPartitionsRecord(
-                    at_ns, f"{i:08}", (ChildPartition(partition.token, frozenset()),)
-                )
+                ChildPartitionsRecord(at_ns, f"{i:08}", (ChildPartition(token, frozenset()),))
             )
-            for i, partition in enumerate(self._script.alive(at_ns // 1_000))
+            for i, token in enumerate(alive)
         ]
 
-    def _encode(self, record: HeartbeatRecord | ChildPartitionsRecord) -> bytes:
+    def _encode(self, record: ChangeRecord) -> bytes:
         return bytes(PartialResultSetPb(values=[self._row(record)]).SerializeToString())
 
     def _table(self, sql: str) -> dict[str, str]:
@@ -204,9 +232,12 @@ class SyntheticSpanner:
             return {"option_value": self._script.dialect.value}
         if "change_streams" in sql.lower():
             names = ("change_stream_name", "option_name", "option_value")
-            return dict(zip(names, (CHANGE_STREAM, "retention_period", "7d"), strict=True))
+            option = ("retention_period", "7d")
+            if self._script.is_mutable:
+                option = ("partition_mode", self._script.mode.value)
+            return dict(zip(names, (CHANGE_STREAM, *option), strict=True))
         if "change_stream_options" in sql.lower():
-            return {"option_value": "IMMUTABLE_KEY_RANGE"}
+            return {"option_value": self._script.mode.value}
         return {"one": "1"}
 
     def _other(self, sql: str) -> bytes:
@@ -215,6 +246,22 @@ class SyntheticSpanner:
         _name_columns(message.metadata, table)
         message.values.extend(value(cell) for cell in table.values())
         return bytes(message.SerializeToString())
+
+
+def _metadata(script: Script) -> Any:
+    if script.is_mutable:
+        return proto_metadata(script.dialect)
+    if script.dialect is Dialect.POSTGRESQL:
+        return postgresql_metadata()
+    return googlesql_metadata()
+
+
+def _function(script: Script) -> str:
+    if script.dialect is not Dialect.POSTGRESQL:
+        return f"READ_{CHANGE_STREAM}"
+    return (
+        f"read_proto_bytes_{CHANGE_STREAM}" if script.is_mutable else f"read_json_{CHANGE_STREAM}"
+    )
 
 
 def _name_columns(metadata: Any, names: Iterable[str]) -> None:

@@ -1,0 +1,261 @@
+"""Partitions with mutable key ranges, read from a server that speaks Spanner's protocol.
+
+Streams of this kind are still refused at the start; these are the parts that will read them.
+"""
+
+from __future__ import annotations
+
+import base64
+import random
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import ExitStack
+from unittest.mock import patch
+
+import pyarrow as pa
+import pytest
+from google.auth.credentials import AnonymousCredentials
+from google.cloud import spanner
+from google.cloud.spanner_v1 import param_types
+from google.cloud.spanner_v1.types import ChangeStreamRecord
+from tenacity import wait_random_exponential
+
+from slackwater.reader.change_stream import ChangeStream, Dialect, PartitionMode
+from slackwater.reader.database.change_stream_info import (
+    partitions_alive,
+    read_change_stream_info,
+)
+from slackwater.reader.errors import InvalidQueryError, UnsupportedStreamError
+from slackwater.reader.query.batch_decoder import BatchDecoder, Owners, Rows
+from slackwater.reader.query.partition_query import PartitionQuery
+from slackwater.reader.query_window import QUERY_SPAN_MAX_NS
+from slackwater.reader.records import (
+    ChangeRecord,
+    DataChangeRecord,
+    HeartbeatRecord,
+    PartitionEndRecord,
+    PartitionEventRecord,
+    PartitionStartRecord,
+)
+from slackwater.reader.transport.connection import Connection
+from slackwater.scheduler.epoch import Cut
+from slackwater.scheduler.mutable_lineage import MutablePartition, claimable, unmatched_moves
+from slackwater.timestamp import format_rfc3339
+from tests.faults.proxy import Breaks, FaultProxy
+from tests.simulation.mutable_history import random_mutable_history
+from tests.synthetic.mutable import scripted
+from tests.synthetic.rows import ListedRows
+from tests.synthetic.script import Script, ScriptedPartition
+from tests.synthetic.server import CHANGE_STREAM, SyntheticSpanner
+
+START_US = 1_769_850_000_000_000
+MODE = PartitionMode.MUTABLE_KEY_RANGE
+DIALECTS = pytest.mark.parametrize("dialect", list(Dialect))
+
+
+class Collected:
+    """A consumer that keeps all records."""
+
+    is_done = False
+
+    def __init__(self, token: str) -> None:
+        self.token = token
+        self.records: list[ChangeRecord] = []
+
+    def take_rows(self, rows: Rows) -> None:
+        raise AssertionError("these rows are decoded one by one so far")
+
+    def take_records(self, records: Sequence[ChangeRecord]) -> Sequence[DataChangeRecord]:
+        self.records += [r for r in records if not isinstance(r, HeartbeatRecord)]
+        return [r for r in records if isinstance(r, DataChangeRecord)]
+
+
+def stream_at(host: str) -> ChangeStream:
+    return ChangeStream("test-project", "test", "db", CHANGE_STREAM, emulator_host=host)
+
+
+def script_of(seed: int, dialect: Dialect, *, step_us: int = 1_000) -> Script:
+    history = random_mutable_history(random.Random(seed))
+    return scripted(history, dialect, start_us=START_US, step_us=step_us)
+
+
+def times_of(script: Script) -> tuple[int, int]:
+    """When a script begins and when all of it is over, nanoseconds."""
+    last = max(p.rows.time_us(len(p.rows) - 1) for p in script.partitions if len(p.rows))
+    return START_US * 1_000, last * 1_000 + 500
+
+
+def query_of(
+    connection: Connection, dialect: Dialect, token: str, start_ns: int, end_ns: int
+) -> PartitionQuery:
+    return PartitionQuery(
+        connection,
+        dialect,
+        partition_token=token,
+        start_timestamp_ns=start_ns,
+        end_timestamp_ns=end_ns,
+        heartbeat_ms=300_000,
+        mode=MODE,
+    )
+
+
+def records_of(partition: ScriptedPartition) -> list[ChangeRecord]:
+    assert isinstance(partition.rows, ListedRows)
+    return list(partition.rows.records)
+
+
+@DIALECTS
+def test_a_broken_query_gives_each_record_of_each_kind_once(dialect: Dialect) -> None:
+    script = script_of(33, dialect)
+    delivered = Counter[str]()
+
+    def deliver(batch: pa.RecordBatch, owners: Owners) -> None:
+        for token, count in owners:
+            delivered[token] += count
+
+    with (
+        SyntheticSpanner(script) as server,
+        FaultProxy(server.host, [Breaks(0.7, messages_max=6)], seed=4) as proxy,
+        patch("slackwater.reader.query.partition_query._WAIT", wait_random_exponential(0.01, 0.1)),
+        ExitStack() as stack,
+    ):
+        connection = Connection(stream_at(proxy.host))
+        stack.callback(connection.close)
+        _, end_ns = times_of(script)
+        for partition in script.partitions:
+            expected = records_of(partition)
+            start_ns = partition.start_us * 1_000
+            query = query_of(connection, dialect, partition.token, start_ns, end_ns)
+            iterated = [r for message in query for r in message.records]
+            assert [r for r in iterated if not isinstance(r, HeartbeatRecord)] == expected
+            consumer = Collected(partition.token)
+            decoder = BatchDecoder(deliver)
+            query_of(connection, dialect, partition.token, start_ns, end_ns).run(decoder, consumer)
+            decoder.deliver_remaining()
+            assert consumer.records == expected
+            data = [r for r in expected if isinstance(r, DataChangeRecord)]
+            assert delivered[partition.token] == len(data)
+    assert sum(proxy.injected.values()) > 5
+
+
+@DIALECTS
+def test_a_long_time_is_read_by_queries_that_spanner_accepts(dialect: Dialect) -> None:
+    minute_us = 60_000_000
+    script = script_of(5, dialect, step_us=7 * minute_us)
+    start_ns, end_ns = times_of(script)
+    assert end_ns - start_ns > 5 * QUERY_SPAN_MAX_NS
+    with SyntheticSpanner(script) as server, ExitStack() as stack:
+        connection = Connection(stream_at(server.host))
+        stack.callback(connection.close)
+        for partition in script.partitions:
+            query = query_of(
+                connection, dialect, partition.token, partition.start_us * 1_000, end_ns
+            )
+            records = [r for message in query for r in message.records]
+            expected = records_of(partition)
+            assert [r for r in records if not isinstance(r, HeartbeatRecord)] == expected
+            assert query.retries == 0
+            is_ended = isinstance(expected[-1], PartitionEndRecord) if expected else False
+            assert is_ended or query.watermark_ns >= end_ns - QUERY_SPAN_MAX_NS
+        with patch("slackwater.reader.query_window.QUERY_SPAN_MAX_NS", end_ns):
+            token = script.alive(START_US)[0].token
+            refused = query_of(connection, dialect, token, start_ns, end_ns)
+            with pytest.raises(InvalidQueryError, match="30 minutes"):
+                list(refused)
+
+
+@DIALECTS
+@pytest.mark.parametrize("seed", [5, 23, 26, 33, 38])
+def test_all_records_are_there_when_each_partition_is_read_once(
+    dialect: Dialect, seed: int
+) -> None:
+    """From the first query on, by what the records say only."""
+    script = script_of(seed, dialect)
+    start_ns, end_ns = times_of(script)
+    cut = Cut(start_ns - 500, end_ns)
+    read: dict[str, list[ChangeRecord]] = {}
+    with SyntheticSpanner(script) as server, ExitStack() as stack:
+        connection = Connection(stream_at(server.host))
+        stack.callback(connection.close)
+        alive = partitions_alive(connection, dialect, start_ns, heartbeat_ms=1_000, mode=MODE)
+        waiting = [MutablePartition(token, start_ns) for token in alive]
+        assigned = set(alive)
+        while waiting:
+            partition = waiting.pop()
+            consumer = Collected(partition.token)
+            decoder = BatchDecoder(lambda batch, owners: None)
+            query = query_of(
+                connection, dialect, partition.token, partition.start_timestamp_ns, end_ns
+            )
+            query.run(decoder, consumer)
+            read[partition.token] = consumer.records
+            for record in consumer.records:
+                if isinstance(record, PartitionStartRecord):
+                    claims = claimable(record, {}, assigned, cut.start_ns, since_ns=cut.start_ns)
+                    waiting += claims
+                    assigned.update(claim.token for claim in claims)
+    assert read == {p.token: records_of(p) for p in script.partitions}
+    events = [
+        r for records in read.values() for r in records if isinstance(r, PartitionEventRecord)
+    ]
+    assert unmatched_moves(events, cut) == []
+
+
+@DIALECTS
+def test_googles_client_reads_the_same_records(
+    dialect: Dialect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It shares no code with the reader: neither the query nor the decoding."""
+    script = script_of(13, dialect)
+    _, end_ns = times_of(script)
+    is_postgresql = dialect is Dialect.POSTGRESQL
+    function = "read_proto_bytes_" if is_postgresql else "READ_"
+    arguments = "$1, $2, $3, $4, null" if is_postgresql else "@p1, @p2, @p3, @p4"
+    schema = '"spanner".' if is_postgresql else ""
+    kinds = (param_types.TIMESTAMP, param_types.TIMESTAMP, param_types.STRING, param_types.INT64)
+    with SyntheticSpanner(script) as server:
+        monkeypatch.setenv("SPANNER_EMULATOR_HOST", server.host)
+        client = spanner.Client(project="test-project", credentials=AnonymousCredentials())
+        database = client.instance("test").database("db")
+        for partition in script.partitions:
+            start = format_rfc3339(partition.start_us * 1_000)
+            values = (start, format_rfc3339(end_ns), partition.token, 300_000)
+            with database.snapshot() as snapshot:
+                rows = snapshot.execute_sql(
+                    f"SELECT * FROM {schema}{function}{CHANGE_STREAM}({arguments})",
+                    params={f"p{i}": v for i, v in enumerate(values, 1)},
+                    param_types={f"p{i}": kind for i, kind in enumerate(kinds, 1)},
+                )
+                outlines = [_outline(_serialized(cell)) for (cell,) in rows]
+            expected = [
+                (type(record).__name__, record.record_sequence)
+                for record in records_of(partition)
+                if not isinstance(record, HeartbeatRecord)
+            ]
+            assert [outline for outline in outlines if outline is not None] == expected
+
+
+def _serialized(cell: bytes) -> bytes:
+    """The client decodes the base64 of a PROTO, and leaves that of BYTES as it is."""
+    try:
+        return base64.b64decode(cell, validate=True)
+    except ValueError:
+        return cell
+
+
+def _outline(serialized: bytes) -> tuple[str, str] | None:
+    """The kind and the record_sequence of a record; None for a heartbeat."""
+    message = ChangeStreamRecord.pb(ChangeStreamRecord.deserialize(serialized))
+    kind = message.WhichOneof("record")
+    if kind == "heartbeat_record":
+        return None
+    return kind.title().replace("_", ""), getattr(message, kind).record_sequence
+
+
+@DIALECTS
+def test_a_stream_with_mutable_key_ranges_is_still_refused_at_the_start(dialect: Dialect) -> None:
+    with SyntheticSpanner(script_of(0, dialect)) as server, ExitStack() as stack:
+        connection = Connection(stream_at(server.host))
+        stack.callback(connection.close)
+        with pytest.raises(UnsupportedStreamError, match="MUTABLE_KEY_RANGE"):
+            read_change_stream_info(connection)
