@@ -107,6 +107,7 @@ ANSWERS: Final = (
         (
             "Table-valued function not found",
             "function …read_json_… does not exist",
+            "function …read_proto_bytes_… does not exist",
             "Change Stream not found",
         ),
         Meaning.NO_STREAM,

@@ -54,6 +54,7 @@ NO_STREAM = (
         " text, bigint, unknown) does not exist\nHint: No function matches the given name and"
         " argument types. You might need to add explicit type casts."
     ),
+    NotFound("[ERROR] function spanner.read_proto_bytes_S(text, bigint, unknown) does not exist"),
     NotFound("Change Stream not found: S"),
 )
 FOREIGN_TOKEN = InvalidArgument(
