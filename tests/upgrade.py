@@ -4,7 +4,8 @@
 
 BEFORE is the Python of an environment that has the former version, as `make install` makes it in a
 checkout of it. That version runs under load and is killed with kill -9; this version goes on, and
-what landed is compared with the truth.
+what landed is compared with the truth. Then the other way round: the former version goes on after
+this one, with an empty metadata store, as docs/backup.md says.
 """
 
 from __future__ import annotations
@@ -45,6 +46,18 @@ def upgrade_sinks(before: str, dialect: Dialect, state_url: str | None) -> None:
         print(f"{dialect}, {store}, {name}: {count} equal", flush=True)
 
 
+def go_back(before: str, dialect: Dialect) -> None:
+    with (
+        own_database(dialect) as stream,
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name,
+    ):
+        folder = Path(name)
+        empty = f"sqlite:///{folder / 'of-the-former.db'}"
+        equal = sinks.run(stream, folder, SINKS, dialect, after=(before, empty))
+    for name, count in equal.items():
+        print(f"{dialect}, back to the former version, {name}: {count} equal", flush=True)
+
+
 def upgrade_mirrors(before: str) -> None:
     dialect, capture, deletes, table_format = mirrors.KINDS[0]
     with (
@@ -70,6 +83,8 @@ def main() -> None:
     parser.add_argument("before", metavar="BEFORE")
     python: str = parser.parse_args().before
     require_another_version(python)
+    for dialect in Dialect:
+        go_back(python, dialect)
     upgrade_sinks(python, Dialect.GOOGLE_STANDARD_SQL, None)
     with tempfile.TemporaryDirectory(prefix="slackwater-postgres-") as folder:
         server = get_server(folder, cleanup_mode="stop")
