@@ -33,6 +33,8 @@ class EnvelopeOptions:
         key_in_value: add the key to the value; see Envelope.has_changefeed_options.
         topic: the name of the topic to add to the value, in which {table} stands for the table's
             name; None to add none. See Envelope.has_changefeed_options.
+        is_value_alone: the destination keeps no key beside the value, so that a value has to say
+            whose it is even if the row was deleted.
         diff: add the row before the change, in the envelope wrapped.
         tombstones: a message without a value follows a deleted row's, in the envelope debezium.
         schemas_enable: key and value are {"schema": …, "payload": …} in the envelope debezium, as
@@ -47,6 +49,7 @@ class EnvelopeOptions:
     timestamp_format: TimestampFormat = datetime_to_rfc3339
     key_in_value: bool = False
     topic: str | None = None
+    is_value_alone: bool = False
     diff: bool = False
     tombstones: bool = False
     schemas_enable: bool = False

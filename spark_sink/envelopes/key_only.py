@@ -10,7 +10,7 @@ from slackwater.spark_sink.envelopes.message import MessageBody
 
 
 class KeyOnly(ModEnvelope):
-    """The key, and no value."""
+    """The key, and no value; where a value stands alone, the key under __crdb__."""
 
     name = "key_only"
     has_key_order = True
@@ -19,9 +19,11 @@ class KeyOnly(ModEnvelope):
 
     def body(self, event: Event) -> MessageBody:
         """Return the message of one mod."""
-        return MessageBody(
-            event.table, self.primary_key(event), None, is_key_list=True, has_value=False
-        )
+        key = self.primary_key(event)
+        if self.options.is_value_alone:
+            value = {METADATA_KEY: self.changefeed_fields(event)}
+            return MessageBody(event.table, key, value, is_key_list=True)
+        return MessageBody(event.table, key, None, is_key_list=True, has_value=False)
 
     def avro_fields(self, table: TableSchemas) -> None:
         """Return None: its messages have no value."""

@@ -24,6 +24,8 @@ class Row(ModEnvelope):
     def body(self, event: Event) -> MessageBody:
         """Return the message of one mod."""
         value = event.after
+        if value is None and self.options.is_value_alone:
+            value = {}
         if value is None:
             # Without a value, so that a compacted topic forgets the key.
             return MessageBody(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Final, Literal
@@ -11,7 +12,7 @@ from pydantic import BeforeValidator
 
 from slackwater.setting_values import listed
 from slackwater.spark_sink.envelopes.envelope import Envelope
-from slackwater.spark_sink.envelopes.message import Origin
+from slackwater.spark_sink.envelopes.message import TABLE, Origin
 from slackwater.spark_sink.errors import UnknownFormatError
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.formats import JSON, ORC, PARQUET
@@ -44,6 +45,14 @@ class ChangelogSettings(EnvelopeSettings, TableSettings):
 
     kind: Kind = "changelog"
     partition_by: Annotated[tuple[PartitionColumn, ...], BeforeValidator(listed)] = ()
+
+    def make_envelope(self, origin: Origin) -> Envelope:
+        """Return the envelope; a file of JSON has no place for a message's key and table."""
+        envelope = super().make_envelope(origin)
+        if self.format != JSON:
+            return envelope
+        options = replace(envelope.options, key_in_value=True, topic=TABLE, is_value_alone=True)
+        return replace(envelope, options=options)
 
     def make_sink(self, origin: Origin, record_filter: RecordFilter) -> Changelog:
         """Return the sink; see SinkSettings."""
@@ -174,7 +183,7 @@ class Changelog:
 
 
 def _lines(changes: DataFrame, envelope: Envelope, partition_by: Sequence[str]) -> DataFrame:
-    """Return a line for each message, its value or else its key, and the columns of its folder."""
+    """Return a line for each message, its value, and the columns of its folder."""
     folders = [name for name in partition_by if name != DATE_COLUMN]
     dated = ["commit_timestamp"] if DATE_COLUMN in partition_by else []
-    return messages(changes, envelope).selectExpr("coalesce(value, key) AS value", *folders, *dated)
+    return messages(changes, envelope).select("value", *folders, *dated)

@@ -87,6 +87,16 @@ def test_key_only_has_no_value() -> None:
     ]
 
 
+@pytest.mark.parametrize("mod_type", ["INSERT", "DELETE"])
+def test_a_value_alone_says_which_row_was_changed_even_if_it_was_deleted(mod_type: str) -> None:
+    alone = {"key_in_value": True, "topic": "{table}", "is_value_alone": True}
+    place = {"key": [7, "2026-01-01"], "topic": "sales.Orders"}
+    after = None if mod_type == "DELETE" else ROW
+    assert one("wrapped", record(mod_type), **alone)[1] == {"after": after, **place}
+    assert one("row", record(mod_type), **alone)[1] == {**(after or {}), "__crdb__": place}
+    assert one("key_only", record(mod_type), **alone)[1] == {"__crdb__": place}
+
+
 @pytest.mark.parametrize("envelope", envelopes())
 def test_resolved_says_up_to_when_the_output_is_complete(envelope: str) -> None:
     made = (
