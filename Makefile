@@ -82,6 +82,8 @@ faults: install ## The long tests: seeded faults, kills, takeovers, simulated li
 	@$(BIN)/python -m tests.kills --kills 30 --format delta
 	@$(BIN)/python -m tests.kills --kills 10 --dialect POSTGRESQL
 	@$(BIN)/python -m tests.takeover
+	@$(BIN)/python -m tests.restores --moments 10
+	@$(BIN)/python -m tests.restores --moments 3 --format delta --store sqlite
 	@$(BIN)/python -m tests.kafka_kills --kills 30 --freezes 3
 	@for format in json avro; do for envelope in record wrapped row key_only datastream debezium; do \
 		$(BIN)/python -m tests.kafka_kills --kills 3 --freezes 1 --envelope $$envelope --format $$format \
