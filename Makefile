@@ -47,7 +47,7 @@ test: install $(VENV42)/.installed ## All tests on Spark 4.1, and the source's t
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
-	@$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=12
+	@$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not long" --durations=25
 	@$(VENV42)/bin/python -m pytest tests/spark/test_source.py tests/spark/test_pipeline_session.py
 
 lint: install ## Style and types
@@ -74,6 +74,7 @@ bench: install ## Measure everything; see docs/performance.md
 	@$(BIN)/python -m bench $(if $(GO_TAIL),--go $(GO_TAIL))
 
 faults: install ## The long tests: seeded faults, kills, takeovers, simulated lives
+	@$(BIN)/pytest -m long tests/spark
 	@$(BIN)/python -m tests.simulation.test_epochs 0 5000
 	@$(BIN)/python -m tests.faults.seeded --seeds 200
 	@$(BIN)/python -m tests.faults.messages --messages 50000

@@ -208,7 +208,7 @@ def run(
         has_looked.set()
         writer.join()
         end_ns = connection.strong_read_timestamp_ns()
-        service.wait_for_watermark(end_ns, seconds_max=120)
+        service.wait_for_watermark(end_ns, seconds_max=400)
         assert service.drain() == 0, service.log.read_text()[-2_000:]
     finally:
         has_looked.set()

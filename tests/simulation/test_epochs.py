@@ -18,7 +18,7 @@ from slackwater.scheduler.read_options import Proof
 from slackwater.state.store import Store
 from tests.simulation.epochs import Circumstances, Pipeline
 
-SEEDS = 200
+SEEDS = 100
 PARTS = 4
 
 

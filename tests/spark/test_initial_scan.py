@@ -152,6 +152,7 @@ def test_a_scan_only_writes_the_rows_of_its_time_and_ends(
         assert sorted(map(repr, rows)) == sorted(map(repr, keys)), table
 
 
+@pytest.mark.long
 def test_a_scan_that_is_caught_up_with_ends_after_the_scan(
     new_database: NewDatabase, tmp_path: Path
 ) -> None:

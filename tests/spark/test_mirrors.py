@@ -12,7 +12,7 @@ from tests.emulators import NewDatabase
 from tests.mirrors import KINDS, run
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(("dialect", "capture", "deletes", "table_format"), KINDS)
 def test_mirrors_equal_their_tables_at_their_watermark_through_a_kill(
     dialect: Dialect,
@@ -29,8 +29,8 @@ def test_mirrors_equal_their_tables_at_their_watermark_through_a_kill(
         tmp_path,
         deletes=deletes,
         table_format=table_format,
-        changes=300,
-        looks=3,
+        changes=200,
+        looks=2,
         kills_after=(0,),
     )
     assert (marked > 10) == (deletes == "mark")

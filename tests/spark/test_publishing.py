@@ -25,6 +25,7 @@ from tests.epoch_rows import PIPELINE, inserts, low_watermark, make_sink, write
 from tests.former_owner import frozen_at
 from tests.mirrors import iceberg_table
 
+LONG = pytest.mark.long
 ONE_COMMIT: Mapping[str, Mapping[str, Any]] = {
     "parquet": {},
     "delta": {"format": "delta"},
@@ -134,7 +135,7 @@ def test_a_table_s_position_is_read_without_kernel_and_after_others_commits(
         assert versions == [7, None]
 
 
-@pytest.mark.parametrize("kind", ["parquet", "mirror"])
+@pytest.mark.parametrize("kind", ["parquet", pytest.param("mirror", marks=LONG)])
 def test_a_former_owner_that_wakes_while_it_publishes_changes_nothing(
     session: SparkSession, tmp_path: Path, kind: str
 ) -> None:
@@ -157,7 +158,10 @@ def texts(path: Path, file_format: str) -> list[str]:
     return [str(row["value"] or row["key"]) if "key" in row else str(row["mods"]) for row in rows]
 
 
-@pytest.mark.parametrize("file_format", ["parquet", "json", "orc", "delta", "iceberg"])
+@pytest.mark.parametrize(
+    "file_format",
+    ["json", "delta", *(pytest.param(n, marks=LONG) for n in ("parquet", "orc", "iceberg"))],
+)
 def test_records_with_several_mods_land_once_in_every_envelope(
     session: SparkSession, tmp_path: Path, file_format: str
 ) -> None:
