@@ -12,12 +12,19 @@ from urllib.parse import unquote
 
 
 class Registry:
-    """The registered schemas, by number and by subject."""
+    """The registered schemas, by number and by subject.
+
+    Attributes:
+        is_away: connections are closed without an answer.
+        authorization: the header that requests must have; None for any.
+    """
 
     def __init__(self) -> None:
         self.schemas: dict[int, Any] = {}
         self.subjects: dict[str, list[int]] = {}
         self.asked = 0
+        self.is_away = False
+        self.authorization: str | None = None
         self._lock = Lock()
         self._numbers: dict[str, int] = {}
 
@@ -58,6 +65,16 @@ def running_registry() -> Iterator[tuple[Registry, str]]:
     registry = Registry()
 
     class Handler(BaseHTTPRequestHandler):
+        def parse_request(self) -> bool:
+            if registry.is_away or not super().parse_request():
+                self.close_connection = True
+                return False
+            expected = registry.authorization
+            if expected is not None and self.headers.get("Authorization") != expected:
+                self._answer(401, {"error_code": 401, "message": "Unauthorized"})
+                return False
+            return True
+
         def do_GET(self) -> None:
             if not self.path.endswith("/versions/latest"):
                 self._answer(200, sorted(registry.subjects))

@@ -19,13 +19,16 @@ from slackwater.pipeline.spark.java import find_java
 from slackwater.pipeline.spark.session import start_spark, stop_spark
 from slackwater.reader.schema import ddl
 from slackwater.spark_sink.envelopes.message import Origin
-from slackwater.spark_sink.errors import MessageRefusedError
+from slackwater.spark_sink.errors import MessageRefusedError, PublishError
 from slackwater.spark_sink.filters.record_filter import RecordFilter
+from slackwater.spark_sink.kafka.written_topics import WrittenTopics
 from slackwater.spark_sink.sinks.kafka import Kafka, KafkaSettings
 from slackwater.timestamp import datetime_to_ns
 from tests.epoch_rows import record
 from tests.kafka_broker import PARTITIONS, read_topics, spark_conf
 from tests.kafka_broker import kafka_broker as kafka_broker
+from tests.kafka_messages import avro_decoder
+from tests.schema_registry import running_registry
 
 # With the start of Spark and of the broker, which a busy machine takes minutes for.
 pytestmark = pytest.mark.timeout(300)
@@ -69,7 +72,9 @@ def output(session: SparkSession, kafka_broker: str, tmp_path: Path) -> Output:
     return Output(session, kafka_broker, tmp_path)
 
 
-def insert(key: int, *, at: float, table: str = "Orders", note: str = "") -> Any:
+def insert(
+    key: int, *, at: float, table: str = "Orders", note: str = "", capture: str = "NEW_VALUES"
+) -> Any:
     """Return the record of an insert, so many seconds after AT."""
     return record(
         "INSERT",
@@ -77,6 +82,7 @@ def insert(key: int, *, at: float, table: str = "Orders", note: str = "") -> Any
         COLUMNS,
         at=round(at * 1_000_000),
         table=table,
+        capture=capture,
     )
 
 
@@ -239,6 +245,48 @@ def test_an_epoch_that_was_sent_in_part_is_completed_with_another_envelope(
     output.write(output.sink(**settings, **others), 1, *records)
     messages = [m for ms in read_topics(kafka_broker, "changed.Orders").values() for m in ms]
     assert sorted(json.loads(m.key() or b"")["Id"] for m in messages) == list(range(2, 60))
+
+
+def test_a_registry_that_is_away_costs_no_message(output: Output, kafka_broker: str) -> None:
+    """Away before an epoch is sent, and between its last record and its resolved messages."""
+    with running_registry() as (registry, url):
+        avro = {"format": "avro", "confluent_schema_registry": url, "envelope": "flat"}
+        settings = {"topic": "away.{table}", "resolved": "0s", **avro}
+
+        def write(sink: Kafka, epoch_id: int, table: str) -> None:
+            change = insert(epoch_id, at=epoch_id - 0.5, table=table, capture="NEW_ROW")
+            output.write(sink, epoch_id, change)
+
+        write(output.sink(**settings), 1, "A")
+        registry.is_away = True
+        with pytest.raises(PublishError, match=r"registry, subject away\.B-key: it can't"):
+            write(output.sink(**settings), 2, "B")
+        registry.is_away = False
+        # Its resolved messages for A ask for A's schema, which this process has not seen.
+        sink = output.sink(**settings)
+        written = WrittenTopics.names
+        with pytest.MonkeyPatch.context() as patched:
+
+            def away_from_here(topics: WrittenTopics, spark: SparkSession) -> frozenset[str]:
+                registry.is_away = True
+                return written(topics, spark)
+
+            patched.setattr(WrittenTopics, "names", away_from_here)
+            with pytest.raises(PublishError, match=r"registry, subject away\.A-value: it"):
+                write(sink, 2, "B")
+        registry.is_away = False
+        write(sink, 2, "B")
+        write(sink, 3, "A")
+        decode = avro_decoder(registry.schemas)
+        values = [
+            decode(message.value() or b"")
+            for messages in read_topics(kafka_broker, "away.").values()
+            for message in messages
+        ]
+    changes = [value["key"]["Id"] for value in values if value["resolved"] is None]
+    assert sorted(changes) == [1, 2, 3]
+    # One for A in the first epoch; for both in the others.
+    assert len(values) - len(changes) == (1 + 2 + 2) * PARTITIONS
 
 
 def complete(sink: Kafka, output: Output) -> datetime | None:

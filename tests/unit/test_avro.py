@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import struct
@@ -238,6 +239,19 @@ def test_a_schema_is_registered_once_and_one_that_does_not_fit_is_refused() -> N
     with pytest.raises(PublishError, match="can't be reached"):
         client.register("a/b-value", other)
     assert COMMIT.tzinfo is not None
+
+
+def test_a_registry_with_a_password_takes_it_from_the_url_and_it_is_in_no_message() -> None:
+    with running_registry() as (registry, url):
+        registry.authorization = f"Basic {base64.b64encode(b'ann:of-ann').decode()}"
+        host = url.partition("://")[2]
+        SchemaRegistry(f"http://ann:of-ann@{host}").require_answer()
+        with pytest.raises(SchemaRefusedError, match="it answered 401") as refused:
+            SchemaRegistry(f"http://ann:wrong@{host}").require_answer()
+        registry.is_away = True
+        with pytest.raises(PublishError, match="can't be reached") as away:
+            SchemaRegistry(f"http://ann:wrong@{host}").require_answer()
+    assert "wrong" not in f"{refused.value} {away.value}"
 
 
 def test_a_worker_caches_the_schemas_of_the_last_epoch() -> None:
