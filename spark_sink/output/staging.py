@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
@@ -44,7 +44,7 @@ class Staging:
         transform: turns the contract's rows into what is written; None writes them as they are.
         partition_by: columns that name the folders of what is written.
         has_date: whether DATE_COLUMN is added.
-        observes_tables: whether tables() is asked.
+        distinct: the columns of records that distinct() is asked for.
     """
 
     def __init__(
@@ -56,10 +56,10 @@ class Staging:
         partition_by: Sequence[str] = (),
         *,
         has_date: bool = False,
-        observes_tables: bool = False,
+        distinct: Sequence[str] = (),
     ) -> None:
         self._path = path
-        self._observes_tables = observes_tables
+        self._distinct_columns = tuple(distinct)
         self._partition_by = tuple(partition_by)
         self._has_date = has_date
         self._transform = transform
@@ -69,7 +69,7 @@ class Staging:
         self._is_taken_over = False
         # Of the epoch that was staged last.
         self._rows: dict[int, int] = {}
-        self._tables: dict[int, frozenset[str]] = {}
+        self._distinct: dict[int, Mapping[str, frozenset[str]]] = {}
         # Kept, because inferring it from the staged files would take a Spark job.
         self._schema: StructType | None = None
 
@@ -81,7 +81,7 @@ class Staging:
             transform=self._transform,
             partition_by=self._partition_by,
             has_date=self._has_date,
-            observes_tables=self._observes_tables,
+            distinct=self._distinct_columns,
         )
 
     def stage(self, epoch: DataFrame, epoch_id: int) -> EpochSummary:
@@ -115,7 +115,9 @@ class Staging:
         records = metrics["records"] if self._filter.keeps_all else written.get["rows"]
         rows = records if self._transform is None else staged.get["rows"]
         self._rows = {epoch_id: rows}
-        self._tables = {epoch_id: frozenset(metrics.get("tables") or ())}
+        self._distinct = {
+            epoch_id: {name: frozenset(metrics[name] or ()) for name in self._distinct_columns}
+        }
         return EpochSummary(
             records=metrics["records"],
             written=records,
@@ -144,9 +146,9 @@ class Staging:
         folder = self.epoch_directory(spark).staging(epoch_id)
         return StagedFiles(folder, self._rows[epoch_id])
 
-    def tables(self, epoch_id: int) -> frozenset[str]:
-        """Return the names of the tables that an epoch was read of."""
-        return self._tables[epoch_id]
+    def distinct(self, epoch_id: int, column: str) -> frozenset[str]:
+        """Return the values of a column in the records of an epoch, before the filter."""
+        return self._distinct[epoch_id][column]
 
     def epoch_directory(self, spark: SparkSession) -> EpochDirectory:
         """Return the output's directory, which contains the staging directory."""
@@ -157,9 +159,8 @@ class Staging:
         """The metrics observed of an epoch; made once, because each step is a call to the JVM."""
         from pyspark.sql import functions as F
 
-        tables = (F.collect_set("table_name").alias("tables"),) if self._observes_tables else ()
         return (
-            *tables,
+            *(F.collect_set(name).alias(name) for name in self._distinct_columns),
             F.count(F.lit(1)).alias("records"),
             # Each of a transaction's n records counts as one nth of it.
             F.sum(F.lit(1.0) / F.col("number_of_records_in_transaction")).alias("transactions"),

@@ -7,7 +7,7 @@ and kafka.at_least_once.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
@@ -160,14 +160,7 @@ class KafkaSettings(EnvelopeSettings):
             from slackwater.spark_sink.avro.wire_format import require_whole_rows
 
             require_whole_rows(capture_type, needs_whole_rows=envelope.needs_whole_rows)
-        if envelope.shows_rows_after and capture_type not in WHOLE_ROW_CAPTURE_TYPES:
-            raise PartialRowError(
-                f"changes of value capture type {capture_type} lack the whole row, which consumers"
-                f" of the envelope {self.envelope} take a message's columns for.",
-                "Let the change stream capture it: ALTER CHANGE STREAM … SET OPTIONS"
-                " (value_capture_type = 'NEW_ROW'), and start after that; or choose the envelope"
-                " flat, debezium or record",
-            )
+        require_rows_after(capture_type, envelope)
         if self.diff and capture_type != WITH_OLD_VALUES:
             raise PartialRowError(
                 f"changes of value capture type {capture_type} lack the row before the change,"
@@ -210,6 +203,26 @@ class KafkaSettings(EnvelopeSettings):
         return self
 
 
+def require_rows_after(capture_type: str, envelope: Envelope | type[Envelope]) -> None:
+    """Refuse parts of rows in an envelope in which they look whole.
+
+    Args:
+        capture_type: the value capture type of a change stream or of a record.
+        envelope: of the messages.
+
+    Raises:
+        PartialRowError: updates lack the whole row, and the envelope shows it.
+    """
+    if envelope.shows_rows_after and capture_type not in WHOLE_ROW_CAPTURE_TYPES:
+        raise PartialRowError(
+            f"changes of value capture type {capture_type} lack the whole row, which consumers"
+            f" of the envelope {envelope.name} take a message's columns for.",
+            "Let the change stream capture it: ALTER CHANGE STREAM … SET OPTIONS"
+            " (value_capture_type = 'NEW_ROW'), and start after that; or choose the envelope"
+            " flat, debezium or record",
+        )
+
+
 class Kafka:
     """Sends epochs to Kafka.
 
@@ -245,10 +258,9 @@ class Kafka:
         letters = KafkaDeadLetters(staging, delivery, delivery.size_max)
         self._send_messages = letters.send if keeps_bad_records else delivery.send
         self._written = WrittenTopics(staging)
-        self._shows_key_order = envelope.has_key_order and avro is None
         self._read_key_columns: ReadKeyColumns | None = None
         self._staging = Staging(
-            staging, "parquet", record_filter, observes_tables=self._shows_key_order
+            staging, "parquet", record_filter, distinct=("table_name", "value_capture_type")
         )
         self._scanned = self._staging.for_scan()
         self._resolved_at = float("-inf")
@@ -275,7 +287,7 @@ class Kafka:
         """
         mark = Mark(low_watermark, epoch_id)
         if summary.written:
-            self._learn_key_columns(self._staging.tables(epoch_id), low_watermark)
+            self._look_at(self._staging, epoch_id, low_watermark)
             self._send(self._staging.read_staged(spark, epoch_id), mark)
         self._staging.epoch_directory(spark).discard(epoch_id)
         self._close(spark, mark, summary.written, summary.transactions)
@@ -288,7 +300,7 @@ class Kafka:
         spark = rows.sparkSession
         records = self._scanned.stage(rows, chunk).records
         mark = Mark(low_watermark, chunk=chunk)
-        self._learn_key_columns(self._scanned.tables(chunk), low_watermark)
+        self._look_at(self._scanned, chunk, low_watermark)
         self._send(self._scanned.read_staged(spark, chunk), mark)
         self._scanned.epoch_directory(spark).discard(chunk)
         return records
@@ -297,10 +309,20 @@ class Kafka:
         """Send the scan's low watermark; see Sink."""
         self._close(spark, Mark(low_watermark), records, 0)
 
-    def _learn_key_columns(self, tables: Collection[str], at: datetime) -> None:
-        """Look up the primary keys of tables that are new to this process, as of an epoch's end."""
+    def _look_at(self, staging: Staging, epoch_id: int, at: datetime) -> None:
+        """Refuse parts of rows, and look up the primary keys of tables new to this process.
+
+        Args:
+            staging: what has staged the epoch, or the chunk of a scan.
+            epoch_id: its number.
+            at: its end.
+        """
+        for capture_type in staging.distinct(epoch_id, "value_capture_type"):
+            require_rows_after(capture_type, self._envelope)
+        tables = staging.distinct(epoch_id, "table_name")
         options = self._envelope.options
-        if not self._read_key_columns or options.key_columns.keys() >= set(tables):
+        is_known = not self._envelope.has_key_order or options.key_columns.keys() >= tables
+        if self._read_key_columns is None or is_known:
             return
         # A table that was dropped since then keeps the order of its columns from here on.
         unknown = dict.fromkeys(tables, ())

@@ -19,7 +19,7 @@ from slackwater.pipeline.spark.java import find_java
 from slackwater.pipeline.spark.session import start_spark, stop_spark
 from slackwater.reader.schema import ddl
 from slackwater.spark_sink.envelopes.message import Origin
-from slackwater.spark_sink.errors import MessageRefusedError, PublishError
+from slackwater.spark_sink.errors import MessageRefusedError, PartialRowError, PublishError
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.kafka.written_topics import WrittenTopics
 from slackwater.spark_sink.sinks.kafka import Kafka, KafkaSettings
@@ -73,7 +73,7 @@ def output(session: SparkSession, kafka_broker: str, tmp_path: Path) -> Output:
 
 
 def insert(
-    key: int, *, at: float, table: str = "Orders", note: str = "", capture: str = "NEW_VALUES"
+    key: int, *, at: float, table: str = "Orders", note: str = "", capture: str = "NEW_ROW"
 ) -> Any:
     """Return the record of an insert, so many seconds after AT."""
     return record(
@@ -254,7 +254,7 @@ def test_a_registry_that_is_away_costs_no_message(output: Output, kafka_broker: 
         settings = {"topic": "away.{table}", "resolved": "0s", **avro}
 
         def write(sink: Kafka, epoch_id: int, table: str) -> None:
-            change = insert(epoch_id, at=epoch_id - 0.5, table=table, capture="NEW_ROW")
+            change = insert(epoch_id, at=epoch_id - 0.5, table=table)
             output.write(sink, epoch_id, change)
 
         write(output.sink(**settings), 1, "A")
@@ -287,6 +287,15 @@ def test_a_registry_that_is_away_costs_no_message(output: Output, kafka_broker: 
     assert sorted(changes) == [1, 2, 3]
     # One for A in the first epoch; for both in the others.
     assert len(values) - len(changes) == (1 + 2 + 2) * PARTITIONS
+
+
+def test_a_part_of_a_row_is_refused_when_the_change_stream_is_altered(output: Output) -> None:
+    sink = output.sink(topic="parts.{table}")
+    output.write(sink, 1, insert(1, at=0.5))
+    with pytest.raises(PartialRowError, match="changes of value capture type NEW_VALUES lack"):
+        output.write(sink, 2, insert(2, at=1.5, capture="NEW_VALUES"))
+    part = insert(2, at=1.5, capture="NEW_VALUES")
+    output.write(output.sink(topic="parts.{table}", envelope="flat"), 2, part)
 
 
 def complete(sink: Kafka, output: Output) -> datetime | None:
