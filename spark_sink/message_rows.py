@@ -56,7 +56,7 @@ def rows_of_messages(
     ]
     row_hash = f", {ROW_HASH} long" if has_row_hash else ""
     schema = f"array<struct<table_name string, key {kind}, value {kind}{row_hash}>>"
-    wrap_all = _with_row_hashes(wrap) if has_row_hash else wrap
+    wrap_all = with_row_hashes(wrap) if has_row_hash else wrap
     wrapped = F.udf(_of_rows(wrap_all), schema, useArrow=False)
     ordering = [*ORDER[:3], "low_watermark"]
     wrapped_rows = changes.select(*ordering, wrapped(F.struct(*columns)).alias("messages"))
@@ -74,7 +74,7 @@ def _of_rows(wrap: Wrap) -> Callable[[Row], list[tuple[Any, ...]]]:
     return of_row
 
 
-def _with_row_hashes(wrap: Wrap) -> Wrap:
+def with_row_hashes(wrap: Wrap) -> Wrap:
     """Return a function that adds a hash of the table and of the key as Spanner sent it.
 
     A message's own key would have another hash with another envelope, format or schema.

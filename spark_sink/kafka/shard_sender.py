@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import lru_cache
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from slackwater.spark_sink.kafka.positions import Position, is_after, later
@@ -81,12 +83,13 @@ class ShardSender:
             if length:
                 yield pa.nulls(length, pa.string())
             length = len(columns[0])
-            for message in zip(*(column.to_pylist() for column in columns), strict=True):
-                if sending is None or sending.shard != message[0]:
+            rows = zip(*(column.to_pylist() for column in columns), strict=True)
+            for shard, messages in groupby(rows, itemgetter(0)):
+                if sending is None or sending.shard != shard:
                     if sending is not None:
                         results.append(sending.finish())
-                    sending = _Sending(self, message[0])
-                sending.add(*message[1:])
+                    sending = _Sending(self, shard)
+                sending.add(messages)
         if sending is not None:
             results.append(sending.finish())
             last = json.dumps([asdict(result) for result in results])
@@ -125,13 +128,15 @@ class _Sending:
                 transactions.begin()
                 self._transactions = transactions
 
-    def add(self, topic: str, key: Any, value: Any, committed_us: int) -> None:
-        """Send a message, unless it was sent before."""
-        self._topics.add(topic)
-        if self._transactions is not None and committed_us > self._sent_until_us:
-            with self._failing():
-                self._transactions.send(topic, key, value)
-                self._sent += 1
+    def add(self, messages: Iterable[tuple[int, str, Any, Any, int]]) -> None:
+        """Send messages, rows of COLUMNS, unless they were sent before."""
+        transactions, sent_until_us = self._transactions, self._sent_until_us
+        with self._failing():
+            for _, topic, key, value, committed_us in messages:
+                self._topics.add(topic)
+                if transactions is not None and committed_us > sent_until_us:
+                    transactions.send(topic, key, value)
+                    self._sent += 1
 
     def finish(self) -> ShardResult:
         """Commit, and return what became of the shard."""

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from confluent_kafka import KafkaException
 from tenacity import retry, retry_if_exception, stop_after_delay, wait_fixed
 
 from slackwater.spark_sink.kafka.positions import WHOLE, Position, Positions
@@ -113,7 +114,7 @@ class PositionReader:
         Raises:
             KafkaException: the broker refuses, or can't be reached.
         """
-        from confluent_kafka import KafkaException, TopicPartition
+        from confluent_kafka import TopicPartition
 
         numbers = [WHOLE, *shards]
         asked = [TopicPartition(self._ids.topic, number) for number in numbers]
@@ -155,6 +156,7 @@ class Transactions:
                 "on_delivery": self._refused,
             }
         )
+        self._produce = self._producer.produce
         _while_passing(self._producer.init_transactions)(_TIMEOUT_S)
 
     @contextmanager
@@ -189,11 +191,9 @@ class Transactions:
             MessageFailedError: it is refused.
             KafkaException: the transaction failed.
         """
-        from confluent_kafka import KafkaException
-
         while True:
             try:
-                self._producer.produce(topic, value, key, partition)
+                self._produce(topic, value, key, partition)
             except BufferError:
                 self._producer.poll(0.1)
             except KafkaException as error:
@@ -217,7 +217,7 @@ class Transactions:
             MessageFailedError: a message was refused.
             KafkaException: the transaction failed.
         """
-        from confluent_kafka import KafkaException, TopicPartition
+        from confluent_kafka import TopicPartition
 
         place: TopicPartition = TopicPartition(
             self._ids.topic, self._shard, position.watermark_us, position.metadata()
@@ -237,8 +237,6 @@ class Transactions:
 
         If it is fenced or the broker is out of reach, whoever comes next aborts it.
         """
-        from confluent_kafka import KafkaException
-
         try:
             self._producer.abort_transaction(_TIMEOUT_S)
         except KafkaException as cause:
@@ -259,8 +257,6 @@ class Transactions:
 
 def is_passing(error: BaseException) -> bool:
     """Return whether a broker only asks for patience, as while the group's coordinator starts."""
-    from confluent_kafka import KafkaException
-
     if not isinstance(error, KafkaException):
         return False
     return error.args[0].retriable() or error.args[0].name() in _PASSING
