@@ -7,9 +7,9 @@ There are two ways to decode, which must give the same rows for any message:
 - records, one by one: the reference, which reads every message and names what is wrong with it. The
   rows are read in googlesql_records and postgresql_records, those of a stream with mutable key
   ranges in proto_records.
-- googlesql_columns and postgresql_columns, column by column for thousands of records: a tenth of
-  the cost. They decode only records of the usual shape and name the other messages
-  (fallback_messages), which are then decoded one by one.
+- googlesql_columns, postgresql_columns and proto_columns (with proto_mods), column by column for
+  thousands of records: a fraction of the cost. They decode only records of the usual shape and name
+  the other messages (fallback_messages), which are then decoded one by one.
 
 What they stand on: result_rows (messages to rows, whose values may come in pieces), result_layout
 (the order of a record's fields, from the result set's metadata), row_spans (where the rows lie),

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from base64 import b64decode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import orjson
@@ -38,10 +38,15 @@ from slackwater.timestamp import seconds_to_ns
 
 PROTO_NAME: Final = "google.spanner.v1.ChangeStreamRecord"
 _Record: Final[Any] = ChangeStreamRecord.pb(ChangeStreamRecord()).__class__
-_DATA: Final = _Record.DESCRIPTOR.nested_types_by_name["DataChangeRecord"]
-_MOD_TYPES: Final = _DATA.enum_types_by_name["ModType"].values_by_number
-_VALUE_CAPTURE_TYPES: Final = _DATA.enum_types_by_name["ValueCaptureType"].values_by_number
-_UNSPECIFIED: Final = 0
+_DataChange: Final[Any] = _Record().data_change_record.__class__
+_DATA: Final = _DataChange.DESCRIPTOR
+# The names of the numbers, without 0, which stands for a type that was not sent.
+MOD_TYPES: Final[Mapping[int, str]] = {
+    v.number: v.name for v in _DATA.enum_types_by_name["ModType"].values if v.number
+}
+VALUE_CAPTURE_TYPES: Final[Mapping[int, str]] = {
+    v.number: v.name for v in _DATA.enum_types_by_name["ValueCaptureType"].values if v.number
+}
 
 
 def is_change_stream_record(kind: Any) -> bool:
@@ -100,8 +105,8 @@ class ProtoRows:
             _text(data, "table"),
             columns,
             tuple([_mod(mod, columns) for mod in data.mods]),
-            _enum_name(data, "mod_type", _MOD_TYPES),
-            _enum_name(data, "value_capture_type", _VALUE_CAPTURE_TYPES),
+            _enum_name(data, "mod_type", MOD_TYPES),
+            _enum_name(data, "value_capture_type", VALUE_CAPTURE_TYPES),
             _count(data, "number_of_records_in_transaction"),
             _count(data, "number_of_partitions_in_transaction"),
             data.transaction_tag,
@@ -115,6 +120,15 @@ class ProtoRows:
         if column_types is None:
             column_types = self._column_types[key] = tuple(map(_column_type, columns))
         return column_types
+
+
+def column_types_of_record(serialized: bytes) -> tuple[ColumnType, ...]:
+    """Return the column types in the bytes of a data change record's field column_metadata.
+
+    Raises:
+        ValueError, google.protobuf.message.DecodeError: they are not as documented.
+    """
+    return tuple(map(_column_type, _DataChange.FromString(serialized).column_metadata))
 
 
 def _column_type(column: Any) -> ColumnType:
@@ -146,11 +160,16 @@ def _json_object(values: Sequence[Any], columns: Sequence[ColumnType]) -> str:
         name = columns[index].name
         if name in members:
             raise ValueError(f"a mod has two values of column {name}")
-        members[name] = _json_value(value.value)
+        members[name] = json_value(value.value)
     return orjson.dumps(members, option=orjson.OPT_SORT_KEYS).decode()
 
 
-def _json_value(value: Any) -> Any:
+def json_value(value: Any) -> Any:
+    """Return a google.protobuf.Value as orjson writes it.
+
+    Raises:
+        ValueError: it has no kind, or is a number that JSON has not.
+    """
     match value.WhichOneof("kind"):
         case "string_value":
             return value.string_value
@@ -164,9 +183,9 @@ def _json_value(value: Any) -> Any:
         case "bool_value":
             return value.bool_value
         case "list_value":
-            return [_json_value(item) for item in value.list_value.values]
+            return [json_value(item) for item in value.list_value.values]
         case "struct_value":
-            return {name: _json_value(item) for name, item in value.struct_value.fields.items()}
+            return {name: json_value(item) for name, item in value.struct_value.fields.items()}
     raise ValueError("a mod has a column without a value")
 
 
@@ -210,8 +229,8 @@ def _count(record: Any, name: str) -> int:
     return count
 
 
-def _enum_name(record: Any, name: str, values: Any) -> str:
+def _enum_name(record: Any, name: str, names: Mapping[int, str]) -> str:
     number = getattr(record, name)
-    if number == _UNSPECIFIED or number not in values:
+    if number not in names:
         raise ValueError(f"{name} is {number}, which has no name")
-    return str(values[number].name)
+    return names[number]

@@ -14,6 +14,7 @@ from slackwater.reader.decode.googlesql_records import (
     MOD_FIELDS,
     items_of,
 )
+from slackwater.reader.decode.proto_records import is_change_stream_record
 
 _Metadata: Final[Any] = ResultSetMetadata.pb(ResultSetMetadata()).__class__
 _METADATA_TAG: Final = 0x0A
@@ -26,11 +27,13 @@ class Layout:
 
     Attributes:
         is_json: the rows are PostgreSQL's JSON texts.
+        is_proto: the rows are those of mutable key ranges, in either dialect.
         field_names: the fields of a GoogleSQL data change record, in the order of the rows.
     """
 
     is_json: bool
     field_names: tuple[str, ...] = ()
+    is_proto: bool = False
 
 
 def metadata_of(message: bytes) -> Any | None:
@@ -63,6 +66,8 @@ def layout_of(metadata: Any) -> Layout | None:
     fields = metadata.row_type.fields
     if len(fields) == 1 and fields[0].type_.code == TypeCode.JSON:
         return Layout(is_json=True)
+    if len(fields) == 1 and is_change_stream_record(fields[0].type_):
+        return Layout(is_json=False, is_proto=True)
     if len(fields) != 1 or fields[0].type_.code != TypeCode.ARRAY:
         return None
     kinds = fields[0].type_.array_element_type.struct_type.fields

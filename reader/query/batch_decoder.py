@@ -21,6 +21,7 @@ import pyarrow as pa
 from slackwater.reader.decode.arrow import data_columns
 from slackwater.reader.decode.googlesql_columns import Columns, decode_columns
 from slackwater.reader.decode.postgresql_columns import decode_json_columns
+from slackwater.reader.decode.proto_columns import decode_proto_columns
 from slackwater.reader.decode.protobuf_cursor import Flags, Ints
 from slackwater.reader.decode.records import ChangeRecordDecoder
 from slackwater.reader.decode.result_layout import Layout, layout_of, metadata_of
@@ -175,9 +176,7 @@ class BatchDecoder:
     ) -> None:
         """Decode messages of queries with the same layout."""
         together = [message for _, messages in queries for message in messages]
-        columns = (
-            decode_json_columns(together) if layout.is_json else decode_columns(together, layout)
-        )
+        columns = _by_column(layout, together)
         self._deliver_undelivered()
         delivery = _Delivery(columns)
         position = 0
@@ -219,6 +218,12 @@ class BatchDecoder:
             self._deliver(
                 data_columns(records), [(token, len(group)) for token, group in undelivered]
             )
+
+
+def _by_column(layout: Layout, messages: Sequence[bytes]) -> Columns:
+    if layout.is_proto:
+        return decode_proto_columns(messages)
+    return decode_json_columns(messages) if layout.is_json else decode_columns(messages, layout)
 
 
 class _Delivery:
