@@ -21,7 +21,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -317,13 +317,18 @@ def _copy_frozen(store_url: str, folder: str, to: str, *pids: str) -> None:
     """Copy a pipeline's parts while its processes stand still."""
     pipeline = Restorable.__new__(Restorable)
     pipeline.store_url, pipeline.folder = store_url, Path(folder)
-    for pid in pids:
-        os.kill(int(pid), signal.SIGSTOP)
+    _send(pids, signal.SIGSTOP)
     try:
         pipeline.copy(Path(to))
     finally:
-        for pid in pids:
-            os.kill(int(pid), signal.SIGCONT)
+        _send(pids, signal.SIGCONT)
+
+
+def _send(pids: Collection[str], number: signal.Signals) -> None:
+    """Send a signal to processes; one of Spark's workers may have ended."""
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(int(pid), number)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
