@@ -1,9 +1,9 @@
 """The time that one query may cover, with partition_mode MUTABLE_KEY_RANGE.
 
-Such a query must have an end_timestamp. The emulator, which checks as the service does, allows at
-most 30 minutes after start_timestamp (MUTABLE_KEY_RANGE in its query validator). apache/beam pull
-request 34967 says 30 minutes after the later of now and start_timestamp, which allows no less. A
-longer time is read by several queries, one after the other.
+Such a query must have an end_timestamp. Newer releases of the emulator allow at most 30 minutes
+after start_timestamp (its change_stream_query_validator.cc). apache/beam pull request 34967 says 30
+minutes after the later of now and start_timestamp, which allows no less. A longer time is read by
+several queries, one after the other.
 """
 
 from __future__ import annotations

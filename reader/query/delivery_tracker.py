@@ -15,6 +15,7 @@ from slackwater.reader.records import (
     ChangeRecord,
     ChildPartitionsRecord,
     DataChangeRecord,
+    HeartbeatRecord,
     PartitionEndRecord,
     PartitionEventRecord,
 )
@@ -65,18 +66,24 @@ class DeliveryTracker:
             These rows, and a flag for each of all rows, True if it is new; None if all are.
 
         Raises:
-            DecodeError: rows came out of commit order.
+            DecodeError: rows came out of commit order, or after the partition's end.
         """
         is_new = self._new_flags(rows)
         if is_new is not None:
             rows = Rows(rows.batch.filter(pa.array(is_new)), rows.commit_us[is_new])
         if len(rows.commit_us):
+            self._require_before_end()
             self._advance_past_rows(rows)
         return rows, is_new
 
-    def _note(self, record: ChangeRecord) -> None:
+    def _require_before_end(self) -> None:
         if self.end_record is not None:
             raise DecodeError(f"partition {self._token}: a record came after the partition's end")
+
+    def _note(self, record: ChangeRecord) -> None:
+        if isinstance(record, HeartbeatRecord):
+            return
+        self._require_before_end()
         if isinstance(record, ChildPartitionsRecord):
             self.child_records.append(record)
         elif isinstance(record, PartitionEndRecord | PartitionEventRecord):
