@@ -56,7 +56,6 @@ class AtLeastOnce:
         spark: SparkSession,
         messages: Sequence[ClosingMessage],
         mark: Mark,  # noqa: ARG002
-        records: int,  # noqa: ARG002
     ) -> None:
         """Send what follows; see Delivery."""
         if messages:

@@ -62,16 +62,13 @@ class Delivery(Protocol):
             PublishError: the broker can't be reached, or another process sends.
         """
 
-    def close(
-        self, spark: SparkSession, messages: Sequence[ClosingMessage], mark: Mark, records: int
-    ) -> None:
-        """Send what follows all messages up to a mark.
+    def close(self, spark: SparkSession, messages: Sequence[ClosingMessage], mark: Mark) -> None:
+        """Send what follows all messages up to a mark, and note that they are complete.
 
         Args:
             spark: the session.
             messages: may be empty.
             mark: where the epoch ends.
-            records: the number of records that were sent for it.
 
         Raises:
             MessageRefusedError, PublishError: as send() does.

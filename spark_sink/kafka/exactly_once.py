@@ -48,8 +48,6 @@ _log = logging.getLogger(__name__)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _TIMEOUT_S: Final = 60.0
 _ANSWER_S: Final = 20.0
-# A broker forgets a group's offsets after some days without a commit (offsets.retention.minutes).
-_COMMIT_WHEN_IDLE_S: Final = 3_600.0
 _TRIES: Final = 3
 
 
@@ -68,7 +66,6 @@ class _Owned:
     ) -> None:
         self.shards, self.whole, self.ahead = shards, whole, ahead
         self.transactions = transactions
-        self.committed_s = time.monotonic()
 
 
 class ExactlyOnce:
@@ -112,19 +109,14 @@ class ExactlyOnce:
                 raise typed_error(result["code"], result["reason"], result["topic"])
         return {topic for result in results for topic in result["topics"]}
 
-    def close(
-        self,
-        spark: SparkSession,  # noqa: ARG002
-        messages: Sequence[ClosingMessage],
-        mark: Mark,
-        records: int,
-    ) -> None:
-        """Send what follows, and commit the position of the pipeline as a whole; see Delivery."""
+    def close(self, spark: SparkSession, messages: Sequence[ClosingMessage], mark: Mark) -> None:  # noqa: ARG002
+        """Send what follows, and commit the position of the pipeline as a whole; see Delivery.
+
+        An epoch without messages is committed, too: a start compares the position with the
+        checkpoint, and takes an output that is behind for one that lost messages.
+        """
         with self._typed_errors():
             owned = self._own()
-            is_idle = not messages and not records
-            if is_idle and time.monotonic() - owned.committed_s < _COMMIT_WHEN_IDLE_S:
-                return
             position = _position(mark, owned.shards)
             if not is_after(position, owned.whole):
                 return
@@ -132,7 +124,7 @@ class ExactlyOnce:
                 for message in messages:
                     place = ANY_PARTITION if message.partition is None else message.partition
                     transaction.send(message.topic, message.key, message.value, place)
-            owned.whole, owned.committed_s = position, time.monotonic()
+            owned.whole = position
             if owned.shards != self._shards:
                 # The epoch that was begun with another number of shards is complete.
                 self._owned = None

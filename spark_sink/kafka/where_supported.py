@@ -32,11 +32,9 @@ class WhereSupported:
         """Send messages; see Delivery."""
         return self._choose(message_rows.sparkSession).send(message_rows, changes, mark)
 
-    def close(
-        self, spark: SparkSession, messages: Sequence[ClosingMessage], mark: Mark, records: int
-    ) -> None:
+    def close(self, spark: SparkSession, messages: Sequence[ClosingMessage], mark: Mark) -> None:
         """Send what follows; see Delivery."""
-        self._choose(spark).close(spark, messages, mark, records)
+        self._choose(spark).close(spark, messages, mark)
 
     def partition_counts(self, spark: SparkSession, topics: Collection[str]) -> dict[str, int]:
         """Return the number of partitions of each topic; see Delivery."""

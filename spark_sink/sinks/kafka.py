@@ -359,7 +359,7 @@ class Kafka:
             }
             key = self._pipeline.encode()
             closing.append(ClosingMessage(topics.watermarks, None, key, dumps(line).encode()))
-        self._delivery.close(spark, closing, mark, records)
+        self._delivery.close(spark, closing, mark)
 
     def _resolved_messages(
         self, spark: SparkSession, low_watermark: datetime

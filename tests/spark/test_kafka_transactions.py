@@ -99,7 +99,7 @@ class Pipeline:
     def close(self, owner: ExactlyOnce, end: int, *, resolved: bool = False) -> None:
         message = ClosingMessage(self.topic, 0, None, f"resolved {end}".encode())
         mark = Mark(AT + timedelta(microseconds=end), end)
-        owner.close(NO_SPARK, [message] if resolved else [], mark, 1)
+        owner.close(NO_SPARK, [message] if resolved else [], mark)
 
     def committed(self) -> Counter[Message]:
         """Return what a consumer reads, after checking the order of each key."""
@@ -285,6 +285,20 @@ def test_a_message_that_is_too_large_is_refused_and_nothing_of_its_shard_is_sent
     with pytest.raises(MessageRefusedError, match=f"{pipeline.topic}: .*MSG_SIZE_TOO_LARGE"):
         pipeline.send(messages, 6, 1)
     assert pipeline.committed() == Counter()
+
+
+def test_an_epoch_without_messages_moves_the_position(pipeline: Pipeline) -> None:
+    """Otherwise a start after it would take the output for one that has lost messages."""
+    owner = pipeline.owner()
+    owner.position(NO_SPARK)
+    pipeline.close(owner, 10)
+    assert complete(pipeline.owner()) == AT + timedelta(microseconds=10)
+    owner = pipeline.owner()
+    owner.position(NO_SPARK)
+    pipeline.send(epoch(10, 20), 20)
+    pipeline.close(owner, 20)
+    pipeline.close(owner, 30)
+    assert complete(pipeline.owner()) == AT + timedelta(microseconds=30)
 
 
 def test_positions_can_be_reset_by_an_operator(pipeline: Pipeline) -> None:
