@@ -175,7 +175,9 @@ class Planner:
             self._pruned_at = self._monotonic_s()
             partitions = self._store.partitions(name)
             self._store.remove_partitions(
-                name, lineage.prunable(partitions, watermark_ns, keep_ns=self._options.keep_ns)
+                name,
+                lineage.prunable(partitions, watermark_ns, keep_ns=self._options.keep_ns),
+                generation=self._options.generation,
             )
 
     def _committed_ns(self) -> int | None:

@@ -207,11 +207,19 @@ class Store:
 
         self.write(work)
 
-    def remove_partitions(self, pipeline: str, tokens: Collection[str]) -> None:
-        """Remove partitions, also as parents of others."""
+    def remove_partitions(
+        self, pipeline: str, tokens: Collection[str], *, generation: int | None = None
+    ) -> None:
+        """Remove partitions, also as parents of others.
+
+        Raises:
+            LeaseLostError: the pipeline's generation is not this one: what was finished for a
+                former owner may have to be read by the new one.
+        """
         p, link = partitions.c, partition_parents.c
 
         def work(connection: sa.Connection) -> None:
+            Transaction(connection).require_generation(pipeline, generation)
             for chunk in chunks(tokens):
                 connection.execute(
                     sa.delete(partitions).where(p.pipeline == pipeline, p.token.in_(chunk))

@@ -23,6 +23,7 @@ from slackwater.state.commit import commit_epoch, restart_at
 from slackwater.state.epochs import last_epochs, prune_epochs, record_epoch
 from slackwater.state.errors import (
     ContradictionError,
+    LeaseLostError,
     LineageMissingError,
     NewerSchemaError,
     PipelineMismatchError,
@@ -31,6 +32,7 @@ from slackwater.state.errors import (
     StoreUnreachableError,
     StoreUrlError,
 )
+from slackwater.state.lease import acquire_lease, read_lease
 from slackwater.state.models import DesiredState, Epoch, Partition, Plan, TaskCounts
 from slackwater.state.plans import begin_plan, plan_by_id
 from slackwater.state.store import Store
@@ -126,6 +128,20 @@ def test_a_newer_schema_is_refused_and_left_alone(store: Store, url: str) -> Non
 def test_a_pipeline_keeps_to_its_change_stream(store: Store) -> None:
     with pytest.raises(PipelineMismatchError, match="another name"):
         store.ensure_pipeline("orders", "another stream")
+
+
+def test_a_former_owner_removes_no_partition_of_the_new_one(store: Store) -> None:
+    """It froze after it had chosen them; the new owner has found them again, and reads them."""
+    former = acquire_lease(store, "orders", "former", read_lease(store, "orders"))
+    assert former is not None
+    owner = acquire_lease(store, "orders", "owner", former)
+    assert owner is not None
+    restart_at(store, "orders", 5, [A, B], generation=owner.generation)
+    with pytest.raises(LeaseLostError, match="owner took over"):
+        store.remove_partitions("orders", ["a"], generation=former.generation)
+    assert store.partitions("orders") == [A, B]
+    store.remove_partitions("orders", ["a"], generation=owner.generation)
+    assert store.partitions("orders") == [B]
 
 
 def test_two_pipelines_in_one_store_do_not_touch_each_other(store: Store) -> None:
