@@ -21,7 +21,8 @@ from slackwater.pipeline.spark.java import find_java
 
 VERSION = "4.1.0"
 PARTITIONS = 3
-_READY_SECONDS_MAX = 60
+# A busy machine takes minutes to start a JVM.
+_READY_SECONDS_MAX = 240
 _READ_SECONDS_MAX = 30
 
 
@@ -91,7 +92,7 @@ class Broker:
             config.write_text("".join(lines))
             cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
             formatting = ["kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(config)]
-            subprocess.run([*java, *formatting], check=True, capture_output=True, timeout=60)
+            subprocess.run([*java, *formatting], check=True, capture_output=True, timeout=240)
         with (self._folder / "broker.log").open("ab") as log:
             self._process = subprocess.Popen(
                 [*java, "kafka.Kafka", str(config)], stdout=log, stderr=log
