@@ -18,7 +18,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -65,7 +65,14 @@ class OpenTransactions:
     def __init__(self, host: str, prefix: str) -> None:
         self._prefix = prefix
         self._consumers = [
-            Consumer({"bootstrap.servers": host, "group.id": "looks", "isolation.level": level})
+            Consumer(
+                {
+                    "bootstrap.servers": host,
+                    "group.id": "looks",
+                    "isolation.level": level,
+                    "log_level": "0",
+                }
+            )
             for level in ("read_committed", "read_uncommitted")
         ]
 
@@ -77,14 +84,17 @@ class OpenTransactions:
         """
         until = time.monotonic() + _MOMENT_S_MAX
         while time.monotonic() < until:
-            for place in self._places():
-                committed, all_messages = (
-                    consumer.get_watermark_offsets(place, timeout=5)[1]
-                    for consumer in self._consumers
-                )
-                if all_messages > committed:
+            # A topic that is just being made has no leader yet.
+            with suppress(KafkaException):
+                if any(map(self._is_open, self._places())):
                     return
         raise TimeoutError("no open transaction was seen")
+
+    def _is_open(self, place: TopicPartition) -> bool:
+        committed, all_messages = (
+            consumer.get_watermark_offsets(place, timeout=5)[1] for consumer in self._consumers
+        )
+        return bool(all_messages > committed)
 
     def _places(self) -> list[TopicPartition]:
         topics = self._consumers[0].list_topics(timeout=5).topics.items()
