@@ -174,6 +174,10 @@ class ExactlyOnce:
         partitions = self._ensure_topic()
         transactions = Transactions(self._settings, self._ids, WHOLE, self._shards)
         for _ in range(_TRIES):
+            # A process that died while it committed left positions that can't be read until its
+            # transaction is aborted.
+            begun = self._reader.read(()).whole
+            self._fence({self._shards, (begun and begun.shards) or self._shards})
             positions = self._reader.read(range(1, partitions))
             shards = shards_to_use(positions, self._shards)
             former = positions.whole

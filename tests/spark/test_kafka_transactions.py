@@ -28,7 +28,7 @@ from slackwater.spark_sink.kafka.delivery import ClosingMessage, Mark
 from slackwater.spark_sink.kafka.exactly_once import ExactlyOnce
 from slackwater.spark_sink.kafka.positions import Position
 from slackwater.spark_sink.kafka.shard_sender import ShardSender
-from slackwater.spark_sink.kafka.transaction import Ids, PositionReader
+from slackwater.spark_sink.kafka.transaction import Ids, PositionReader, Transactions
 from slackwater.spark_sink.sink import OutputPosition
 from tests.kafka_broker import PARTITIONS, read_topics
 from tests.kafka_broker import kafka_broker as kafka_broker
@@ -274,6 +274,23 @@ def test_a_transaction_that_a_killed_process_left_open_holds_nobody_up(
     pipeline.owner(1).position(NO_SPARK)
     assert pipeline.committed() == Counter()
     pipeline.send(epoch(0, 20), 20, 1)
+    assert pipeline.committed() == Counter(epoch(0, 20))
+
+
+def test_a_process_that_died_while_it_committed_holds_nobody_up(pipeline: Pipeline) -> None:
+    owner = pipeline.owner(2)
+    owner.position(NO_SPARK)
+    pipeline.send(epoch(0, 20), 20)
+    pipeline.close(owner, 20)
+    died = Transactions(pipeline.settings, pipeline.ids, 2, 2)
+    died.begin()
+    died.send(pipeline.topic, "key", "21")
+    reader = PositionReader(pipeline.settings, pipeline.ids)
+    group = reader.consumer.consumer_group_metadata()
+    place = TopicPartition(pipeline.ids.topic, 2, 30)
+    died._producer.send_offsets_to_transaction([place], group)
+    # Its positions can't be read: they may yet be committed.
+    assert complete(pipeline.owner(3)) == AT + timedelta(microseconds=20)
     assert pipeline.committed() == Counter(epoch(0, 20))
 
 
