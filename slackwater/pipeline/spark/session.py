@@ -17,6 +17,14 @@ from pyspark.sql.datasource import DataSource
 
 from slackwater.errors import SettingsError, SparkFailedError
 from slackwater.pipeline.spark.jvm import activate, is_local, launch, shut_down
+from slackwater.pipeline.spark.kubernetes import (
+    DRIVER_CLASS_PATH,
+    driver_class_path,
+    executor_class_path,
+    on_kubernetes,
+    own_namespace,
+    pod_conf,
+)
 from slackwater.scheduler.spark.data_source import SpannerChangesDataSource
 from slackwater.spark_sink.sinks.registry import spark_confs
 
@@ -68,7 +76,8 @@ def start_spark(
         master: Spark's master URL.
         conf: the user's settings of Spark.
         sink_formats: the formats and kinds of sinks in use, which may need jars and settings.
-        jars: a folder that has them; None to have them fetched.
+        jars: a folder that has them, on Kubernetes the executors' image, too; None to have them
+            fetched.
         class_archive: a file that `slackwater class-archive` made; None for none.
 
     Raises:
@@ -84,13 +93,13 @@ def start_spark(
         os.environ.setdefault(variable, value)
         settings.set(f"spark.executorEnv.{variable}", value)
     settings.setAppName(f"slackwater {' '.join(names)}").setMaster(master)
+    brings_jars = jars is not None or "spark.jars" in conf
     if jars is not None:
-        conf = {"spark.jars": ",".join(_jars_in(jars)), **conf}
+        conf = _with_jars(jars, master, conf)
     if class_archive is not None:
         conf = {**conf, DRIVER_OPTIONS: f"{conf.get(DRIVER_OPTIONS, '')} {_mapping(class_archive)}"}
     needed = _needed(sink_formats) | _needed_to_run(names, master)
-    if "spark.jars" in conf:
-        # The user brings the jars.
+    if brings_jars:
         needed = {key: value for key, value in needed.items() if not key.startswith("spark.jars")}
     for key, value in {**_DEFAULTS, **needed, **conf}.items():
         settings.set(key, value)
@@ -108,6 +117,8 @@ def _needed_to_run(names: Sequence[str], master: str) -> dict[str, str]:
     if master == "local" or master.startswith("local["):
         # On a cluster Spark's daemon may start before our packages are there.
         needed["spark.python.daemon.module"] = "slackwater.scheduler.spark.worker_daemon"
+    if on_kubernetes(master):
+        needed |= pod_conf(os.environ, own_namespace())
     return needed
 
 
@@ -174,6 +185,19 @@ def _jars_in(folder: str) -> list[str]:
             f"`slackwater jars {folder}` fetches them",
         )
     return jars
+
+
+def _with_jars(folder: str, master: str, conf: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the settings with the jars of a folder, which executors in pods have in their image.
+
+    Raises:
+        SettingsError: there are none.
+    """
+    jars = _jars_in(folder)
+    if not on_kubernetes(master):
+        return {"spark.jars": ",".join(jars), **conf}
+    os.environ[DRIVER_CLASS_PATH] = driver_class_path(folder, os.environ)
+    return {**conf, **executor_class_path(folder, conf)}
 
 
 def _mapping(class_archive: str) -> str:
