@@ -24,9 +24,7 @@ What differs from the other mode (scheduler.lineage), and which source says so:
   of which stands for the transaction (Debezium's RecordSequenceUtils), so it is compared for
   equality only. A record at T proves that everything before T was seen: a query resumes at T and
   leaves out what it has handed on there (reader.partition_progress).
-- Each move of keys shows twice, at one time: as a move-out where they come from and as a move-in
-  where they go (PartitionEventRecord). All partitions are read through W, so both lie in the same
-  epoch; one without the other means that a partition or its records were not read.
+- Each move of keys shows twice, at one time: scheduler.moves audits that.
 
 Two facts about a partition count only when a committed epoch has confirmed them, as in the other
 mode: that it ended, and here also that it was read from its start. There the parents' unfinished
@@ -36,44 +34,13 @@ would begin at the low watermark, and what lies between its start and there woul
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 
-from slackwater.reader.records import PartitionEventRecord, PartitionStartRecord
+from slackwater.reader.records import PartitionStartRecord
 from slackwater.scheduler.epoch import Cut, watermark_for_start
 from slackwater.scheduler.lineage import is_finished
-from slackwater.state.models import Partition
-
-
-@dataclass(frozen=True, slots=True)
-class MutablePartition(Partition):
-    """A partition of a stream with partition_mode MUTABLE_KEY_RANGE; it has no parents.
-
-    It covers [start_timestamp_ns, end_timestamp_ns], both inclusive.
-
-    Attributes:
-        start_confirmed_in_epoch_ns: the start of the committed epoch that has read the partition
-            from its start on; None until such an epoch is committed.
-    """
-
-    start_confirmed_in_epoch_ns: int | None = None
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class UnmatchedMove:
-    """A move of keys of which only one side was read.
-
-    Attributes:
-        commit_timestamp_ns: the time of the move.
-        source, destination: the tokens of the two partitions.
-        is_seen_at_source: True if the source's move-out was read, and the destination's move-in
-            was not; False if it is the other way round.
-    """
-
-    commit_timestamp_ns: int
-    source: str
-    destination: str
-    is_seen_at_source: bool
+from slackwater.state.models import MutablePartition, PartitionKey
 
 
 def roots(partitions: Iterable[MutablePartition], cut: Cut) -> list[MutablePartition]:
@@ -91,42 +58,45 @@ def roots(partitions: Iterable[MutablePartition], cut: Cut) -> list[MutableParti
         for p in partitions
         if not cut.is_beyond(p.start_timestamp_ns) and not is_finished(p, cut.start_ns)
     ]
-    return sorted(starting, key=lambda p: (p.start_timestamp_ns, p.token))
+    return sorted(starting, key=lambda p: (p.start_timestamp_ns, p.key))
 
 
-def claimable(
-    record: PartitionStartRecord,
-    recorded: Mapping[str, MutablePartition],
-    assigned: Collection[str],
-    watermark_ns: int,
-    *,
-    since_ns: int,
+def announced(
+    record: PartitionStartRecord, function: str, *, since_ns: int
 ) -> list[MutablePartition]:
-    """Return the partitions of a start record that the plan still has to read.
+    """Return the partitions that a start record announces, without those that are nothing new.
 
     Args:
         record: the start record.
-        recorded: the recorded partitions among those it names, by token.
-        assigned: the plan's roots and the partitions that its tasks have claimed.
-        watermark_ns: the low watermark at which the epoch starts.
+        function: of the query that returned it, as in PartitionKey; the partitions are its.
         since_ns: as starts_since_ns() returns it.
-
-    Raises:
-        ValueError: a partition was announced with another start before.
     """
     if record.start_timestamp_ns <= since_ns:
         return []
+    return [
+        MutablePartition(token, record.start_timestamp_ns, function=function)
+        for token in dict.fromkeys(record.partition_tokens)
+    ]
+
+
+def claimable(
+    announced: Iterable[MutablePartition],
+    recorded: Mapping[PartitionKey, MutablePartition],
+    assigned: Collection[PartitionKey],
+    watermark_ns: int,
+) -> list[MutablePartition]:
+    """Return the announced partitions that the plan still has to read.
+
+    Args:
+        announced: as announced() returns them.
+        recorded: those of them that are recorded, by key.
+        assigned: the partitions that the plan reads from their starts, as roots or by a claim.
+        watermark_ns: the low watermark at which the epoch starts.
+    """
     claims = []
-    for token in dict.fromkeys(record.partition_tokens):
-        partition = recorded.get(token)
-        if partition is None:
-            partition = MutablePartition(token, record.start_timestamp_ns)
-        elif partition.start_timestamp_ns != record.start_timestamp_ns:
-            raise ValueError(
-                f"partition {token} starts at {record.start_timestamp_ns}, and was announced"
-                f" to start at {partition.start_timestamp_ns}"
-            )
-        if token not in assigned and not is_finished(partition, watermark_ns):
+    for partition in {p.key: recorded.get(p.key, p) for p in announced}.values():
+        is_root = is_read_from_start(partition, watermark_ns)
+        if not (is_root or partition.key in assigned or is_finished(partition, watermark_ns)):
             claims.append(partition)
     return claims
 
@@ -189,21 +159,21 @@ def delivered_cut(partition: MutablePartition, cut: Cut) -> Cut:
 
 
 def confirm(
-    partitions: Iterable[MutablePartition], ended: Collection[str], cut: Cut
+    partitions: Iterable[MutablePartition], ended: Collection[PartitionKey], cut: Cut
 ) -> list[MutablePartition]:
     """Return the partitions that a committed epoch has read, with what is confirmed by that.
 
     Args:
         partitions: the roots of the committed plan and the partitions that its tasks claimed, as
             they are recorded.
-        ended: the tokens of those whose end record the plan has observed.
+        ended: the keys of those whose end record the plan has observed.
         cut: the epoch's.
     """
     confirmed = []
     for partition in partitions:
         if partition.start_confirmed_in_epoch_ns is None:
             partition = replace(partition, start_confirmed_in_epoch_ns=cut.start_ns)
-        if partition.token in ended and partition.end_confirmed_in_epoch_ns is None:
+        if partition.key in ended and partition.end_confirmed_in_epoch_ns is None:
             partition = replace(partition, end_confirmed_in_epoch_ns=cut.start_ns)
         confirmed.append(partition)
     return confirmed
@@ -211,32 +181,12 @@ def confirm(
 
 def prunable(
     partitions: Iterable[MutablePartition], watermark_ns: int, *, keep_ns: int
-) -> list[str]:
-    """Return the tokens of finished partitions that ended keep_ns before the watermark."""
+) -> list[PartitionKey]:
+    """Return the keys of finished partitions that ended keep_ns before the watermark."""
     return sorted(
-        p.token
+        p.key
         for p in partitions
         if is_finished(p, watermark_ns)
         and p.end_timestamp_ns is not None
         and p.end_timestamp_ns <= watermark_ns - keep_ns
-    )
-
-
-def unmatched_moves(events: Sequence[PartitionEventRecord], cut: Cut) -> list[UnmatchedMove]:
-    """Return the moves of keys in a cut of which only one side was read; none if all was read.
-
-    Args:
-        events: the event records of all partitions that the epoch has read. Those before its cut,
-            of a partition that is read late, are left out: an earlier epoch had their other side.
-        cut: the epoch's.
-    """
-    moves_out: set[tuple[int, str, str]] = set()
-    moves_in: set[tuple[int, str, str]] = set()
-    for event in events:
-        time_ns, token = event.commit_timestamp_ns, event.partition_token
-        if cut.contains(time_ns):
-            moves_out.update((time_ns, token, to) for to in event.move_out_destinations)
-            moves_in.update((time_ns, source, token) for source in event.move_in_sources)
-    return sorted(
-        UnmatchedMove(*move, is_seen_at_source=move in moves_out) for move in moves_out ^ moves_in
     )

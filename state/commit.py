@@ -10,18 +10,22 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from slackwater.state.models import Partition
+from slackwater.state.lineage_rows import chunks, key_conditions, replace_lineage
+from slackwater.state.models import Partition, PartitionKey
 from slackwater.state.plans import delete_plans, is_sealed
 from slackwater.state.store import Store
 from slackwater.state.tables import (
     epochs,
-    partition_parents,
+    mutable_lineages,
+    mutable_partitions,
     partitions,
     pipelines,
     plan_arrivals,
+    plan_claims,
+    plan_ends,
     plans,
 )
-from slackwater.state.transaction import Transaction, chunks, locking
+from slackwater.state.transaction import Transaction, locking
 
 
 def commit_epoch(
@@ -30,7 +34,8 @@ def commit_epoch(
     """Record that the sink has committed everything through a low watermark.
 
     One transaction raises the pipeline's low watermark, which never goes back, and confirms the
-    partition ends that the committed plan observed. A second call changes nothing, so every process
+    partition ends that the committed plan observed; with mutable key ranges also the starts of the
+    partitions that it has read from there. A second call changes nothing, so every process
     that learns of a commit calls it, and the first one records it.
 
     Args:
@@ -56,7 +61,10 @@ def commit_epoch(
         if plan is None:
             return False
         _set_low_watermark(connection, pipeline, watermark_ns)
-        _confirm_partition_ends(connection, pipeline, plan)
+        if plan.has_mutable_partitions:
+            _confirm_mutable_partitions(connection, pipeline, plan)
+        else:
+            _confirm_partition_ends(connection, pipeline, plan)
         return True
 
     return store.write(work)
@@ -89,11 +97,8 @@ def restart_at(
     """
 
     def work(connection: sa.Connection) -> None:
-        transaction = Transaction(connection)
-        transaction.require_generation(pipeline, generation)
-        for table in (partitions, partition_parents):
-            connection.execute(sa.delete(table).where(table.c.pipeline == pipeline))
-        transaction.add_partitions(pipeline, alive)
+        Transaction(connection).require_generation(pipeline, generation)
+        replace_lineage(connection, pipeline, alive)
         of_pipeline = sa.select(plans.c.plan_id).where(plans.c.pipeline == pipeline)
         delete_plans(connection, list(connection.execute(of_pipeline).scalars()))
         connection.execute(
@@ -123,8 +128,13 @@ def _committed_plan(connection: sa.Connection, pipeline: str, watermark_ns: int)
     That is the last plan made for the watermark: after its commit the cut is not planned again. All
     its tasks were sealed before the audit.
     """
+    of_pipeline = sa.select(mutable_lineages).where(mutable_lineages.c.pipeline == pipeline)
     return connection.execute(
-        sa.select(plans.c.plan_id, plans.c.start_ns)
+        sa.select(
+            plans.c.plan_id,
+            plans.c.start_ns,
+            of_pipeline.exists().label("has_mutable_partitions"),
+        )
         .where(plans.c.pipeline == pipeline, plans.c.end_ns == watermark_ns, is_sealed())
         .order_by(plans.c.number.desc())
         .limit(1)
@@ -149,3 +159,21 @@ def _confirm_partition_ends(connection: sa.Connection, pipeline: str, plan: Any)
             .where(p.pipeline == pipeline, p.token.in_(chunk), p.end_found_ns.is_(None))
             .values(end_found_ns=plan.start_ns)
         )
+
+
+def _confirm_mutable_partitions(connection: sa.Connection, pipeline: str, plan: Any) -> None:
+    """Confirm the starts from which the committed plan has read, and the ends that it observed."""
+    p = mutable_partitions.c
+    for table, confirmed in (
+        (plan_claims, p.start_confirmed_in_epoch_ns),
+        (plan_ends, p.end_confirmed_in_epoch_ns),
+    ):
+        rows = connection.execute(
+            sa.select(table.c.function, table.c.token).where(table.c.plan_id == plan.plan_id)
+        )
+        for condition in key_conditions(mutable_partitions, [PartitionKey(*row) for row in rows]):
+            connection.execute(
+                sa.update(mutable_partitions)
+                .where(p.pipeline == pipeline, condition, confirmed.is_(None))
+                .values({confirmed: plan.start_ns})
+            )

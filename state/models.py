@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,50 @@ class Partition:
             raise ValueError(f"partition {self.token!r} has a confirmed end, but no end")
         if self.end_timestamp_ns is not None and self.end_timestamp_ns < self.start_timestamp_ns:
             raise ValueError(f"partition {self.token!r} ends before it starts")
+
+    @property
+    def label(self) -> str:
+        """The partition's name among those of its pipeline, where one text has to do."""
+        return self.token
+
+
+class PartitionKey(NamedTuple):
+    """What tells a partition with mutable key ranges from the others of its change stream.
+
+    Attributes:
+        function: the placement whose query function returns the partition; empty for the change
+            stream's own function. Functions may have partitions with the same token.
+        token: the partition token.
+    """
+
+    function: str
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class MutablePartition(Partition):
+    """A partition of a stream with partition_mode MUTABLE_KEY_RANGE; it has no parents.
+
+    It covers [start_timestamp_ns, end_timestamp_ns], both inclusive.
+
+    Attributes:
+        start_confirmed_in_epoch_ns: the start of the committed epoch that has read the partition
+            from its start on; None until such an epoch is committed.
+        function: as in PartitionKey.
+    """
+
+    start_confirmed_in_epoch_ns: int | None = None
+    function: str = ""
+
+    @property
+    def key(self) -> PartitionKey:
+        """The partition's key in its pipeline."""
+        return PartitionKey(self.function, self.token)
+
+    @property
+    def label(self) -> str:
+        """The partition's name among those of its pipeline, where one text has to do."""
+        return f"{self.function}:{self.token}" if self.function else self.token
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +284,25 @@ class PartialTransaction:
 
 
 @dataclass(frozen=True, slots=True)
+class MoveCounts:
+    """The moves of keys at the commit timestamps of one second, as partition event records say.
+
+    Each move is in one record as a move-out and in another as a move-in. So over all partitions
+    moves_out and moves_in are equal, and the digest is 0.
+
+    Attributes:
+        second_ns: the start of the second.
+        moves_out, moves_in: the number of either.
+        digest: the sum of the moves-out's hashes minus that of the moves-in's, modulo 2**63.
+    """
+
+    second_ns: int
+    moves_out: int
+    moves_in: int
+    digest: int
+
+
+@dataclass(frozen=True, slots=True)
 class TaskCounts:
     """A task's own counts of the records that it delivered.
 
@@ -247,7 +311,8 @@ class TaskCounts:
         late_records: the number of those at or before the epoch's start.
         partial_transactions: the transactions of which it read only a part.
         violations: promises of the change stream that the records broke, a sentence each.
-        partition_load: pairs of a partition token and its number of records, without zeros.
+        partition_load: pairs of a partition's label and its number of records, without zeros.
+        moves: the moves of keys that its partitions' records show, without seconds that add up.
     """
 
     records: int = 0
@@ -255,6 +320,7 @@ class TaskCounts:
     partial_transactions: tuple[PartialTransaction, ...] = ()
     violations: tuple[str, ...] = ()
     partition_load: tuple[tuple[str, int], ...] = ()
+    moves: tuple[MoveCounts, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

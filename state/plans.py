@@ -8,6 +8,7 @@ from typing import Final
 import sqlalchemy as sa
 
 from slackwater.state.errors import PlanMissingError
+from slackwater.state.lineage_rows import chunks
 from slackwater.state.models import Plan
 from slackwater.state.store import Store
 from slackwater.state.tables import (
@@ -16,13 +17,16 @@ from slackwater.state.tables import (
     plan_arrivals,
     plan_carried,
     plan_children,
+    plan_claims,
+    plan_ends,
     plan_measures,
+    plan_moves,
     plan_queries,
     plan_shares,
     plan_tasks,
     plans,
 )
-from slackwater.state.transaction import Transaction, chunks
+from slackwater.state.transaction import Transaction
 
 # The latest plan, and the one before it, whose tasks may still be ending.
 _PLANS_KEPT: Final = 2
@@ -31,7 +35,10 @@ _OF_A_PLAN: Final = (
     plan_arrivals,
     plan_carried,
     plan_children,
+    plan_claims,
+    plan_ends,
     plan_measures,
+    plan_moves,
     plan_queries,
     plan_shares,
     plan_tasks,

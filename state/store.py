@@ -22,14 +22,10 @@ from slackwater.state.errors import (
     StoreRefusedError,
     StoreUnreachableError,
 )
+from slackwater.state.lineage_rows import chunks, read_partitions, replace_lineage
 from slackwater.state.models import DesiredState, Partition, Pipeline, PipelineState
-from slackwater.state.tables import (
-    HEAD,
-    partition_parents,
-    partitions,
-    pipelines,
-)
-from slackwater.state.transaction import Transaction, assemble, chunks
+from slackwater.state.tables import HEAD, partition_parents, partitions, pipelines
+from slackwater.state.transaction import Transaction
 
 T = TypeVar("T")
 
@@ -180,15 +176,8 @@ class Store:
     # Lineage
 
     def partitions(self, pipeline: str) -> list[Partition]:
-        """Return all partitions of a pipeline that the store has, ordered by start."""
-        p, link = partitions, partition_parents
-        rows = sa.select(p).where(p.c.pipeline == pipeline)
-        links = sa.select(link).where(link.c.pipeline == pipeline)
-        return self.read(
-            lambda c: assemble(
-                c.execute(rows.order_by(p.c.start_timestamp_ns, p.c.token)), c.execute(links)
-            )
-        )
+        """Return all of a pipeline's partitions in the store, of either kind, ordered by start."""
+        return self.read(lambda c: read_partitions(c, pipeline))
 
     def replace_partitions(
         self, pipeline: str, alive: Sequence[Partition], *, generation: int | None = None
@@ -201,9 +190,7 @@ class Store:
 
         def work(connection: sa.Connection) -> None:
             Transaction(connection).require_generation(pipeline, generation)
-            for table in (partitions, partition_parents):
-                connection.execute(sa.delete(table).where(table.c.pipeline == pipeline))
-            Transaction(connection).add_partitions(pipeline, alive)
+            replace_lineage(connection, pipeline, alive)
 
         self.write(work)
 

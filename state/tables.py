@@ -11,7 +11,7 @@ from typing import Final
 import sqlalchemy as sa
 
 # The migration that makes this schema; a test holds the two together.
-HEAD: Final = "0006"
+HEAD: Final = "0007"
 
 TOKEN_CHARS_MAX: Final = 1_024
 NAME_CHARS_MAX: Final = 64
@@ -26,6 +26,7 @@ metadata = sa.MetaData(
 
 _TOKEN = sa.String(TOKEN_CHARS_MAX)
 _NAME = sa.String(NAME_CHARS_MAX)
+_FUNCTION = sa.String(256)
 _PLAN = sa.String(32)
 
 pipelines = sa.Table(
@@ -65,6 +66,28 @@ partition_parents = sa.Table(
     sa.Index(None, "pipeline", "parent_token"),
 )
 
+# A pipeline whose partitions have mutable key ranges, and the low watermark at which they were
+# found. Tables of their own: the key has one more column, and Spanner changes no primary key.
+mutable_lineages = sa.Table(
+    "mutable_lineages",
+    metadata,
+    sa.Column("pipeline", _NAME, primary_key=True),
+    sa.Column("since_ns", sa.BigInteger, nullable=False),
+)
+
+mutable_partitions = sa.Table(
+    "mutable_partitions",
+    metadata,
+    sa.Column("pipeline", _NAME, primary_key=True),
+    sa.Column("function", _FUNCTION, primary_key=True),
+    sa.Column("token", _TOKEN, primary_key=True),
+    sa.Column("start_timestamp_ns", sa.BigInteger, nullable=False),
+    sa.Column("start_confirmed_in_epoch_ns", sa.BigInteger),
+    sa.Column("end_timestamp_ns", sa.BigInteger),
+    sa.Column("end_confirmed_in_epoch_ns", sa.BigInteger),
+    sa.Column("stalls", sa.BigInteger),
+)
+
 plans = sa.Table(
     "plans",
     metadata,
@@ -94,6 +117,38 @@ plan_arrivals = sa.Table(
     sa.Column("token", _TOKEN, primary_key=True),
     sa.Column("parent_token", _TOKEN, primary_key=True),
     sa.Column("task", sa.Integer),
+)
+
+# A partition with mutable key ranges that a plan reads from its start, and the task that does. The
+# primary key is what makes a second claim impossible.
+plan_claims = sa.Table(
+    "plan_claims",
+    metadata,
+    sa.Column("plan_id", _PLAN, primary_key=True),
+    sa.Column("function", _FUNCTION, primary_key=True),
+    sa.Column("token", _TOKEN, primary_key=True),
+    sa.Column("task", sa.Integer, nullable=False),
+)
+
+# A partition with mutable key ranges whose end a plan has observed.
+plan_ends = sa.Table(
+    "plan_ends",
+    metadata,
+    sa.Column("plan_id", _PLAN, primary_key=True),
+    sa.Column("function", _FUNCTION, primary_key=True),
+    sa.Column("token", _TOKEN, primary_key=True),
+)
+
+# The moves of keys, by second, that a task saw from one side only.
+plan_moves = sa.Table(
+    "plan_moves",
+    metadata,
+    sa.Column("plan_id", _PLAN, primary_key=True),
+    sa.Column("task", sa.Integer, primary_key=True),
+    sa.Column("second_ns", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("moves_out", sa.BigInteger, nullable=False),
+    sa.Column("moves_in", sa.BigInteger, nullable=False),
+    sa.Column("digest", sa.BigInteger, nullable=False),
 )
 
 # The tasks of a plan. Once a task is sealed, its counts are there and the ends it showed are fixed.

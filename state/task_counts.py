@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from slackwater.state.models import PartialTransaction, TaskCounts
+from slackwater.state.models import MoveCounts, PartialTransaction, TaskCounts
 from slackwater.state.store import Store
-from slackwater.state.tables import plan_shares, plan_tasks
+from slackwater.state.tables import plan_moves, plan_shares, plan_tasks
 
 
 def read_task_counts(store: Store, plan_id: str) -> dict[int, TaskCounts]:
@@ -29,6 +29,12 @@ def read_task_counts(store: Store, plan_id: str) -> dict[int, TaskCounts]:
                     row.partitions_stated,
                 )
             )
+        moves: dict[int, list[MoveCounts]] = {}
+        of_plan = sa.select(plan_moves).where(plan_moves.c.plan_id == plan_id)
+        for row in connection.execute(of_plan):
+            moves.setdefault(row.task, []).append(
+                MoveCounts(row.second_ns, row.moves_out, row.moves_in, row.digest)
+            )
         sealed = (plan_tasks.c.plan_id == plan_id, plan_tasks.c.records.is_not(None))
         return {
             row.task: TaskCounts(
@@ -36,6 +42,7 @@ def read_task_counts(store: Store, plan_id: str) -> dict[int, TaskCounts]:
                 row.late_records,
                 tuple(partial_transactions.get(row.task, ())),
                 tuple(row.violations.splitlines()),
+                moves=tuple(moves.get(row.task, ())),
             )
             for row in connection.execute(sa.select(plan_tasks).where(*sealed))
         }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
 from typing import Any, Final, TypeVar
 
 import sqlalchemy as sa
@@ -15,6 +14,7 @@ from slackwater.state.errors import (
     LineageMissingError,
     PlanMissingError,
 )
+from slackwater.state.lineage_rows import add_partitions, assemble, chunks
 from slackwater.state.models import Partition, TaskCounts
 from slackwater.state.tables import (
     partition_parents,
@@ -29,8 +29,6 @@ from slackwater.state.tables import (
 
 T = TypeVar("T")
 
-# Databases limit the number of parameters in a statement; SQLite's old limit was 999.
-_CHUNK: Final = 400
 # No partition has an empty token.
 _NO_CHILD: Final = ""
 
@@ -206,31 +204,8 @@ class Transaction:
         """Add the partitions that the store does not have yet, with their parents."""
         where = (partitions.c.pipeline == pipeline, partitions.c.token)
         recorded = set(self._column(partitions.c.token, where, [p.token for p in announced]))
-        self.add_partitions(pipeline, [p for p in announced if p.token not in recorded])
-
-    def add_partitions(self, pipeline: str, new: Sequence[Partition]) -> None:
-        """Add partitions, with their parents; the store must have none of them yet."""
-        self._insert(
-            partitions,
-            (
-                {
-                    "pipeline": pipeline,
-                    "token": p.token,
-                    "start_timestamp_ns": p.start_timestamp_ns,
-                    "end_timestamp_ns": p.end_timestamp_ns,
-                    "end_found_ns": p.end_confirmed_in_epoch_ns,
-                }
-                for p in new
-            ),
-        )
-        self._insert(
-            partition_parents,
-            (
-                {"pipeline": pipeline, "token": p.token, "parent_token": parent}
-                for p in new
-                for parent in sorted(p.parents)
-            ),
-        )
+        new = [p for p in announced if p.token not in recorded]
+        add_partitions(self._connection, pipeline, new)
 
     def partitions(self, pipeline: str, tokens: Collection[str]) -> dict[str, Partition]:
         """Return those of these partitions that the store has, by token."""
@@ -365,27 +340,3 @@ def locking(
         # commits.
         return statement
     return statement.with_for_update(read=is_shared)
-
-
-def chunks(values: Collection[T]) -> Iterator[list[T]]:
-    """Yield the values in lists that are short enough for one statement."""
-    iterator = iter(values)
-    while chunk := list(islice(iterator, _CHUNK)):
-        yield chunk
-
-
-def assemble(rows: Iterable[Any], links: Iterable[Any]) -> list[Partition]:
-    """Return partitions from rows of the tables partitions and partition_parents."""
-    parents: dict[str, set[str]] = {}
-    for link in links:
-        parents.setdefault(link.token, set()).add(link.parent_token)
-    return [
-        Partition(
-            row.token,
-            row.start_timestamp_ns,
-            frozenset(parents.get(row.token, ())),
-            row.end_timestamp_ns,
-            row.end_found_ns,
-        )
-        for row in rows
-    ]

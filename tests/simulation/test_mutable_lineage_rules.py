@@ -10,16 +10,15 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field, replace
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slackwater.reader.records import PartitionEventRecord, PartitionStartRecord
 from slackwater.scheduler.epoch import Cut
 from slackwater.scheduler.lineage import is_finished
+from slackwater.scheduler.moves import count_moves, describe_unmatched
 from slackwater.scheduler.mutable_lineage import (
-    MutablePartition,
-    UnmatchedMove,
+    announced,
     claimable,
     confirm,
     delivered_cut,
@@ -27,8 +26,8 @@ from slackwater.scheduler.mutable_lineage import (
     query_start_ns,
     roots,
     starts_since_ns,
-    unmatched_moves,
 )
+from slackwater.state.models import MoveCounts, MutablePartition, PartitionKey
 from tests.simulation.mutable_history import (
     STEP_NS,
     MutableHistory,
@@ -74,10 +73,11 @@ class Ledger:
 
     def commit(self, reading: Reading, cut: Cut) -> None:
         read = [self.partitions[token] for token in reading.assigned]
-        for partition in confirm(read, reading.ended, cut):
+        ended = [PartitionKey("", token) for token in reading.ended]
+        for partition in confirm(read, ended, cut):
             self.partitions[partition.token] = partition
-        for token in prunable(self.partitions.values(), cut.end_ns, keep_ns=KEEP_NS):
-            del self.partitions[token]
+        for key in prunable(self.partitions.values(), cut.end_ns, keep_ns=KEEP_NS):
+            del self.partitions[key.token]
 
 
 class Attempt:
@@ -157,14 +157,14 @@ class Attempt:
         ]
 
     def _claim(self, start: PartitionStartRecord, reading: Reading) -> list[MutablePartition]:
+        since_ns = starts_since_ns(
+            self._ledger.pipeline_start_ns, self._cut.start_ns, keep_ns=KEEP_NS
+        )
         claims = claimable(
-            start,
-            self._ledger.partitions,
-            reading.assigned,
+            announced(start, "", since_ns=since_ns),
+            {p.key: p for p in self._ledger.partitions.values()},
+            {PartitionKey("", token) for token in reading.assigned},
             self._cut.start_ns,
-            since_ns=starts_since_ns(
-                self._ledger.pipeline_start_ns, self._cut.start_ns, keep_ns=KEEP_NS
-            ),
         )
         for claim in claims:
             self._ledger.record_start(claim.token, claim.start_timestamp_ns)
@@ -199,7 +199,7 @@ def test_every_record_is_delivered_once(
         assert reading is not None
         if not hides:
             assert all(cut.contains(time_ns) for _, time_ns in reading.delivered)
-            assert unmatched_moves(reading.events, cut) == []
+            assert count_moves(reading.events, cut) == ()
         delivered += reading.delivered
         ledger.commit(reading, cut)
         watermark_ns = cut.end_ns
@@ -224,10 +224,15 @@ def test_a_partition_that_was_not_read_shows_in_the_moves_of_the_others(
     events = [
         event for life in history.lives.values() for event in life.events if life is not missed
     ]
-    unmatched = unmatched_moves(events, cut)
-    assert bool(unmatched) == bool(missed.events)
-    for move in unmatched:
-        assert missed.token == (move.destination if move.is_seen_at_source else move.source)
+    # Each partition's events in a task of its own.
+    counts = [
+        count
+        for life in history.lives.values()
+        for count in count_moves(
+            [event for event in events if event.partition_token == life.token], cut
+        )
+    ]
+    assert bool(describe_unmatched(counts)) == bool(missed.events)
 
 
 CUT = Cut(9_500, 19_500)
@@ -238,7 +243,7 @@ def test_a_partition_is_finished_only_by_a_confirmed_end_record() -> None:
     observed = MutablePartition("p", 1_000, end_timestamp_ns=9_000, start_confirmed_in_epoch_ns=500)
     assert not is_finished(observed, CUT.start_ns)
     assert roots([observed], CUT) == [observed]
-    (confirmed,) = confirm([observed], {"p"}, Cut(4_500, 9_500))
+    (confirmed,) = confirm([observed], {observed.key}, Cut(4_500, 9_500))
     assert is_finished(confirmed, CUT.start_ns)
     # The same epoch again, from a checkpoint: it has to observe the end as before.
     assert not is_finished(confirmed, 4_500)
@@ -264,40 +269,45 @@ def test_a_partition_within_the_cut_that_is_recorded_is_read_without_its_start_r
     assert roots([recorded, MutablePartition("later", 20_000)], CUT) == [recorded]
 
 
-def test_a_token_is_claimed_once_at_first_sight() -> None:
-    start = PartitionStartRecord(12_000, "1", ("a", "b", "a"))
-    first = claimable(start, {}, {"b"}, CUT.start_ns, since_ns=SINCE_NS)
-    assert [claim.token for claim in first] == ["a"]
-    assert claimable(start, {}, {"a", "b"}, CUT.start_ns, since_ns=SINCE_NS) == []
+def test_a_partition_is_claimed_once_at_first_sight() -> None:
+    start = announced(PartitionStartRecord(12_000, "1", ("a", "b", "a")), "", since_ns=SINCE_NS)
+    claimed = PartitionKey("", "b")
+    assert [c.token for c in claimable(start, {}, {claimed}, CUT.start_ns)] == ["a"]
+    assert claimable(start, {}, {claimed, PartitionKey("", "a")}, CUT.start_ns) == []
+
+
+def test_a_token_is_another_partition_under_another_function() -> None:
+    start = announced(PartitionStartRecord(12_000, "1", ("a",)), "europe", since_ns=SINCE_NS)
+    claims = claimable(start, {}, {PartitionKey("", "a")}, CUT.start_ns)
+    assert [claim.key for claim in claims] == [PartitionKey("europe", "a")]
 
 
 def test_a_partition_that_has_finished_is_not_claimed_when_it_is_announced_again() -> None:
-    start = PartitionStartRecord(8_000, "1", ("a",))
+    start = announced(PartitionStartRecord(8_000, "1", ("a",)), "", since_ns=SINCE_NS)
     finished = MutablePartition("a", 8_000, frozenset(), 9_000, 7_500, 7_500)
-    assert claimable(start, {"a": finished}, (), CUT.start_ns, since_ns=SINCE_NS) == []
+    assert claimable(start, {finished.key: finished}, (), CUT.start_ns) == []
     long_ago = PartitionStartRecord(SINCE_NS, "1", ("pruned",))
-    assert claimable(long_ago, {}, (), CUT.start_ns, since_ns=SINCE_NS) == []
-
-
-def test_two_starts_of_one_partition_are_a_contradiction() -> None:
-    recorded = {"a": MutablePartition("a", 11_000)}
-    with pytest.raises(ValueError, match="partition a starts at 12000"):
-        claimable(
-            PartitionStartRecord(12_000, "1", ("a",)),
-            recorded,
-            (),
-            CUT.start_ns,
-            since_ns=SINCE_NS,
-        )
+    assert announced(long_ago, "", since_ns=SINCE_NS) == []
 
 
 def test_a_move_needs_both_sides_at_the_same_time() -> None:
     move_out = PartitionEventRecord(12_000, "1", "a", (), ("b",))
     move_in = PartitionEventRecord(12_000, "9", "b", ("a",), ())
-    assert unmatched_moves([move_out, move_in], CUT) == []
-    late = replace(move_in, commit_timestamp_ns=13_000)
-    assert unmatched_moves([move_out, late], CUT) == [
-        UnmatchedMove(12_000, "a", "b", is_seen_at_source=True),
-        UnmatchedMove(13_000, "a", "b", is_seen_at_source=False),
-    ]
-    assert unmatched_moves([replace(move_out, commit_timestamp_ns=9_000)], CUT) == []
+    assert count_moves([move_out, move_in], CUT) == ()
+    (seen_out,) = one_task = count_moves([move_out], CUT)
+    other_task = count_moves([move_in], CUT)
+    assert (seen_out.moves_out, seen_out.moves_in) == (1, 0)
+    assert describe_unmatched([*one_task, *other_task]) == []
+    elsewhere = count_moves([replace(move_in, move_in_sources=("c",))], CUT)
+    (said,) = describe_unmatched([*one_task, *elsewhere])
+    assert said.endswith("not every move was read from both sides: 1 out and 1 in")
+    late = count_moves([replace(move_in, commit_timestamp_ns=13_000)], CUT)
+    assert describe_unmatched([*one_task, *late])
+    assert count_moves([replace(move_out, commit_timestamp_ns=9_000)], CUT) == ()
+
+
+def test_the_digest_of_many_moves_fits_the_stores_column() -> None:
+    events = [PartitionEventRecord(12_000, str(i), f"p{i}", (), ("b",)) for i in range(1_000)]
+    (counts,) = count_moves(events, CUT)
+    assert isinstance(counts, MoveCounts)
+    assert 0 <= counts.digest < 2**63
