@@ -24,7 +24,6 @@ from slackwater.state.store import Store
 from slackwater.state.tables import (
     mutable_lineages,
     mutable_partitions,
-    pipelines,
     plan_claims,
     plan_ends,
     plan_moves,
@@ -37,14 +36,11 @@ T = TypeVar("T")
 class MutableTransaction(Transaction):
     """A transaction on partitions with mutable key ranges; writing a fact twice is harmless."""
 
-    def low_watermark_ns(self, pipeline: str) -> int | None:
-        """Return a pipeline's low watermark; None before its first commit."""
-        column = pipelines.c.low_watermark_ns
-        row = self._connection.execute(sa.select(column).where(pipelines.c.name == pipeline))
-        return row.scalar()
-
     def since_ns(self, pipeline: str) -> int | None:
-        """Return the low watermark at which a pipeline's first partitions were found, if any."""
+        """Return the time up to which a start record says nothing new to a pipeline.
+
+        None if the pipeline has no partitions with mutable key ranges.
+        """
         return _since_ns(self._connection, pipeline)
 
     def mutable_partitions(
@@ -68,13 +64,22 @@ class MutableTransaction(Transaction):
                 recorded[partition.key] = partition
         return recorded
 
-    def record_starts(self, pipeline: str, announced: Collection[MutablePartition]) -> None:
+    def record_starts(
+        self,
+        pipeline: str,
+        announced: Collection[MutablePartition],
+        recorded: Mapping[PartitionKey, MutablePartition],
+    ) -> None:
         """Add the partitions that the store does not have yet.
+
+        Args:
+            pipeline: the pipeline's name.
+            announced: the partitions.
+            recorded: those of them that the store has, by key.
 
         Raises:
             ContradictionError: the store has one of them with another start.
         """
-        recorded = self.mutable_partitions(pipeline, [p.key for p in announced])
         for partition in announced:
             same = recorded.get(partition.key, partition)
             if same.start_timestamp_ns != partition.start_timestamp_ns:
@@ -130,10 +135,14 @@ class MutableTransaction(Transaction):
             plan_id: the plan's id.
             keys: only these partitions; None for all.
         """
-        return {
-            PartitionKey(row.function, row.token): row.task
-            for row in self._of_plan(plan_claims, plan_id, keys)
-        }
+        rows = self._of_plan(plan_claims, plan_id, keys)
+        return {PartitionKey(row.function, row.token): row.task for row in rows}
+
+    def claims_of_task(self, plan_id: str, task: int) -> set[PartitionKey]:
+        """Return the partitions that a task has to read from their starts, by any attempt."""
+        c = plan_claims.c
+        of_task = sa.select(c.function, c.token).where(c.plan_id == plan_id, c.task == task)
+        return {PartitionKey(*row) for row in self._connection.execute(of_task)}
 
     def add_claims(self, plan_id: str, keys: Iterable[PartitionKey], task: int) -> None:
         """Claim partitions for a task; no task of the plan has claimed one of them.
@@ -189,9 +198,9 @@ def partitions_with_mutable_ranges(store: Store, pipeline: str) -> list[MutableP
 
 
 def lineage_since_ns(store: Store, pipeline: str) -> int | None:
-    """Return the low watermark at which a pipeline's partitions with mutable ranges were found.
+    """Return the time up to which a start record says nothing new to a pipeline.
 
-    None if the pipeline has none.
+    None if the pipeline has no partitions with mutable key ranges.
     """
     return store.read(lambda c: _since_ns(c, pipeline))
 
@@ -200,10 +209,18 @@ def remove_mutable_partitions(
     store: Store,
     pipeline: str,
     keys: Collection[PartitionKey],
+    since_ns: int,
     *,
     generation: int | None = None,
 ) -> None:
     """Remove partitions.
+
+    Args:
+        store: the metadata store.
+        pipeline: the pipeline's name.
+        keys: the partitions' keys.
+        since_ns: the time up to which start records say nothing new from now on.
+        generation: the generation of the caller's lease; None if it has no lease.
 
     Raises:
         LeaseLostError: the pipeline's generation is not this one: what was finished for a former
@@ -215,6 +232,12 @@ def remove_mutable_partitions(
         Transaction(connection).require_generation(pipeline, generation)
         for condition in key_conditions(table, keys):
             connection.execute(sa.delete(table).where(table.c.pipeline == pipeline, condition))
+        since = mutable_lineages.c.since_ns
+        connection.execute(
+            sa.update(mutable_lineages)
+            .where(mutable_lineages.c.pipeline == pipeline, since < since_ns)
+            .values(since_ns=since_ns)
+        )
 
     if keys:
         store.write(work)

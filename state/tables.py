@@ -66,8 +66,9 @@ partition_parents = sa.Table(
     sa.Index(None, "pipeline", "parent_token"),
 )
 
-# A pipeline whose partitions have mutable key ranges, and the low watermark at which they were
-# found. Tables of their own: the key has one more column, and Spanner changes no primary key.
+# A pipeline whose partitions have mutable key ranges, and the time up to which a start record names
+# no partition that is not recorded or long finished. The tables are their own because the key has
+# one more column, and Spanner changes no primary key.
 mutable_lineages = sa.Table(
     "mutable_lineages",
     metadata,

@@ -42,14 +42,22 @@ def store(request: pytest.FixtureRequest, new_store_url: Callable[[str], str]) -
     opened.close()
 
 
+def record(transaction: MutableTransaction, *announced: MutablePartition) -> None:
+    recorded = transaction.mutable_partitions("orders", [p.key for p in announced])
+    transaction.record_starts("orders", announced, recorded)
+
+
 def test_a_token_may_be_two_partitions_of_two_functions(store: Store) -> None:
     assert partitions_with_mutable_ranges(store, "orders") == [A, B, ELSEWHERE]
     assert store.partitions("orders") == [A, B, ELSEWHERE]
     run_mutable(store, lambda t: t.record_mutable_ends("orders", {ELSEWHERE.key: 9_000}))
     ended = replace(ELSEWHERE, end_timestamp_ns=9_000)
     assert partitions_with_mutable_ranges(store, "orders") == [A, B, ended]
-    remove_mutable_partitions(store, "orders", [A.key])
+    remove_mutable_partitions(store, "orders", [A.key], 700)
     assert partitions_with_mutable_ranges(store, "orders") == [B, ended]
+    assert lineage_since_ns(store, "orders") == 700
+    remove_mutable_partitions(store, "orders", [B.key], 600)
+    assert lineage_since_ns(store, "orders") == 700
 
 
 def test_a_lineage_of_the_other_kind_replaces_it_and_is_replaced(store: Store) -> None:
@@ -66,11 +74,11 @@ def test_a_lineage_of_the_other_kind_replaces_it_and_is_replaced(store: Store) -
 
 def test_a_start_is_recorded_once_and_two_starts_contradict(store: Store) -> None:
     for _ in range(2):
-        run_mutable(store, lambda t: t.record_starts("orders", [NEW, A]))
+        run_mutable(store, lambda t: record(t, NEW, A))
     assert partitions_with_mutable_ranges(store, "orders") == [A, B, ELSEWHERE, NEW]
     other = replace(NEW, start_timestamp_ns=3_000)
     with pytest.raises(ContradictionError, match="partition new starts at 2000 and at 3000"):
-        run_mutable(store, lambda t: t.record_starts("orders", [other]))
+        run_mutable(store, lambda t: record(t, other))
 
 
 def test_two_ends_contradict_and_an_end_needs_its_partition(store: Store) -> None:
@@ -88,7 +96,7 @@ def test_a_commit_confirms_what_its_plan_has_read_from_the_start_and_to_the_end(
     begin_plan(store, PLAN, tasks=1)
 
     def work(transaction: MutableTransaction) -> None:
-        transaction.record_starts("orders", [NEW])
+        record(transaction, NEW)
         transaction.add_claims("p1", [A.key, ELSEWHERE.key, NEW.key], 0)
         transaction.record_mutable_ends("orders", {A.key: 9_000, B.key: 9_000})
         transaction.observe_ends("p1", [A.key])
@@ -123,12 +131,13 @@ def test_tasks_that_claim_a_partition_at_the_same_moment_claim_it_once(store: St
 
         def work(transaction: MutableTransaction) -> None:
             nonlocal is_first
-            transaction.record_starts("orders", [NEW])
+            recorded = transaction.mutable_partitions("orders", [NEW.key])
             claimed = transaction.claims("p1", [NEW.key])
-            if is_first and not store.is_on_spanner and store.url.startswith("postgresql"):
-                # SQLite and the emulator run one transaction after the other.
+            if is_first and store.url.startswith("postgresql"):
+                # All have seen that nobody has. The others run one transaction after the other.
                 is_first = False
                 together.wait(60)
+            transaction.record_starts("orders", [NEW], recorded)
             if not claimed:
                 transaction.add_claims("p1", [NEW.key], task)
 
@@ -154,5 +163,5 @@ def test_a_former_owner_removes_no_partitions(store: Store) -> None:
     assert former is not None
     assert acquire_lease(store, "orders", "owner", read_lease(store, "orders")) is not None
     with pytest.raises(LeaseLostError):
-        remove_mutable_partitions(store, "orders", [A.key], generation=former.generation)
+        remove_mutable_partitions(store, "orders", [A.key], 700, generation=former.generation)
     assert store.partitions("orders") == [A, B, ELSEWHERE]
