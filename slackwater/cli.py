@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from slackwater.commands import options
-from slackwater.commands.options import PartitionFormat
+from slackwater.commands.options import CutFormat, PartitionFormat
 from slackwater.config.load import load_pipelines, load_settings
 from slackwater.errors import SettingsError
 from slackwater.monitoring import log
@@ -274,6 +274,21 @@ def verify(
         print(json.dumps(result.json_fields()) if as_json else result.text())  # noqa: T201
     if not is_equal:
         raise typer.Exit(1)
+
+
+@app.command()
+def as_of(
+    time: options.Time,
+    config: options.ConfigFile = None,
+    pipeline: options.PipelineName = None,
+    tables: options.Tables = None,
+    cut_format: options.Cuts = CutFormat.TEXT,
+) -> None:
+    """Print the version of each mirror that shows the database as of one time."""
+    from slackwater.commands import as_of as command
+
+    cut = command.as_of(load_settings(config, pipeline=pipeline), time, tables or ())
+    print(command.text_of(cut, cut_format))  # noqa: T201
 
 
 @app.command()

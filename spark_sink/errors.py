@@ -5,6 +5,7 @@ SinkError
 |- BadRecordError        user: a value is not of its column's type
 |- ChangelogColumnError  user: a column's type no longer fits its changelog
 |- TableRecreatedError   user: a table was dropped and made again, and its mirror has old rows
+|- AsOfTimeError         user: an output does not go back to a time
 |- PartialRowError       user: a change lacks the whole row, which the format needs
 |- SchemaRefusedError    user: the schema registry rejects a schema
 |- ClientSettingError    user: a setting of Kafka's client can't be used
@@ -47,6 +48,12 @@ class ChangelogColumnError(SinkError):
 
 class TableRecreatedError(SinkError):
     """A table was dropped and made again: have its mirror cleared, or mirror it again."""
+
+    user_error = True
+
+
+class AsOfTimeError(SinkError):
+    """An output does not go back to a time, or has no low watermark yet: name a later time."""
 
     user_error = True
 

@@ -7,6 +7,7 @@
 - check: tries everything that a pipeline needs.
 - status: looks up what `status` and `partitions` print.
 - verify: compares mirrors with their tables.
+- as_of: the versions of all mirrors at one time.
 - sql_views: makes statements that rebuild tables from a changelog.
 - jars, class_archive: make files with which Spark starts without a network, or faster.
 

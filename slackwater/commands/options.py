@@ -134,6 +134,22 @@ Resolved = Annotated[
     ),
 ]
 
+
+# as-of
+class CutFormat(StrEnum):
+    """How `as-of` prints: lines for people, statements for Spark SQL, or JSON."""
+
+    TEXT = "text"
+    SQL = "sql"
+    JSON = "json"
+
+
+Time = Annotated[
+    str,
+    typer.Argument(metavar="TIME", help="Such as 2026-01-31T09:00:00Z; 'last' for the latest."),
+]
+Cuts = Annotated[CutFormat, typer.Option("--format", help="How to print the versions.")]
+
 # jars, class-archive
 JarFolder = Annotated[
     Path,

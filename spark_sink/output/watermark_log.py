@@ -84,8 +84,8 @@ class WatermarkLog:
     """
 
     def __init__(self, path: str, pipeline: str) -> None:
-        self._path = path
-        self._pipeline = pipeline
+        self.path = path
+        self.pipeline = pipeline
         self._writer: LogWriter | None = None
 
     def add_scan(self, spark: SparkSession, records: int, low_watermark: datetime) -> None:
@@ -107,7 +107,7 @@ class WatermarkLog:
         low_watermark: datetime,
     ) -> None:
         fields = {
-            "pipeline": self._pipeline,
+            "pipeline": self.pipeline,
             "epoch": epoch_id,
             "low_watermark": datetime_to_rfc3339(low_watermark),
             "records": records,
@@ -121,39 +121,75 @@ class WatermarkLog:
             self._writer.merge()
         except (OSError, java_call_failed()) as error:
             # The epoch's line is there; the files are merged with the next ones.
-            _log.warning("%s/%s: its files were not merged: %s", self._path, FOLDER, error)
+            _log.warning("%s/%s: its files were not merged: %s", self.path, FOLDER, error)
             self._writer = None
 
     def last(self, spark: SparkSession) -> LoggedWatermark | None:
         """Return the latest line; None without one."""
-        line = latest_line(self._files(spark))
-        if line is None:
-            return None
-        return LoggedWatermark(line.low_watermark, line.fields.get("pipeline"))
+        return _logged(latest_line(self._files(spark)))
+
+    def last_until(self, spark: SparkSession, time: datetime) -> LoggedWatermark | None:
+        """Return the latest line at or before a time; None without one."""
+        return _logged(latest_line(self._files(spark), time))
+
+    def first(self, spark: SparkSession) -> LoggedWatermark | None:
+        """Return the earliest line; None without one."""
+        return _logged(earliest_line(self._files(spark)))
 
     def _files(self, spark: SparkSession) -> SmallFiles:
-        return small_files(spark, f"{self._path}/{FOLDER}")
+        return small_files(spark, f"{self.path}/{FOLDER}")
 
 
-def latest_line(files: SmallFiles) -> LogLine | None:
+def latest_line(files: SmallFiles, until: datetime | None = None) -> LogLine | None:
     """Return the line with the highest low watermark; None without one.
 
     Of a month of files all are listed, and one or two are read.
+
+    Args:
+        files: the log's folder.
+        until: the line's low watermark is at most this.
     """
     latest: LogLine | None = None
     for _ in range(_LISTINGS_MAX):
         is_stale = False
         for file in sorted(_listed(files), key=lambda file: file.last, reverse=True):
+            if until is not None and file.first > until:
+                continue
             if latest is not None and latest.low_watermark >= file.last:
                 return latest
             text = files.read(file.name)
             # Its owner may have removed it since; then the lines are in a file that is not listed.
             is_stale |= text is None
-            lines = [*parse_lines(text or ""), *([] if latest is None else [latest])]
-            latest = max(lines, key=lambda line: line.low_watermark, default=None)
+            lines = [
+                line
+                for line in parse_lines(text or "")
+                if until is None or line.low_watermark <= until
+            ]
+            latest = max([*lines, latest] if latest else lines, key=_time_of, default=None)
         if not is_stale:
             break
     return latest
+
+
+def earliest_line(files: SmallFiles) -> LogLine | None:
+    """Return the line with the lowest low watermark; None without one."""
+    earliest: LogLine | None = None
+    for file in sorted(_listed(files)):
+        if earliest is not None and earliest.low_watermark <= file.first:
+            break
+        lines = parse_lines(files.read(file.name) or "")
+        earliest = min([*lines, earliest] if earliest else lines, key=_time_of, default=None)
+    return earliest
+
+
+def _time_of(line: LogLine) -> datetime:
+    return line.low_watermark
+
+
+def _logged(line: LogLine | None) -> LoggedWatermark | None:
+    if line is None:
+        return None
+    return LoggedWatermark(line.low_watermark, line.fields.get("pipeline"))
 
 
 class LogWriter:

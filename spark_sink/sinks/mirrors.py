@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from slackwater.spark_sink.envelopes.message import Origin
 from slackwater.spark_sink.errors import TableRecreatedError
+from slackwater.spark_sink.filters.globs import glob_pattern
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.output.dead_letters import DeadLetters
 from slackwater.spark_sink.sink import EpochSummary, Former
@@ -22,6 +24,7 @@ from slackwater.spark_sink.sinks.sink_settings import Kind
 from slackwater.spark_sink.sql.columns import Column, mirror_columns
 from slackwater.spark_sink.sql.latest_changes import columns_by_table, latest_changes, whole_rows
 from slackwater.spark_sink.sql.quoting import literal, timestamp_literal
+from slackwater.spark_sink.tables.cut import Cut, TableVersion, low_watermark_at
 from slackwater.spark_sink.tables.managed_table import AppendId
 from slackwater.spark_sink.tables.mirror_table import MirrorTable
 from slackwater.spark_sink.tables.table_format import TableFormat
@@ -138,6 +141,33 @@ class Mirrors(ManagedTables[MirrorTable]):
             # Otherwise another process owns the pipeline, and has published a later one.
             self._publish_watermark(spark, changed, low_watermark)
         self._compact(spark)
+
+    def as_of(self, spark: SparkSession, time: datetime | None, names: Sequence[str] = ()) -> Cut:
+        """Return the version of each mirror at the newest low watermark at or before a time.
+
+        It reads only, and the pipeline may run meanwhile.
+
+        Args:
+            spark: a session with the format's jar.
+            time: None for the latest low watermark.
+            names: globs of full table names; without any, all tables.
+
+        Raises:
+            AsOfTimeError: no low watermark is at or before the time, another pipeline has written
+                the one that is, or commits of that time were removed.
+        """
+        low_watermark = low_watermark_at(spark, self._watermarks, time)
+
+        def version_of(table: str) -> TableVersion:
+            path = f"{self._path}/{table}"
+            version = self._format.version_at(spark, path, self._application, low_watermark)
+            name, settings = self._format.name(spark, path), self._format.session_settings(path)
+            return TableVersion(table, name, version, settings)
+
+        wanted = re.compile("|".join(map(glob_pattern, names)) or ".*", re.DOTALL)
+        existing = [name for name in self._existing_tables(spark) if wanted.fullmatch(name)]
+        tables = self._at_once(version_of, [(name,) for name in existing])
+        return Cut(low_watermark, tuple(sorted(tables, key=lambda table: table.table)))
 
     def forget_former(self, former: Former) -> None:
         """Have the next epoch drop what former tables and columns left; see CurrentRows."""

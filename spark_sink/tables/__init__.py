@@ -10,5 +10,7 @@ decided in sql/types, where a Spanner NUMERIC becomes DECIMAL(38,9).
 - managed_table: what mirrors and typed changelogs share; when columns are added.
 - mirror_table: a table kept equal to Spanner's; its merge and its low watermark.
 - changelog_table: a table of all changes of one of Spanner's tables.
+- table_history: which version stands at a low watermark; delta_log: a Delta table's commits.
+- cut: the versions of several tables at one low watermark.
 - compaction: when small files are compacted.
 """

@@ -8,18 +8,21 @@ Spark counts its micro-batches from 0 again.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
-from slackwater.spark_sink.errors import commit_conflict
+from slackwater.spark_sink.errors import AsOfTimeError, commit_conflict
 from slackwater.spark_sink.java import java_session, jvm_of
 from slackwater.spark_sink.output.staging import StagedFiles
 from slackwater.spark_sink.sql.quoting import identifier, literal
 from slackwater.spark_sink.tables.delta_kernel import KernelRefusedError, KernelWriter
+from slackwater.spark_sink.tables.delta_log import missing_files, read_history
 from slackwater.spark_sink.tables.table_format import LOW_WATERMARK_PROPERTY, TableFormat
+from slackwater.spark_sink.tables.table_history import gone_error, version_at
 from slackwater.timestamp import datetime_to_us
 
 if TYPE_CHECKING:
@@ -218,3 +221,29 @@ class Delta(TableFormat):
         version = max([published["version"], *(commit["version"] for commit in unmerged)])
         rows = spark.read.format(self.using).option("versionAsOf", version).load(path)
         return rows, published["low_watermark"]
+
+    def version_at(
+        self, spark: SparkSession, path: str, application: str, low_watermark: datetime
+    ) -> int | None:
+        """Return the version at a low watermark, by the MERGEs' transaction identifiers."""
+        from pyspark.errors import AnalysisException
+
+        history = read_history(spark, path, application)
+        at_us = datetime_to_us(low_watermark)
+
+        def is_readable(us: int) -> bool:
+            try:
+                version = version_at(history, us, path)
+                # VACUUM removes no file of the newest version.
+                if version is None or version == history.commits[-1].version:
+                    return True
+                return not missing_files(spark, path, version)
+            except (AsOfTimeError, AnalysisException):
+                return False
+
+        if is_readable(at_us):
+            return version_at(history, at_us, path)
+        merges = [us for us in history.low_watermarks_us if us > at_us]
+        # The files of older versions are removed first.
+        place = bisect_left(merges, True, key=is_readable)
+        raise gone_error(path, at_us, merges[place] if place < len(merges) else None)

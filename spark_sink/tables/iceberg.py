@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import posixpath
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,7 +19,8 @@ from slackwater.spark_sink.java import java_raised, java_session, jvm_of
 from slackwater.spark_sink.output.staging import StagedFiles
 from slackwater.spark_sink.sql.quoting import identifier, literal
 from slackwater.spark_sink.tables.table_format import LOW_WATERMARK_PROPERTY, TableFormat
-from slackwater.timestamp import datetime_to_us
+from slackwater.spark_sink.tables.table_history import Commit, History, version_at
+from slackwater.timestamp import datetime_to_us, ns_to_us, parse_rfc3339
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -85,16 +87,22 @@ class Iceberg(TableFormat):
 
     def name(self, spark: SparkSession, path: str) -> str:
         """Return the table's quoted name in Spark SQL; a catalog of files is configured for it."""
-        folder, table = posixpath.split(path)
+        table = identifier(posixpath.basename(path))
         if self._namespace is not None:
-            return f"{self._namespace}.{identifier(table)}"
-        catalog = f"slackwater_{hashlib.sha256(folder.encode()).hexdigest()[:12]}"
-        key = f"spark.sql.catalog.{catalog}"
-        if spark.conf.get(key, None) is None:
-            spark.conf.set(f"{key}.type", "hadoop")
-            spark.conf.set(f"{key}.warehouse", folder or ".")
-            spark.conf.set(key, _CATALOG)
-        return f"{catalog}.{identifier(table)}"
+            return f"{self._namespace}.{table}"
+        for key, value in self.session_settings(path).items():
+            if spark.conf.get(key, None) is None:
+                spark.conf.set(key, value)
+        return f"{_file_catalog(path)}.{table}"
+
+    def session_settings(self, path: str) -> Mapping[str, str]:
+        """Return the settings of the table's catalog of files; see TableFormat."""
+        if self._namespace is not None:
+            return {}
+        key = f"spark.sql.catalog.{_file_catalog(path)}"
+        # Once the last of them is set, the catalog exists.
+        warehouse = posixpath.dirname(path) or "."
+        return {f"{key}.type": "hadoop", f"{key}.warehouse": warehouse, key: _CATALOG}
 
     def exists(self, spark: SparkSession, path: str) -> bool:
         """Return whether the table exists."""
@@ -240,6 +248,32 @@ class Iceberg(TableFormat):
         reader = spark.read.option("snapshot-id", properties[_SNAPSHOT])
         return reader.table(name), properties[LOW_WATERMARK_PROPERTY]
 
+    def version_at(
+        self, spark: SparkSession, path: str, application: str, low_watermark: datetime
+    ) -> int | None:
+        """Return the snapshot at a low watermark, by the MERGEs' snapshot summaries."""
+        history = self._read_history(spark, path, application)
+        return version_at(history, datetime_to_us(low_watermark), path)
+
+    def _read_history(self, spark: SparkSession, path: str, application: str) -> History:
+        """Return the current snapshot and its ancestors that are not expired."""
+        from pyspark.sql import functions as F
+
+        table = self._load_table(spark, path)
+        current, properties = table.currentSnapshot(), table.properties()
+        published, at = properties.get(_SNAPSHOT), properties.get(LOW_WATERMARK_PROPERTY)
+        summary = F.col("summary")
+        is_own = summary[_APPLICATION] == application
+        rows = spark.table(f"{self.name(spark, path)}.snapshots").select(
+            "snapshot_id", "parent_id", F.when(is_own, summary[_VERSION].cast("bigint"))
+        )
+        return ancestors(
+            {row[0]: Ancestor(row[1], row[2]) for row in rows.collect()},
+            None if current is None else current.snapshotId(),
+            int(published) if published else None,
+            ns_to_us(parse_rfc3339(at)) if at else None,
+        )
+
     def _load_table(self, spark: SparkSession, path: str) -> Any:
         """Return Iceberg's Table as it is now."""
         tables = jvm_of(spark).org.apache.iceberg.spark.Spark3Util
@@ -259,3 +293,48 @@ class Iceberg(TableFormat):
         version = summary[_VERSION].cast("bigint")
         row = own.join(ancestors, "snapshot_id").agg(F.max(version)).first()
         return None if row is None or row[0] is None else int(row[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Ancestor:
+    """A snapshot: its parent, and the low watermark if the pipeline merged an epoch with it."""
+
+    parent: int | None
+    low_watermark_us: int | None
+
+
+def ancestors(
+    snapshots: Mapping[int, Ancestor],
+    current: int | None,
+    published: int | None,
+    published_us: int | None,
+) -> History:
+    """Return the history of a table's current snapshot.
+
+    Args:
+        snapshots: those that are not expired, by their ids.
+        current: the current one; None without rows.
+        published: the one that was current when a low watermark was last published.
+        published_us: that low watermark, in microseconds.
+    """
+    commits: list[Commit] = []
+    place = current
+    while place is not None and place in snapshots:
+        commits.append(Commit(place, snapshots[place].low_watermark_us))
+        place = snapshots[place].parent
+    commits.reverse()
+    if place is None or not commits:
+        return History(commits, is_whole=place is None)
+    # What the oldest one holds may be known from the publication only, which is of that snapshot or
+    # of one that is expired.
+    numbers = {commit.version: number for number, commit in enumerate(commits)}
+    number = numbers.get(-1 if published is None else published, 0)
+    if commits[number].low_watermark_us is None:
+        commits[number] = replace(commits[number], low_watermark_us=published_us)
+    return History(commits, is_whole=False)
+
+
+def _file_catalog(path: str) -> str:
+    """Return the name of the catalog of files that a table's directory is in."""
+    folder = posixpath.dirname(path)
+    return f"slackwater_{hashlib.sha256(folder.encode()).hexdigest()[:12]}"

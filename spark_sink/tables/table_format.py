@@ -134,3 +134,27 @@ class TableFormat(ABC):
     @abstractmethod
     def read_at_watermark(self, spark: SparkSession, path: str) -> tuple[DataFrame, str] | None:
         """Read a table at its published low watermark, and return both; None without one."""
+
+    @abstractmethod
+    def version_at(
+        self, spark: SparkSession, path: str, application: str, low_watermark: datetime
+    ) -> int | None:
+        """Return the version of a table with all epochs up to a low watermark, and none after it.
+
+        Args:
+            spark: a session with the format's jar.
+            path: the table's directory.
+            application: that of the MERGEs inside idempotent_merge().
+            low_watermark: that of an epoch that is complete in all tables, or of the initial scan.
+
+        Returns:
+            What Spark SQL takes for VERSION AS OF; None if the table had no rows yet.
+
+        Raises:
+            AsOfTimeError: commits of that time, or their files, were removed.
+        """
+
+    def session_settings(self, path: str) -> Mapping[str, str]:
+        """Return the settings that a session needs to know a table by name(), in their order."""
+        del path
+        return {}

@@ -11,20 +11,25 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from pyspark.sql import SparkSession
 
+from slackwater.commands.as_of import text_of
+from slackwater.commands.options import CutFormat
 from slackwater.pipeline.spark.java import find_java
 from slackwater.pipeline.spark.session import start_spark, stop_spark
 from slackwater.reader.schema import ddl
-from slackwater.spark_sink.errors import TableRecreatedError
+from slackwater.spark_sink.errors import AsOfTimeError, TableRecreatedError
 from slackwater.spark_sink.sink import Former
 from slackwater.spark_sink.sinks.mirrors import GoneRows, Mirrors
 from slackwater.spark_sink.sql.columns import Column
+from slackwater.spark_sink.tables.cut import Cut
 from slackwater.spark_sink.tables.delta import Delta
 from slackwater.spark_sink.tables.iceberg import Iceberg
 from slackwater.spark_sink.tables.table_format import TableFormat
+from slackwater.timestamp import datetime_to_rfc3339
 from tests.mirrors import current
 
 START = datetime(2026, 1, 31, 9, tzinfo=UTC)
@@ -47,15 +52,19 @@ def table_format(request: pytest.FixtureRequest) -> TableFormat:
 
 
 class Epochs:
-    """Writes epochs of one table `T` into mirrors; its records are as Spanner writes them.
+    """Writes epochs into mirrors; the records are as Spanner writes them.
 
     Args:
-        types: the codes of the table's columns by their names, the key first.
+        types: the codes of the tables' columns by their names, the key first.
+
+    Attributes:
+        table: the table of the changes that are added.
     """
 
     def __init__(self, spark: SparkSession, sink: Mirrors, types: Mapping[str, str]) -> None:
         self._spark = spark
         self.sink = sink
+        self.table = "T"
         self.types = dict(types)
         self._number = 0
         self._rows: list[Any] = []
@@ -82,7 +91,7 @@ class Epochs:
         transaction = f"t{self._number}-{len(self._rows)}"
         self._rows.append(
             (
-                *(at, transaction, "00000000", True, "T", types, [mod], mod_type),
+                *(at, transaction, "00000000", True, self.table, types, [mod], mod_type),
                 *("OLD_AND_NEW_VALUES", 1, 1, "", False, "p", at),
             )
         )
@@ -93,17 +102,21 @@ class Epochs:
         """A time in the epoch, after its changes so far."""
         return START + timedelta(seconds=self._number, milliseconds=400)
 
+    @property
+    def low_watermark(self) -> datetime:
+        """The epoch's low watermark."""
+        return START + timedelta(seconds=self._number, milliseconds=500)
+
     def write(self, former: Former | None = None, *, times: int = 1) -> None:
         """Write the epoch; twice, as after a failure.
 
         If it fails, it can be written again.
         """
         epoch = self._spark.createDataFrame(self._rows, ddl())
-        watermark = START + timedelta(seconds=self._number, milliseconds=500)
         for _ in range(times):
             summary = self.sink.stage(epoch, self._number)
             self.sink.forget_former(former or Former())
-            self.sink.publish(self._spark, self._number, summary, watermark)
+            self.sink.publish(self._spark, self._number, summary, self.low_watermark)
         self._rows = []
         self._number += 1
 
@@ -253,3 +266,120 @@ def test_a_scanned_timestamp_key_keeps_its_nanoseconds(
     sink.add_scanned(session.createDataFrame(epochs._rows, ddl()), 0, START)
     sink.end_scan(session, 2, START)
     assert [(row[NANOSECONDS], row["A"]) for row in rows(tmp_path)] == [(1, "1"), (2, "2")]
+
+
+def joined(session: SparkSession, cut: Cut) -> list[tuple[Any, ...]]:
+    """Run the statements of `as-of` in a session of their own, and a query over both tables."""
+    own = session.newSession()
+    for statement in text_of(cut, CutFormat.SQL).split(";"):
+        if statement.strip():
+            own.sql(statement)
+    # Before a change of its type, the column's values are texts.
+    query = "SELECT Id, string(T.A), string(U.A) FROM T FULL JOIN U USING (Id) ORDER BY Id"
+    return [tuple(row) for row in own.sql(query).collect()]
+
+
+def forget_history(session: SparkSession, table_format: TableFormat, path: Path) -> None:
+    """Remove the data of a table's earlier versions, as housekeeping does."""
+    name = table_format.name(session, str(path))
+    if table_format.using == "delta":
+        session.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+        session.sql(f"VACUUM {name} RETAIN 0 HOURS")
+        return
+    catalog, table = name.split(".", 1)
+    now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
+    expire = f"table => '{table}', older_than => TIMESTAMP '{now}', retain_last => 1"
+    session.sql(f"CALL {catalog}.system.expire_snapshots({expire})")
+
+
+def remove_commits(path: Path) -> None:
+    """Remove a Delta table's commits before its last checkpoint."""
+    log = path / "_delta_log"
+    checkpoint = max(log.glob("*.checkpoint.parquet")).name.split(".")[0]
+    for commit in log.glob("*.json"):
+        if commit.stem < checkpoint:
+            commit.unlink()
+
+
+def test_all_tables_are_read_as_of_one_time(
+    session: SparkSession,
+    table_format: TableFormat,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def process() -> Mirrors:
+        return Mirrors(
+            str(tmp_path), "orders", table_format, properties={"delta.checkpointInterval": "4"}
+        )
+
+    def cut_at(time: datetime | None) -> Cut:
+        return Mirrors(str(tmp_path), "orders", type(table_format)()).as_of(session, time)
+
+    def die_at(owner: object, step: str) -> None:
+        monkeypatch.setattr(owner, step, Mock(side_effect=OSError("no space")))
+        with pytest.raises(OSError, match="no space"):
+            epochs.write()
+
+    mirror = tmp_path / "T"
+    epochs = Epochs(session, process(), {"Id": "INT64", "A": "STRING"})
+    with pytest.raises(AsOfTimeError, match="no low watermark yet"):
+        cut_at(None)
+    looks: list[tuple[datetime, list[tuple[Any, ...]]]] = []
+
+    def change(table: str, mod_type: str, value: str | None) -> None:
+        epochs.table = table
+        epochs.change(mod_type, "1", **({} if value is None else {"A": value}))
+
+    def write(*row: str | None) -> None:
+        looks.append((epochs.low_watermark, [(1, *row)]))
+        epochs.write()
+
+    change("T", "INSERT", "t0")
+    first = epochs.low_watermark
+    epochs.write()
+    change("U", "INSERT", "u1")
+    write("t0", "u1")
+    # In two epochs only one of the tables changes.
+    change("T", "UPDATE", "t2")
+    write("t2", "u1")
+    change("U", "UPDATE", "u3")
+    write("t2", "u3")
+    # The column has another type, so that the mirror changes before the epoch's merge. The process
+    # dies after the merge: no reader sees it, and it is not published.
+    epochs.types["A"] = "INT64"
+    change("T", "UPDATE", "4")
+    die_at(epochs.sink._watermarks, "add")
+    assert joined(session, cut_at(None)) == looks[-1][1]
+    # Its successor dies between the log's line and the publication.
+    epochs.sink = process()
+    looks.append((epochs.low_watermark, [(1, "4", "u3")]))
+    die_at(epochs.sink, "_publish_watermark")
+    assert joined(session, cut_at(None)) == looks[-1][1]
+    epochs.sink = process()
+    epochs.write()
+    # A former owner publishes what it had merged, and files are compacted.
+    table_format.publish_watermark(session, str(mirror), datetime_to_rfc3339(first))
+    table_format.compact(session, str(mirror))
+    for time, rows_then in looks:
+        between_epochs = time + timedelta(milliseconds=400)
+        assert cut_at(between_epochs).low_watermark == time
+        assert joined(session, cut_at(between_epochs)) == rows_then, time
+    assert joined(session, cut_at(None)) == looks[-1][1]
+    # U was made later.
+    assert [table.version is None for table in cut_at(first).tables] == [False, True]
+    assert joined(session, cut_at(first)) == [(1, "t0", None)]
+    with pytest.raises(AsOfTimeError, match="no low watermark at or before") as caught:
+        cut_at(START)
+    assert datetime_to_rfc3339(first) in caught.value.hint
+    forget_history(session, table_format, mirror)
+
+    def require_last_only() -> None:
+        assert joined(session, cut_at(None)) == looks[-1][1]
+        with pytest.raises(AsOfTimeError, match="/T can't be read") as caught:
+            cut_at(first)
+        assert datetime_to_rfc3339(looks[-1][0]) in caught.value.hint
+
+    require_last_only()
+    if table_format.using == "delta":
+        remove_commits(mirror)
+        require_last_only()

@@ -20,7 +20,7 @@ from slackwater.spark_sink.output.watermark_lines import (
     parse_file_name,
     parse_lines,
 )
-from slackwater.spark_sink.output.watermark_log import LogWriter, latest_line
+from slackwater.spark_sink.output.watermark_log import LogWriter, earliest_line, latest_line
 
 START = datetime(2026, 1, 31, 9, tzinfo=UTC)
 FILES_IN_ONE = 3
@@ -235,3 +235,16 @@ def test_a_file_s_name_says_what_it_is(first: datetime, level: int, attempt: int
     file = LogFile(first, last, level, attempt)
     assert parse_file_name(file.name) == file
     assert parse_file_name(f"{file.name}.crc") is None
+
+
+@given(st.lists(st.integers(0, 40), unique=True, max_size=30), st.integers(-1, 41))
+@settings(deadline=None, max_examples=50)
+def test_the_latest_line_at_or_before_a_time_is_there_after_merges(
+    tmp_path_factory: pytest.TempPathFactory, epochs: list[int], until: int
+) -> None:
+    folder = tmp_path_factory.mktemp("log")
+    lines = [line(epoch) for epoch in sorted(epochs)]
+    add_all(LogWriter(LocalFiles(folder), FILES_IN_ONE), lines)
+    before = [one for one in lines if one.low_watermark <= at(until)]
+    assert latest_line(LocalFiles(folder), at(until)) == (before[-1] if before else None)
+    assert earliest_line(LocalFiles(folder)) == (lines[0] if lines else None)

@@ -1,0 +1,128 @@
+"""Finds the version of each mirror at one time: `slackwater as-of`."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from slackwater.commands.options import CutFormat
+from slackwater.config.settings import Settings
+from slackwater.config.sinks import make_sink
+from slackwater.errors import NoTableError, SettingsError
+from slackwater.pipeline.recovery import LAST
+from slackwater.pipeline.spark.java import find_java
+from slackwater.pipeline.spark.session import start_spark, stop_spark
+from slackwater.spark_sink.sinks.mirrors import Mirrors, MirrorSettings
+from slackwater.spark_sink.sql.quoting import identifier
+from slackwater.spark_sink.tables.cut import Cut, TableVersion
+from slackwater.timestamp import datetime_to_rfc3339, ns_to_datetime, parse_rfc3339
+
+_NO_ROWS: Final = "no rows yet"
+
+
+def as_of(settings: Settings, time: str, names: Sequence[str]) -> Cut:
+    """Return the versions of all mirrors at the newest low watermark at or before a time.
+
+    It writes nothing, and needs neither Spanner nor the metadata store. The pipeline may run
+    meanwhile.
+
+    Args:
+        settings: the pipeline's.
+        time: in RFC 3339, or "last".
+        names: globs of full table names; without any, all tables.
+
+    Raises:
+        SettingsError: the pipeline does not write mirrors, or the time is not valid.
+        NoTableError: no mirror has such a name.
+        AsOfTimeError: the mirrors do not go back to that time.
+    """
+    sink = settings.sink
+    if not isinstance(sink, MirrorSettings):
+        raise SettingsError(
+            f"pipeline {settings.pipeline!r} has sink.kind {sink.kind}: only mirrors have a version"
+            " as of a time.",
+        )
+    at = None if time == LAST else _parsed(time)
+    if ":" not in sink.path:
+        # The statements are for other processes, in other folders.
+        sink = sink.model_copy(update={"path": os.path.abspath(sink.path)})
+    mirrors = make_sink(settings.model_copy(update={"sink": sink}))
+    assert isinstance(mirrors, Mirrors)  # noqa: S101 - which MirrorSettings make
+    find_java()
+    spark = start_spark(
+        [settings.pipeline],
+        settings.spark.master,
+        settings.spark.conf,
+        sink.spark_needs,
+        jars=settings.spark.jars,
+        class_archive=settings.spark.class_archive,
+    )
+    try:
+        cut = mirrors.as_of(spark, at, names)
+    finally:
+        stop_spark(spark)
+    if names and not cut.tables:
+        raise NoTableError(f"{sink.path} has no mirror named {', '.join(names)}.")
+    return cut
+
+
+def text_of(cut: Cut, cut_format: CutFormat) -> str:
+    """Return the versions as text for people, as statements, or as JSON."""
+    if cut_format is CutFormat.JSON:
+        return json.dumps(_json_fields(cut), indent=2)
+    if cut_format is CutFormat.SQL:
+        return "\n".join(_statements(cut))
+    width = max((len(table.table) for table in cut.tables), default=0)
+    return "\n".join(
+        [
+            f"low watermark {datetime_to_rfc3339(cut.low_watermark)}",
+            *(
+                f"{table.table:{width}}  {_NO_ROWS if table.version is None else table.version}"
+                for table in cut.tables
+            ),
+        ]
+    )
+
+
+def _parsed(time: str) -> datetime:
+    try:
+        return ns_to_datetime(parse_rfc3339(time))
+    except ValueError as error:
+        raise SettingsError(f"TIME: {error}.", f"Use an RFC 3339 time, or {LAST}") from error
+
+
+def _json_fields(cut: Cut) -> dict[str, Any]:
+    return {
+        "low_watermark": datetime_to_rfc3339(cut.low_watermark),
+        "tables": [
+            {
+                "table": table.table,
+                "name": table.name,
+                # As a text: ids of Iceberg snapshots are too large for JavaScript and jq.
+                "version": None if table.version is None else str(table.version),
+            }
+            for table in cut.tables
+        ],
+    }
+
+
+def _statements(cut: Cut) -> Iterator[str]:
+    yield f"-- All mirrors at low watermark {datetime_to_rfc3339(cut.low_watermark)}"
+    settings = {key: value for table in cut.tables for key, value in table.settings.items()}
+    for key, value in settings.items():
+        yield f"SET {key}={value};"
+    for table in cut.tables:
+        yield f"CREATE OR REPLACE TEMPORARY VIEW {_view(table, cut)} AS"
+        version = "WHERE false" if table.version is None else f"VERSION AS OF {table.version}"
+        comment = f" -- {_NO_ROWS}" if table.version is None else ""
+        yield f"  SELECT * FROM {table.name} {version};{comment}"  # noqa: S608 - the name is quoted
+
+
+def _view(table: TableVersion, cut: Cut) -> str:
+    """Return the view's quoted name: the full name, with _ for dots as long as that is unique."""
+    plain = table.table.replace(".", "_")
+    same = [t for t in cut.tables if t.table.replace(".", "_").lower() == plain.lower()]
+    return identifier(plain if len(same) == 1 else table.table)

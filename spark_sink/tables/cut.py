@@ -1,0 +1,67 @@
+"""The versions of several tables at one low watermark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from slackwater.spark_sink.errors import AsOfTimeError
+from slackwater.spark_sink.output.watermark_log import WatermarkLog
+from slackwater.timestamp import datetime_to_rfc3339
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class TableVersion:
+    """The version of a mirror at a time.
+
+    Attributes:
+        table: the full name in Spanner.
+        name: the mirror's quoted name in Spark SQL.
+        version: a Delta version, or the id of an Iceberg snapshot; None if it had no rows yet.
+        settings: what a session needs to know the name, in this order.
+    """
+
+    table: str
+    name: str
+    version: int | None
+    settings: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The versions of all mirrors at one low watermark, in the order of their names."""
+
+    low_watermark: datetime
+    tables: tuple[TableVersion, ...]
+
+
+def low_watermark_at(spark: SparkSession, log: WatermarkLog, time: datetime | None) -> datetime:
+    """Return the newest low watermark at or before a time; for None, the newest of all.
+
+    Raises:
+        AsOfTimeError: there is none, or another pipeline has written it.
+    """
+    logged = log.last(spark) if time is None else log.last_until(spark, time)
+    if logged is None:
+        first = log.first(spark)
+        if time is None or first is None:
+            raise AsOfTimeError(
+                f"{log.path} has no low watermark yet.",
+                "It gets the first one when the initial scan or the first epoch is complete",
+            )
+        raise AsOfTimeError(
+            f"{log.path} has no low watermark at or before {datetime_to_rfc3339(time)}.",
+            f"The first one is {datetime_to_rfc3339(first.low_watermark)}",
+        )
+    if logged.pipeline not in (None, log.pipeline):
+        raise AsOfTimeError(
+            f"the low watermark {datetime_to_rfc3339(logged.low_watermark)} in {log.path} is of"
+            f" another pipeline, {logged.pipeline!r}.",
+            "Name the settings of that pipeline",
+        )
+    return logged.low_watermark
