@@ -7,22 +7,22 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
+import deltalake
 import pytest
 from pyspark.sql import SparkSession
 
-from slackwater.commands.as_of import text_of
-from slackwater.commands.options import CutFormat
 from slackwater.pipeline.spark.java import find_java
 from slackwater.pipeline.spark.session import start_spark, stop_spark
-from slackwater.reader.schema import ddl
 from slackwater.spark_sink.errors import AsOfTimeError, TableRecreatedError
 from slackwater.spark_sink.sink import Former
+from slackwater.spark_sink.sinks.changelog import Changelog
 from slackwater.spark_sink.sinks.mirrors import GoneRows, Mirrors
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.tables.cut import Cut
@@ -30,11 +30,17 @@ from slackwater.spark_sink.tables.delta import Delta
 from slackwater.spark_sink.tables.iceberg import Iceberg
 from slackwater.spark_sink.tables.table_format import TableFormat
 from slackwater.timestamp import datetime_to_rfc3339
-from tests.mirrors import current
+from tests.mirror_epochs import (
+    START,
+    Epochs,
+    forget_history,
+    joined,
+    physical_types,
+    remove_commits,
+)
+from tests.mirrors import current, iceberg_table
 
-START = datetime(2026, 1, 31, 9, tzinfo=UTC)
 NANOSECONDS = "_At_nanoseconds"
-Change = tuple[str, Mapping[str, Any], Mapping[str, Any]]
 
 
 @pytest.fixture(scope="module")
@@ -49,76 +55,6 @@ def session() -> Iterator[SparkSession]:
 def table_format(request: pytest.FixtureRequest) -> TableFormat:
     made: TableFormat = request.param()
     return made
-
-
-class Epochs:
-    """Writes epochs into mirrors; the records are as Spanner writes them.
-
-    Args:
-        types: the codes of the tables' columns by their names, the key first.
-
-    Attributes:
-        table: the table of the changes that are added.
-    """
-
-    def __init__(self, spark: SparkSession, sink: Mirrors, types: Mapping[str, str]) -> None:
-        self._spark = spark
-        self.sink = sink
-        self.table = "T"
-        self.types = dict(types)
-        self._number = 0
-        self._rows: list[Any] = []
-
-    def change(self, mod_type: str, key: Any, **values: Any) -> datetime:
-        """Add a change to the epoch, at its own commit timestamp, which is returned."""
-        at = START + timedelta(seconds=self._number, microseconds=len(self._rows))
-        name, *_ = self.types
-        types = [
-            {
-                "name": column,
-                "type": json.dumps({"code": code}),
-                "is_primary_key": column == name,
-                "ordinal_position": position,
-            }
-            for position, (column, code) in enumerate(self.types.items(), 1)
-            if column == name or column in values
-        ]
-        mod = {
-            "keys": json.dumps({name: key}),
-            "new_values": json.dumps(values),
-            "old_values": "{}",
-        }
-        transaction = f"t{self._number}-{len(self._rows)}"
-        self._rows.append(
-            (
-                *(at, transaction, "00000000", True, self.table, types, [mod], mod_type),
-                *("OLD_AND_NEW_VALUES", 1, 1, "", False, "p", at),
-            )
-        )
-        return at
-
-    @property
-    def now(self) -> datetime:
-        """A time in the epoch, after its changes so far."""
-        return START + timedelta(seconds=self._number, milliseconds=400)
-
-    @property
-    def low_watermark(self) -> datetime:
-        """The epoch's low watermark."""
-        return START + timedelta(seconds=self._number, milliseconds=500)
-
-    def write(self, former: Former | None = None, *, times: int = 1) -> None:
-        """Write the epoch; twice, as after a failure.
-
-        If it fails, it can be written again.
-        """
-        epoch = self._spark.createDataFrame(self._rows, ddl())
-        for _ in range(times):
-            summary = self.sink.stage(epoch, self._number)
-            self.sink.forget_former(former or Former())
-            self.sink.publish(self._spark, self._number, summary, self.low_watermark)
-        self._rows = []
-        self._number += 1
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:
@@ -263,42 +199,9 @@ def test_a_scanned_timestamp_key_keeps_its_nanoseconds(
     epochs = Epochs(session, sink, {"At": "TIMESTAMP", "A": "STRING"})
     for n in (1, 2):
         epochs.change("INSERT", f"2026-01-31T09:00:00.12345600{n}Z", A=f"{n}")
-    sink.add_scanned(session.createDataFrame(epochs._rows, ddl()), 0, START)
+    sink.add_scanned(epochs.records(), 0, START)
     sink.end_scan(session, 2, START)
     assert [(row[NANOSECONDS], row["A"]) for row in rows(tmp_path)] == [(1, "1"), (2, "2")]
-
-
-def joined(session: SparkSession, cut: Cut) -> list[tuple[Any, ...]]:
-    """Run the statements of `as-of` in a session of their own, and a query over both tables."""
-    own = session.newSession()
-    for statement in text_of(cut, CutFormat.SQL).split(";"):
-        if statement.strip():
-            own.sql(statement)
-    # Before a change of its type, the column's values are texts.
-    query = "SELECT Id, string(T.A), string(U.A) FROM T FULL JOIN U USING (Id) ORDER BY Id"
-    return [tuple(row) for row in own.sql(query).collect()]
-
-
-def forget_history(session: SparkSession, table_format: TableFormat, path: Path) -> None:
-    """Remove the data of a table's earlier versions, as housekeeping does."""
-    name = table_format.name(session, str(path))
-    if table_format.using == "delta":
-        session.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
-        session.sql(f"VACUUM {name} RETAIN 0 HOURS")
-        return
-    catalog, table = name.split(".", 1)
-    now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
-    expire = f"table => '{table}', older_than => TIMESTAMP '{now}', retain_last => 1"
-    session.sql(f"CALL {catalog}.system.expire_snapshots({expire})")
-
-
-def remove_commits(path: Path) -> None:
-    """Remove a Delta table's commits before its last checkpoint."""
-    log = path / "_delta_log"
-    checkpoint = max(log.glob("*.checkpoint.parquet")).name.split(".")[0]
-    for commit in log.glob("*.json"):
-        if commit.stem < checkpoint:
-            commit.unlink()
 
 
 def test_all_tables_are_read_as_of_one_time(
@@ -383,3 +286,82 @@ def test_all_tables_are_read_as_of_one_time(
     if table_format.using == "delta":
         remove_commits(mirror)
         require_last_only()
+
+
+VALUES = {
+    "A": ("NUMERIC", "1.5"),
+    "B": ("BOOL", True),
+    "C": ("FLOAT64", 0.5),
+    "D": ("DATE", "2026-01-31"),
+    "E": ("BYTES", "YQ=="),
+    "F": ("JSON", "{}"),
+    "G": ("INT64", "7"),
+}
+
+
+def test_mirrors_are_what_bigquery_asks_for(
+    session: SparkSession, table_format: TableFormat, tmp_path: Path
+) -> None:
+    """The lists of requirements are in docs/bigquery.md."""
+    properties = {"delta.checkpointInterval": "1"}
+    sink = Mirrors(str(tmp_path), "orders", table_format, properties=properties)
+    codes = {name: code for name, (code, _) in VALUES.items()}
+    epochs = Epochs(session, sink, {"At": "TIMESTAMP"} | codes)
+    at, values = "2026-01-31T09:00:00.123456789Z", {n: value for n, (_, value) in VALUES.items()}
+    epochs.change("INSERT", at, **values)
+    epochs.change("INSERT", "2026-01-31T10:00:00Z", **values)
+    epochs.write()
+    epochs.change("UPDATE", at, G="8")
+    epochs.write()
+    mirror = tmp_path / "T"
+    if table_format.using == "delta":
+        table = deltalake.DeltaTable(mirror)
+        protocol = table.protocol()
+        assert (protocol.min_reader_version, protocol.reader_features) == (1, None)
+        assert "delta.columnMapping.mode" not in table.metadata().configuration
+        checkpoints = [file.name for file in (mirror / "_delta_log").glob("*.checkpoint.*")]
+        assert checkpoints
+        assert all(re.fullmatch(r"\d{20}\.checkpoint\.parquet", name) for name in checkpoints)
+        data = physical_types(mirror.glob("*.parquet"))
+    else:
+        iceberg = iceberg_table(mirror)
+        assert iceberg.format_version == 2
+        assert all(s.manifest_list.startswith(str(mirror)) for s in iceberg.snapshots())
+        files = iceberg.inspect.files().to_pylist()
+        assert {(file["content"], file["file_format"]) for file in files} == {(0, "PARQUET")}
+        # Each snapshot that as-of names is the current one of a metadata file.
+        (version,) = {table.version for table in sink.as_of(session, None).tables}
+        metadata = [json.loads(f.read_text()) for f in mirror.glob("metadata/*.metadata.json")]
+        assert version in {one["current-snapshot-id"] for one in metadata}
+        data = physical_types(mirror.glob("data/**/*.parquet"))
+    columns = {name: types for name, types in data.items() if "." not in name}
+    assert {name: physical for name, ((physical, _),) in columns.items()} == {
+        "At": "INT64",
+        NANOSECONDS: "INT32",
+        "A": "FIXED_LEN_BYTE_ARRAY",
+        "B": "BOOLEAN",
+        "C": "DOUBLE",
+        "D": "INT32",
+        "E": "BYTE_ARRAY",
+        "F": "BYTE_ARRAY",
+        "G": "INT64",
+    }
+    (at_type,), (numeric,), (text,) = columns["At"], columns["A"], columns["F"]
+    assert "isAdjustedToUTC=true, timeUnit=microseconds" in at_type[1]
+    assert numeric[1] == "Decimal(precision=38, scale=9)"
+    assert text[1] == "String"
+
+
+def test_parquet_epochs_are_what_bigquery_asks_for(session: SparkSession, tmp_path: Path) -> None:
+    epochs = Epochs(session, Mirrors(str(tmp_path), "orders", Delta()), {"Id": "INT64"})
+    epochs.change("INSERT", "1")
+    sink = Changelog(str(tmp_path), "parquet", "orders")
+    summary = sink.stage(epochs.records(), 0)
+    sink.publish(session, 0, summary, epochs.low_watermark)
+    (epoch,) = tmp_path.glob("epoch=*")
+    assert epoch.name == "epoch=20260131T090000.500000Z"
+    types = physical_types(epoch.glob("*.parquet"))
+    assert "INT96" not in {physical for ((physical, _),) in types.values()}
+    assert "mods.list.element.keys" in types
+    ((_, at_type),) = types["commit_timestamp"]
+    assert "isAdjustedToUTC=true, timeUnit=microseconds" in at_type
