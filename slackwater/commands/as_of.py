@@ -115,10 +115,11 @@ def _statements(cut: Cut) -> Iterator[str]:
     for key, value in settings.items():
         yield f"SET {key}={value};"
     for table in cut.tables:
+        if table.version is None:
+            yield f"-- {_NO_ROWS}:"
         yield f"CREATE OR REPLACE TEMPORARY VIEW {_view(table, cut)} AS"
         version = "WHERE false" if table.version is None else f"VERSION AS OF {table.version}"
-        comment = f" -- {_NO_ROWS}" if table.version is None else ""
-        yield f"  SELECT * FROM {table.name} {version};{comment}"  # noqa: S608 - the name is quoted
+        yield f"  SELECT * FROM {table.name} {version};"  # noqa: S608 - the name is quoted
 
 
 def _view(table: TableVersion, cut: Cut) -> str:

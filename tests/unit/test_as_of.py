@@ -39,8 +39,9 @@ def test_the_statements_define_the_catalog_once_and_a_view_for_each_table() -> N
         "SET spark.sql.catalog.c=org.Catalog;",
         "CREATE OR REPLACE TEMPORARY VIEW `Orders` AS",
         "  SELECT * FROM c.`Orders` VERSION AS OF 6104370521104370521;",
+        "-- no rows yet:",
         "CREATE OR REPLACE TEMPORARY VIEW `archive_Notes` AS",
-        "  SELECT * FROM c.`archive.Notes` WHERE false; -- no rows yet",
+        "  SELECT * FROM c.`archive.Notes` WHERE false;",
     ]
 
 
