@@ -135,6 +135,8 @@ class Planner:
             start_ns = end_ns
         else:
             start_ns = min(self.first_watermark_ns(), end_ns)
+        if gap := self._gap_at(start_ns):
+            return self._plan_over(gap, end_ns)
         self._discover(start_ns)
         return self._plan(start_ns, end_ns)
 

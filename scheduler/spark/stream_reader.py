@@ -84,7 +84,7 @@ class SpannerChangesStreamReader(DataSourceStreamReader, _AvailableNow):  # type
             self._base_ns = self._watermark_ns(start)
             is_first = self._base_ns is None
         else:
-            if self._base_ns is None:
+            if self._base_ns is None and not self._options.is_checkpoint_empty:
                 # The store may be older than the checkpoint.
                 checkpoint_ns = self._options.checkpoint_ns
                 self._base_ns = checkpoint_ns or planner.planned_watermark_ns()

@@ -29,7 +29,8 @@ class CheckpointPosition:
     Attributes:
         planned_ns: the end of the last epoch planned.
         committed_ns: the end of the last epoch committed; None before the first.
-        is_whole: False if it was copied while it was written, so that Spark can't go on from it.
+        is_whole: False if Spark can't go on from it: it was copied while it was written, or a power
+            cut has left files empty.
     """
 
     planned_ns: int
@@ -92,7 +93,7 @@ class Verdict(Enum):
     GO_ON = "the parts agree"
     FIND_PARTITIONS = "the metadata store is behind: its partitions are read from Spanner"
     CHECKPOINT_MISSING = "epochs were committed, and the checkpoint is empty"
-    CHECKPOINT_TORN = "the checkpoint has an epoch as committed that it does not have as planned"
+    CHECKPOINT_TORN = "a file of the checkpoint's last epochs is missing or empty"
     CHECKPOINT_BEHIND = "the output has epochs that the checkpoint does not have"
     STORE_AHEAD = "the metadata store has epochs that the checkpoint does not have"
     OUTPUT_BEHIND = "the output lacks epochs that were committed"
@@ -188,6 +189,18 @@ def begun_epoch_ns(positions: Positions, start_ns: int | None) -> int | None:
     )
 
 
+def skip_from_ns(positions: Positions) -> int | None:
+    """Return the low watermark after which an operator may have records skipped.
+
+    The first epoch of a checkpoint has no records: what comes after it can be skipped before it is
+    committed. None if nothing is planned.
+    """
+    checkpoint = positions.checkpoint
+    if checkpoint is None:
+        return None
+    return checkpoint.planned_ns if checkpoint.committed_ns is None else checkpoint.committed_ns
+
+
 def last_ns(positions: Positions) -> int | None:
     """Return the low watermark of the last epoch committed; None if no part has one.
 
@@ -221,8 +234,8 @@ def refusal(pipeline: str, positions: Positions, verdict: Verdict, command: str)
 _REMEDIES: Final = {
     Verdict.CHECKPOINT_MISSING: "Restore the checkpoint, or continue with a new one: {last}",
     Verdict.CHECKPOINT_TORN: (
-        "It was copied while it was written. {last} puts it aside and goes on after the output's"
-        " last epoch"
+        "It was copied while it was written, or the power failed. {last} puts it aside and goes on"
+        " after the output's last epoch"
     ),
     Verdict.CHECKPOINT_BEHIND: (
         "{last} puts the checkpoint aside and goes on after the output's last epoch"

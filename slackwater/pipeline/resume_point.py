@@ -20,9 +20,11 @@ from slackwater.pipeline.reconciliation import (
     last_ns,
     reconcile,
     refusal,
+    skip_from_ns,
 )
 from slackwater.pipeline.recovery import (
     EARLIEST,
+    LAST,
     Recovery,
     named_watermark_ns,
     require_gap,
@@ -70,6 +72,7 @@ class ResumePoint:
         self._store = store
         self._sink = sink
         self._options = options
+        self._has_restarted = False
 
     def is_new(self, recovery: Recovery) -> bool:
         """Return True if nothing has begun but an initial scan.
@@ -106,8 +109,12 @@ class ResumePoint:
             options["start"] = format_rfc3339(positions.store.scan_ns)
         verdict = reconcile(self._settings.pipeline, positions)
         start_ns: int | None
-        if recovery.from_watermark is not None:
-            start_ns = self._restart(verdict, positions, recovery.from_watermark, generation)
+        from_watermark = recovery.from_watermark
+        if self._has_restarted and positions.checkpoint is None:
+            # The last query failed before it planned an epoch.
+            from_watermark = LAST
+        if from_watermark is not None:
+            start_ns = self._restart(verdict, positions, from_watermark, generation)
             options |= {"start": format_rfc3339(start_ns), "checkpoint_is_lost": "true"}
         else:
             self._require(verdict, positions, recovery)
@@ -121,12 +128,13 @@ class ResumePoint:
             start_ns = positions.checkpoint.planned_ns if positions.checkpoint else None
             if start_ns is not None:
                 options["checkpoint_watermark"] = format_rfc3339(start_ns)
-        is_empty = positions.checkpoint is None or recovery.from_watermark is not None
+        is_empty = positions.checkpoint is None or from_watermark is not None
         options["checkpoint_is_empty"] = str(is_empty).lower()
         if (begun_ns := begun_epoch_ns(positions, start_ns)) is not None:
             options["begun_epoch"] = format_rfc3339(begun_ns)
         if recovery.skip_to is not None:
-            self._accept_gap(source, positions, recovery.skip_to)
+            after_ns = skip_from_ns(positions) if from_watermark is None else start_ns
+            self._accept_gap(source, after_ns, recovery.skip_to)
         return options
 
     def _positions(self) -> Positions:
@@ -139,7 +147,7 @@ class ResumePoint:
         scan = read_scan(self._store, self._settings.pipeline)
         checkpoint = read_checkpoint(self._spark, self._settings.sink.checkpoint)
         if checkpoint is not None:
-            self._require_own(checkpoint.planned)
+            self._require_own(checkpoint)
         output = self._sink.position(self._spark)
         plan = latest_plan(self._store, self._settings.pipeline)
         return Positions(
@@ -167,7 +175,9 @@ class ResumePoint:
         names = names_in(self._spark, self._settings.sink.path)
         return any(not name.startswith(("_", ".")) for name in names)
 
-    def _require_own(self, offset: Offset) -> None:
+    def _require_own(self, checkpoint: Checkpoint) -> None:
+        if (offset := checkpoint.planned) is None:
+            return
         expected = {
             "pipeline": self._options.pipeline,
             "change_stream": self._options.change_stream.path,
@@ -207,12 +217,13 @@ class ResumePoint:
             name, from_watermark, last_ns=last_ns(positions), is_certain=is_output_asked
         )
         restart_at(self._store, name, start_ns, [], generation=generation)
-        aside = put_aside(self._spark, checkpoint) if positions.checkpoint else None
+        aside = put_aside(self._spark, checkpoint)
+        self._has_restarted = True
         after = format_rfc3339(start_ns)
         _log.warning("new checkpoint", pipeline=name, after=after, former_checkpoint=aside)
         return start_ns
 
-    def _accept_gap(self, source: SourceHandle, positions: Positions, skip_to: str) -> None:
+    def _accept_gap(self, source: SourceHandle, start_ns: int | None, skip_to: str) -> None:
         """Record that the records between the last epoch and skip_to are not read.
 
         Raises:
@@ -220,11 +231,9 @@ class ResumePoint:
             ReaderError: the stream can't be read from there.
         """
         name = self._settings.pipeline
-        start_ns = positions.checkpoint.committed_ns if positions.checkpoint else None
         if start_ns is None:
             raise RecoveryError(
-                f"pipeline {name!r} has committed no epoch: there is nothing to skip.",
-                "Set source.start, with a new pipeline name and checkpoint if it has been started",
+                f"pipeline {name!r} has no epoch: there is nothing to skip.", "Set source.start"
             )
         if skip_to == EARLIEST:
             end_ns = earliest_watermark_ns(source.changes())

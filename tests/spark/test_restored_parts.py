@@ -6,16 +6,27 @@ import json
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 from pyspark.sql import SparkSession
 
+from slackwater.config.settings import Settings
 from slackwater.demo.load import Load
 from slackwater.errors import PartsDisagreeError
-from slackwater.reader.change_stream import Dialect
+from slackwater.pipeline.recovery import Recovery
+from slackwater.pipeline.resume_point import ResumePoint
+from slackwater.pipeline.source import SourceHandle, source_options
+from slackwater.pipeline.spark.checkpoint import put_aside, read_checkpoint
+from slackwater.reader.change_stream import ChangeStream, Dialect
+from slackwater.scheduler.options import parse_options
+from slackwater.state.lease import acquire_lease, read_lease
 from slackwater.state.store import Store
 from slackwater.testing.emulator import Emulator
+from slackwater.timestamp import datetime_to_ns, format_rfc3339
+from tests import services
 from tests.emulators import database_on
+from tests.epoch_rows import inserts, low_watermark, make_sink, write
 from tests.restores import Part, Restorable, copy_store, go_on, restore_store, session
 
 WENT_ON, REFUSED = "went on", "refused, remedy carried out"
@@ -124,7 +135,7 @@ def give_away(pipeline: Restorable) -> None:
     ("damage", "reason"),
     [
         (empty, "the output is empty"),
-        (tear, "does not have as planned"),
+        (tear, "last epochs is missing or empty"),
         (give_away, "the output is another pipeline's"),
     ],
 )
@@ -138,6 +149,77 @@ def test_what_can_not_be_known_is_refused(
     restored.pipeline.restore(list(Part), tmp_path)
     assert go_on(restored.pipeline) == WENT_ON
     restored.pipeline.require_equal()
+
+
+def remove_plan(checkpoint: Path) -> None:
+    (checkpoint / "offsets" / "3").unlink()
+
+
+def remove_plan_before(checkpoint: Path) -> None:
+    (checkpoint / "offsets" / "2").unlink()
+
+
+def empty_plan(checkpoint: Path) -> None:
+    (checkpoint / "offsets" / "3").write_text("")
+
+
+def empty_commit(checkpoint: Path) -> None:
+    (checkpoint / "commits" / "3").write_bytes(bytes(5))
+
+
+@pytest.mark.parametrize(
+    "damage", [None, remove_plan, remove_plan_before, empty_plan, empty_commit]
+)
+def test_a_checkpoint_from_which_spark_can_not_go_on_is_put_aside(
+    spark: SparkSession, tmp_path: Path, damage: Callable[[Path], None] | None
+) -> None:
+    """A copy that was made while it was written, or a disk after a power cut."""
+    checkpoint = tmp_path / "checkpoint"
+    for log, text in (("offsets", 'v1\n{}\n{"low_watermark": null}'), ("commits", "v1\n{}")):
+        (checkpoint / log).mkdir(parents=True)
+        for epoch in range(1, 4):
+            (checkpoint / log / str(epoch)).write_text(text)
+    if damage is not None:
+        damage(checkpoint)
+    read = read_checkpoint(spark, str(checkpoint))
+    assert read is not None
+    assert read.is_whole == (damage is None)
+    aside = put_aside(spark, str(checkpoint))
+    assert [str(path) for path in tmp_path.iterdir()] == [aside]
+    assert put_aside(spark, str(checkpoint)) is None
+
+
+def settings_in(folder: Path, **source: str) -> Settings:
+    stream = ChangeStream("test-project", "test-instance", "db", "Changes")
+    values = services.settings(stream, folder, "now")
+    values["source"] |= source
+    return Settings(**values)
+
+
+def test_a_new_checkpoint_begins_again_if_its_query_failed_before_the_first_epoch(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The operator has said what to do, and need not say it for each failure of Spanner's."""
+    settings = settings_in(tmp_path)
+    sink, store = make_sink(tmp_path / "changes"), Store.open(settings.state.url, migrate=True)
+    write(spark, sink, 7, inserts(1, at=1))
+    # Only a gap makes it look at the change stream.
+    source = cast("SourceHandle", None)
+    options = parse_options(source_options(settings), {})
+    resume = ResumePoint(spark, settings, store, sink, options)
+    store.ensure_pipeline("orders", options.change_stream.path)
+    lease = acquire_lease(store, "orders", "owner", read_lease(store, "orders"))
+    assert lease is not None
+    with pytest.raises(PartsDisagreeError, match="the checkpoint is empty"):
+        resume.source_options(source, Recovery(), lease.generation)
+    # Some of a lost checkpoint may be left, on which Spark would stumble later.
+    (tmp_path / "checkpoint" / "commits").mkdir(parents=True)
+    first = resume.source_options(source, Recovery(from_watermark="last"), lease.generation)
+    assert not (tmp_path / "checkpoint").exists()
+    assert first["start"] == format_rfc3339(datetime_to_ns(low_watermark(7)) + 500)
+    assert (first["checkpoint_is_empty"], first["checkpoint_is_lost"]) == ("true", "true")
+    assert resume.source_options(source, Recovery(), lease.generation) == first
+    store.close()
 
 
 def test_a_store_that_goes_back_while_the_pipeline_runs_doubles_nothing(restored: Restored) -> None:

@@ -18,6 +18,7 @@ from slackwater.pipeline.reconciliation import (
     last_ns,
     reconcile,
     refusal,
+    skip_from_ns,
 )
 from slackwater.pipeline.reconciliation import StorePosition as S
 
@@ -105,6 +106,12 @@ def test_an_epoch_that_somebody_may_have_written_keeps_its_end() -> None:
     assert begun_epoch_ns(replace(NOTHING, store=planned), 30) is None
     assert begun_epoch_ns(replace(NOTHING, store=planned), 10) is None
     assert begun_epoch_ns(NOTHING, None) is None
+
+
+def test_records_are_skipped_after_the_last_epoch_committed_or_else_after_the_first_one() -> None:
+    assert skip_from_ns(NOTHING) is None
+    assert skip_from_ns(replace(NOTHING, checkpoint=C(10, None))) == 10
+    assert skip_from_ns(replace(NOTHING, checkpoint=C(30, 20))) == 20
 
 
 def test_the_output_knows_the_last_epoch_best() -> None:

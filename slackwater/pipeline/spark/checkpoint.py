@@ -24,13 +24,14 @@ class Checkpoint:
     """What a checkpoint holds of the last epoch.
 
     Attributes:
-        planned: the source's offset at the end of the last epoch planned.
+        planned: the source's offset at the end of the last epoch planned; None if none can be read.
         committed: that of the last epoch committed, None for none. Spark plans an epoch only after
             it has committed the one before, and so it takes that one for committed.
-        is_whole: False if an epoch is committed that is not planned. Spark can't go on from there.
+        is_whole: False if Spark can't go on from there: a file of the last two epochs is missing or
+            empty. A copy of a checkpoint in use may be like that, and a disk after a power cut.
     """
 
-    planned: Offset
+    planned: Offset | None
     committed: Offset | None
     is_whole: bool
 
@@ -46,21 +47,29 @@ def read_checkpoint(spark: SparkSession, folder: str) -> Checkpoint | None:
     if not planned:
         return None
     last = planned[-1]
-    last_offset = _offset(spark, folder, last)
+    of_last = _offset(spark, folder, last)
     before = _offset(spark, folder, last - 1) if last - 1 in planned else None
+    are_planned = of_last is not None and (before is not None or last == 0)
+    are_committed = not committed or (
+        committed[-1] <= last and not _is_blank(_text(spark, folder, "commits", committed[-1]))
+    )
     return Checkpoint(
-        last_offset,
-        last_offset if last in committed else before,
-        is_whole=not committed or committed[-1] <= last,
+        of_last or before,
+        of_last if last in committed else before,
+        is_whole=are_planned and are_committed,
     )
 
 
-def put_aside(spark: SparkSession, checkpoint: str) -> str:
+def put_aside(spark: SparkSession, checkpoint: str) -> str | None:
     """Rename a checkpoint, so that the next query begins another one; return its new name.
+
+    None if there is nothing to rename.
 
     Raises:
         CheckpointError: the file system refused.
     """
+    if not names_in(spark, checkpoint):
+        return None
     new = f"{checkpoint.rstrip('/')}.replaced-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
     try:
         rename(spark, checkpoint, new)
@@ -76,16 +85,28 @@ def _epochs(spark: SparkSession, checkpoint: str, log: str) -> list[int]:
     return sorted(int(name) for name in names if name.isdigit())
 
 
-def _offset(spark: SparkSession, checkpoint: str, epoch: int) -> Offset:
-    path = joined(spark, checkpoint, f"offsets/{epoch}")
-    text = text_of(spark, path)
+def _text(spark: SparkSession, checkpoint: str, log: str, epoch: int) -> str:
+    return text_of(spark, joined(spark, checkpoint, f"{log}/{epoch}"))
+
+
+def _is_blank(text: str) -> bool:
+    """Return True for what a power cut leaves of a file that was not on the disk yet."""
+    return not text.strip("\0 \n")
+
+
+def _offset(spark: SparkSession, checkpoint: str, epoch: int) -> Offset | None:
+    """Return the offset at the end of an epoch; None if the file is empty."""
+    text = _text(spark, checkpoint, "offsets", epoch)
+    if _is_blank(text):
+        return None
     try:
         offset = json.loads(text.rstrip().splitlines()[-1])
     except (ValueError, IndexError):
         offset = None
     if not isinstance(offset, dict):
         raise CheckpointError(
-            f"the checkpoint's file {path} does not end with a source's offset.",
+            f"the file offsets/{epoch} of the checkpoint {checkpoint} does not end with a source's"
+            " offset.",
             "Use the checkpoint that slackwater made",
         )
     return offset
