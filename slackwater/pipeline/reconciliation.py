@@ -45,11 +45,15 @@ class StorePosition:
     Attributes:
         committed_ns: of the last epoch committed; None before the first.
         scan_ns: of the initial scan, done or not; None without one.
+        is_scan_done: True if all of the scan is in the output.
+        scanned: how many rows of the scan are in the output.
         plan_start_ns, plan_end_ns: of the last epoch planned; None before the first.
     """
 
     committed_ns: int | None = None
     scan_ns: int | None = None
+    is_scan_done: bool = False
+    scanned: int = 0
     plan_start_ns: int | None = None
     plan_end_ns: int | None = None
 
@@ -62,13 +66,14 @@ class OutputNs:
         complete_ns: everything through this one is visible; None if nothing is.
         begun_ns: of an epoch that is visible in some tables only; None without one.
         pipeline: the pipeline that wrote it; None if it does not say.
-        has_rows: True if there is anything in it; only asked before an initial scan.
+        has_rows: True if there is anything in it; None if that can't be told, or does not matter
+            because no initial scan is to begin or to go on.
     """
 
     complete_ns: int | None = None
     begun_ns: int | None = None
     pipeline: str | None = None
-    has_rows: bool = False
+    has_rows: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +104,7 @@ class Verdict(Enum):
     OUTPUT_BEHIND = "the output lacks epochs that were committed"
     OUTPUT_EMPTY = "epochs were committed, and the output is empty"
     SCAN_UNKNOWN = "the output has rows, and its initial scan has not begun"
+    SCAN_LOST = "the output lacks rows that the initial scan has written"
     OUTPUT_FOREIGN = "the output is another pipeline's"
 
     @property
@@ -125,6 +131,8 @@ def reconcile(pipeline: str, positions: Positions) -> Verdict:
         verdict = _against_output(checkpoint, store, output)
         if verdict is not Verdict.GO_ON:
             return verdict
+        if _lacks_scan(store, output):
+            return Verdict.SCAN_LOST
     if store.committed_ns is None:
         return Verdict.GO_ON if committed_ns is None else Verdict.FIND_PARTITIONS
     if store.committed_ns not in (committed_ns, planned_ns) and (
@@ -144,7 +152,19 @@ def _without_checkpoint(store: StorePosition, output: OutputNs | None) -> Verdic
         return Verdict.CHECKPOINT_MISSING
     if output is not None and output.has_rows and store.scan_ns is None:
         return Verdict.SCAN_UNKNOWN
+    if output is not None and _lacks_scan(store, output):
+        return Verdict.SCAN_LOST
     return Verdict.NEW
+
+
+def _lacks_scan(store: StorePosition, output: OutputNs) -> bool:
+    """Return True if rows of the initial scan were written that the output does not have."""
+    if store.committed_ns not in (None, store.scan_ns):
+        # Epochs were committed after it: without a line, an operator has accepted an empty output.
+        return False
+    if store.is_scan_done:
+        return output.complete_ns is None
+    return store.scanned > 0 and output.has_rows is False
 
 
 def _against_output(
@@ -253,6 +273,10 @@ _REMEDIES: Final = {
     ),
     Verdict.SCAN_UNKNOWN: (
         "Empty the output, or give the pipeline another one: it would scan all tables again"
+    ),
+    Verdict.SCAN_LOST: (
+        "Restore the output; or give the pipeline another name and checkpoint, to scan all tables"
+        " again"
     ),
 }
 

@@ -37,6 +37,7 @@ from slackwater.scheduler.errors import ForeignCheckpointError
 from slackwater.scheduler.options import SourceOptions
 from slackwater.scheduler.start_position import earliest_watermark_ns, require_readable
 from slackwater.spark_sink.sink import Sink
+from slackwater.spark_sink.sinks.sink_settings import TableSettings
 from slackwater.state.commit import restart_at
 from slackwater.state.gaps import record_gap
 from slackwater.state.models import Gap
@@ -150,11 +151,14 @@ class ResumePoint:
             self._require_own(checkpoint)
         output = self._sink.position(self._spark)
         plan = latest_plan(self._store, self._settings.pipeline)
+        is_to_scan = checkpoint is None and (scan is None or not scan[0].is_done)
         return Positions(
             _checkpoint_position(checkpoint) if checkpoint else None,
             StorePosition(
                 committed_ns=pipeline.low_watermark_ns if pipeline else None,
                 scan_ns=scan[0].at_ns if scan else None,
+                is_scan_done=scan is not None and scan[0].is_done,
+                scanned=scan[0].records if scan else 0,
                 plan_start_ns=plan.start_ns if plan else None,
                 plan_end_ns=plan.end_ns if plan else None,
             ),
@@ -162,18 +166,20 @@ class ResumePoint:
                 _watermark_ns(output.complete),
                 _watermark_ns(output.begun),
                 output.pipeline,
-                has_rows=checkpoint is None and scan is None and self._is_output_used(),
+                has_rows=self._has_rows() if is_to_scan else None,
             )
             if output
             else None,
         )
 
-    def _is_output_used(self) -> bool:
-        """Return True if an initial scan would find something in the output's directory."""
+    def _has_rows(self) -> bool | None:
+        """Return True if an initial scan finds something in the output; None if it can't tell."""
+        sink = self._settings.sink
         if self._settings.initial_scan == "no":
-            return False
-        names = names_in(self._spark, self._settings.sink.path)
-        return any(not name.startswith(("_", ".")) for name in names)
+            return None
+        if any(not name.startswith(("_", ".")) for name in names_in(self._spark, sink.path)):
+            return True
+        return False if isinstance(sink, TableSettings) and sink.catalog is None else None
 
     def _require_own(self, checkpoint: Checkpoint) -> None:
         if (offset := checkpoint.planned) is None:
@@ -210,7 +216,7 @@ class ResumePoint:
                 f"the checkpoint {checkpoint} is not lost: it agrees with the output.",
                 "Leave out --from-watermark",
             )
-        if verdict in (Verdict.OUTPUT_FOREIGN, Verdict.SCAN_UNKNOWN):
+        if verdict in (Verdict.OUTPUT_FOREIGN, Verdict.SCAN_UNKNOWN, Verdict.SCAN_LOST):
             self._require(verdict, positions, Recovery())
         is_output_asked = positions.output is not None and positions.output.complete_ns is not None
         start_ns = start_after_lost_checkpoint_ns(

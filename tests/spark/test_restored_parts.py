@@ -19,8 +19,11 @@ from slackwater.pipeline.resume_point import ResumePoint
 from slackwater.pipeline.source import SourceHandle, source_options
 from slackwater.pipeline.spark.checkpoint import put_aside, read_checkpoint
 from slackwater.reader.change_stream import ChangeStream, Dialect
+from slackwater.reader.schema import ddl
 from slackwater.scheduler.options import parse_options
 from slackwater.state.lease import acquire_lease, read_lease
+from slackwater.state.models import Scan, ScanPart
+from slackwater.state.scans import begin_scan, finish_chunk, finish_scan
 from slackwater.state.store import Store
 from slackwater.testing.emulator import Emulator
 from slackwater.timestamp import datetime_to_ns, format_rfc3339
@@ -219,6 +222,52 @@ def test_a_new_checkpoint_begins_again_if_its_query_failed_before_the_first_epoc
     assert first["start"] == format_rfc3339(datetime_to_ns(low_watermark(7)) + 500)
     assert (first["checkpoint_is_empty"], first["checkpoint_is_lost"]) == ("true", "true")
     assert resume.source_options(source, Recovery(), lease.generation) == first
+    store.close()
+
+
+def test_an_output_that_was_emptied_during_its_initial_scan_is_refused(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """An operator who wants to begin again may forget the metadata store."""
+    settings = settings_in(tmp_path, initial_scan="yes")
+    sink, store = make_sink(tmp_path / "changes"), Store.open(settings.state.url, migrate=True)
+    options = parse_options(source_options(settings), {})
+    store.ensure_pipeline("orders", options.change_stream.path)
+    scan = Scan("orders", datetime_to_ns(low_watermark(1)) + 500, "", b"", "[]")
+    begin_scan(store, scan, [ScanPart(n, n, "sales.Orders", b"") for n in range(2)])
+
+    def is_new() -> bool:
+        return ResumePoint(spark, settings, store, sink, options).is_new(Recovery())
+
+    assert is_new()
+    rows = spark.createDataFrame([inserts(1, at=1)], ddl())
+    finish_chunk(store, "orders", 0, records=sink.add_scanned(rows, 0, low_watermark(1)))
+    assert is_new()
+    shutil.rmtree(tmp_path / "changes")
+    with pytest.raises(PartsDisagreeError, match="lacks rows that the initial scan has written"):
+        is_new()
+    sink.add_scanned(rows, 0, low_watermark(1))
+    sink.add_scanned(rows, 1, low_watermark(1))
+    finish_chunk(store, "orders", 1, records=1)
+    sink.end_scan(spark, 2, low_watermark(1))
+    finish_scan(store, "orders")
+    assert is_new()
+    shutil.rmtree(tmp_path / "changes" / "_watermarks")
+    with pytest.raises(PartsDisagreeError, match="lacks rows that the initial scan has written"):
+        is_new()
+    store.close()
+
+
+def test_an_initial_scan_does_not_begin_in_an_output_that_has_rows(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The metadata store was lost in the middle of the scan."""
+    settings = settings_in(tmp_path, initial_scan="yes")
+    sink, store = make_sink(tmp_path / "changes"), Store.open(settings.state.url, migrate=True)
+    sink.add_scanned(spark.createDataFrame([inserts(1, at=1)], ddl()), 0, low_watermark(1))
+    options = parse_options(source_options(settings), {})
+    with pytest.raises(PartsDisagreeError, match="its initial scan has not begun"):
+        ResumePoint(spark, settings, store, sink, options).is_new(Recovery())
     store.close()
 
 

@@ -64,6 +64,18 @@ NOTHING = Positions(None, S(), O())
         (None, S(), O(20, begun_ns=30), Verdict.CHECKPOINT_MISSING),
         (None, S(), O(has_rows=True), Verdict.SCAN_UNKNOWN),
         (None, S(scan_ns=5), O(has_rows=True), Verdict.NEW),
+        # The output was emptied during or after an initial scan.
+        (None, S(scan_ns=5), O(has_rows=False), Verdict.NEW),
+        (None, S(scan_ns=5, scanned=9), O(has_rows=True), Verdict.NEW),
+        (None, S(scan_ns=5, scanned=9), O(has_rows=False), Verdict.SCAN_LOST),
+        (None, S(scan_ns=5, scanned=9), O(), Verdict.NEW),
+        (None, S(scan_ns=5, scanned=9, is_scan_done=True), O(), Verdict.SCAN_LOST),
+        (None, S(scan_ns=5, is_scan_done=True), O(5), Verdict.NEW),
+        (None, S(5, scan_ns=5, is_scan_done=True), O(), Verdict.SCAN_LOST),
+        (C(5, None), S(scan_ns=5, is_scan_done=True), O(), Verdict.SCAN_LOST),
+        (C(10, 5), S(5, scan_ns=5, is_scan_done=True), O(), Verdict.OUTPUT_EMPTY),
+        (C(30, None), S(30, scan_ns=5, is_scan_done=True), O(), Verdict.GO_ON),
+        (None, S(scan_ns=5, is_scan_done=True), None, Verdict.NEW),
         # Only the checkpoint's commit of (20, 30] is missing: the replay finds the epoch there.
         (C(30, 20), S(30), O(30), Verdict.GO_ON),
         # Only its plan is missing: the next epoch has to end where that one does.
