@@ -216,9 +216,11 @@ def started(disk: Disk, *, is_telling: bool) -> tuple[list[Disk], int | None]:
     start = last_ns(positions)
     assert start is not None, verdict
     begun = begun_epoch_ns(positions, start)
-    # What `--from-watermark last` does: a new checkpoint, whose first epoch has no records.
-    disk = replace(disk, offsets=(), commits=0, store=S(start))
-    return [disk, *epoch_steps(disk, start)], begun
+    # What `--from-watermark last` does: a new checkpoint, whose first epoch has no records. The
+    # process may die after each step.
+    restarted = replace(disk, store=S(start))
+    disk = replace(restarted, offsets=(), commits=0)
+    return [restarted, disk, *epoch_steps(disk, start)], begun
 
 
 def restored(disks: list[Disk], moments: dict[str, int]) -> Disk:
