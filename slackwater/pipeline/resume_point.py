@@ -126,6 +126,8 @@ class ResumePoint:
                     pipeline=self._settings.pipeline,
                     state=self._store.url,
                 )
+            if verdict is Verdict.NEW:
+                self._put_blank_checkpoint_aside()
             start_ns = positions.checkpoint.planned_ns if positions.checkpoint else None
             if start_ns is not None:
                 options["checkpoint_watermark"] = format_rfc3339(start_ns)
@@ -137,6 +139,13 @@ class ResumePoint:
             after_ns = skip_from_ns(positions) if from_watermark is None else start_ns
             self._accept_gap(source, after_ns, recovery.skip_to)
         return options
+
+    def _put_blank_checkpoint_aside(self) -> None:
+        """Let Spark begin again where a power cut has left an empty plan of the first epoch."""
+        folder = self._settings.sink.checkpoint
+        checkpoint = read_checkpoint(self._spark, folder)
+        if checkpoint is not None and not checkpoint.is_whole:
+            put_aside(self._spark, folder)
 
     def _positions(self) -> Positions:
         """Read where the parts stand.

@@ -225,6 +225,23 @@ def test_a_new_checkpoint_begins_again_if_its_query_failed_before_the_first_epoc
     store.close()
 
 
+def test_a_blank_plan_of_the_very_first_epoch_is_put_aside(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The power failed before anything was written: there is nothing to decide for an operator."""
+    settings = settings_in(tmp_path)
+    sink, store = make_sink(tmp_path / "changes"), Store.open(settings.state.url, migrate=True)
+    options = parse_options(source_options(settings), {})
+    resume = ResumePoint(spark, settings, store, sink, options)
+    offsets = tmp_path / "checkpoint" / "offsets"
+    offsets.mkdir(parents=True)
+    (offsets / "0").write_bytes(bytes(100))
+    first = resume.source_options(cast("SourceHandle", None), Recovery(), generation=1)
+    assert first["checkpoint_is_empty"] == "true"
+    assert not offsets.exists()
+    store.close()
+
+
 def test_an_output_that_was_emptied_during_its_initial_scan_is_refused(
     spark: SparkSession, tmp_path: Path
 ) -> None:
