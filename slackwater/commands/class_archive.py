@@ -10,11 +10,8 @@ from pathlib import Path
 
 from slackwater.errors import ClassArchiveError
 from slackwater.pipeline.spark.java import find_java
-from slackwater.pipeline.spark.jvm import jvm_process
 from slackwater.pipeline.spark.session import DRIVER_OPTIONS, start_spark, stop_spark
 from slackwater.pipeline.spark.warm_up import warm_up
-
-_EXIT_S_MAX = 120
 
 
 def make(path: Path) -> None:
@@ -33,12 +30,8 @@ def make(path: Path) -> None:
     # Without logging: the JVM leaves some classes out and would print a line about each.
     options = f"-XX:ArchiveClassesAtExit={path.absolute()} -Xlog:disable"
     spark = start_spark(["classes"], "local[2]", {DRIVER_OPTIONS: options}, ())
-    process = jvm_process()
     warm_up(spark)
+    # The JVM writes the file when it ends.
     stop_spark(spark)
-    if process is not None and process.stdin is not None:
-        # The JVM exits when its standard input is closed.
-        process.stdin.close()
-        process.wait(_EXIT_S_MAX)
     if not path.exists():
         raise ClassArchiveError(f"the JVM did not write {path}.", "What it printed above says why")

@@ -7,11 +7,21 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from slackwater.pipeline.spark.session import session_for_pipeline
+from slackwater.pipeline.spark.jvm import jvm_process
+from slackwater.pipeline.spark.session import session_for_pipeline, start_spark, stop_spark
 
 SETTING = "spark.sql.streaming.checkpointFileManagerClass"
 OURS = "FileSystemBasedCheckpointFileManager"
 SPARKS = "FileContextBasedCheckpointFileManager"
+
+
+def test_a_session_that_is_stopped_leaves_no_jvm() -> None:
+    """A notebook may start and stop several."""
+    session = start_spark(["orders"], "local[1]", {}, ())
+    jvm = jvm_process()
+    assert jvm is not None
+    stop_spark(session)
+    assert jvm.poll() is not None
 
 
 def manager(session: SparkSession, checkpoint: str) -> str:

@@ -8,13 +8,16 @@ with plain Python values on its face.
 from __future__ import annotations
 
 import subprocess
-from typing import Any
+from typing import Any, Final
 
 from py4j.java_gateway import JavaGateway
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+
+# A class archive is written at the end.
+_END_SECONDS_MAX: Final = 120
 
 
 def launch(conf: SparkConf) -> JavaGateway:
@@ -30,12 +33,21 @@ def launch(conf: SparkConf) -> JavaGateway:
 
 
 def shut_down() -> None:
-    """Shut the JVM down, so that the next session starts another one."""
+    """End the JVM, so that the next session starts another one."""
     gateway = SparkContext._gateway
     if gateway is not None:
+        process = jvm_process()
         gateway.shutdown()
         SparkContext._gateway = None
         SparkContext._jvm = None
+        if process is not None and process.stdin is not None:
+            # Spark's JVM ends when its standard input does, and not with the gateway.
+            process.stdin.close()
+            try:
+                process.wait(_END_SECONDS_MAX)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
 
 
 def jvm_process() -> subprocess.Popen[bytes] | None:
