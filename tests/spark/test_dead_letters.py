@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import deltalake
+import pytest
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import spanner
 
@@ -31,6 +32,7 @@ ROWS: list[list[Any]] = [
 ]
 
 
+@pytest.mark.long
 def test_bad_records_stop_a_mirror_or_are_set_aside(
     new_database: NewDatabase, tmp_path: Path
 ) -> None:

@@ -116,6 +116,7 @@ def require_a_pause_that_keeps_the_query(service: Service, connection: Connectio
     assert _events(service)["failed, will try again"] == 0
 
 
+@pytest.mark.long
 def test_one_of_two_pipelines_in_a_process_fails_alone_and_is_resumed(
     new_database: NewDatabase, tmp_path: Path
 ) -> None:

@@ -106,6 +106,7 @@ def test_spark_and_python_leave_out_the_same_columns(spark: SparkSession) -> Non
     assert ColumnFilter().apply_to_frame(frame) is frame
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_pipelines_write_what_their_filters_keep_and_audit_all(
     new_database: NewDatabase, tmp_path: Path

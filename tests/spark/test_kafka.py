@@ -84,6 +84,7 @@ def require_truth(
     assert resolved >= 2 * PARTITIONS * len(TABLES)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_kafka_gets_every_change_through_a_kill(
     new_database: NewDatabase, tmp_path: Path, kafka_broker: str

@@ -18,7 +18,7 @@ def test_a_kill_at_any_moment_of_an_epoch_loses_and_doubles_nothing(
     new_database: NewDatabase, tmp_path: Path
 ) -> None:
     # The other moments, and Delta, are among those of `make faults`.
-    moments = [Moment.PLANNING, Moment.READING, Moment.STORE_TRANSACTION]
+    moments = [Moment.READING, Moment.STORE_TRANSACTION]
     killing = Killing(new_database(), tmp_path, "parquet", seed=7, moments=moments)
     killing.run(len(moments))
     assert killing.killed == {moment.value: 1 for moment in moments}

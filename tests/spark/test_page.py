@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from slackwater.demo.load import Load
@@ -77,6 +78,7 @@ def test_the_page_shows_splits_merges_a_stall_and_a_failure_with_its_remedy(
         assert service.drain() == 0
 
 
+@pytest.mark.long
 def test_the_page_keeps_up_with_a_thousand_partitions(browser: Browser, tmp_path: Path) -> None:
     now_us = time.time_ns() // 1_000
     changes = [now_us + 15_000_000, now_us + 20_000_000]

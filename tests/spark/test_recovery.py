@@ -86,6 +86,7 @@ def runs(new_database: NewDatabase, tmp_path: Path) -> Runs:
     return made
 
 
+@pytest.mark.long
 def test_a_lost_metadata_store_is_created_again_from_the_checkpoint_and_reported(
     runs: Runs,
 ) -> None:
@@ -97,6 +98,7 @@ def test_a_lost_metadata_store_is_created_again_from_the_checkpoint_and_reported
     runs.require_equal()
 
 
+@pytest.mark.long
 def test_a_lost_checkpoint_is_refused_and_replaced_from_the_last_watermark(runs: Runs) -> None:
     shutil.rmtree(runs.folder / "checkpoint")
     code, log = runs.run()

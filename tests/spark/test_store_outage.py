@@ -73,6 +73,7 @@ class Wire:
                 end.shutdown(socket.SHUT_RDWR)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_an_epoch_is_retried_when_the_store_comes_back(
     new_database: NewDatabase, new_postgres_url: Callable[[], str], tmp_path: Path

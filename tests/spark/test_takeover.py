@@ -20,6 +20,7 @@ def tree(service: Service) -> list[psutil.Process]:
     return [process, *process.children(recursive=True)]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_a_frozen_owner_that_wakes_after_a_takeover_commits_nothing_more(
     new_database: NewDatabase, tmp_path: Path
