@@ -84,9 +84,16 @@ class Routes:
         return PlainTextResponse("ok\n")
 
     def readyz(self, request: Request) -> Response:
-        """Answer 200 if every pipeline is ready, else 503 and the reasons."""
-        del request
-        reasons = {name: poller.status().unready_reason() for name, poller in self._pollers.items()}
+        """Answer 200 if every pipeline is ready, else 503 and the reasons.
+
+        With `standby=ready` a process that stands by is ready, too: Kubernetes updates and drains
+        pods one after the other, and waits until each is ready.
+        """
+        standby_is_ready = request.query_params.get("standby") == "ready"
+        reasons = {
+            name: poller.status().unready_reason(standby_is_ready=standby_is_ready)
+            for name, poller in self._pollers.items()
+        }
         lines = [f"{name}: {reason}\n" for name, reason in reasons.items() if reason]
         return PlainTextResponse("".join(lines) or "ok\n", 503 if lines else 200)
 

@@ -28,7 +28,7 @@ from slackwater.scheduler.lineage import PartitionState, states
 from slackwater.state.epochs import last_epochs
 from slackwater.state.errors import StateError, StoreUnreachableError
 from slackwater.state.gaps import gaps
-from slackwater.state.models import Epoch, OpenQuery, Partition, Pipeline
+from slackwater.state.models import Epoch, OpenQuery, Partition, Pipeline, PipelineState
 from slackwater.state.open_queries import open_queries, stalls
 from slackwater.state.plans import latest_plan
 from slackwater.timestamp import floor_to_us, ns_to_seconds, seconds_to_ns
@@ -61,6 +61,8 @@ class PipelineStatus:
         now_ns: this machine's clock.
         store_silent_s, spanner_silent_s: for how many seconds the metadata store, or Spanner, has
             not answered; None while it does.
+        stands_by: True if this process could take over from the owner.
+        executors: how many Spark has while the pipeline is starting; None if it needs none.
     """
 
     pipeline: Pipeline
@@ -75,6 +77,8 @@ class PipelineStatus:
     now_ns: int = 0
     store_silent_s: float | None = None
     spanner_silent_s: float | None = None
+    stands_by: bool = False
+    executors: int | None = None
 
     @property
     def lag_ns(self) -> int | None:
@@ -102,20 +106,29 @@ class PipelineStatus:
         """The queries that were opened again because they had been silent for too long."""
         return [query for query in self.queries if query.stalls]
 
-    def unready_reason(self) -> str | None:
+    def unready_reason(self, *, standby_is_ready: bool = False) -> str | None:
         """Return why the pipeline is not ready, or None if it is.
 
         It is ready if it is connected, owned by this process, not failed and not held back by a
-        stalled partition, and if the metadata store and Spanner answer.
+        stalled partition, if an epoch was committed since it started, and if the metadata store
+        and Spanner answer.
+
+        Args:
+            standby_is_ready: a process that could take over counts as ready, too.
         """
         if self.store_silent_s is not None:
             return f"the metadata store has not answered for {self.store_silent_s:.0f} s"
+        if standby_is_ready and self.stands_by:
+            return None
         if self.retention_ns is None:
             return "the change stream has not been looked up yet"
         if not self.is_owner:
             return f"standing by for {self.pipeline.owner}"
         if self.pipeline.state in FAILED_STATES:
             return f"{self.pipeline.state.value}: {self.pipeline.state_reason}"
+        if self.pipeline.state is PipelineState.STARTING:
+            waits_for = "executor has registered" if self.executors == 0 else "epoch is committed"
+            return f"starting: no {waits_for} yet"
         if self.held_back is not None and self.held_back.stalls:
             return f"partition {self.held_back.token} is stalled"
         if self.spanner_silent_s is not None:
@@ -241,6 +254,7 @@ class StatusPoller:
         is_open = plan is not None and plan.end_ns > (pipeline.low_watermark_ns or 0)
         queries = open_queries(supervisor.store, plan.plan_id) if plan and is_open else []
         source = supervisor.source
+        is_starting = pipeline.state is PipelineState.STARTING and supervisor.lease.is_held
         return PipelineStatus(
             pipeline=pipeline,
             is_owner=supervisor.lease.is_held,
@@ -251,6 +265,8 @@ class StatusPoller:
             queries=tuple(queries),
             held_back=held_back_by(queries),
             epochs=tuple(last_epochs(supervisor.store, supervisor.name, limit=EPOCHS_CONSIDERED)),
+            stands_by=supervisor.stands_by,
+            executors=supervisor.executors() if is_starting else None,
         )
 
     def epochs(self, limit: int) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ from structlog.contextvars import bound_contextvars
 
 from slackwater.config.settings import Settings
 from slackwater.config.sinks import make_sink
+from slackwater.errors import SparkFailedError
 from slackwater.pipeline.alerts import Alerts
 from slackwater.pipeline.desired_state import DesiredStatePoller
 from slackwater.pipeline.epochs.recorder import EpochRecorder, RecordPolicy
@@ -37,6 +38,7 @@ from slackwater.pipeline.source import (
     source_options,
 )
 from slackwater.pipeline.spanner_clock import SpannerClock
+from slackwater.pipeline.spark.jvm import executor_count
 from slackwater.pipeline.spark.query import QuerySettings, SparkQuery, start_query
 from slackwater.pipeline.spark.session import session_for_pipeline
 from slackwater.pipeline.spark.warm_up import warm_up
@@ -96,6 +98,8 @@ class PipelineSupervisor:
         self._source_handle: SourceHandle | None = None
         self._clock: SpannerClock | None = None
         self._until_ns: int | None = None
+        self._spark: SparkSession | None = None
+        self._stands_by = False
         self._mode = RunMode(
             until_caught_up=options.until_caught_up,
             stays=options.stays,
@@ -130,6 +134,20 @@ class PipelineSupervisor:
         """Spanner's clock; None before the change stream was looked up."""
         return self._clock
 
+    @property
+    def stands_by(self) -> bool:
+        """True while this process waits for the lease, with Spark running."""
+        return self._stands_by and not self.lease.is_held
+
+    def executors(self) -> int | None:
+        """Return how many executors Spark has; None if it needs none or does not answer."""
+        if self._spark is None or self.settings.spark.master.startswith("local"):
+            return None
+        try:
+            return executor_count(self._spark)
+        except SparkFailedError:
+            return None
+
     def close(self) -> None:
         """Close what was opened."""
         if self._clock is not None:
@@ -147,7 +165,7 @@ class PipelineSupervisor:
             ReaderError, StateError, SchedulerError, SinkError, SlackwaterError: it failed; if the
                 process stays, only raised before it was owned.
         """
-        session = session_for_pipeline(spark, self.settings.sink.checkpoint)
+        session = self._spark = session_for_pipeline(spark, self.settings.sink.checkpoint)
         lifecycle = Lifecycle(self.name, self.store, self._desired_state.current, self._mode)
         loop = RunLoop(
             lifecycle,
@@ -158,12 +176,14 @@ class PipelineSupervisor:
         )
         with bound_contextvars(pipeline=self.name):
             # Warmed up in a thread, because the owner may die before Spark is warm.
-            while loop.run_while_owned(self._warm_up(session).start) is Action.STAND_BY:
+            while loop.run_while_owned(lambda: self._stand_by(session)) is Action.STAND_BY:
+                self._stands_by = False
                 self._recovery = Recovery(command=self._recovery.command)
             _log.info("stopped", pipeline=self.name)
 
-    def _warm_up(self, session: SparkSession) -> threading.Thread:
-        return threading.Thread(target=warm_up, args=(session,), name="warm-up", daemon=True)
+    def _stand_by(self, session: SparkSession) -> None:
+        threading.Thread(target=warm_up, args=(session,), name="warm-up", daemon=True).start()
+        self._stands_by = True
 
     def _start(self, spark: SparkSession, lifecycle: Lifecycle, loop: RunLoop) -> Action:
         """Scan what is to be scanned, run the query, and return what to do when it runs no more."""

@@ -1,18 +1,13 @@
-"""The files in deploy/ render, are valid, and name only what the program has."""
+"""The files in deploy/ name only what the program has; the chart has tests of its own."""
 
 from __future__ import annotations
 
 import json
 import re
-import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import kubernetes_validate
 import promql_parser
-import pytest
 import typer
 import yaml
 
@@ -22,39 +17,6 @@ from slackwater.monitoring.metrics import Metrics, StatusCollector
 
 ROOT = Path(__file__).parent.parent.parent
 DEPLOY = ROOT / "deploy"
-OVERLAYS = sorted((DEPLOY / "kubernetes" / "overlays").iterdir())
-KUBERNETES = "1.31"
-# Kinds of the operators, whose schemas are not Kubernetes' own.
-CUSTOM = ("ServiceMonitor", "SparkApplication")
-
-
-def rendered(folder: Path) -> list[dict[str, Any]]:
-    kubectl = shutil.which("kubectl")
-    assert kubectl, "kubectl is missing: the package kubectl of the Google Cloud SDK has it"
-    done = subprocess.run(
-        [kubectl, "kustomize", str(folder)], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return [document for document in yaml.safe_load_all(done.stdout) if document]
-
-
-@pytest.mark.parametrize("overlay", OVERLAYS, ids=lambda path: path.name)
-def test_an_overlay_renders_to_valid_manifests(overlay: Path) -> None:
-    documents = rendered(overlay)
-    kinds = {document["kind"] for document in documents}
-    assert kinds & {"StatefulSet", "SparkApplication"}
-    for document in documents:
-        if document["kind"] not in CUSTOM:
-            kubernetes_validate.validate(document, KUBERNETES, strict=True)
-
-
-def settings_files() -> Iterator[tuple[Path, dict[str, str]]]:
-    yield DEPLOY / "slackwater.yaml", {}
-    yield DEPLOY / "compose" / "slackwater.yaml", {}
-    yield DEPLOY / "kubernetes" / "base" / "slackwater.yaml", {}
-    for overlay in OVERLAYS:
-        if (overlay / "slackwater.yaml").exists():
-            yield overlay / "slackwater.yaml", {}
 
 
 def environments() -> Iterator[tuple[str, dict[str, str]]]:
@@ -63,63 +25,15 @@ def environments() -> Iterator[tuple[str, dict[str, str]]]:
     yield "Dockerfile", dict(re.findall(r"(SLACKWATER_\w+)=(\S+)", dockerfile))
     compose = yaml.safe_load((DEPLOY / "compose" / "compose.yaml").read_text())
     yield "compose", compose["services"]["slackwater"]["environment"]
-    for overlay in OVERLAYS:
-        text = yaml.safe_dump_all(rendered(overlay))
-        names = set(re.findall(r"SLACKWATER_\w+", text))
-        yield overlay.name, dict.fromkeys(names, "postgresql+psycopg://user@host/database")
 
 
 def test_every_settings_file_and_variable_is_one_that_the_program_takes() -> None:
-    files = list(settings_files())
-    assert len(files) >= 5
-    for path, environ in files:
-        load_settings(path, environ)
+    for path in (DEPLOY / "slackwater.yaml", DEPLOY / "compose" / "slackwater.yaml"):
+        load_settings(path, {})
     for name, environ in environments():
         ours = {key: value for key, value in environ.items() if key.startswith("SLACKWATER_")}
-        assert ours or name == "local", name
+        assert ours, name
         load_settings(DEPLOY / "slackwater.yaml", ours)
-
-
-@pytest.mark.parametrize("overlay", OVERLAYS, ids=lambda path: path.name)
-def test_ports_probes_and_paths_are_those_that_the_program_has(overlay: Path) -> None:
-    documents = {document["kind"]: document for document in rendered(overlay)}
-    config = next(
-        text
-        for document in rendered(overlay)
-        if document["kind"] == "ConfigMap"
-        for name, text in document["data"].items()
-        if name == "slackwater.yaml"
-    )
-    settings = yaml.safe_load(config)
-    port = int(settings["http"]["listen"].rpartition(":")[2])
-    service = documents["Service"]["spec"]["ports"]
-    assert port in [entry["port"] for entry in service]
-    if "StatefulSet" not in documents:
-        return
-    pod = documents["StatefulSet"]["spec"]["template"]["spec"]
-    (container,) = pod["containers"]
-    assert {entry["name"]: entry["containerPort"] for entry in container["ports"]}["http"] == port
-    routes = (ROOT / "slackwater" / "monitoring" / "http.py").read_text()
-    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
-        assert f'Route("{container[probe]["httpGet"]["path"]}"' in routes
-    endpoint = documents["ServiceMonitor"]["spec"]["endpoints"][0]
-    assert f'Route("{endpoint["path"]}"' in routes
-    mounts = [mount["mountPath"] for mount in container["volumeMounts"]]
-    assert str(Path(container["args"][-1]).parent) in mounts
-    for key in ("path", "checkpoint"):
-        place = settings["sink"][key]
-        assert (
-            "://" in place
-            or any(place.startswith(mount) for mount in mounts)
-            or (overlay.name != "local")
-        )
-    assert pod["securityContext"]["runAsNonRoot"]
-    assert container["securityContext"]["readOnlyRootFilesystem"]
-    assert (
-        pod["terminationGracePeriodSeconds"]
-        >= load_settings(DEPLOY / "kubernetes" / "base" / "slackwater.yaml", {}).epoch.target_time
-        / 1_000
-    )
 
 
 def all_metrics() -> set[str]:

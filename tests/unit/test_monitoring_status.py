@@ -48,10 +48,46 @@ def test_a_pipeline_that_is_connected_owned_and_not_stalled_is_ready() -> None:
             {"pipeline": replace(RUNNING, state=PipelineState.FAILED_PERMANENTLY)},
             "failed permanently: ",
         ),
+        (
+            {"pipeline": replace(RUNNING, state=PipelineState.STARTING), "executors": 0},
+            "starting: no executor has registered yet",
+        ),
+        (
+            # Also between two tries of a query whose tasks fail, and before the first epoch.
+            {"pipeline": replace(RUNNING, state=PipelineState.STARTING), "executors": 2},
+            "starting: no epoch is committed yet",
+        ),
+        (
+            {"pipeline": replace(RUNNING, state=PipelineState.STARTING)},
+            "starting: no epoch is committed yet",
+        ),
     ],
 )
 def test_a_pipeline_that_is_not_ready_says_why(changed: dict[str, Any], reason: str) -> None:
     assert replace(READY, **changed).unready_reason() == reason
+
+
+@pytest.mark.parametrize("state", [PipelineState.PAUSED, PipelineState.DRAINING])
+def test_a_pipeline_that_is_paused_or_drained_remains_ready(state: PipelineState) -> None:
+    assert replace(READY, pipeline=replace(RUNNING, state=state)).unready_reason() is None
+
+
+def test_a_standby_is_ready_only_for_those_who_ask_so_and_only_if_it_can_take_over() -> None:
+    # It has not looked the change stream up; its owner may be starting or have failed.
+    standby = replace(
+        READY,
+        is_owner=False,
+        stands_by=True,
+        retention_ns=None,
+        pipeline=replace(RUNNING, state=PipelineState.FAILED),
+    )
+    assert standby.unready_reason(standby_is_ready=True) is None
+    assert standby.unready_reason() is not None
+    still_starts_spark = replace(standby, stands_by=False)
+    assert still_starts_spark.unready_reason(standby_is_ready=True) is not None
+    without_store = replace(standby, store_silent_s=20.0)
+    reason = "the metadata store has not answered for 20 s"
+    assert without_store.unready_reason(standby_is_ready=True) == reason
 
 
 def test_the_lag_is_measured_by_spanners_clock_and_as_a_share_of_the_retention() -> None:

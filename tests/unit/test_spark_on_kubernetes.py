@@ -88,6 +88,19 @@ def test_executors_are_asked_for_in_the_pods_own_namespace_and_belong_to_its_dri
     assert conf["spark.driver.host"] == "driver.example", "the user's settings come first"
 
 
+def test_an_epoch_has_a_task_for_each_core_asked_for_however_late_its_executor_comes(
+    monkeypatch: pytest.MonkeyPatch, jars: Path
+) -> None:
+    asked = {"spark.executor.instances": "3", "spark.executor.cores": "4"}
+    assert conf_of(monkeypatch, K8S, asked, jars)["spark.default.parallelism"] == "12"
+    assert conf_of(monkeypatch, K8S, {}, jars)["spark.default.parallelism"] == "2"
+    own = {**asked, "spark.default.parallelism": "5"}
+    assert conf_of(monkeypatch, K8S, own, jars)["spark.default.parallelism"] == "5"
+    grows = {"spark.dynamicAllocation.enabled": "true"}
+    assert "spark.default.parallelism" not in conf_of(monkeypatch, K8S, grows, jars)
+    assert "spark.default.parallelism" not in conf_of(monkeypatch, "local[2]", asked, jars)
+
+
 def test_outside_a_pod_nothing_is_named(tmp_path: Path) -> None:
     assert pod_conf({}, own_namespace(tmp_path / "namespace")) == {}
 

@@ -39,6 +39,7 @@ class Scene:
             clock=self.clock,
             lease=SimpleNamespace(is_held=True),
             source=SimpleNamespace(description=SimpleNamespace(retention_ns=86_400 * SECOND_NS)),
+            stands_by=False,
         )
         self.poller = StatusPoller(cast(Any, supervisor), EpochHistory(), lambda *_: None)
 

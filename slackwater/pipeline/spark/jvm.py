@@ -11,10 +11,13 @@ import subprocess
 from typing import Any, Final
 
 from py4j.java_gateway import JavaGateway
+from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+
+from slackwater.errors import SparkFailedError
 
 # A class archive is written at the end.
 _END_SECONDS_MAX: Final = 120
@@ -59,6 +62,19 @@ def jvm_process() -> subprocess.Popen[bytes] | None:
 def activate(session: SparkSession) -> None:
     """Make a session the thread's active one."""
     SparkSession._get_j_spark_session_class(session._jvm).setActiveSession(session._jsparkSession)
+
+
+def executor_count(spark: SparkSession) -> int:
+    """Return how many executors are registered with the driver, without the driver itself.
+
+    Raises:
+        SparkFailedError: the JVM does not answer.
+    """
+    jsc: Any = spark._jsc
+    try:
+        return int(jsc.sc().getExecutorMemoryStatus().size()) - 1
+    except Py4JError as error:
+        raise SparkFailedError("Spark's JVM does not answer.") from error
 
 
 def joined(spark: SparkSession, folder: str, name: str) -> str:

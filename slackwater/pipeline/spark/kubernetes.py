@@ -10,6 +10,7 @@ from typing import Final
 NAMESPACE_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 # Spark's scripts put it behind Spark's own jars, so an archive of their classes remains valid.
 DRIVER_CLASS_PATH: Final = "SPARK_DIST_CLASSPATH"
+_CORES: Final = "spark.executor.cores"
 _EXECUTOR_CLASS_PATH: Final = "spark.executor.extraClassPath"
 
 
@@ -39,6 +40,18 @@ def pod_conf(environ: Mapping[str, str], namespace: str | None) -> dict[str, str
         "spark.driver.host": environ.get("POD_IP"),
     }
     return {key: value for key, value in named.items() if value}
+
+
+def parallelism(conf: Mapping[str, str]) -> dict[str, str]:
+    """Return the setting that gives an epoch a task for each core that was asked for.
+
+    Spark's own value counts the executors that are there when the query starts. One that comes
+    later would have no task until the next query.
+    """
+    if conf.get("spark.dynamicAllocation.enabled") == "true":
+        return {}
+    instances = int(conf.get("spark.executor.instances", "2"))
+    return {"spark.default.parallelism": str(instances * int(conf.get(_CORES, "1")))}
 
 
 def executor_class_path(folder: str, conf: Mapping[str, str]) -> dict[str, str]:

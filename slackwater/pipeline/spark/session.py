@@ -23,6 +23,7 @@ from slackwater.pipeline.spark.kubernetes import (
     executor_class_path,
     on_kubernetes,
     own_namespace,
+    parallelism,
     pod_conf,
 )
 from slackwater.scheduler.spark.data_source import SpannerChangesDataSource
@@ -98,7 +99,7 @@ def start_spark(
         conf = _with_jars(jars, master, conf)
     if class_archive is not None:
         conf = {**conf, DRIVER_OPTIONS: f"{conf.get(DRIVER_OPTIONS, '')} {_mapping(class_archive)}"}
-    needed = _needed(sink_formats) | _needed_to_run(names, master)
+    needed = _needed(sink_formats) | _needed_to_run(names, master, conf)
     if brings_jars:
         needed = {key: value for key, value in needed.items() if not key.startswith("spark.jars")}
     for key, value in {**_DEFAULTS, **needed, **conf}.items():
@@ -108,7 +109,7 @@ def start_spark(
     return spark
 
 
-def _needed_to_run(names: Sequence[str], master: str) -> dict[str, str]:
+def _needed_to_run(names: Sequence[str], master: str, conf: Mapping[str, str]) -> dict[str, str]:
     """Return the settings that depend on how many pipelines run, and where."""
     needed = {}
     if len(names) > 1:
@@ -118,7 +119,7 @@ def _needed_to_run(names: Sequence[str], master: str) -> dict[str, str]:
         # On a cluster Spark's daemon may start before our packages are there.
         needed["spark.python.daemon.module"] = "slackwater.scheduler.spark.worker_daemon"
     if on_kubernetes(master):
-        needed |= pod_conf(os.environ, own_namespace())
+        needed |= pod_conf(os.environ, own_namespace()) | parallelism(conf)
     return needed
 
 

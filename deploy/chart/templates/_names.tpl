@@ -1,0 +1,53 @@
+{{/* The name of the release's objects. */}}
+{{- define "slackwater.name" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 50 | trimSuffix "-" -}}
+{{- else -}}
+{{- $chart := .Values.nameOverride | default .Chart.Name -}}
+{{- if contains $chart .Release.Name -}}
+{{- .Release.Name | trunc 50 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name $chart | trunc 50 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* What selects the pods of a component: takes a list of the context and the component. */}}
+{{- define "slackwater.selector" -}}
+{{- $context := index . 0 -}}
+app.kubernetes.io/name: {{ $context.Values.nameOverride | default $context.Chart.Name }}
+app.kubernetes.io/instance: {{ $context.Release.Name }}
+app.kubernetes.io/component: {{ index . 1 }}
+{{- end -}}
+
+{{- define "slackwater.labels" -}}
+{{ include "slackwater.selector" . }}
+{{- with index . 0 }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end }}
+{{- end -}}
+
+{{- define "slackwater.serviceAccount" -}}
+{{- .Values.serviceAccount.name | default (include "slackwater.name" .) -}}
+{{- end -}}
+
+{{- define "slackwater.claim" -}}
+{{- .Values.volume.existingClaim | default (printf "%s-data" (include "slackwater.name" .)) -}}
+{{- end -}}
+
+{{- define "slackwater.image" -}}
+{{- with .Values.image -}}
+{{- if .digest -}}
+{{ .repository }}@{{ .digest }}
+{{- else -}}
+{{ .repository }}:{{ .tag | default $.Chart.AppVersion }}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* True if the driver asks for executor pods. */}}
+{{- define "slackwater.hasExecutors" -}}
+{{- if ne .Values.shape "one-pod" }}true{{ end -}}
+{{- end -}}

@@ -1,0 +1,188 @@
+"""What the chart's pods may do, and which pods its selectors select."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.charts import EXAMPLES, Document, Pod, example, of_kind, pods, render, settings_of
+
+SHAPES = [path.stem for path in EXAMPLES]
+# https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted
+ALLOWED_VOLUMES = {
+    "configMap",
+    "csi",
+    "downwardAPI",
+    "emptyDir",
+    "ephemeral",
+    "persistentVolumeClaim",
+    "projected",
+    "secret",
+}
+
+
+def violations(spec: dict[str, Any]) -> list[str]:
+    """Return what the Pod Security Standard `restricted` forbids in a pod."""
+    of_pod = spec.get("securityContext", {})
+    broken = [name for name in ("hostNetwork", "hostPID", "hostIPC") if spec.get(name)]
+    for volume in spec.get("volumes", []):
+        broken += [f"volume {kind}" for kind in volume.keys() - {"name"} - ALLOWED_VOLUMES]
+    for container in spec["containers"] + spec.get("initContainers", []):
+        own = container.get("securityContext", {})
+        merged = {**of_pod, **own}
+        checks = {
+            "privileged": not own.get("privileged"),
+            "allowPrivilegeEscalation": own.get("allowPrivilegeEscalation") is False,
+            "capabilities": own.get("capabilities") == {"drop": ["ALL"]},
+            "runAsNonRoot": merged.get("runAsNonRoot") is True,
+            "runAsUser": merged.get("runAsUser") != 0,
+            "seccompProfile": merged.get("seccompProfile", {}).get("type")
+            in ("RuntimeDefault", "Localhost"),
+            "hostPort": not [port for port in container.get("ports", []) if "hostPort" in port],
+        }
+        broken += [name for name, holds in checks.items() if not holds]
+    return broken
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_pod_is_restricted_and_writes_only_to_its_volumes(shape: str) -> None:
+    roles = set()
+    for pod in pods(render(example(shape))):
+        assert not violations(pod.spec), pod.role
+        assert pod.container["securityContext"]["readOnlyRootFilesystem"]
+        roles.add(pod.role)
+    assert roles == {"driver", "test"} | (set() if shape == "one-pod" else {"executor"})
+
+
+def test_the_check_itself_refuses_what_is_forbidden() -> None:
+    [pod] = [pod for pod in pods(render(example("one-pod"))) if pod.role == "driver"]
+    root = {**pod.spec, "securityContext": {"runAsUser": 0}, "hostNetwork": True}
+    root["volumes"] = [{"name": "host", "hostPath": {"path": "/"}}]
+    root["containers"] = [{"name": "x", "securityContext": {}, "ports": [{"hostPort": 1}]}]
+    assert len(violations(root)) == 8
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_only_a_driver_that_makes_pods_has_a_token(shape: str) -> None:
+    documents = render(example(shape))
+    for pod in pods(documents):
+        makes_pods = pod.role == "driver" and shape != "one-pod"
+        assert pod.spec["automountServiceAccountToken"] is makes_pods
+    for account in of_kind(documents, "ServiceAccount"):
+        assert account["automountServiceAccountToken"] is False
+
+
+@pytest.mark.parametrize("shape", ["executors", "spark-application"])
+def test_executors_have_an_account_without_rights(shape: str) -> None:
+    documents = render(example(shape))
+    accounts = {pod.role: pod.spec.get("serviceAccountName") for pod in pods(documents)}
+    assert accounts["driver"] != accounts["executor"]
+    made = {account["metadata"]["name"] for account in of_kind(documents, "ServiceAccount")}
+    assert {accounts["driver"], accounts["executor"]} == made
+    [binding] = of_kind(documents, "RoleBinding")
+    subjects = [(subject["name"], subject["namespace"]) for subject in binding["subjects"]]
+    assert subjects == [(accounts["driver"], "cdc")]
+    [role] = of_kind(documents, "Role")
+    resources = {name for rule in role["rules"] for name in rule["resources"]}
+    assert resources == {"pods", "configmaps", "services", "persistentvolumeclaims"}
+
+
+def test_a_single_pod_has_no_rights_at_all() -> None:
+    documents = render(example("one-pod"))
+    assert not of_kind(documents, "Role")
+    assert not of_kind(documents, "RoleBinding")
+
+
+def selectors(documents: list[Document]) -> list[tuple[str, dict[str, str]]]:
+    """Return every selector of the manifests, with the name of what has it."""
+    every: list[tuple[str, dict[str, str]]] = []
+
+    def collect(name: str, value: Any) -> None:
+        if isinstance(value, list):
+            for entry in value:
+                collect(name, entry)
+        elif isinstance(value, dict):
+            for key, entry in value.items():
+                if key in ("selector", "podSelector"):
+                    every.append((name, entry.get("matchLabels", entry)))
+                else:
+                    collect(name, entry)
+
+    for document in documents:
+        collect(f"{document['kind']} {document['metadata']['name']}", document.get("spec", {}))
+    return every
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_each_selector_selects_one_component_of_its_own_release(shape: str) -> None:
+    documents = render(example(shape, serviceMonitor={"enabled": True}))
+    others = pods(render(example(shape), release="customers"))
+    every = selectors(documents)
+    assert len(every) >= 4
+    for name, selector in every:
+        selected = {pod.role for pod in pods(documents) if _selects(selector, pod)}
+        # The ServiceMonitor selects the Service, which has the driver's labels.
+        assert len(selected) == 1, name
+        assert not [pod for pod in others if _selects(selector, pod)], name
+
+
+def test_the_disruption_budget_does_not_count_executors() -> None:
+    documents = render(example("executors"))
+    [budget] = of_kind(documents, "PodDisruptionBudget")
+    labels = budget["spec"]["selector"]["matchLabels"]
+    assert [pod.role for pod in pods(documents) if _selects(labels, pod)] == ["driver"]
+    # A driver of the operator's has no controller whose pods Kubernetes could count.
+    assert not of_kind(render(example("spark-application")), "PodDisruptionBudget")
+
+
+@pytest.mark.parametrize("shape", ["executors", "spark-application"])
+def test_driver_and_executors_reach_each_others_ports_and_no_others(shape: str) -> None:
+    documents = render(example(shape))
+    policies = {
+        policy["spec"]["podSelector"]["matchLabels"]["app.kubernetes.io/component"]: policy["spec"]
+        for policy in of_kind(documents, "NetworkPolicy")
+    }
+    conf = yaml.safe_load(settings_of(documents))["spark"]["conf"]
+    # The operator's Spark sets 7078 itself.
+    driver_port = int(conf.get("spark.driver.port", 7078))
+    driver_blocks = int(conf["spark.driver.blockManager.port"])
+    blocks = int(conf["spark.blockManager.port"])
+    assert _between(policies, "executor", "driver") == {driver_port, driver_blocks}
+    assert _between(policies, "driver", "executor") == {blocks}
+    assert _between(policies, "executor", "executor") == {blocks}
+
+
+def test_ports_for_traces_stores_and_the_api_are_open() -> None:
+    documents = render(example("executors", networkPolicy={"egressPorts": [443, 4318, 5433]}))
+    driver, executor = of_kind(documents, "NetworkPolicy")
+    assert {53, 443, 4318, 5433, 6443} <= _outward(driver["spec"])
+    assert {53, 443, 4318, 5433} <= _outward(executor["spec"])
+    assert 6443 not in _outward(executor["spec"])
+
+
+def _outward(policy: dict[str, Any]) -> set[int]:
+    return {port["port"] for rule in policy["egress"] if "to" not in rule for port in rule["ports"]}
+
+
+def _between(policies: dict[str, Any], source: str, target: str) -> set[int]:
+    """Return the ports at which a component may reach another, by the rules of both."""
+    leaving = _ports(policies[source]["egress"], "to", target)
+    arriving = _ports(policies[target]["ingress"], "from", source)
+    assert leaving == arriving, (source, target)
+    return leaving
+
+
+def _ports(rules: list[dict[str, Any]], side: str, component: str) -> set[int]:
+    return {
+        port["port"]
+        for rule in rules
+        for peer in rule.get(side, [])
+        if peer["podSelector"]["matchLabels"]["app.kubernetes.io/component"] == component
+        for port in rule["ports"]
+    }
+
+
+def _selects(selector: dict[str, str], pod: Pod) -> bool:
+    return selector.items() <= pod.labels.items()
