@@ -16,11 +16,13 @@ from slackwater.timestamp import seconds_to_ns
 QUERY_SPAN_MAX_NS: Final = seconds_to_ns(20 * 60)
 
 
-def query_end_ns(start_ns: int, end_ns: int) -> int:
+def query_end_ns(start_ns: int, end_ns: int | None) -> int:
     """Return the end_timestamp of the next query of a partition that is to be read through end_ns.
 
     Args:
         start_ns: the query's start_timestamp, nanoseconds.
-        end_ns: the time to read through, inclusive, nanoseconds.
+        end_ns: the time to read through, inclusive, nanoseconds; None to read until the reader has
+            enough, or the partition ends.
     """
-    return min(end_ns, start_ns + QUERY_SPAN_MAX_NS)
+    window_ns = start_ns + QUERY_SPAN_MAX_NS
+    return window_ns if end_ns is None else min(end_ns, window_ns)

@@ -8,6 +8,8 @@ Which module decides what:
     epoch_span: how long an epoch's span may be. epoch_lead: how far ahead of the clock it ends.
     lineage: when a partition is finished, which are an epoch's roots, when a child may start
         (`is_ready`), and which partitions may be pruned.
+    mutable_lineage: the same for partitions with mutable key ranges; mutable_planning is their
+        part of the planner. moves: the audit of moves of keys between them.
     plan: which task reads which roots.
     planner: whether another epoch begins (none while the pipeline is not to run), and that one in
         an accepted gap ends with it; otherwise it applies the rules above, epoch after epoch.

@@ -16,8 +16,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
+from slackwater.reader.records import PartitionEventRecord
 from slackwater.scheduler.epoch import Cut, cut_of
-from slackwater.state.models import Gap, PartialTransaction, Plan, TaskCounts
+from slackwater.scheduler.moves import count_moves, describe_unmatched
+from slackwater.state.models import Gap, MoveCounts, PartialTransaction, Plan, TaskCounts
 from slackwater.timestamp import format_rfc3339
 
 # More violations of the same kind would say nothing new.
@@ -80,7 +82,7 @@ class PartitionAudit:
     """Checks the data change records of one partition in the order in which they come.
 
     Args:
-        token: the partition's token.
+        token: the partition's label, which is mostly its token.
         cut: the epoch's cut.
         partial_transactions: collects the transactions that lie in several partitions.
     """
@@ -94,6 +96,8 @@ class PartitionAudit:
         self.records = 0
         self.late_records = 0
         self.violations: list[str] = []
+        # A set, because a partition that is read again from an earlier start shows some twice.
+        self.events: set[PartitionEventRecord] = set()
 
     @property
     def commit_ns(self) -> int:
@@ -136,6 +140,10 @@ class PartitionAudit:
                 self._commit_ns = commit_ns
             self.late_records += self.cut.is_late(commit_ns)
             self._add(record)
+
+    def add_events(self, events: Iterable[PartitionEventRecord]) -> None:
+        """Add the event records of a partition with mutable key ranges."""
+        self.events.update(events)
 
     def end(self) -> None:
         """Check the last transactions: this epoch has no more records of the partition."""
@@ -226,7 +234,14 @@ def task_counts(
         partial_transactions=partial_transactions.incomplete(),
         violations=tuple(violations[:_EVIDENCE_MAX]),
         partition_load=tuple((audit.token, audit.records) for audit in listed if audit.records),
+        moves=_moves(listed),
     )
+
+
+def _moves(audits: Sequence[PartitionAudit]) -> tuple[MoveCounts, ...]:
+    # All of a task's partitions have its plan's cut.
+    events = [event for audit in audits for event in audit.events]
+    return count_moves(events, audits[0].cut) if events else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +286,8 @@ def audit_epoch(
         partial for counts in counts_by_task.values() for partial in counts.partial_transactions
     )
     broken += _first(describe_incomplete(partial) for partial in partial_transactions.values())
+    moves = (moves for counts in counts_by_task.values() for moves in counts.moves)
+    broken += _first(describe_unmatched(moves))
     broken += _outside_the_cut(cut_of(plan), counts_by_task.values(), written)
     if low_watermark_ns is not None:
         broken += _not_continued(plan, low_watermark_ns, gaps)

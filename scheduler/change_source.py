@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
+from slackwater.reader.change_stream import PartitionMode
 from slackwater.reader.query.batch_decoder import BatchDecoder, RecordConsumer
 
 
@@ -48,6 +49,10 @@ class Query(Protocol):
 
 class PartitionQueries(Protocol):
     """The part of a source that tasks need."""
+
+    @property
+    def partition_mode(self) -> PartitionMode:
+        """The way in which its partitions follow the keys."""
 
     def query(self, token: str, start_ns: int, end_ns: int | None) -> Query:
         """Return a query of a partition's records.

@@ -42,7 +42,7 @@ def balance(
     Args:
         plan: the plan to which the tasks belong.
         roots: the partitions to begin with.
-        partition_load: the number of records by partition token; partitions not listed count as
+        partition_load: the number of records by partition label; partitions not listed count as
             idle.
         tasks_max: the largest number of tasks.
 
@@ -53,8 +53,8 @@ def balance(
         raise ValueError(f"a plan needs at least one task, not {tasks_max}")
     shares: list[list[Partition]] = [[] for _ in range(min(tasks_max, len(roots)))]
     loads = [(0, index) for index in range(len(shares))]
-    for root in sorted(roots, key=lambda root: -partition_load.get(root.token, 0)):
+    for root in sorted(roots, key=lambda root: -partition_load.get(root.label, 0)):
         load, index = loads[0]
         shares[index].append(root)
-        heapreplace(loads, (load + _QUERY_RECORDS + partition_load.get(root.token, 0), index))
+        heapreplace(loads, (load + _QUERY_RECORDS + partition_load.get(root.label, 0), index))
     return [Task(plan, index, tuple(share)) for index, share in enumerate(shares)]

@@ -6,10 +6,11 @@ import logging
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
-from slackwater.scheduler import epoch, lineage
+from slackwater.reader.change_stream import PartitionMode
+from slackwater.scheduler import epoch, lineage, mutable_planning
 from slackwater.scheduler import epoch_lead as lead
 from slackwater.scheduler.change_source import ChangeSource
 from slackwater.scheduler.epoch_span import EPOCHS_CONSIDERED, next_span_ns
@@ -25,7 +26,7 @@ from slackwater.scheduler.start_position import first_watermark_ns
 from slackwater.state.commit import commit_epoch, restart_at
 from slackwater.state.epochs import last_epochs
 from slackwater.state.gaps import gaps
-from slackwater.state.models import DesiredState, Gap, Partition, Plan
+from slackwater.state.models import DesiredState, Gap, MutablePartition, Partition, Plan
 from slackwater.state.plans import (
     begin_plan,
     has_failed_audit,
@@ -171,16 +172,27 @@ class Planner:
         Raises:
             LeaseLostError: the pipeline has another owner now.
         """
-        name = self._options.pipeline
         self._commit_epoch(watermark_ns)
         if self._monotonic_s() - self._pruned_at >= _PRUNE_EVERY_S:
             self._pruned_at = self._monotonic_s()
-            partitions = self._store.partitions(name)
-            self._store.remove_partitions(
-                name,
-                lineage.prunable(partitions, watermark_ns, keep_ns=self._options.keep_ns),
-                generation=self._options.generation,
+            self._prune(watermark_ns)
+
+    def _prune(self, watermark_ns: int) -> None:
+        """Remove the partitions that no later epoch needs."""
+        name, keep_ns = self._options.pipeline, self._options.keep_ns
+        generation = self._options.generation
+        if self._is_mutable:
+            mutable_planning.prune(
+                self._store, name, watermark_ns, keep_ns=keep_ns, generation=generation
             )
+            return
+        partitions = self._store.partitions(name)
+        prunable = lineage.prunable(partitions, watermark_ns, keep_ns=keep_ns)
+        self._store.remove_partitions(name, prunable, generation=generation)
+
+    @property
+    def _is_mutable(self) -> bool:
+        return self._source.partition_mode is PartitionMode.MUTABLE_KEY_RANGE
 
     def _committed_ns(self) -> int | None:
         """Return the low watermark of the last epoch that the store has as committed."""
@@ -236,17 +248,23 @@ class Planner:
         )
         tasks: list[Task] = []
         if start_ns < end_ns:
-            partitions = lineage.lineage_at(self._store.partitions(name), start_ns)
-            self._warn_of_orphans(partitions, start_ns)
-            roots = lineage.roots(partitions, start_ns)
+            roots = self._roots(plan)
             tasks = balance(
                 plan, roots, partition_load(self._store, name), tasks_max=self._options.tasks_max
             )
-        begin_plan(self._store, plan, tasks=len(tasks))
+        claims = mutable_planning.claims_of(tasks, plan)
+        begin_plan(self._store, plan, tasks=len(tasks), claims=claims)
         # The end of a replayed epoch was chosen by another process, or long ago.
         self._last = None if self._chosen_ns is None else (plan.plan_id, self._chosen_ns)
         self._chosen_ns = None
         return tasks
+
+    def _roots(self, plan: Plan) -> Sequence[Partition]:
+        if self._is_mutable:
+            return mutable_planning.roots_of(self._store, plan)
+        partitions = lineage.lineage_at(self._store.partitions(plan.pipeline), plan.start_ns)
+        self._warn_of_orphans(partitions, plan.start_ns)
+        return lineage.roots(partitions, plan.start_ns)
 
     def _warn_of_orphans(self, partitions: list[Partition], start_ns: int) -> None:
         for token, parent in lineage.orphans(partitions, start_ns):
@@ -265,12 +283,12 @@ class Planner:
         set to a later low watermark has only partitions that start there; at any time, some
         partition can be read.
         """
-        committed_ns = self._committed_ns()
-        return (
-            committed_ns is not None
-            and committed_ns - self._options.keep_ns <= watermark_ns
-            and bool(lineage.roots(self._store.partitions(self._options.pipeline), watermark_ns))
-        )
+        name, committed_ns = self._options.pipeline, self._committed_ns()
+        if committed_ns is None or committed_ns - self._options.keep_ns > watermark_ns:
+            return False
+        if self._is_mutable:
+            return mutable_planning.has_lineage_at(self._store, name, watermark_ns)
+        return bool(lineage.roots(self._store.partitions(name), watermark_ns))
 
     def _find_partitions_anew(self, watermark_ns: int) -> None:
         """Set a store that is older than the checkpoint to the checkpoint's low watermark.
@@ -301,4 +319,5 @@ class Planner:
 
     def _alive(self, watermark_ns: int) -> list[Partition]:
         tokens = self._source.partitions_alive(watermark_ns)
-        return [Partition(token, watermark_ns) for token in tokens]
+        kind = MutablePartition if self._is_mutable else Partition
+        return [kind(token, watermark_ns) for token in tokens]

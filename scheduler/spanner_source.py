@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from slackwater.reader.change_stream import Dialect
+from slackwater.reader.change_stream import Dialect, PartitionMode
 from slackwater.reader.database.change_stream_info import (
     ChangeStreamInfo,
     partitions_alive,
@@ -28,6 +28,7 @@ class SpannerSource:
         connection: to the database.
         heartbeat_ms: the heartbeat interval asked of Spanner.
         dialect: the database's, if the caller knows it; then queries do not have to look it up.
+        mode: the change stream's partition mode, likewise.
         info: the change stream's, if the caller has it; otherwise it is looked up when needed.
     """
 
@@ -37,11 +38,13 @@ class SpannerSource:
         heartbeat_ms: int,
         *,
         dialect: Dialect | None = None,
+        mode: PartitionMode | None = None,
         info: ChangeStreamInfo | None = None,
     ) -> None:
         self._connection = connection
         self._heartbeat_ms = heartbeat_ms
         self._dialect = dialect
+        self._mode = mode
         self._info = info
 
     def info(self) -> ChangeStreamInfo:
@@ -57,6 +60,13 @@ class SpannerSource:
             self._dialect = self.info().dialect
         return self._dialect
 
+    @property
+    def partition_mode(self) -> PartitionMode:
+        """The way in which the change stream's partitions follow the keys."""
+        if self._mode is None:
+            self._mode = self.info().partition_mode
+        return self._mode
+
     def check(self) -> None:
         """Look the change stream up; see read_change_stream_info for what can be wrong."""
         self.info()
@@ -68,7 +78,11 @@ class SpannerSource:
     def partitions_alive(self, at_ns: int) -> list[str]:
         """Return the partitions that a query with a NULL partition token announces."""
         return partitions_alive(
-            self._connection, self.dialect, at_ns, heartbeat_ms=self._heartbeat_ms
+            self._connection,
+            self.dialect,
+            at_ns,
+            heartbeat_ms=self._heartbeat_ms,
+            mode=self.partition_mode,
         )
 
     def earliest_start_ns(self) -> int:
@@ -93,4 +107,5 @@ class SpannerSource:
             start_timestamp_ns=start_ns,
             end_timestamp_ns=end_ns,
             heartbeat_ms=self._heartbeat_ms,
+            mode=self.partition_mode,
         )

@@ -89,7 +89,12 @@ class MutablePartition(Partition):
     @property
     def label(self) -> str:
         """The partition's name among those of its pipeline, where one text has to do."""
-        return f"{self.function}:{self.token}" if self.function else self.token
+        return partition_label(self.function, self.token)
+
+
+def partition_label(function: str, token: str) -> str:
+    """Return the text that stands for a partition with mutable key ranges, as in PartitionKey."""
+    return f"{function}:{token}" if function else token
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,7 +333,7 @@ class OpenQuery:
     """A partition query that has been running for a while, as its task last reported it.
 
     Attributes:
-        token: the partition's token.
+        token: the partition's label.
         watermark_ns: the time through which the partition is complete.
         open_ms: the time since the query was first opened.
         silent_ms: the time since its last message.

@@ -197,6 +197,11 @@ def partitions_with_mutable_ranges(store: Store, pipeline: str) -> list[MutableP
     return store.read(lambda c: read_mutable_partitions(c, pipeline))
 
 
+def claims_of_plan(store: Store, plan_id: str) -> set[PartitionKey]:
+    """Return the partitions that a plan's tasks read from their starts."""
+    return store.read(lambda c: set(MutableTransaction(c).claims(plan_id)))
+
+
 def lineage_since_ns(store: Store, pipeline: str) -> int | None:
     """Return the time up to which a start record says nothing new to a pipeline.
 

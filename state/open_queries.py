@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import sqlalchemy as sa
 
-from slackwater.state.models import OpenQuery
+from slackwater.state.models import MutablePartition, OpenQuery, Partition, partition_label
 from slackwater.state.store import Store
-from slackwater.state.tables import partitions, plan_queries
+from slackwater.state.tables import mutable_partitions, partitions, plan_queries
 
 
 def report_queries(store: Store, plan_id: str, task: int, queries: Sequence[OpenQuery]) -> None:
@@ -54,28 +54,39 @@ def open_queries(store: Store, plan_id: str) -> list[OpenQuery]:
     ]
 
 
-def count_stalls(store: Store, pipeline: str, token: str, stalls: int) -> None:
+def count_stalls(store: Store, pipeline: str, partition: Partition, stalls: int) -> None:
     """Add a number of stalls to a partition's.
 
     Raises:
         StateError: the store can't be reached.
     """
-    p = partitions.c
+    table = partitions
+    conditions = []
+    if isinstance(partition, MutablePartition):
+        table = mutable_partitions
+        conditions = [table.c.function == partition.function]
     statement = (
-        sa.update(partitions)
-        .where(p.pipeline == pipeline, p.token == token)
-        .values(stalls=sa.func.coalesce(p.stalls, 0) + stalls)
+        sa.update(table)
+        .where(table.c.pipeline == pipeline, table.c.token == partition.token, *conditions)
+        .values(stalls=sa.func.coalesce(table.c.stalls, 0) + stalls)
     )
     store.write(lambda c: c.execute(statement))
 
 
 def stalls(store: Store, pipeline: str) -> dict[str, int]:
-    """Return how often the queries of a pipeline's partitions stalled, by token, without zeros.
+    """Return how often the queries of a pipeline's partitions stalled, by label, without zeros.
 
     Raises:
         StateError: the store can't be reached.
     """
-    p = partitions.c
+    p, m = partitions.c, mutable_partitions.c
     statement = sa.select(p.token, p.stalls).where(p.pipeline == pipeline, p.stalls > 0)
-    rows = store.read(lambda c: c.execute(statement).all())
-    return {row.token: row.stalls for row in rows}
+    mutable = sa.select(mutable_partitions).where(m.pipeline == pipeline, m.stalls > 0)
+
+    def work(connection: sa.Connection) -> dict[str, int]:
+        by_label = {row.token: row.stalls for row in connection.execute(statement)}
+        for row in connection.execute(mutable):
+            by_label[partition_label(row.function, row.token)] = row.stalls
+        return by_label
+
+    return store.read(work)

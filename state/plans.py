@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Final
 
 import sqlalchemy as sa
 
 from slackwater.state.errors import PlanMissingError
 from slackwater.state.lineage_rows import chunks
-from slackwater.state.models import Plan
+from slackwater.state.models import PartitionKey, Plan
 from slackwater.state.store import Store
 from slackwater.state.tables import (
     failed_audits,
@@ -46,7 +46,9 @@ _OF_A_PLAN: Final = (
 )
 
 
-def begin_plan(store: Store, plan: Plan, *, tasks: int) -> None:
+def begin_plan(
+    store: Store, plan: Plan, *, tasks: int, claims: Sequence[tuple[PartitionKey, int]] = ()
+) -> None:
     """Add a plan and its tasks to the store, and remove the plans before the previous one.
 
     A second call changes nothing: a commit whose answer was lost is tried again.
@@ -55,6 +57,8 @@ def begin_plan(store: Store, plan: Plan, *, tasks: int) -> None:
         store: the metadata store.
         plan: the plan.
         tasks: the number of its tasks.
+        claims: the roots with mutable key ranges that it reads from their starts, each with the
+            number of its task.
 
     Raises:
         LeaseLostError: the pipeline has another owner now.
@@ -82,6 +86,11 @@ def begin_plan(store: Store, plan: Plan, *, tasks: int) -> None:
         rows = [{"plan_id": plan.plan_id, "task": index} for index in range(tasks)]
         if rows:
             connection.execute(sa.insert(plan_tasks), rows)
+        rows_of_claims = [
+            {"plan_id": plan.plan_id, **key._asdict(), "task": task} for key, task in claims
+        ]
+        if rows_of_claims:
+            connection.execute(sa.insert(plan_claims), rows_of_claims)
         planned = pipelines.c.planned_watermark_ns
         connection.execute(
             sa.update(pipelines)

@@ -40,6 +40,11 @@ class ChangeStreamInfo:
     options: Mapping[str, str]
 
     @property
+    def partition_mode(self) -> PartitionMode:
+        """The way in which the stream's partitions follow the keys."""
+        return PartitionMode(self.options.get("partition_mode", _PARTITION_MODE).upper())
+
+    @property
     def omissions(self) -> list[str]:
         """The options by which the stream leaves changes out, or lets transactions do so.
 

@@ -66,9 +66,9 @@ class PartitionQuery:
     child partitions records, is opened again. Each record comes once, however often the query
     breaks.
 
-    With mutable key ranges an end is required, and a long time is read by several queries, each up
-    to the end that reader.query_window gives it. Iteration ends after the last one, or with the
-    partition's end record.
+    With mutable key ranges a long time is read by several queries, each up to the end that
+    reader.query_window gives it. Iteration ends after the last one, or with the partition's end
+    record; without an end_timestamp, only with that.
 
     Attributes:
         retries: how often the query was opened again.
@@ -184,7 +184,8 @@ class PartitionQuery:
     def _is_complete(self) -> bool:
         """Return True if no other query has to follow one that has ended with OK."""
         if self._mode is PartitionMode.MUTABLE_KEY_RANGE:
-            return self._tracker.end_record is not None or self._query_end_ns == self._end_ns
+            is_through = self._end_ns is not None and self._query_end_ns == self._end_ns
+            return is_through or self._tracker.end_record is not None
         outcome = outcome_of(self._tracker.child_records, self._end_ns)
         return not isinstance(outcome, Inconclusive)
 
@@ -222,7 +223,7 @@ class PartitionQuery:
 
     def _portions_once(self) -> Iterator[list[bytes]]:
         start_ns = self._progress.reopen_ns
-        if self._mode is PartitionMode.MUTABLE_KEY_RANGE and self._end_ns is not None:
+        if self._mode is PartitionMode.MUTABLE_KEY_RANGE:
             self._query_end_ns = query_end_ns(start_ns, self._end_ns)
         self._call = call = self._connection.stream(
             partition_query(

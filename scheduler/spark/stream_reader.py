@@ -19,7 +19,7 @@ from zipimport import zipimporter
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from slackwater.reader.change_stream import ChangeStream, Dialect
+from slackwater.reader.change_stream import ChangeStream, Dialect, PartitionMode
 from slackwater.reader.transport.connection import Connection
 from slackwater.scheduler.epoch import is_watermark
 from slackwater.scheduler.errors import ForeignCheckpointError
@@ -45,12 +45,16 @@ Offset = dict[str, Any]
 
 
 class TaskPartition(InputPartition):
-    """The input of a Spark task: a task of the plan and the dialect of the database."""
+    """The input of a Spark task: a task of the plan, and what its queries depend on.
 
-    def __init__(self, task: Task, dialect: Dialect) -> None:
+    These are the dialect of the database and the partition mode of the change stream.
+    """
+
+    def __init__(self, task: Task, dialect: Dialect, mode: PartitionMode) -> None:
         super().__init__(task.index)
         self.task = task
         self.dialect = dialect
+        self.mode = mode
 
 
 class SpannerChangesStreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
@@ -109,8 +113,8 @@ class SpannerChangesStreamReader(DataSourceStreamReader, _AvailableNow):  # type
             return []
         tasks = planner.plan_first(end_ns) if start_ns is None else planner.plan(start_ns, end_ns)
         self._base_ns = end_ns
-        dialect = self._source().dialect if tasks else Dialect.GOOGLE_STANDARD_SQL
-        return [TaskPartition(task, dialect) for task in tasks]
+        source = self._source()
+        return [TaskPartition(task, source.dialect, source.partition_mode) for task in tasks]
 
     def read(self, partition: TaskPartition) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
         """Read the records of one task of the plan."""
@@ -122,7 +126,12 @@ class SpannerChangesStreamReader(DataSourceStreamReader, _AvailableNow):  # type
             yield from read_task(
                 partition.task,
                 store=_store(options.state_url),
-                source=SpannerSource(connection, options.heartbeat_ms, dialect=partition.dialect),
+                source=SpannerSource(
+                    connection,
+                    options.heartbeat_ms,
+                    dialect=partition.dialect,
+                    mode=partition.mode,
+                ),
                 options=options.read,
             )
 

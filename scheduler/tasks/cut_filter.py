@@ -12,11 +12,20 @@ import pyarrow.compute as pc
 from slackwater.reader.decode.protobuf_cursor import Flags, Ints
 from slackwater.reader.partition_progress import record_time_ns
 from slackwater.reader.query.batch_decoder import Rows
-from slackwater.reader.records import ChangeRecord, ChildPartitionsRecord, DataChangeRecord
+from slackwater.reader.records import (
+    ChangeRecord,
+    ChildPartitionsRecord,
+    DataChangeRecord,
+    PartitionEndRecord,
+    PartitionEventRecord,
+    PartitionStartRecord,
+)
 from slackwater.scheduler.audit import PartitionAudit
 from slackwater.scheduler.epoch import Cut
 from slackwater.state.models import PartialTransaction
 from slackwater.timestamp import ns_to_us, us_to_ns
+
+MutableRecord = PartitionStartRecord | PartitionEndRecord | PartitionEventRecord
 
 
 class CutFilter:
@@ -31,18 +40,20 @@ class CutFilter:
 
     Attributes:
         announced: the child partitions records up to the cut's end.
+        mutable_records: the start, end and event records up to the cut's end.
         is_done: True after a record that lies beyond the cut.
     """
 
     def __init__(self, token: str, cut: Cut, audit: PartitionAudit | None) -> None:
         self.token = token
         self.announced: list[ChildPartitionsRecord] = []
+        self.mutable_records: list[MutableRecord] = []
         self.is_done = False
         self._cut = cut
         self._audit = audit
 
     def take_records(self, records: Sequence[ChangeRecord]) -> Sequence[DataChangeRecord]:
-        """Keep the child partitions records, and return the data change records to deliver."""
+        """Keep the records of partitions, and return the data change records to deliver."""
         data = []
         for record in records:
             time_ns = record_time_ns(record)
@@ -52,6 +63,8 @@ class CutFilter:
                     data.append(record)
             elif isinstance(record, ChildPartitionsRecord) and not is_beyond:
                 self.announced.append(record)
+            elif isinstance(record, MutableRecord) and not is_beyond:
+                self.mutable_records.append(record)
             self.is_done = self.is_done or is_beyond
         if self._audit is None:
             return ()

@@ -26,9 +26,9 @@ from slackwater.timestamp import NANOSECONDS_PER_SECOND, format_rfc3339
 
 _log = logging.getLogger(__name__)
 
-_STEP_BACK_FIRST_NS: Final = NANOSECONDS_PER_SECOND
-_STEPS_BACK_MAX: Final = 15
-_STEP_PAUSE_S: Final = 0.2
+STEP_BACK_FIRST_NS: Final = NANOSECONDS_PER_SECOND
+STEPS_BACK_MAX: Final = 15
+STEP_PAUSE_S: Final = 0.2
 
 
 Running = Callable[[Partition, Query], AbstractContextManager[None]]
@@ -103,8 +103,8 @@ class PartitionReader:
         partition's end. The partition's data change records were delivered already, so only the
         child partitions records are taken.
         """
-        step_ns = _STEP_BACK_FIRST_NS
-        for _ in range(_STEPS_BACK_MAX):
+        step_ns = STEP_BACK_FIRST_NS
+        for _ in range(STEPS_BACK_MAX):
             earlier_ns = max(partition.start_timestamp_ns, start_ns - step_ns)
             announced: list[ChildPartitionsRecord] = []
             try:
@@ -122,7 +122,7 @@ class PartitionReader:
                 return announced
             if earlier_ns == partition.start_timestamp_ns:
                 # There is no earlier start to try; the answer may differ in a moment.
-                self._pause(_STEP_PAUSE_S)
+                self._pause(STEP_PAUSE_S)
             step_ns *= 4
         raise UnavailableError(
             f"partition {partition.token} ended before {format_rfc3339(start_ns)}, and Spanner"

@@ -9,32 +9,35 @@ partitions.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, NamedTuple, Protocol
 
 import pyarrow as pa
 
+from slackwater.reader.change_stream import PartitionMode
 from slackwater.reader.decode.arrow import to_record_batch
 from slackwater.reader.query.batch_decoder import BatchDecoder, Owners
 from slackwater.reader.query_outcome import Finished, QueryOutcome
+from slackwater.scheduler import lineage, mutable_lineage
 from slackwater.scheduler.audit import PartialTransactions, PartitionAudit, task_counts
 from slackwater.scheduler.change_source import PartitionQueries, Query
 from slackwater.scheduler.epoch import cut_of
 from slackwater.scheduler.epoch_lead import wait_until_past
 from slackwater.scheduler.errors import AuditError
-from slackwater.scheduler.lineage import query_start_ns
 from slackwater.scheduler.plan import Task
 from slackwater.scheduler.read_options import AuditMode, Proof, ReadOptions
 from slackwater.scheduler.tasks.byte_queue import ByteQueue, ClosedError
 from slackwater.scheduler.tasks.metrics_collector import MetricsCollector
+from slackwater.scheduler.tasks.mutable_attempt import MutableTaskAttempt
+from slackwater.scheduler.tasks.mutable_reader import MutablePartitionReader, PartitionFacts
 from slackwater.scheduler.tasks.open_query_reporter import OpenQueryReporter
 from slackwater.scheduler.tasks.partition_reader import PartitionReader
 from slackwater.scheduler.tasks.task_attempt import TaskAttempt
 from slackwater.scheduler.tasks.threads import PYTHON_THREADS, Pool, Threads
 from slackwater.state.errors import StateError
-from slackwater.state.models import OpenQuery, Partition
+from slackwater.state.models import OpenQuery, Partition, TaskCounts
 from slackwater.state.open_queries import count_stalls
 from slackwater.state.plans import note_failed_audit, plan_by_id
 from slackwater.state.store import Store
@@ -133,6 +136,42 @@ class _Start:
     since_s: float | None = None
 
 
+# What has to be recorded of a partition that was read.
+_Ending = Finished | PartitionFacts
+
+
+class _Attempt(Protocol):
+    """What a task asks of TaskAttempt, whichever kind its partitions are of."""
+
+    def finish(self, ended: Mapping[Any, Any], /) -> Sequence[Partition]: ...
+    def note_alive(self, partition: Partition, /) -> None: ...
+    def seal(self, counts: TaskCounts, /) -> Sequence[Partition]: ...
+
+
+class _Reader(Protocol):
+    """What a task asks of PartitionReader, whichever kind its partitions are of."""
+
+    def read(
+        self, partition: Any, start_ns: int, decoder: BatchDecoder, audit: PartitionAudit, /
+    ) -> QueryOutcome | PartitionFacts: ...
+
+
+class _Kind(NamedTuple):
+    """How partitions of one kind are read and recorded."""
+
+    attempt: Callable[[Task, Store, Threads], _Attempt]
+    reader: Callable[..., _Reader]
+    query_start_ns: Callable[[Any, int], int]
+
+
+_KINDS: Final = {
+    PartitionMode.IMMUTABLE_KEY_RANGE: _Kind(TaskAttempt, PartitionReader, lineage.query_start_ns),
+    PartitionMode.MUTABLE_KEY_RANGE: _Kind(
+        MutableTaskAttempt, MutablePartitionReader, mutable_lineage.query_start_ns
+    ),
+}
+
+
 def _proof(task: Task, options: ReadOptions) -> Proof:
     """Return what proves that a partition was read through the epoch's end."""
     return Proof.RECORD if task.plan.follows_failed_audit else options.proof
@@ -155,10 +194,12 @@ class _TaskRun:
         self._store = store
         self._options = options
         self._threads = threads
-        self._attempt = TaskAttempt(task, store, threads)
-        self._reader = PartitionReader(
+        kinds = _KINDS[source.partition_mode]
+        self._attempt: _Attempt = kinds.attempt(task, store, threads)
+        self._reader: _Reader = kinds.reader(
             task.plan, source, _proof(task, options), self._running, pause=threads.sleep
         )
+        self._query_start_ns = kinds.query_start_ns
         self._reporter = OpenQueryReporter(
             store, task.plan.plan_id, task.index, self._open_queries, threads
         )
@@ -168,7 +209,7 @@ class _TaskRun:
         self._audits: list[PartitionAudit] = []
         self._partial_transactions = PartialTransactions()
         self._decoder = BatchDecoder(self._deliver, threads.lock())
-        self._ended: dict[Partition, tuple[Finished, float]] = {}
+        self._ended: dict[Partition, tuple[_Ending, float]] = {}
         self._is_recording = False
         self._stopped = False
         self._unfinished = 0
@@ -178,7 +219,7 @@ class _TaskRun:
         self._reporter.start()
         plan = self._task.plan
         self._submit(
-            [_Start(root, query_start_ns(root, plan.start_ns)) for root in self._task.roots]
+            [_Start(root, self._query_start_ns(root, plan.start_ns)) for root in self._task.roots]
         )
         if not self._task.roots:
             self._seal()
@@ -213,7 +254,7 @@ class _TaskRun:
             if start.since_s is not None:
                 self.collector.add_child_delay(time.monotonic() - start.since_s)
             ending = self._read(partition, start.start_ns)
-            if isinstance(ending, Finished):
+            if isinstance(ending, _Ending):
                 self._finish(partition, ending)
             else:
                 self._attempt.note_alive(partition)
@@ -252,8 +293,11 @@ class _TaskRun:
     def _deliver(self, batch: pa.RecordBatch, owners: Owners) -> None:
         self.queue.put((batch, owners), batch.nbytes)
 
-    def _finish(self, partition: Partition, ending: Finished) -> None:
-        """Record a partition's end; one thread does it for all while the others go on reading."""
+    def _finish(self, partition: Partition, ending: _Ending) -> None:
+        """Record a partition's end, or the starts that it showed.
+
+        One thread does it for all while the others go on reading.
+        """
         with self._lock:
             self._ended[partition] = (ending, time.monotonic())
             if self._is_recording:
@@ -283,9 +327,9 @@ class _TaskRun:
             )
             self._done(len(ended))
 
-    def _read(self, partition: Partition, start_ns: int) -> QueryOutcome:
+    def _read(self, partition: Partition, start_ns: int) -> QueryOutcome | PartitionFacts:
         """Read one partition, and return how it ended."""
-        audit = PartitionAudit(partition.token, self._cut, self._partial_transactions)
+        audit = PartitionAudit(partition.label, self._cut, self._partial_transactions)
         ending = self._reader.read(partition, start_ns, self._decoder, audit)
         if audit.violations and self._options.audit is AuditMode.STOP:
             # A note that is missing costs another failed attempt.
@@ -308,17 +352,15 @@ class _TaskRun:
             with self._lock:
                 del self._queries[query]
             self.collector.add_query(
-                partition.token, query.retried, query.stalls, open_ms=query.open_ms
+                partition.label, query.retried, query.stalls, open_ms=query.open_ms
             )
             if query.stalls:
                 with suppress(StateError):
-                    count_stalls(
-                        self._store, self._task.plan.pipeline, partition.token, query.stalls
-                    )
+                    count_stalls(self._store, self._task.plan.pipeline, partition, query.stalls)
 
     def _open_queries(self) -> list[OpenQuery]:
         with self._lock:
             running = list(self._queries.items())
         return [
-            OpenQuery(p.token, q.watermark_ns, q.open_ms, q.silent_ms, q.stalls) for q, p in running
+            OpenQuery(p.label, q.watermark_ns, q.open_ms, q.silent_ms, q.stalls) for q, p in running
         ]

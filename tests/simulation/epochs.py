@@ -11,6 +11,7 @@ from typing import Final
 from sqlalchemy.exc import NoResultFound
 
 from slackwater.pipeline.epochs.audit import audit_written
+from slackwater.reader.change_stream import PartitionMode
 from slackwater.reader.errors import ReaderError
 from slackwater.scheduler.audit import SinkCounts
 from slackwater.scheduler.errors import AuditError, SchedulerError
@@ -21,7 +22,9 @@ from slackwater.scheduler.read_options import AuditMode, Proof, ReadOptions
 from slackwater.state.errors import LeaseLostError, StateError
 from slackwater.state.lease import acquire_lease, read_lease
 from slackwater.state.store import Store
-from tests.simulation.history import STEP_NS, History, random_history
+from tests.simulation.history import STEP_NS, random_history
+from tests.simulation.mutable_history import random_mutable_history
+from tests.simulation.mutable_world import MutableStream
 from tests.simulation.spark import (
     Attempt,
     Checkpoint,
@@ -50,6 +53,7 @@ class Circumstances:
         rolls_back: the metadata store may go back to an earlier state.
         faults: how many faults happen at most.
         only_stops: tasks are stopped, often, and jobs cancelled; nothing else happens.
+        mode: the change stream's partition mode.
     """
 
     hide: float
@@ -58,6 +62,7 @@ class Circumstances:
     rolls_back: bool
     faults: int = 12
     only_stops: bool = False
+    mode: PartitionMode = PartitionMode.IMMUTABLE_KEY_RANGE
 
 
 class Pipeline:
@@ -75,11 +80,11 @@ class Pipeline:
     ) -> None:
         self.choose = random.Random(seed)
         self.circumstances = circumstances
-        self.history: History = random_history(self.choose)
-        self.first_ns = self.choose.randrange(1, self.history.end_ns // STEP_NS) * STEP_NS - 500
+        self.stream = self._stream(seed)
+        end_ns = self.stream.history.end_ns
+        self.first_ns = self.choose.randrange(1, end_ns // STEP_NS) * STEP_NS - 500
         # One epoch more than the history brings what the last cut may have hidden.
-        self.end_ns = self.history.end_ns + 8 * STEP_NS
-        self.stream = SimulatedStream(self.history, 0, seed, circumstances.hide)
+        self.end_ns = end_ns + 8 * STEP_NS
         self.scheduler = Scheduler(self.choose)
         self.faults = Faults(self.choose, circumstances.faults)
         self.store_file = StoreFile(folder / f"{seed}.db", template)
@@ -92,6 +97,12 @@ class Pipeline:
         self.failures_max = self.choose.choice((1, 4))
         self._drivers: list[Driver] = []
         self._frozen: list[Driver] = []
+
+    def _stream(self, seed: int) -> SimulatedStream | MutableStream:
+        hide = self.circumstances.hide
+        if self.circumstances.mode is PartitionMode.MUTABLE_KEY_RANGE:
+            return MutableStream(random_mutable_history(self.choose), 0, seed, hide)
+        return SimulatedStream(random_history(self.choose), 0, seed, hide)
 
     def close(self) -> None:
         self.scheduler.kill_all()
@@ -292,7 +303,7 @@ class Driver:
         self.process.wait_until(lambda: job.is_over)
         rows = job.rows()
         self._require_lease()
-        times = [time_ns for _, time_ns in rows]
+        times = [time_ns for _, time_ns, _ in rows]
         audited = audit_written(
             self._store,
             "p",

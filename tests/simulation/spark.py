@@ -18,7 +18,7 @@ from slackwater.state.errors import StateError
 from slackwater.state.store import Store
 from tests.simulation.threads import KilledError, Process
 
-Row = tuple[str, int]
+Row = tuple[str, int, str]
 
 
 class JobFailedError(Exception):
@@ -86,7 +86,11 @@ class Attempt:
 def _rows(batch: Any) -> list[Row]:
     tokens = batch.column("partition_token").to_pylist()
     times = batch.column("commit_timestamp").cast("int64").to_pylist()
-    return [(token, us * 1_000) for token, us in zip(tokens, times, strict=True)]
+    sequences = batch.column("record_sequence").to_pylist()
+    return [
+        (token, us * 1_000, sequence)
+        for token, us, sequence in zip(tokens, times, sequences, strict=True)
+    ]
 
 
 class Job:

@@ -1,6 +1,6 @@
 """The planner and the task run over thousands of simulated lives: the epoch's rules hold in each.
 
-`python -m tests.simulation.test_epochs FIRST COUNT` runs other seeds.
+`python -m tests.simulation.test_epochs FIRST COUNT [MUTABLE_KEY_RANGE]` runs other seeds.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from unittest.mock import patch
 
 import pytest
 
+from slackwater.reader.change_stream import PartitionMode
 from slackwater.scheduler.read_options import Proof
 from slackwater.state.store import Store
 from tests.simulation.epochs import Circumstances, Pipeline
 
-SEEDS = 100
+SEEDS = {PartitionMode.IMMUTABLE_KEY_RANGE: 100, PartitionMode.MUTABLE_KEY_RANGE: 40}
 PARTS = 4
 
 
@@ -33,7 +34,7 @@ def make_template(folder: Path) -> Path:
     return path
 
 
-def circumstances_of(seed: int) -> Circumstances:
+def circumstances_of(seed: int, mode: PartitionMode) -> Circumstances:
     hide = (0.0, 0.5)[seed % 2]
     proof = (Proof.OK, Proof.RECORD)[seed // 2 % 2]
     # An end that no committed epoch has shown is in the store alone: to lose it then is the one way
@@ -41,14 +42,14 @@ def circumstances_of(seed: int) -> Circumstances:
     may_lose = proof is Proof.RECORD or not hide
     if seed % 12 == 2:
         # With a batch for each record, tasks are stopped while they claim children.
-        return Circumstances(hide, proof, False, False, faults=60, only_stops=True)
-    return Circumstances(hide, proof, loses_store=may_lose, rolls_back=may_lose)
+        return Circumstances(hide, proof, False, False, faults=60, only_stops=True, mode=mode)
+    return Circumstances(hide, proof, loses_store=may_lose, rolls_back=may_lose, mode=mode)
 
 
-def run(seed: int, folder: Path, template: Path) -> Pipeline:
+def run(seed: int, folder: Path, template: Path, mode: PartitionMode) -> Pipeline:
     """Run one life to its end; batches are small, so that tasks wait for their receiver."""
     rows = (1, 8, 8_192)[seed // 4 % 3]
-    pipeline = Pipeline(seed, folder, template, circumstances_of(seed))
+    pipeline = Pipeline(seed, folder, template, circumstances_of(seed, mode))
     try:
         with (
             patch("slackwater.scheduler.tasks.task.BATCH_ROWS_MAX", rows),
@@ -63,23 +64,19 @@ def run(seed: int, folder: Path, template: Path) -> Pipeline:
     return pipeline
 
 
-def live(seed: int, folder: Path, template: Path) -> Counter[str]:
+def live(seed: int, folder: Path, template: Path, mode: PartitionMode) -> Counter[str]:
     """One simulated life, checked; what happened in it."""
-    pipeline = run(seed, folder, template)
+    pipeline = run(seed, folder, template, mode)
     circumstances, seen, output = pipeline.circumstances, pipeline.seen, pipeline.output
     rows = [row for batch in output.published.values() for row in batch]
-    expected = [
-        (life.token, time_ns)
-        for life in pipeline.history.lives.values()
-        for time_ns in life.record_times(pipeline.first_ns, pipeline.watermark_ns)
-    ]
+    expected = pipeline.stream.expected(pipeline.first_ns, pipeline.watermark_ns)
     assert sorted(rows) == sorted(expected), f"seed {seed}: lost or doubled"
     late = 0
     former_ns = pipeline.first_ns
     for batch, end_ns in sorted(pipeline.checkpoint.ends.items()):
         assert output.watermarks[batch] == end_ns, f"seed {seed}: a wrong low watermark"
-        assert all(time_ns <= end_ns for _, time_ns in output.published[batch]), f"seed {seed}"
-        late += sum(time_ns <= former_ns for _, time_ns in output.published[batch])
+        assert all(time_ns <= end_ns for _, time_ns, _ in output.published[batch]), f"seed {seed}"
+        late += sum(time_ns <= former_ns for _, time_ns, _ in output.published[batch])
         former_ns = end_ns
     if circumstances.proof is Proof.RECORD or not circumstances.hide:
         assert not late, f"seed {seed}: late records"
@@ -90,13 +87,14 @@ def live(seed: int, folder: Path, template: Path) -> Counter[str]:
     )
 
 
+@pytest.mark.parametrize("mode", PartitionMode)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_every_record_once_in_its_epoch_whatever_dies(
-    part: int, tmp_path: Path, template: Path
+    part: int, mode: PartitionMode, tmp_path: Path, template: Path
 ) -> None:
     seen: Counter[str] = Counter()
-    for seed in range(part, SEEDS, PARTS):
-        seen += live(seed, tmp_path, template)
+    for seed in range(part, SEEDS[mode], PARTS):
+        seen += live(seed, tmp_path, template, mode)
     # What a simulation never met it has not shown.
     met = ("epochs", "crashes", "refused", "workers killed", "attempts stopped", "second attempts")
     assert all(seen[what] > 0 for what in met)
@@ -105,17 +103,18 @@ def test_every_record_once_in_its_epoch_whatever_dies(
 
 
 def test_a_seed_gives_the_same_life_every_time(tmp_path: Path, template: Path) -> None:
-    lives = [run(5, tmp_path, template) for _ in range(2)]
+    lives = [run(5, tmp_path, template, PartitionMode.IMMUTABLE_KEY_RANGE) for _ in range(2)]
     assert lives[0].output == lives[1].output
     assert lives[0].seen == lives[1].seen
 
 
 if __name__ == "__main__":
     first, count = int(sys.argv[1]), int(sys.argv[2])
+    of_mode = PartitionMode(sys.argv[3] if len(sys.argv) > 3 else "IMMUTABLE_KEY_RANGE")
     begun_s = time.monotonic()
     with tempfile.TemporaryDirectory() as made:
         total: Counter[str] = Counter()
         copied = make_template(Path(made))
         for number in range(first, first + count):
-            total += live(number, Path(made), copied)
+            total += live(number, Path(made), copied, of_mode)
     print(f"{count} lives from seed {first} in {time.monotonic() - begun_s:.0f} s: {dict(total)}")

@@ -13,10 +13,11 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import sqlalchemy as sa
 
+from slackwater.reader.change_stream import PartitionMode
 from slackwater.reader.errors import StartOutsidePartitionError, UnavailableError
 from slackwater.reader.query.batch_decoder import BatchDecoder, RecordConsumer
 from slackwater.reader.query.partition_query import QueryCancelledError
@@ -33,6 +34,7 @@ from slackwater.state.errors import StoreUnreachableError
 from slackwater.state.models import Plan
 from slackwater.state.store import Store
 from tests.simulation.history import STEP_NS, History, Life
+from tests.simulation.mutable_world import MutableStream
 from tests.simulation.threads import Process
 
 T = TypeVar("T")
@@ -101,6 +103,8 @@ class SimulatedStream:
         completed: pairs of a plan's id and a partition that one of its attempts has read.
     """
 
+    partition_mode: ClassVar = PartitionMode.IMMUTABLE_KEY_RANGE
+
     history: History
     clock_ns: int
     seed: int
@@ -143,6 +147,14 @@ class SimulatedStream:
 
     def earliest_start_ns(self) -> int:
         return 0
+
+    def expected(self, after_ns: int, through_ns: int) -> list[tuple[str, int, str]]:
+        """Return the rows of all records in (after, through]: token, time, record_sequence."""
+        return [
+            (life.token, time_ns, life.token)
+            for life in self.history.lives.values()
+            for time_ns in life.record_times(after_ns, through_ns)
+        ]
 
     def require_parents_first(self, plan: Plan, token: str) -> None:
         """Check that a query is opened only after the partition's parents were read."""
@@ -194,10 +206,14 @@ class SimulatedStream:
 class TaskSource:
     """The PartitionQueries of one attempt at a task."""
 
-    stream: SimulatedStream
+    stream: SimulatedStream | MutableStream
     process: Process
     plan: Plan
     faults: Faults
+
+    @property
+    def partition_mode(self) -> PartitionMode:
+        return self.stream.partition_mode
 
     def query(self, token: str, start_ns: int, end_ns: int | None) -> Query:
         self.stream.require_parents_first(self.plan, token)

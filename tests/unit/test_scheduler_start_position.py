@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from slackwater.reader.change_stream import PartitionMode
 from slackwater.reader.errors import StartInFutureError
 from slackwater.scheduler.change_source import Query
 from slackwater.scheduler.source_settings import EARLIEST, NOW
@@ -14,6 +15,8 @@ CLOCK_NS = 5_000_000
 
 class FixedSource:
     """A ChangeSource whose clock stands still; it notes for which times it was asked."""
+
+    partition_mode = PartitionMode.IMMUTABLE_KEY_RANGE
 
     def __init__(self) -> None:
         self.checks = 0

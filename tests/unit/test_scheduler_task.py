@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 import pytest
 
+from slackwater.reader.change_stream import PartitionMode
 from slackwater.reader.errors import StartOutsidePartitionError, UnavailableError
 from slackwater.reader.query.batch_decoder import BatchDecoder, RecordConsumer
 from slackwater.reader.query_outcome import Finished
@@ -79,6 +80,8 @@ class ScriptedQuery:
 
 class ScriptedStream:
     """Answers by token; starts at or after a partition's end are refused as Spanner does."""
+
+    partition_mode = PartitionMode.IMMUTABLE_KEY_RANGE
 
     def __init__(self, scripts: dict[str, Sequence[ChangeRecord]]) -> None:
         self.scripts = scripts

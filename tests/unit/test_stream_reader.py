@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from slackwater.reader.change_stream import Dialect
+from slackwater.reader.change_stream import Dialect, PartitionMode
 from slackwater.reader.errors import StartTooOldError
 from slackwater.scheduler.change_source import Query
 from slackwater.scheduler.options import parse_options
@@ -27,6 +27,7 @@ class Source:
     """A change stream whose records before a time are gone."""
 
     dialect = Dialect.GOOGLE_STANDARD_SQL
+    partition_mode = PartitionMode.IMMUTABLE_KEY_RANGE
 
     def __init__(self, earliest_ns: int = 0) -> None:
         self.earliest_ns = earliest_ns

@@ -1,0 +1,76 @@
+"""The I/O of planning for partitions with mutable key ranges; the rules are mutable_lineage's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from slackwater.scheduler import mutable_lineage
+from slackwater.scheduler.epoch import Cut, cut_of
+from slackwater.scheduler.plan import Task
+from slackwater.state.models import MutablePartition, PartitionKey, Plan
+from slackwater.state.mutable_lineage import (
+    claims_of_plan,
+    lineage_since_ns,
+    partitions_with_mutable_ranges,
+    remove_mutable_partitions,
+)
+from slackwater.state.plans import latest_plan
+from slackwater.state.store import Store
+
+
+def roots_of(store: Store, plan: Plan) -> list[MutablePartition]:
+    """Return the partitions that a plan begins with.
+
+    A plan that has to match an earlier one of its cut reads the same partitions from their starts.
+    An attempt that was given up may have recorded others since; the next epoch reads those.
+    """
+    partitions = partitions_with_mutable_ranges(store, plan.pipeline)
+    roots = mutable_lineage.roots(partitions, cut_of(plan))
+    if plan.must_match_plan is None:
+        return roots
+    claims = claims_of_plan(store, plan.must_match_plan)
+    return [r for r in roots if _is_read(r, plan) or r.key in claims]
+
+
+def claims_of(tasks: Iterable[Task], plan: Plan) -> list[tuple[PartitionKey, int]]:
+    """Return the roots that a plan's tasks read from their starts, each with its task's number."""
+    return [
+        (root.key, task.index)
+        for task in tasks
+        for root in task.roots
+        if isinstance(root, MutablePartition) and not _is_read(root, plan)
+    ]
+
+
+def has_lineage_at(store: Store, pipeline: str, watermark_ns: int) -> bool:
+    """Return True if the store has partitions of this kind that can be read at a low watermark."""
+    partitions = partitions_with_mutable_ranges(store, pipeline)
+    return bool(mutable_lineage.roots(partitions, Cut(watermark_ns, watermark_ns)))
+
+
+def prune(
+    store: Store, pipeline: str, watermark_ns: int, *, keep_ns: int, generation: int | None
+) -> None:
+    """Remove the partitions that finished keep_ns before the low watermark, or before its epoch.
+
+    Raises:
+        LeaseLostError: the pipeline has another owner now.
+    """
+    plan, since_ns = latest_plan(store, pipeline), lineage_since_ns(store, pipeline)
+    if plan is None or plan.end_ns != watermark_ns or since_ns is None:
+        return
+    # The end of a partition may be shown one epoch late, and new partitions with it.
+    keep_ns = max(keep_ns, watermark_ns - plan.start_ns)
+    remove_mutable_partitions(
+        store,
+        pipeline,
+        mutable_lineage.prunable(
+            partitions_with_mutable_ranges(store, pipeline), watermark_ns, keep_ns=keep_ns
+        ),
+        mutable_lineage.starts_since_ns(since_ns, watermark_ns, keep_ns=keep_ns),
+        generation=generation,
+    )
+
+
+def _is_read(partition: MutablePartition, plan: Plan) -> bool:
+    return mutable_lineage.is_read_from_start(partition, plan.start_ns)

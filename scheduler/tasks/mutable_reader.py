@@ -1,0 +1,188 @@
+"""Reads one partition with mutable key ranges in an epoch: to its end, or through the epoch's.
+
+Runs in the caller's thread and uses no store, as partition_reader does for the other mode. The
+differences are those of scheduler.mutable_lineage: an end record ends a partition, and the start
+records of others come at any place.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from slackwater.reader.errors import StartOutsidePartitionError, UnavailableError
+from slackwater.reader.query.batch_decoder import BatchDecoder
+from slackwater.reader.query_outcome import Alive
+from slackwater.reader.records import (
+    PartitionEndRecord,
+    PartitionEventRecord,
+    PartitionStartRecord,
+)
+from slackwater.scheduler.audit import PartitionAudit
+from slackwater.scheduler.change_source import PartitionQueries
+from slackwater.scheduler.epoch import cut_of
+from slackwater.scheduler.mutable_lineage import delivered_cut, is_read_from_start
+from slackwater.scheduler.read_options import Proof
+from slackwater.scheduler.tasks.cut_filter import CutFilter, MutableRecord
+from slackwater.scheduler.tasks.partition_reader import (
+    STEP_BACK_FIRST_NS,
+    STEP_PAUSE_S,
+    STEPS_BACK_MAX,
+    Running,
+)
+from slackwater.state.models import MutablePartition, Plan
+from slackwater.timestamp import format_rfc3339
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionFacts:
+    """What an epoch's query showed of partitions: its own end, or starts of others, or both.
+
+    Attributes:
+        end_timestamp_ns: the end of the partition; None if it was read through the epoch.
+        starts: the start records, also those that announce what is recorded already.
+    """
+
+    end_timestamp_ns: int | None
+    starts: tuple[PartitionStartRecord, ...]
+
+
+class MutablePartitionReader:
+    """Reads the partitions of one plan; the arguments are those of PartitionReader."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        source: PartitionQueries,
+        proof: Proof,
+        running: Running,
+        *,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._plan = plan
+        self._source = source
+        self._proof = proof
+        self._running = running
+        self._pause = pause
+
+    def read(
+        self,
+        partition: MutablePartition,
+        start_ns: int,
+        decoder: BatchDecoder,
+        audit: PartitionAudit,
+    ) -> PartitionFacts | Alive:
+        """Read a partition from start_ns to its end or the epoch's, and return what was shown.
+
+        Args:
+            partition: the partition to read.
+            start_ns: as mutable_lineage.query_start_ns() returns it.
+            decoder: takes the data change records.
+            audit: takes every record that is delivered, and the partition's event records.
+
+        Raises:
+            ReaderError: a query failed.
+        """
+        has_ended = (
+            partition.end_timestamp_ns is not None
+            and partition.end_timestamp_ns <= self._plan.end_ns
+        )
+        records: list[MutableRecord] = []
+        is_refused = False
+        try:
+            records = self._query(partition, start_ns, decoder, audit, self._proof)
+        except StartOutsidePartitionError:
+            has_ended = is_refused = True
+        if has_ended and _end_ns(records) is None:
+            records += self._recover(partition, start_ns, decoder)
+        end_ns = _end_ns(records)
+        if is_refused:
+            self._require_delivered(partition, start_ns, end_ns)
+        audit.add_events(r for r in records if isinstance(r, PartitionEventRecord))
+        audit.end()
+        starts = tuple(r for r in records if isinstance(r, PartitionStartRecord))
+        if end_ns is None and not starts:
+            return Alive(self._plan.end_ns)
+        return PartitionFacts(end_ns, starts)
+
+    def _recover(
+        self, partition: MutablePartition, start_ns: int, decoder: BatchDecoder
+    ) -> list[MutableRecord]:
+        """Return the records of a partition whose end no query has shown, without its data.
+
+        Spanner refuses a start after a partition's end. So it is read from earlier starts, further
+        back each time, until its end record comes. Its data change records were delivered already.
+        """
+        step_ns = STEP_BACK_FIRST_NS
+        for _ in range(STEPS_BACK_MAX):
+            earlier_ns = max(partition.start_timestamp_ns, start_ns - step_ns)
+            records: list[MutableRecord] = []
+            try:
+                records = self._query(partition, earlier_ns, decoder, None, Proof.RECORD)
+            except StartOutsidePartitionError:
+                if earlier_ns == partition.start_timestamp_ns:
+                    raise
+            if _end_ns(records) is not None:
+                _log.warning(
+                    "partition %s ended before %s, and no query had shown it; records of the"
+                    " partitions that it announced up to that time are delivered late",
+                    partition.label,
+                    format_rfc3339(start_ns),
+                )
+                return records
+            if earlier_ns == partition.start_timestamp_ns:
+                # There is no earlier start to try; the answer may differ in a moment.
+                self._pause(STEP_PAUSE_S)
+            step_ns *= 4
+        raise UnavailableError(
+            f"partition {partition.label} ended before {format_rfc3339(start_ns)}, and Spanner"
+            " does not show its end.",
+            "Nothing was skipped: try again later",
+        )
+
+    def _query(
+        self,
+        partition: MutablePartition,
+        start_ns: int,
+        decoder: BatchDecoder,
+        audit: PartitionAudit | None,
+        proof: Proof,
+    ) -> list[MutableRecord]:
+        """Run one query, and return its records up to the epoch's end, without data.
+
+        Data change records are delivered only if there is an audit.
+        """
+        end_ns = self._plan.end_ns
+        query = self._source.query(partition.token, start_ns, end_ns if proof is Proof.OK else None)
+        consumer = CutFilter(partition.token, delivered_cut(partition, cut_of(self._plan)), audit)
+        with self._running(partition, query):
+            query.run(decoder, consumer)
+        return consumer.mutable_records
+
+    def _require_delivered(
+        self, partition: MutablePartition, start_ns: int, end_ns: int | None
+    ) -> None:
+        """Check that nothing is lost of a partition whose start was refused.
+
+        The look back takes no data change records. They were delivered by earlier epochs if these
+        have read the partition from its start, and it ended no later than they read it.
+
+        Raises:
+            UnavailableError: some were not; the epoch is to be read again.
+        """
+        is_read = is_read_from_start(partition, self._plan.start_ns)
+        if not is_read or end_ns is None or end_ns > start_ns:
+            raise UnavailableError(
+                f"Spanner refused to read partition {partition.label} at"
+                f" {format_rfc3339(start_ns)}, although not all of it has been read.",
+                "Nothing was skipped: the epoch is read again",
+            )
+
+
+def _end_ns(records: list[MutableRecord]) -> int | None:
+    ends = (r.end_timestamp_ns for r in records if isinstance(r, PartitionEndRecord))
+    return next(ends, None)

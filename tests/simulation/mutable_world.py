@@ -1,0 +1,161 @@
+"""A simulated change stream whose partitions have mutable key ranges."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import ClassVar
+
+from slackwater.reader.change_stream import PartitionMode
+from slackwater.reader.errors import StartOutsidePartitionError
+from slackwater.reader.partition_progress import record_time_ns
+from slackwater.reader.records import (
+    ChangeRecord,
+    DataChangeRecord,
+    HeartbeatRecord,
+    PartitionEndRecord,
+)
+from slackwater.scheduler.change_source import Query
+from slackwater.state.models import Plan
+from tests.simulation.mutable_history import STEP_NS, MutableHistory, MutableLife
+
+
+@dataclass
+class MutableStream:
+    """A ChangeSource over a history, which answers as Spanner does.
+
+    The attributes are those of SimulatedStream. What is hidden is the end record and the start and
+    event records at that time: all but the data.
+    """
+
+    partition_mode: ClassVar = PartitionMode.MUTABLE_KEY_RANGE
+
+    history: MutableHistory
+    clock_ns: int
+    seed: int
+    hide: float
+    hidden: int = 0
+    asked: int = 0
+    completed: set[tuple[str, str]] = field(default_factory=set)
+
+    def records(self, token: str, start_ns: int, end_ns: int | None) -> list[ChangeRecord]:
+        """Return what a query returns.
+
+        Raises:
+            StartOutsidePartitionError: as Spanner does.
+        """
+        life = self.history.lives[token]
+        if life.end_ns is not None and start_ns > life.end_ns:
+            raise StartOutsidePartitionError("invalid for the partition")
+        through_ns = self.clock_ns if end_ns is None else end_ns
+        records = [
+            record
+            for record in self._records[token]
+            if start_ns <= record_time_ns(record) <= through_ns
+        ]
+        if life.end_ns is not None and life.end_ns <= through_ns:
+            if end_ns is not None and self._hides(life, start_ns, end_ns):
+                return [r for r in records if _is_data(r) or record_time_ns(r) < life.end_ns]
+        elif end_ns is None:
+            records.append(HeartbeatRecord(through_ns))
+        return records
+
+    def query(self, token: str, start_ns: int, end_ns: int | None) -> Query:
+        raise NotImplementedError("a task has a source of its own")
+
+    def check(self) -> None:
+        pass
+
+    def strong_read_timestamp_ns(self) -> int:
+        return self.clock_ns
+
+    def partitions_alive(self, at_ns: int) -> list[str]:
+        return sorted(life.token for life in self.history.alive_at(at_ns))
+
+    def earliest_start_ns(self) -> int:
+        return 0
+
+    def expected(self, after_ns: int, through_ns: int) -> list[tuple[str, int, str]]:
+        """Return the rows of all records in (after, through]: token, time, record_sequence."""
+        return [
+            (token, record.commit_timestamp_ns, record.record_sequence)
+            for token, records in self._records.items()
+            for record in records
+            if isinstance(record, DataChangeRecord)
+            and after_ns < record.commit_timestamp_ns <= through_ns
+        ]
+
+    def require_parents_first(self, plan: Plan, token: str) -> None:
+        """Do nothing: there are no parents."""
+
+    @cached_property
+    def _records(self) -> dict[str, Sequence[ChangeRecord]]:
+        """All records of each partition in commit order; those at one time in any order."""
+        choose = random.Random(self.seed)
+        return {token: self._of_life(life, choose) for token, life in self.history.lives.items()}
+
+    def _of_life(self, life: MutableLife, choose: random.Random) -> Sequence[ChangeRecord]:
+        records: list[ChangeRecord] = [*life.starts, *life.events]
+        records += [self._data_change(life, key, time_ns) for key, time_ns in life.changes]
+        choose.shuffle(records)
+        # Within a transaction, and only there, record_sequence rises.
+        records.sort(key=_order)
+        if life.end_ns is not None:
+            records.append(PartitionEndRecord(life.end_ns, "f", life.token))
+        return records
+
+    def _data_change(self, life: MutableLife, key: int, time_ns: int) -> DataChangeRecord:
+        """All changes at a time are one transaction, in several partitions."""
+        keys = [of_key for of_key, at_ns in life.changes if at_ns == time_ns]
+        return DataChangeRecord(
+            time_ns,
+            f"t{time_ns}",
+            f"{key:08x}",
+            key == max(keys),
+            "T",
+            (),
+            (),
+            "INSERT",
+            "NEW_ROW",
+            self._records_at[time_ns],
+            self._partitions_at[time_ns],
+            "",
+            False,
+        )
+
+    @cached_property
+    def _records_at(self) -> Counter[int]:
+        return Counter(at_ns for life in self.history.lives.values() for _, at_ns in life.changes)
+
+    @cached_property
+    def _partitions_at(self) -> Counter[int]:
+        return Counter(
+            at_ns
+            for life in self.history.lives.values()
+            for at_ns in {at_ns for _, at_ns in life.changes}
+        )
+
+    def _hides(self, life: MutableLife, start_ns: int, end_ns: int) -> bool:
+        if life.end_ns is None or end_ns - life.end_ns >= 2 * STEP_NS:
+            return False
+        query = f"{self.seed} {life.token} {start_ns} {end_ns}"
+        if self.seed // 4 % 2:
+            self.asked += 1
+            query += f" {self.asked}"
+        is_hidden = random.Random(query).random() < self.hide
+        self.hidden += is_hidden
+        return is_hidden
+
+
+def _order(record: ChangeRecord) -> tuple[int, str]:
+    # Other records come between those of a transaction.
+    middle = f"{2:08x}"
+    sequence = record.record_sequence if isinstance(record, DataChangeRecord) else middle
+    return record_time_ns(record), sequence
+
+
+def _is_data(record: ChangeRecord) -> bool:
+    return isinstance(record, DataChangeRecord)
