@@ -58,6 +58,7 @@ def test_a_pipeline_is_paused_resumed_stopped_and_drained(
         target=lambda: load.run(transactions_per_second=20, seconds=15), daemon=True
     )
     writer.start()
+    _wait_for_state(service, "running")
     assert _get(service, "/healthz") == "ok\n"
     assert _get(service, "/readyz") == "ok\n"
 
@@ -140,6 +141,7 @@ def test_one_of_two_pipelines_in_a_process_fails_alone_and_is_resumed(
     standing = json.loads(_get(service, "/api/pipelines/late"))
     assert "has no change stream 'LateStream'. It has: DemoStream" in standing["reason"]
     service.wait_for_watermark(connection.strong_read_timestamp_ns(), seconds_max=60)
+    _wait_for_state(service, "running")
     assert _get(service, "/readyz").startswith("late: ")
 
     update_ddl(stream, ["CREATE CHANGE STREAM LateStream FOR ALL"])
