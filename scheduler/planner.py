@@ -27,6 +27,7 @@ from slackwater.state.commit import commit_epoch, restart_at
 from slackwater.state.epochs import last_epochs
 from slackwater.state.gaps import gaps
 from slackwater.state.models import DesiredState, Gap, MutablePartition, Partition, Plan
+from slackwater.state.mutable_lineage import lineage_since_ns
 from slackwater.state.plans import (
     begin_plan,
     has_failed_audit,
@@ -138,7 +139,7 @@ class Planner:
             start_ns = min(self.first_watermark_ns(), end_ns)
         if gap := self._gap_at(start_ns):
             return self._plan_over(gap, end_ns)
-        self._discover(start_ns)
+        self._discover(start_ns, end_ns)
         return self._plan(start_ns, end_ns)
 
     def plan(self, start_ns: int, end_ns: int) -> list[Task]:
@@ -232,7 +233,7 @@ class Planner:
         """Plan an epoch that starts in an accepted gap: only records after the gap are read."""
         if end_ns < gap.end_ns:
             return self._plan(end_ns, end_ns)
-        self._discover(gap.end_ns)
+        self._discover(gap.end_ns, end_ns)
         return self._plan(gap.end_ns, end_ns)
 
     def _plan(self, start_ns: int, end_ns: int) -> list[Task]:
@@ -310,11 +311,21 @@ class Planner:
             generation=self._options.generation,
         )
 
-    def _discover(self, watermark_ns: int) -> None:
+    def _discover(self, watermark_ns: int, end_ns: int) -> None:
+        """Find the partitions at a low watermark, for an epoch that starts there.
+
+        With mutable key ranges, a plan of this cut that was read to its end has recorded the
+        partitions that it claimed, and this one has to read them too.
+        """
+        name = self._options.pipeline
+        if (
+            self._is_mutable
+            and lineage_since_ns(self._store, name) == watermark_ns
+            and sealed_plan_id(self._store, name, watermark_ns, end_ns) is not None
+        ):
+            return
         self._store.replace_partitions(
-            self._options.pipeline,
-            self._alive(watermark_ns),
-            generation=self._options.generation,
+            name, self._alive(watermark_ns), generation=self._options.generation
         )
 
     def _alive(self, watermark_ns: int) -> list[Partition]:

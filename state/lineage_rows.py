@@ -23,15 +23,14 @@ _CHUNK: Final = 400
 
 
 def read_partitions(connection: sa.Connection, pipeline: str) -> list[Partition]:
-    """Return all partitions of a pipeline, of either kind, ordered by start."""
+    """Return all partitions of a pipeline but those with mutable ranges, ordered by start."""
     p, link = partitions, partition_parents
     rows = sa.select(p).where(p.c.pipeline == pipeline)
     links = sa.select(link).where(link.c.pipeline == pipeline)
-    immutable = assemble(
+    return assemble(
         connection.execute(rows.order_by(p.c.start_timestamp_ns, p.c.token)),
         connection.execute(links),
     )
-    return immutable or list(read_mutable_partitions(connection, pipeline))
 
 
 def read_mutable_partitions(connection: sa.Connection, pipeline: str) -> list[MutablePartition]:

@@ -22,7 +22,12 @@ from slackwater.state.errors import (
     StoreRefusedError,
     StoreUnreachableError,
 )
-from slackwater.state.lineage_rows import chunks, read_partitions, replace_lineage
+from slackwater.state.lineage_rows import (
+    chunks,
+    read_mutable_partitions,
+    read_partitions,
+    replace_lineage,
+)
 from slackwater.state.models import DesiredState, Partition, Pipeline, PipelineState
 from slackwater.state.tables import HEAD, partition_parents, partitions, pipelines
 from slackwater.state.transaction import Transaction
@@ -176,8 +181,17 @@ class Store:
     # Lineage
 
     def partitions(self, pipeline: str) -> list[Partition]:
-        """Return all of a pipeline's partitions in the store, of either kind, ordered by start."""
+        """Return all partitions of a pipeline that the store has, ordered by start.
+
+        Without those that have mutable key ranges: see state.mutable_lineage.
+        """
         return self.read(lambda c: read_partitions(c, pipeline))
+
+    def all_partitions(self, pipeline: str) -> list[Partition]:
+        """Return a pipeline's partitions of whichever kind they are, for monitoring."""
+        return self.read(
+            lambda c: [*read_partitions(c, pipeline), *read_mutable_partitions(c, pipeline)]
+        )
 
     def replace_partitions(
         self, pipeline: str, alive: Sequence[Partition], *, generation: int | None = None

@@ -32,7 +32,7 @@ from slackwater.reader.query.receive_turns import ALREADY_THERE_S, RECEIVE_LOCK,
 from slackwater.reader.query.stall_watchdog import WATCHDOG, silence_max_s
 from slackwater.reader.query_outcome import Inconclusive, outcome_of
 from slackwater.reader.query_window import query_end_ns
-from slackwater.reader.records import ChangeRecord
+from slackwater.reader.records import ChangeRecord, HeartbeatRecord
 from slackwater.reader.transport.connection import Call, Connection
 from slackwater.reader.transport.fast_stream import fast_messages
 from slackwater.reader.transport.grpc_errors import (
@@ -68,7 +68,8 @@ class PartitionQuery:
 
     With mutable key ranges a long time is read by several queries, each up to the end that
     reader.query_window gives it. Iteration ends after the last one, or with the partition's end
-    record; without an end_timestamp, only with that.
+    record. Without an end_timestamp it ends only with that, and each query's end is shown as a
+    heartbeat.
 
     Attributes:
         retries: how often the query was opened again.
@@ -116,6 +117,9 @@ class PartitionQuery:
         """Iterate over the query's messages; see the class."""
         decoder = ChangeRecordDecoder(self._mode)
         for portion in self._all_portions(decoder.reset, lambda: None, decoder.finish):
+            if not portion:
+                # The end of a query says what a heartbeat at that time does.
+                yield DecodedMessage((HeartbeatRecord(self.watermark_ns),))
             for serialized in portion:
                 records = self._tracker.new_records(decoder.feed(serialized))
                 if records:
@@ -145,12 +149,15 @@ class PartitionQuery:
             TrackedConsumer(self._tracker, consumer), ChangeRecordDecoder(self._mode)
         )
         for portion in self._all_portions(stream.reset, decoder.flush, stream.decoder.finish):
-            decoder.add(stream, portion)
+            if portion:
+                decoder.add(stream, portion)
 
     def _all_portions(
         self, reset: Callable[[], None], flush: Callable[[], None], finish: Callable[[], None]
     ) -> Iterator[list[bytes]]:
         """Yield the query's messages in portions, opening it again as often as necessary.
+
+        An empty portion is the end of one of several queries that follow each other.
 
         Args:
             reset: called each time before the query is opened.
@@ -177,6 +184,7 @@ class PartitionQuery:
                 if self._query_end_ns is not None:
                     self._progress.advance_past(self._query_end_ns)
                     failures = 0
+                    yield []
                     continue
                 failures = 1 if self._progress.reopen_ns > before else failures + 1
                 self._give_up_or_reopen(failures)

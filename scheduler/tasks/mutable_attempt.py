@@ -63,8 +63,7 @@ class MutableTaskAttempt:
                 new = {key: end_ns for key, end_ns in ends.items() if key in observed}
             transaction.record_mutable_ends(plan.pipeline, new)
             transaction.observe_ends(plan.plan_id, new.keys())
-            may_claim = not is_sealed and plan.must_match_plan is None
-            return set(new), self._claim(transaction, shown, index, may_claim=may_claim)
+            return set(new), self._claim(transaction, shown, index, is_sealed=is_sealed)
 
         with self._lock:
             self._alive.update(p.key for p in shown if p.key not in ends)
@@ -156,7 +155,7 @@ class MutableTaskAttempt:
         shown: Mapping[MutablePartition, PartitionFacts],
         index: int,
         *,
-        may_claim: bool,
+        is_sealed: bool,
     ) -> list[Partition]:
         """Record the partitions that start records announce; return those that are this task's."""
         plan = self._task.plan
@@ -179,8 +178,11 @@ class MutableTaskAttempt:
         }
         transaction.record_starts(plan.pipeline, list(new.values()), recorded)
         claims = transaction.claims(plan.plan_id, new.keys())
-        if may_claim:
+        if not is_sealed:
             unread = claimable(new.values(), recorded, claims.keys(), plan.start_ns)
+            if plan.must_match_plan is not None:
+                matched = transaction.claims(plan.must_match_plan, new.keys())
+                unread = [p for p in unread if p.key in matched]
             transaction.add_claims(plan.plan_id, [p.key for p in unread], index)
             claims |= {p.key: index for p in unread}
         return [recorded.get(key, new[key]) for key, by in claims.items() if by == index]

@@ -40,7 +40,7 @@ def status(settings: Settings) -> dict[str, Any]:
     try:
         epochs = last_epochs(store, settings.pipeline, limit=_EPOCHS_SUMMED)
         watermark_ns = pipeline.low_watermark_ns
-        partitions = store.partitions(settings.pipeline)
+        partitions = store.all_partitions(settings.pipeline)
         by_state = Counter(states(partitions, watermark_ns or 0).values()) if watermark_ns else {}
         return {
             "pipeline": pipeline.name,
@@ -133,7 +133,7 @@ def partition_rows(settings: Settings) -> tuple[list[Partition], int | None, dic
     store, pipeline = open_pipeline(settings)
     try:
         return (
-            store.partitions(settings.pipeline),
+            store.all_partitions(settings.pipeline),
             pipeline.low_watermark_ns,
             stalls(store, settings.pipeline),
         )

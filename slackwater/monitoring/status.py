@@ -249,7 +249,7 @@ class StatusPoller:
         pipeline = supervisor.store.pipeline(supervisor.name)
         self._on_store_seconds(supervisor.name, time.monotonic() - begun_s)
         assert pipeline is not None  # noqa: S101 - created with its supervisor
-        partitions = tuple(supervisor.store.partitions(supervisor.name))
+        partitions = tuple(supervisor.store.all_partitions(supervisor.name))
         plan = latest_plan(supervisor.store, supervisor.name)
         is_open = plan is not None and plan.end_ns > (pipeline.low_watermark_ns or 0)
         queries = open_queries(supervisor.store, plan.plan_id) if plan and is_open else []

@@ -59,7 +59,7 @@ def test_the_first_task_that_sees_a_start_reads_the_partition(store: Store) -> N
     assert labels(first.finish({A: START})) == ["new"]
     assert second.finish({B: START}) == []
     assert first.finish({A: START}) == []
-    assert NEW in store.partitions("orders")
+    assert NEW in store.all_partitions("orders")
 
 
 def test_another_attempt_reads_what_the_task_has_claimed(store: Store) -> None:
@@ -84,7 +84,7 @@ def test_the_ends_that_one_attempt_has_shown_count_for_all(store: Store) -> None
     assert attempt.seal(TaskCounts()) == []
     MutableTaskAttempt(other_task, store).seal(TaskCounts())
     assert commit_epoch(store, "orders", PLAN.end_ns)
-    finished = [p.label for p in store.partitions("orders") if is_finished(p, PLAN.end_ns)]
+    finished = [p.label for p in store.all_partitions("orders") if is_finished(p, PLAN.end_ns)]
     assert finished == ["a"]
 
 
@@ -96,7 +96,7 @@ def test_what_a_sealed_task_is_shown_later_is_left_to_the_next_epoch(store: Stor
     assert late.finish({A: END_AND_START}) == []
     assert late.seal(TaskCounts()) == []
     assert commit_epoch(store, "orders", PLAN.end_ns)
-    assert not any(is_finished(p, PLAN.end_ns) for p in store.partitions("orders"))
+    assert not any(is_finished(p, PLAN.end_ns) for p in store.all_partitions("orders"))
     later = Plan("later", "orders", PLAN.end_ns, 20_500)
     assert labels(roots_of(store, later)) == ["a", "b", "new"]
     # Of these only the new one is read from its start.
@@ -116,7 +116,7 @@ def test_a_replay_reads_the_same_partitions_and_shows_the_same_ends(store: Store
     for sealed in (attempt, MutableTaskAttempt(other_task, store)):
         assert sealed.seal(TaskCounts()) == []
     assert commit_epoch(store, "orders", PLAN.end_ns)
-    assert not any(is_finished(p, PLAN.end_ns) for p in store.partitions("orders"))
+    assert not any(is_finished(p, PLAN.end_ns) for p in store.all_partitions("orders"))
 
 
 def test_a_replay_reads_what_was_claimed_though_it_is_not_shown_the_start(store: Store) -> None:
@@ -134,7 +134,7 @@ def test_a_replay_reads_what_was_claimed_though_it_is_not_shown_the_start(store:
     again.seal(TaskCounts())
     MutableTaskAttempt(other_task, store).seal(TaskCounts())
     assert commit_epoch(store, "orders", PLAN.end_ns)
-    assert [p.label for p in store.partitions("orders") if is_finished(p, PLAN.end_ns)] == ["a"]
+    assert [p.label for p in store.all_partitions("orders") if is_finished(p, PLAN.end_ns)] == ["a"]
 
 
 def test_a_store_that_lost_claims_or_ends_seals_nothing(store: Store) -> None:
@@ -157,17 +157,17 @@ def test_a_removed_partition_does_not_come_back_by_an_old_start_record(store: St
     assert commit_epoch(store, "orders", PLAN.end_ns)
     prune(store, "orders", PLAN.end_ns, keep_ns=0, generation=None)
     # The start may be shown again in the next epoch, so what began in this one is kept.
-    assert labels(store.partitions("orders")) == ["a", "b", "new"]
+    assert labels(store.all_partitions("orders")) == ["a", "b", "new"]
     later = Plan("later", "orders", PLAN.end_ns, 20_500)
     task, other_task = begin(store, later)
     for sealed in (MutableTaskAttempt(t, store) for t in (task, other_task)):
         assert sealed.seal(TaskCounts()) == []
     assert commit_epoch(store, "orders", later.end_ns)
     prune(store, "orders", later.end_ns, keep_ns=0, generation=None)
-    assert labels(store.partitions("orders")) == ["a", "b"]
+    assert labels(store.all_partitions("orders")) == ["a", "b"]
     assert lineage_since_ns(store, "orders") == later.start_ns
     assert MutableTaskAttempt(task, store).finish({A: START}) == []
-    assert labels(store.partitions("orders")) == ["a", "b"]
+    assert labels(store.all_partitions("orders")) == ["a", "b"]
 
 
 def test_a_task_of_a_former_lineage_records_nothing(store: Store) -> None:

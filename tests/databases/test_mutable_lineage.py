@@ -49,7 +49,7 @@ def record(transaction: MutableTransaction, *announced: MutablePartition) -> Non
 
 def test_a_token_may_be_two_partitions_of_two_functions(store: Store) -> None:
     assert partitions_with_mutable_ranges(store, "orders") == [A, B, ELSEWHERE]
-    assert store.partitions("orders") == [A, B, ELSEWHERE]
+    assert store.all_partitions("orders") == [A, B, ELSEWHERE]
     run_mutable(store, lambda t: t.record_mutable_ends("orders", {ELSEWHERE.key: 9_000}))
     ended = replace(ELSEWHERE, end_timestamp_ns=9_000)
     assert partitions_with_mutable_ranges(store, "orders") == [A, B, ended]
@@ -63,13 +63,13 @@ def test_a_token_may_be_two_partitions_of_two_functions(store: Store) -> None:
 def test_a_lineage_of_the_other_kind_replaces_it_and_is_replaced(store: Store) -> None:
     assert lineage_since_ns(store, "orders") == 500
     store.replace_partitions("orders", [Partition("a", 700)])
-    assert store.partitions("orders") == [Partition("a", 700)]
+    assert store.all_partitions("orders") == [Partition("a", 700)]
     assert lineage_since_ns(store, "orders") is None
     restart_at(store, "orders", 900, [MutablePartition("b", 900)])
-    assert store.partitions("orders") == [MutablePartition("b", 900)]
+    assert store.all_partitions("orders") == [MutablePartition("b", 900)]
     assert lineage_since_ns(store, "orders") == 900
     restart_at(store, "orders", 1_500, [])
-    assert (store.partitions("orders"), lineage_since_ns(store, "orders")) == ([], None)
+    assert (store.all_partitions("orders"), lineage_since_ns(store, "orders")) == ([], None)
 
 
 def test_a_start_is_recorded_once_and_two_starts_contradict(store: Store) -> None:
@@ -117,7 +117,7 @@ def test_a_commit_confirms_what_its_plan_has_read_from_the_start_and_to_the_end(
     run_mutable(store, lambda t: t.observe_ends("p2", [A.key, B.key]))
     run_mutable(store, lambda t: t.seal_task("p2", 0, TaskCounts()))
     assert commit_epoch(store, "orders", 20_500)
-    confirmed = {p.label: p.end_confirmed_in_epoch_ns for p in store.partitions("orders")}
+    confirmed = {p.label: p.end_confirmed_in_epoch_ns for p in store.all_partitions("orders")}
     assert confirmed == {"a": 500, "b": 10_500, "europe:a": None, "new": None}
 
 
@@ -164,4 +164,4 @@ def test_a_former_owner_removes_no_partitions(store: Store) -> None:
     assert acquire_lease(store, "orders", "owner", read_lease(store, "orders")) is not None
     with pytest.raises(LeaseLostError):
         remove_mutable_partitions(store, "orders", [A.key], 700, generation=former.generation)
-    assert store.partitions("orders") == [A, B, ELSEWHERE]
+    assert store.all_partitions("orders") == [A, B, ELSEWHERE]

@@ -101,7 +101,7 @@ def times_of(script: Script) -> tuple[int, int]:
 
 
 def query_of(
-    connection: Connection, dialect: Dialect, token: str, start_ns: int, end_ns: int
+    connection: Connection, dialect: Dialect, token: str, start_ns: int, end_ns: int | None
 ) -> PartitionQuery:
     return PartitionQuery(
         connection,
@@ -181,6 +181,28 @@ def test_a_long_time_is_read_by_queries_that_spanner_accepts(dialect: Dialect) -
             refused = query_of(connection, dialect, token, start_ns, end_ns)
             with pytest.raises(InvalidQueryError, match="30 minutes"):
                 list(refused)
+
+
+@DIALECTS
+def test_a_query_without_an_end_shows_how_far_it_has_come(dialect: Dialect) -> None:
+    """Its consumer has enough once a time lies beyond the epoch, if no record does."""
+    script = script_of(5, dialect, step_us=7 * 60_000_000)
+    ended = [(p, p.end_us) for p in script.partitions if p.end_us is not None]
+    with SyntheticSpanner(script) as server, ExitStack() as stack:
+        connection = Connection(stream_at(server.host))
+        stack.callback(connection.close)
+        for partition, end_us in ended:
+            start_ns = partition.start_us * 1_000
+            query = query_of(connection, dialect, partition.token, start_ns, None)
+            records = [r for message in query for r in message.records]
+            beats = [r.timestamp_ns for r in records if isinstance(r, HeartbeatRecord)]
+            others = [r for r in records if not isinstance(r, HeartbeatRecord)]
+            assert others == records_of(partition)
+            assert beats == sorted(beats)
+            span_ns = end_us * 1_000 - start_ns
+            assert len(beats) >= span_ns // (2 * QUERY_SPAN_MAX_NS)
+            assert isinstance(records[-1], PartitionEndRecord)
+    assert ended
 
 
 @DIALECTS

@@ -116,10 +116,10 @@ class _Maker:
             )
 
 
-def random_mutable_history(choose: random.Random) -> MutableHistory:
-    """Return a history chosen by a seed."""
+def random_mutable_history(choose: random.Random, *, steps: int | None = None) -> MutableHistory:
+    """Return a history chosen by a seed, of so many steps."""
     maker = _Maker(choose)
-    steps = choose.randint(2, 20)
+    steps = steps or choose.randint(2, 20)
     for number in range(1, steps + 1):
         maker.step(number * STEP_NS)
     return MutableHistory(maker.lives, (steps + 1) * STEP_NS)
