@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -160,6 +164,29 @@ def test_ports_probes_and_paths_are_those_that_the_program_has() -> None:
         [test] = [pod for pod in pods(documents) if pod.role == "test"]
         url = f"http://{service['metadata']['name']}:9000/readyz?standby=ready"
         assert url in test.container["command"][-1]
+
+
+@pytest.mark.parametrize(("status", "text"), [(200, "ok\n"), (503, "orders: starting\n")])
+def test_helm_test_succeeds_when_the_pipelines_are_ready_and_else_says_why(
+    status: int, text: str
+) -> None:
+    class Readiness(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status if self.path == "/readyz?standby=ready" else 404)
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+    [test] = [pod for pod in pods(render(example("one-pod"))) if pod.role == "test"]
+    with HTTPServer(("127.0.0.1", 0), Readiness) as server:
+        threading.Thread(target=server.handle_request, daemon=True).start()
+        script = test.container["command"][-1].replace(
+            "orders-slackwater:8080", f"127.0.0.1:{server.server_port}"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True, check=False
+        )
+    assert (done.returncode == 0) == (status == 200)
+    assert text.strip() in done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(

@@ -8,42 +8,9 @@ import pytest
 import yaml
 
 from tests.charts import EXAMPLES, Document, Pod, example, of_kind, pods, render, settings_of
+from tests.pod_security import violations
 
 SHAPES = [path.stem for path in EXAMPLES]
-# https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted
-ALLOWED_VOLUMES = {
-    "configMap",
-    "csi",
-    "downwardAPI",
-    "emptyDir",
-    "ephemeral",
-    "persistentVolumeClaim",
-    "projected",
-    "secret",
-}
-
-
-def violations(spec: dict[str, Any]) -> list[str]:
-    """Return what the Pod Security Standard `restricted` forbids in a pod."""
-    of_pod = spec.get("securityContext", {})
-    broken = [name for name in ("hostNetwork", "hostPID", "hostIPC") if spec.get(name)]
-    for volume in spec.get("volumes", []):
-        broken += [f"volume {kind}" for kind in volume.keys() - {"name"} - ALLOWED_VOLUMES]
-    for container in spec["containers"] + spec.get("initContainers", []):
-        own = container.get("securityContext", {})
-        merged = {**of_pod, **own}
-        checks = {
-            "privileged": not own.get("privileged"),
-            "allowPrivilegeEscalation": own.get("allowPrivilegeEscalation") is False,
-            "capabilities": own.get("capabilities") == {"drop": ["ALL"]},
-            "runAsNonRoot": merged.get("runAsNonRoot") is True,
-            "runAsUser": merged.get("runAsUser") != 0,
-            "seccompProfile": merged.get("seccompProfile", {}).get("type")
-            in ("RuntimeDefault", "Localhost"),
-            "hostPort": not [port for port in container.get("ports", []) if "hostPort" in port],
-        }
-        broken += [name for name, holds in checks.items() if not holds]
-    return broken
 
 
 @pytest.mark.parametrize("shape", SHAPES)
