@@ -76,7 +76,10 @@ bench: install ## Measure everything; see docs/performance.md
 faults: install ## The long tests: seeded faults, kills, takeovers, simulated lives
 	@$(BIN)/pytest -m long tests/spark
 	@$(BIN)/python -m tests.simulation.test_epochs 0 5000
+	@$(BIN)/python -m tests.simulation.test_epochs 0 5000 MUTABLE_KEY_RANGE
 	@$(BIN)/python -m tests.faults.seeded --seeds 200
+	@$(BIN)/python -m tests.faults.mutable_seeded --seeds 200
+	@$(BIN)/python -m tests.mutable_service --runs 10 --kills 3
 	@$(BIN)/python -m tests.faults.messages --messages 50000
 	@$(BIN)/python -m tests.faults.codes --minutes 120
 	@$(BIN)/python -m tests.kills --kills 30 --format parquet

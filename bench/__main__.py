@@ -55,6 +55,7 @@ def sections(go: str | None) -> Mapping[str, list[Run]]:
             *((partial(partitions.measure, churn=False), (n, "sqlite")) for n in _PARTITIONS),
             (partial(partitions.measure, churn=False), (10_000, "postgresql")),
             (partial(partitions.measure, churn=True), (1_000, "sqlite")),
+            (partial(partitions.measure, churn=False, moves=100), (10_000, "sqlite")),
         ],
         "freshness": [(freshness.measure, (60, 20, kind)) for kind in ("parquet", "delta")],
         "kafka_delivery": [(kafka_delivery.measure, (10, 30))],

@@ -1,8 +1,11 @@
 """Epochs over many idle partitions, and over partitions that all split, merge or move.
 
+With mutable key ranges, keys move between partitions that live on.
+
 The service runs on a synthetic server; its epochs' seconds come from its own log.
 
-    python -m bench.partitions [--partitions 1000] [--store postgresql] [--churn] [--json FILE]
+    python -m bench.partitions [--partitions 1000] [--store postgresql] [--churn] [--moves 100]
+        [--json FILE]
 """
 
 from __future__ import annotations
@@ -24,8 +27,10 @@ from bench.service import service_settings
 from slackwater.demo.service import Service
 from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.state.epochs import last_epochs
+from slackwater.state.models import Epoch
 from slackwater.state.store import Store
 from tests.epochs import EpochLoop
+from tests.synthetic.mutable import moving
 from tests.synthetic.script import Script, lineage
 from tests.synthetic.server import CHANGE_STREAM, synthetic_process
 
@@ -33,17 +38,29 @@ EPOCHS: Final = 6
 WARM_UP_EPOCHS: Final = 2
 
 
-def measure(partitions: int, store_kind: str, *, churn: bool) -> dict[str, Any]:
-    """Measure the seconds of an epoch and its stages: medians after a warm-up."""
+def measure(
+    partitions: int, store_kind: str, *, churn: bool, moves: int | None = None
+) -> dict[str, Any]:
+    """Measure the seconds of an epoch and its stages: medians after a warm-up.
+
+    Args:
+        partitions: how many there are.
+        store_kind: the metadata store, "sqlite" or "postgresql".
+        churn: in every second epoch all partitions split, merge or move.
+        moves: how many times a second keys move, with mutable key ranges; None for the other mode.
+    """
     start_us = time.time_ns() // 1_000 - 3_600_000_000
     every_us = 60_000_000
     # In every second epoch all partitions hand over.
     changes = [start_us + every_us * (n + 1) - every_us // 2 for n in range(2, EPOCHS * 2, 2)]
-    made = lineage(partitions, start_us - 10_000_000, changes if churn else [], seed=1)
+    end_us = start_us + every_us * EPOCHS * 2
+    if moves is None:
+        made = lineage(partitions, start_us - 10_000_000, changes if churn else [], seed=1)
+        script = Script(Dialect.GOOGLE_STANDARD_SQL, tuple(made))
+    else:
+        script = moving(partitions, (start_us, end_us), moves, seed=1)
     with ExitStack() as stack:
-        host = stack.enter_context(
-            synthetic_process(Script(Dialect.GOOGLE_STANDARD_SQL, tuple(made)))
-        )
+        host = stack.enter_context(synthetic_process(script))
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         url = f"sqlite:///{folder / 'state.db'}"
         if store_kind == "postgresql":
@@ -52,23 +69,7 @@ def measure(partitions: int, store_kind: str, *, churn: bool) -> dict[str, Any]:
             url = server.get_uri().replace("postgresql://", "postgresql+psycopg://")
         stream = ChangeStream("bench-project", "bench", "bench", CHANGE_STREAM, emulator_host=host)
         planning = planning_seconds(stream, url, start_us)
-        end_ns = (start_us + every_us * EPOCHS * 2) * 1_000
-        settings = service_settings(
-            folder,
-            stream,
-            start_us * 1_000,
-            end_ns=end_ns,
-            epoch={"max_span": "60s"},
-            state_url=url,
-        )
-        service = Service(settings, folder, os.environ | {"SPANNER_EMULATOR_HOST": host})
-        service.start()
-        service.wait_for_watermark(end_ns, seconds_max=900)
-        service.drain()
-        store = Store.open(url, migrate=False)
-        epochs = last_epochs(store, "bench", limit=1_000)[1 + WARM_UP_EPOCHS :]
-        store.close()
-        stages = stage_seconds(service.log.read_text(errors="replace"))
+        epochs, stages = _served(stream, folder, url, (start_us * 1_000, end_us * 1_000))
     seconds = [epoch.seconds for epoch in epochs]
     ends_us = [epoch.end_ns // 1_000 for epoch in epochs]
     churned = [
@@ -80,6 +81,7 @@ def measure(partitions: int, store_kind: str, *, churn: bool) -> dict[str, Any]:
         "partitions": partitions,
         "store": store_kind,
         "churn": churn,
+        "moves_per_second": moves,
         "epoch_median_seconds": round(statistics.median(seconds), 3),
         "planning_seconds": planning,
         "stages": stages,
@@ -89,6 +91,25 @@ def measure(partitions: int, store_kind: str, *, churn: bool) -> dict[str, Any]:
         result["epoch_with_churn_median_seconds"] = round(statistics.median(churned), 3)
         result["epoch_without_churn_median_seconds"] = round(statistics.median(still), 3)
     return result
+
+
+def _served(
+    stream: ChangeStream, folder: Path, url: str, between_ns: tuple[int, int]
+) -> tuple[list[Epoch], dict[str, float]]:
+    """Run the service over a time; return its epochs after a warm-up, and the stages' seconds."""
+    start_ns, end_ns = between_ns
+    settings = service_settings(
+        folder, stream, start_ns, end_ns=end_ns, epoch={"max_span": "60s"}, state_url=url
+    )
+    environ = os.environ | {"SPANNER_EMULATOR_HOST": str(stream.emulator_host)}
+    service = Service(settings, folder, environ)
+    service.start()
+    service.wait_for_watermark(end_ns, seconds_max=900)
+    service.drain()
+    store = Store.open(url, migrate=False)
+    epochs = last_epochs(store, "bench", limit=1_000)[1 + WARM_UP_EPOCHS :]
+    store.close()
+    return epochs, stage_seconds(service.log.read_text(errors="replace"))
 
 
 def planning_seconds(stream: ChangeStream, state_url: str, start_us: int) -> float:
@@ -113,9 +134,11 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, default=1_000)
     parser.add_argument("--store", choices=("sqlite", "postgresql"), default="sqlite")
     parser.add_argument("--churn", action="store_true")
+    parser.add_argument("--moves", type=int)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    tell(measure(options.partitions, options.store, churn=options.churn), options.json)
+    figures = measure(options.partitions, options.store, churn=options.churn, moves=options.moves)
+    tell(figures, options.json)
 
 
 if __name__ == "__main__":

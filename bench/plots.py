@@ -35,7 +35,11 @@ def draw(figures: Mapping[str, Any], into: Path) -> None:
         axes.set_ylim(bottom=0)
         _save(axes, into / "memory.png")
     if "partitions" in figures:
-        runs = [run for run in figures["partitions"]["runs"] if not run["churn"]]
+        runs = [
+            run
+            for run in figures["partitions"]["runs"]
+            if not (run["churn"] or run.get("moves_per_second"))
+        ]
         axes = _axes("idle partitions", "seconds an epoch, median")
         for store in dict.fromkeys(run["store"] for run in runs):
             mine = [run for run in runs if run["store"] == store]

@@ -1,7 +1,6 @@
 """The rules of lineage for partition_mode MUTABLE_KEY_RANGE, without a database, Spark or a clock.
 
-Streams of that mode are still refused at the start, until a service run has shown that all of it
-holds. The planner and the tasks read by these rules: mutable_planning, tasks.mutable_reader and
+The planner and the tasks read by these rules: mutable_planning, tasks.mutable_reader and
 tasks.mutable_attempt.
 
 What differs from the other mode (scheduler.lineage), and which source says so:

@@ -89,14 +89,14 @@ def require_supported(name: str, options: Mapping[str, str]) -> None:
         options: the stream's, as the information schema shows them.
 
     Raises:
-        UnsupportedStreamError: its partitions have mutable key ranges, or each placement has a
-            query function of its own, of which the stream's default function shows only a part.
+        UnsupportedStreamError: its partition_mode is not known here, or each placement has a query
+            function of its own, of which the stream's default function shows only a part.
     """
     partition_mode = options.get("partition_mode", _PARTITION_MODE)
-    if partition_mode.upper() != _PARTITION_MODE:
+    if partition_mode.upper() not in set(PartitionMode):
         raise UnsupportedStreamError(
             f"change stream {name!r} has partition_mode {partition_mode}.",
-            f"Only {_PARTITION_MODE} can be read yet; create a stream with that mode",
+            f"Only {' and '.join(PartitionMode)} can be read; create a stream with one of them",
         )
     if options.get("per_placement_tvf", "false").lower() != "false":
         raise UnsupportedStreamError(

@@ -1,7 +1,4 @@
-"""Partitions with mutable key ranges, read from a server that speaks Spanner's protocol.
-
-Streams of this kind are still refused at the start; these are the parts that will read them.
-"""
+"""Partitions with mutable key ranges, read from a server that speaks Spanner's protocol."""
 
 from __future__ import annotations
 
@@ -10,6 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from unittest.mock import patch
 
 import pyarrow as pa
@@ -25,7 +23,7 @@ from slackwater.reader.database.change_stream_info import (
     partitions_alive,
     read_change_stream_info,
 )
-from slackwater.reader.errors import InvalidQueryError, UnsupportedStreamError
+from slackwater.reader.errors import InvalidQueryError
 from slackwater.reader.query.batch_decoder import BatchDecoder, Owners, Rows
 from slackwater.reader.query.partition_query import PartitionQuery
 from slackwater.reader.query_window import QUERY_SPAN_MAX_NS
@@ -43,6 +41,7 @@ from slackwater.scheduler.moves import count_moves
 from slackwater.scheduler.mutable_lineage import announced, claimable
 from slackwater.state.models import MutablePartition
 from slackwater.timestamp import format_rfc3339
+from tests.faults import mutable_seeded
 from tests.faults.proxy import Breaks, FaultProxy
 from tests.simulation.mutable_history import random_mutable_history
 from tests.synthetic.mutable import scripted
@@ -291,9 +290,15 @@ def _outline(serialized: bytes) -> tuple[str, str] | None:
 
 
 @DIALECTS
-def test_a_stream_with_mutable_key_ranges_is_still_refused_at_the_start(dialect: Dialect) -> None:
+def test_the_mode_of_a_stream_is_found_out_from_the_database(dialect: Dialect) -> None:
     with SyntheticSpanner(script_of(0, dialect)) as server, ExitStack() as stack:
         connection = Connection(stream_at(server.host))
         stack.callback(connection.close)
-        with pytest.raises(UnsupportedStreamError, match="MUTABLE_KEY_RANGE"):
-            read_change_stream_info(connection)
+        assert read_change_stream_info(connection).partition_mode is MODE
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_epochs_hold_every_record_once_through_faults(seed: int, tmp_path: Path) -> None:
+    """The real planner and tasks; `python -m tests.faults.mutable_seeded` runs more seeds."""
+    seen = mutable_seeded.run(seed, tmp_path)
+    assert seen["epochs"] > 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -55,6 +56,38 @@ def scripted(
             )
         )
     return Script(dialect, tuple(partitions), mode=mode)
+
+
+def moving(partitions: int, between_us: tuple[int, int], moves_per_s: int, *, seed: int) -> Script:
+    """Return partitions without changes that live on while keys move between them.
+
+    Args:
+        partitions: how many there are, from ten seconds before.
+        between_us: when keys move, microseconds.
+        moves_per_s: how many times a second.
+        seed: chooses the partitions.
+    """
+    choose = random.Random(seed)
+    start_us, end_us = between_us
+    tokens = [f"p{number:06}" for number in range(partitions)]
+    events: dict[str, list[ChangeRecord]] = {token: [] for token in tokens}
+    for number, time_us in enumerate(range(start_us, end_us, 1_000_000 // moves_per_s)):
+        source, destination = choose.sample(tokens, 2)
+        out, into = f"{number:016x}-00000000", f"{number:016x}-00000001"
+        time_ns = time_us * 1_000
+        events[source].append(PartitionEventRecord(time_ns, out, source, (), (destination,)))
+        events[destination].append(PartitionEventRecord(time_ns, into, destination, (source,), ()))
+    dialect, mode = Dialect.GOOGLE_STANDARD_SQL, PartitionMode.MUTABLE_KEY_RANGE
+    return Script(
+        dialect,
+        tuple(
+            ScriptedPartition(
+                token, start_us - 10_000_000, rows=ListedRows(tuple(of_token), dialect, mode)
+            )
+            for token, of_token in events.items()
+        ),
+        mode=mode,
+    )
 
 
 def records_of(life: MutableLife) -> Sequence[ChangeRecord]:

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from slackwater.reader.database.change_stream_info import parse_retention_ns, require_supported
+from slackwater.reader.change_stream import Dialect
+from slackwater.reader.database.change_stream_info import (
+    ChangeStreamInfo,
+    parse_retention_ns,
+    require_supported,
+)
 from slackwater.reader.errors import UnsupportedStreamError
 from slackwater.timestamp import seconds_to_ns
 
@@ -18,7 +23,7 @@ def test_a_retention_period_is_read_and_is_one_day_by_default(text: str | None, 
 
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("partition_mode", "MUTABLE_KEY_RANGE"), ("per_placement_tvf", "true")],
+    [("partition_mode", "SOME_OTHER_MODE"), ("per_placement_tvf", "true")],
 )
 def test_a_stream_that_would_be_read_only_in_part_is_refused(option: str, value: str) -> None:
     with pytest.raises(UnsupportedStreamError, match=f"'Orders' has {option}.*{value}") as refusal:
@@ -29,7 +34,15 @@ def test_a_stream_that_would_be_read_only_in_part_is_refused(option: str, value:
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"partition_mode": "IMMUTABLE_KEY_RANGE"}, {"per_placement_tvf": "false"}],
+    [
+        {},
+        {"partition_mode": "IMMUTABLE_KEY_RANGE"},
+        {"partition_mode": "mutable_key_range"},
+        {"per_placement_tvf": "false"},
+    ],
 )
-def test_a_stream_with_immutable_key_ranges_is_accepted(options: dict[str, str]) -> None:
+def test_streams_of_both_partition_modes_are_accepted(options: dict[str, str]) -> None:
     require_supported("Orders", options)
+    info = ChangeStreamInfo(Dialect.GOOGLE_STANDARD_SQL, 1, options)
+    expected = options.get("partition_mode", "immutable_key_range")
+    assert info.partition_mode.value == expected.upper()

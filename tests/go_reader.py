@@ -1,0 +1,133 @@
+"""What a reader of others reads of streams with mutable key ranges, held against the truth.
+
+`python -m tests.go_reader PATH`, where PATH is the binary of spanner-change-streams-tail 0.4.2 or
+later: `go install github.com/cloudspannerecosystem/spanner-change-streams-tail@latest` makes it. It
+is written in Go over Google's client, and shares no code with ours. The server is the synthetic
+one, so this shows that the server speaks the mode as others understand it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from slackwater.reader.change_stream import Dialect
+from slackwater.reader.records import ChangeRecord, DataChangeRecord, Mod
+from slackwater.timestamp import format_rfc3339
+from tests.simulation.mutable_history import random_mutable_history
+from tests.synthetic.mutable import scripted
+from tests.synthetic.rows import ListedRows
+from tests.synthetic.script import Script
+from tests.synthetic.server import CHANGE_STREAM, SyntheticSpanner
+
+START_US = 1_769_850_000_000_000
+STEP_US = 1_000
+_KINDS = {
+    "data_change_record": "DataChangeRecord",
+    "partition_start_records": "PartitionStartRecord",
+    "partition_end_records": "PartitionEndRecord",
+    "partition_event_records": "PartitionEventRecord",
+}
+# The partition's token, the record's kind, its record_sequence, and its mods.
+Record = tuple[str, str, str, tuple[str, ...]]
+
+
+def read_by(program: str, host: str, end_us: int) -> list[Record]:
+    """Return the records that the program prints, without those of the first query."""
+    done = subprocess.run(
+        [
+            program,
+            *("-p", "test-project", "-i", "test", "-d", "db", "-s", CHANGE_STREAM),
+            *("--start", format_rfc3339(START_US * 1_000), "--end", format_rfc3339(end_us * 1_000)),
+            *("--format", "json", "--verbose"),
+        ],
+        env={**os.environ, "SPANNER_EMULATOR_HOST": host},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    return [record for message in _objects(done.stdout) for record in _records(message)]
+
+
+def expected(script: Script) -> list[Record]:
+    """Return all records of a script."""
+    return [
+        (partition.token, type(record).__name__, _sequence(record), _mods(record))
+        for partition in script.partitions
+        if isinstance(partition.rows, ListedRows)
+        for record in partition.rows.records
+    ]
+
+
+def _objects(text: str) -> Iterator[Mapping[str, Any]]:
+    decoder, position = json.JSONDecoder(), 0
+    text = text.strip()
+    while position < len(text):
+        value, position = decoder.raw_decode(text, position)
+        yield value
+        while position < len(text) and text[position].isspace():
+            position += 1
+
+
+def _records(message: Mapping[str, Any]) -> Iterator[Record]:
+    token = message.get("partition_token")
+    if not token:
+        return
+    for change in message.get("change_record", []):
+        for key, kind in _KINDS.items():
+            for record in change.get(key) or []:
+                mods = tuple(_canonical(mod) for mod in record.get("mods") or [])
+                yield token, kind, record["record_sequence"], mods
+
+
+def _sequence(record: ChangeRecord) -> str:
+    return str(getattr(record, "record_sequence", ""))
+
+
+def _mods(record: ChangeRecord) -> tuple[str, ...]:
+    mods: Sequence[Mod] = record.mods if isinstance(record, DataChangeRecord) else ()
+    return tuple(
+        _canonical({name: json.loads(text) for name, text in mod._asdict().items()}) for mod in mods
+    )
+
+
+def _canonical(value: object) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
+def main() -> int:
+    """Read seeded histories in both dialects; 1 if any differs from the truth."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("program", metavar="PATH")
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--first", type=int, default=0)
+    options = parser.parse_args()
+    records, failed = 0, []
+    for seed in range(options.first, options.first + options.seeds):
+        for dialect in Dialect:
+            history = random_mutable_history(random.Random(seed))
+            script = scripted(history, dialect, start_us=START_US, step_us=STEP_US)
+            last_us = max(p.rows.time_us(len(p.rows) - 1) for p in script.partitions if len(p.rows))
+            with SyntheticSpanner(script) as server:
+                read = Counter(read_by(options.program, server.host, last_us + 1))
+            truth = Counter(expected(script))
+            records += truth.total()
+            if read != truth:
+                failed.append((seed, dialect.value))
+                print(f"seed {seed}, {dialect}: lost {truth - read}, not there {read - truth}")
+    print(
+        f"{options.seeds} seeds in both dialects, {records} records, {len(failed)} differ {failed}"
+    )
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
