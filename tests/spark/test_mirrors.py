@@ -13,10 +13,8 @@ from tests.mirrors import KINDS, run
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(
-    ("dialect", "capture", "deletes", "table_format"),
-    [KINDS[0], pytest.param(*KINDS[1], marks=pytest.mark.long)],
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("dialect", "capture", "deletes", "table_format"), KINDS)
 def test_mirrors_equal_their_tables_at_their_watermark_through_a_kill(
     dialect: Dialect,
     capture: str,

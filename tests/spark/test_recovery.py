@@ -122,6 +122,7 @@ def test_a_lost_checkpoint_is_refused_and_replaced_from_the_last_watermark(runs:
     assert "is not lost" in log
 
 
+@pytest.mark.long
 def test_records_lost_for_good_stop_the_pipeline_until_the_gap_is_accepted(runs: Runs) -> None:
     """Recreate the stream: earlier records are as lost as those that the retention has dropped."""
     code, log = runs.run("--skip-to", "earliest")
