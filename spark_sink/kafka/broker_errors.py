@@ -11,6 +11,8 @@ from slackwater.spark_sink.errors import (
     TransactionsUnsupportedError,
 )
 
+# A pipeline that is run until it has caught up ends after some failures; any other tries again.
+SENT_AGAIN: Final = "The epoch is sent again, now or when the pipeline is next run"
 # By Kafka's names, without an underscore before those that librdkafka has itself.
 _HINTS: Final = {
     "MSG_SIZE_TOO_LARGE": (
@@ -86,6 +88,6 @@ def typed_error(code: str, reason: str, topic: str | None = None) -> SinkError:
     if name in _FENCED:
         return PublishError(
             f"{where}another process sends for this pipeline ({name}: {reason}).",
-            "Nothing was sent twice; if this process still owns the pipeline, it is tried again",
+            f"Nothing was sent twice. {SENT_AGAIN}",
         )
-    return PublishError(f"{where}{reason} ({name}).", _HINTS.get(name, "It is tried again"))
+    return PublishError(f"{where}{reason} ({name}).", _HINTS.get(name, SENT_AGAIN))

@@ -17,7 +17,7 @@ from multiprocessing.pool import ThreadPool
 from typing import TYPE_CHECKING, Any, Final
 
 from slackwater.spark_sink.errors import PublishError
-from slackwater.spark_sink.kafka.broker_errors import is_missing, typed_error
+from slackwater.spark_sink.kafka.broker_errors import SENT_AGAIN, is_missing, typed_error
 from slackwater.spark_sink.kafka.delivery import ClosingMessage, Mark
 from slackwater.spark_sink.kafka.positions import (
     WHOLE,
@@ -197,7 +197,7 @@ class ExactlyOnce:
                 return self._owned
         raise PublishError(
             f"another process sends for {self._ids.group} with another number of shards.",
-            "It is tried again",
+            SENT_AGAIN,
         )
 
     def _fence(self, splits: Collection[int]) -> None:
