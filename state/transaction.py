@@ -15,7 +15,7 @@ from slackwater.state.errors import (
     PlanMissingError,
 )
 from slackwater.state.lineage_rows import add_partitions, assemble, chunks
-from slackwater.state.models import Partition, TaskCounts
+from slackwater.state.models import Partition, Plan, TaskCounts
 from slackwater.state.tables import (
     partition_parents,
     partitions,
@@ -25,6 +25,7 @@ from slackwater.state.tables import (
     plan_children,
     plan_shares,
     plan_tasks,
+    plans,
 )
 
 T = TypeVar("T")
@@ -131,21 +132,25 @@ class Transaction:
                 new,
             )
 
-    def lock_task(self, plan_id: str, task: int) -> bool:
+    def lock_task(self, plan: Plan, task: int) -> bool:
         """Lock a task's row until the transaction ends; return True if the task is sealed.
 
         Raises:
-            PlanMissingError: the plan was removed, or was never in this store.
+            PlanMissingError: the plan, or the one that it must match, was removed or was never in
+                this store.
         """
         statement = sa.select(plan_tasks.c.records).where(
-            plan_tasks.c.plan_id == plan_id, plan_tasks.c.task == task
+            plan_tasks.c.plan_id == plan.plan_id, plan_tasks.c.task == task
         )
         row = self._connection.execute(locking(self._connection, statement)).one_or_none()
         if row is None:
-            raise PlanMissingError(
-                f"task {task} of plan {plan_id} is not in the metadata store.",
-                "Another plan has replaced it, or this is not the store of the pipeline",
-            )
+            raise _missing(f"task {task} of plan {plan.plan_id}")
+        if plan.must_match_plan is not None:
+            # Without it, the ends that it has shown would be left out of this plan, and then of
+            # each later one that has to match this one.
+            statement = sa.select(plans.c.plan_id).where(plans.c.plan_id == plan.must_match_plan)
+            if self._connection.execute(statement).first() is None:
+                raise _missing(f"plan {plan.must_match_plan}")
         return row.records is not None
 
     def seal_task(self, plan_id: str, task: int, counts: TaskCounts) -> None:
@@ -313,6 +318,13 @@ class Transaction:
         listed = list(rows)
         if listed:
             self._connection.execute(sa.insert(table), listed)
+
+
+def _missing(what: str) -> PlanMissingError:
+    return PlanMissingError(
+        f"{what} is not in the metadata store.",
+        "Another plan has replaced it, or this is not the store of the pipeline",
+    )
 
 
 def _require_no_other_end(

@@ -123,7 +123,7 @@ class MutableTaskAttempt:
         """Take the locks, always in this order; return True if the task is sealed."""
         plan = self._task.plan
         transaction.require_generation(plan.pipeline, plan.generation, is_shared=True)
-        return transaction.lock_task(plan.plan_id, self._task.index)
+        return transaction.lock_task(plan, self._task.index)
 
     def _require_recorded(self, transaction: MutableTransaction) -> None:
         """Check that the store still has what this attempt recorded: see TaskAttempt."""

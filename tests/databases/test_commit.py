@@ -68,4 +68,4 @@ def test_a_restart_leaves_nothing_of_what_the_store_had_after_it(store: Store) -
     # A replay of the cut need not match a plan from before the restart.
     assert sealed_plan_id(store, "orders", 10, 20) is None
     with pytest.raises(PlanMissingError):
-        store.run(lambda t: t.lock_task("p20", 0))
+        store.run(lambda t: t.lock_task(Plan("p20", "orders", 10, 20), 0))

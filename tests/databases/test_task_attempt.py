@@ -25,7 +25,7 @@ from slackwater.scheduler.plan import Task
 from slackwater.scheduler.read_options import AuditMode
 from slackwater.scheduler.tasks.task_attempt import TaskAttempt
 from slackwater.state.commit import commit_epoch
-from slackwater.state.errors import LeaseLostError, LineageMissingError
+from slackwater.state.errors import LeaseLostError, LineageMissingError, PlanMissingError
 from slackwater.state.lease import acquire_lease, read_lease
 from slackwater.state.models import Partition, Plan, TaskCounts
 from slackwater.state.plans import (
@@ -282,6 +282,29 @@ def test_a_task_whose_facts_the_store_has_lost_is_not_sealed(store: Store) -> No
     store.write(lambda c: c.execute(sa.text("UPDATE plan_children SET claimed_by = NULL")))
     with pytest.raises(LineageMissingError, match="such as c"):
         retried.seal(TaskCounts())
+
+
+def test_a_plan_that_later_ones_replaced_is_not_sealed_without_the_ends_it_must_show(
+    store: Store,
+) -> None:
+    """A task that its query has left goes on; a plan that must match it would leave them out, too.
+
+    The fourth plan of a cut removes the first one, whose ends the third one has to show.
+    """
+    first = TaskAttempt(Task(PLAN, 0, ()), store)
+    assert finish(first, "a", SPLIT) == ["c"]
+    assert first.seal(TaskCounts()) == []
+    TaskAttempt(Task(PLAN, 1, ()), store).seal(TaskCounts())
+    second, third = (replace(PLAN, plan_id=n, must_match_plan="plan") for n in ("second", "third"))
+    fourth = replace(PLAN, plan_id="fourth", must_match_plan="second")
+    begin_plan(store, second, tasks=1)
+    begin_plan(store, third, tasks=1)
+    left = TaskAttempt(Task(third, 0, ()), store)
+    begin_plan(store, fourth, tasks=1)
+    for write in (lambda: finish(left, "a", SPLIT), lambda: left.seal(TaskCounts())):
+        with pytest.raises(PlanMissingError, match="plan plan is not in the metadata store"):
+            write()
+    assert unsealed_tasks(store, "third") == [0]
 
 
 def test_an_epoch_with_an_unsealed_task_fails_the_audit(store: Store) -> None:
