@@ -110,7 +110,7 @@ def test_lines_are_the_truth_in_commit_order_and_whole_up_to_each_resolved_line(
         records.append(truth_record(record))
         timestamps.append(record["commit_timestamp"])
         assert record["commit_timestamp"] > format_rfc3339(resolved_ns[-1])
-    assert len(resolved_ns) > 10
+    assert len(resolved_ns) > 1
     assert resolved_ns[-1] >= end_ns
     assert timestamps == sorted(timestamps)
     assert sorted(records) == sorted(truth.records)

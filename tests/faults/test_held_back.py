@@ -26,7 +26,8 @@ from tests.faults.proxy import FaultProxy, Stalls
 from tests.faults.seeded import last_ns, make_sample
 from tests.services import settings
 
-STALLS = 2
+# Until it is shown, however long a status command takes to start.
+STALLS_MAX = 1_000
 
 
 @pytest.mark.parametrize("proof", ["ok", "record"])
@@ -44,19 +45,19 @@ def test_the_partition_that_holds_the_low_watermark_back_is_named(
         loop.epoch()
         roots = {p.token for p in loop.store.partitions("orders")}
         stalled = sorted(roots)[0]
-        proxy.rules = [Stalls(times=STALLS, messages_max=0, tokens=frozenset({stalled}))]
+        proxy.rules = [Stalls(times=STALLS_MAX, messages_max=0, tokens=frozenset({stalled}))]
         tables: list[Any] = []
         epoch = threading.Thread(target=lambda: tables.append(loop.epoch(end_ns=last_ns(sample))))
         epoch.start()
         # Silent for three heartbeats of a second, and for twice as long when it stalls again.
         shown = wait_for_status(loop, tmp_path, sample.stream)
+        proxy.rules = []
         assert shown["partition"] == stalled
         assert shown["seconds"] >= 5
         assert shown["stalls"] >= 1
-        epoch.join(60)
+        epoch.join(180)
         assert not epoch.is_alive()
-        assert proxy.injected == {"stall": STALLS}
-        assert stalls(loop.store, "orders") == {stalled: STALLS}
+        assert stalls(loop.store, "orders") == {stalled: proxy.injected["stall"]}
         plan = latest_plan(loop.store, "orders")
         assert plan is not None
         assert open_queries(loop.store, plan.plan_id) == []
@@ -68,7 +69,7 @@ def wait_for_status(loop: EpochLoop, folder: Path, stream: ChangeStream) -> dict
     """Return what `slackwater status` shows for the partition that the epoch waits for."""
     config = folder / "slackwater.yaml"
     config.write_text(yaml.safe_dump(settings(stream, folder, format_rfc3339(0))))
-    until = time.monotonic() + 40
+    until = time.monotonic() + 120
     while time.monotonic() < until:
         done = subprocess.run(
             [sys.executable, "-m", "slackwater.cli", "status", "-c", str(config), "--json"],
