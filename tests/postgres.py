@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 import sqlalchemy as sa
@@ -16,6 +17,13 @@ _NUMBERS = itertools.count()
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[str]:
     """Run a server, and return the URL of its maintenance database."""
+    with running_server() as url:
+        yield url
+
+
+@contextmanager
+def running_server() -> Iterator[str]:
+    """Run a server, for programs; yield the URL of its maintenance database."""
     # Not in a folder of pytest's: a second run beside this one would shut the server out of it.
     with tempfile.TemporaryDirectory(prefix="slackwater-postgres-") as folder:
         server = get_server(folder, cleanup_mode="stop")

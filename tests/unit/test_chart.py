@@ -158,6 +158,7 @@ def test_ports_probes_and_paths_are_those_that_the_program_has() -> None:
         [endpoint] = monitor["spec"]["endpoints"]
         assert f'Route("{endpoint["path"]}"' in routes
         [service] = of_kind(documents, "Service")
+        assert service["spec"]["publishNotReadyAddresses"], "the page says why it is not ready"
         [port] = service["spec"]["ports"]
         assert (port["name"], port["port"]) == (endpoint["port"], 9000)
         assert yaml.safe_load(settings_of(documents))["http"]["listen"] == "0.0.0.0:9000"
