@@ -278,6 +278,7 @@ def prove(seconds: int) -> None:
         except BaseException:
             for pod in kubelet.pods.values():
                 print(f"--- {pod.name}\n{pod.log.read_text()[-4_000:]}", file=sys.stderr)
+            print(f"refused: {cluster.refused}\nports: {proof.ports}", file=sys.stderr)
             raise
         finally:
             stop.set()

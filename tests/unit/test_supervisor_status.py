@@ -1,0 +1,62 @@
+"""What a supervisor says of its Spark and of its standing by, without a Spark."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from py4j.protocol import Py4JNetworkError
+
+from slackwater.pipeline.supervisor import PipelineSupervisor
+
+K8S = "k8s://https://kubernetes.default.svc"
+
+
+def supervisor_with(master: str, registered: int | Exception, **lease: bool) -> PipelineSupervisor:
+    """Return a supervisor whose JVM knows so many block managers, the driver's among them."""
+
+    def status() -> Any:
+        if isinstance(registered, Exception):
+            raise registered
+        return SimpleNamespace(size=lambda: registered)
+
+    context = SimpleNamespace(getExecutorMemoryStatus=status)
+    supervisor = object.__new__(PipelineSupervisor)
+    fields = {
+        "settings": SimpleNamespace(spark=SimpleNamespace(master=master)),
+        "lease": SimpleNamespace(is_held=lease.get("is_held", False)),
+        "_spark": SimpleNamespace(_jsc=SimpleNamespace(sc=lambda: context)),
+        "_stands_by": True,
+    }
+    for name, value in fields.items():
+        setattr(supervisor, name, cast(Any, value))
+    return supervisor
+
+
+@pytest.mark.parametrize(
+    ("master", "registered", "executors"),
+    [
+        (K8S, 1, 0),
+        (K8S, 3, 2),
+        ("spark://master:7077", 2, 1),
+        ("local[2,4]", 1, None),
+        # The JVM has died, or is about to.
+        (K8S, Py4JNetworkError("no answer"), None),
+    ],
+)
+def test_the_driver_is_not_counted_among_its_executors(
+    master: str, registered: int | Exception, executors: int | None
+) -> None:
+    assert supervisor_with(master, registered).executors() == executors
+
+
+def test_before_spark_has_started_nothing_is_counted() -> None:
+    supervisor = supervisor_with(K8S, 3)
+    supervisor._spark = None
+    assert supervisor.executors() is None
+
+
+@pytest.mark.parametrize("is_held", [True, False])
+def test_an_owner_does_not_stand_by(is_held: bool) -> None:
+    assert supervisor_with(K8S, 1, is_held=is_held).stands_by is not is_held
