@@ -21,7 +21,7 @@ from slackwater.reader.change_stream import Dialect
 from tests import mirrors, mixed_load, sinks
 from tests.emulators import own_database
 
-SINKS = ("parquet", "delta", "lines", "changelogs")
+SINKS = ("parquet", "delta", "json", "changelogs")
 PLACE = "import slackwater; print(slackwater.__file__)"
 
 
