@@ -33,6 +33,7 @@ Rows = dict[str, dict[str, dict[str, Any]]]
 
 @pytest.mark.timeout(200)
 # PostgreSQL's types are in tests/unit/test_avro.py.
+@pytest.mark.long
 @pytest.mark.parametrize("dialect", [Dialect.GOOGLE_STANDARD_SQL], ids=str)
 def test_a_consumer_with_the_registry_gets_every_row_before_and_after(
     new_database: NewDatabase, tmp_path: Path, kafka_broker: str, dialect: Dialect

@@ -122,6 +122,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     made.stop()
 
 
+@pytest.mark.long
 @pytest.mark.timeout(400)
 def test_a_worker_killed_in_the_middle_loses_nothing_and_doubles_nothing(
     cluster: Cluster,

@@ -24,6 +24,7 @@ from tests.services import settings
 from tests.truths import require_equal, truth_of
 
 
+@pytest.mark.long
 @pytest.mark.timeout(200)
 def test_a_failed_pipeline_goes_on_when_the_cause_is_gone(
     new_database: NewDatabase, tmp_path: Path

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import deltalake
+import pytest
 import yaml
 
 from slackwater.demo.load import Load
@@ -24,6 +25,7 @@ ROOT = Path(__file__).parent.parent.parent
 USER = 10001
 
 
+@pytest.mark.long
 def test_the_entry_point_runs_without_rights_on_a_read_only_root(
     new_database: NewDatabase, tmp_path: Path
 ) -> None:

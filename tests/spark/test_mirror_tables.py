@@ -204,6 +204,12 @@ def test_a_scanned_timestamp_key_keeps_its_nanoseconds(
     assert [(row[NANOSECONDS], row["A"]) for row in rows(tmp_path)] == [(1, "1"), (2, "2")]
 
 
+@pytest.mark.parametrize(
+    "table_format",
+    [pytest.param(Delta, marks=pytest.mark.long), Iceberg],
+    ids=lambda made: str(made.using),
+    indirect=True,
+)
 def test_all_tables_are_read_as_of_one_time(
     session: SparkSession,
     table_format: TableFormat,

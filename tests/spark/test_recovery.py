@@ -156,6 +156,7 @@ def test_records_lost_for_good_stop_the_pipeline_until_the_gap_is_accepted(runs:
     assert cut_violations(output) == []
 
 
+@pytest.mark.long
 def test_a_second_run_that_does_not_wait_says_who_owns_the_pipeline(
     new_database: NewDatabase, tmp_path: Path
 ) -> None:
