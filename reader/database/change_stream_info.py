@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from slackwater.reader.change_stream import Dialect, PartitionMode
-from slackwater.reader.errors import NotFoundError, UnsupportedStreamError
+from slackwater.reader.errors import NotFoundError, UnavailableError, UnsupportedStreamError
 from slackwater.reader.query.partition_query import PartitionQuery
 from slackwater.reader.records import ChildPartitionsRecord, PartitionStartRecord
 from slackwater.reader.transport.connection import Connection
 from slackwater.reader.transport.statement import CHANGE_STREAM_OPTIONS, DATABASE_DIALECT
-from slackwater.timestamp import ms_to_ns, parse_duration_ms, seconds_to_ns
+from slackwater.timestamp import format_rfc3339, ms_to_ns, parse_duration_ms, seconds_to_ns
 
 _OMITTING: Final = (
     "exclude_insert",
@@ -126,6 +126,7 @@ def partitions_alive(
 
     Raises:
         StartTooOldError: the time is before the retention period or the stream's creation.
+        UnavailableError: the answer names no partition.
         ReaderError: any other answer of Spanner.
     """
     query = PartitionQuery(
@@ -144,4 +145,12 @@ def partitions_alive(
                 tokens.update(child.token for child in record.child_partitions)
             elif isinstance(record, PartitionStartRecord):
                 tokens.update(record.partition_tokens)
+    if not tokens:
+        # A stream has partitions at every time since it was made. Without any, an epoch would pass
+        # with nothing read.
+        raise UnavailableError(
+            f"Spanner's answer names no partition of {connection.change_stream.path} at"
+            f" {format_rfc3339(at_ns)}.",
+            "Nothing was skipped: try again later",
+        )
     return sorted(tokens)

@@ -10,7 +10,7 @@ import pytest
 from slackwater.demo.load import Load
 from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.database.change_stream_info import partitions_alive, read_change_stream_info
-from slackwater.reader.errors import ReaderError
+from slackwater.reader.errors import ReaderError, UnavailableError
 from slackwater.reader.query.partition_query import PartitionQuery
 from slackwater.reader.records import (
     ChangeRecord,
@@ -189,3 +189,16 @@ def test_partitions_that_carried_most_are_spread_over_the_tasks_of_the_next_epoc
         ["p0", "p3"],
         ["p1", "p2"],
     ]
+
+
+@pytest.mark.parametrize("dialect", Dialect)
+def test_an_answer_without_a_partition_is_tried_again(dialect: Dialect) -> None:
+    """An epoch over no partition would pass with nothing read."""
+    later = ScriptedPartition("p", NOW_US + 1)
+    with SyntheticSpanner(Script(dialect, (later,))) as server:
+        connection = Connection(synthetic(server))
+        with pytest.raises(UnavailableError, match="names no partition of projects/test-project"):
+            partitions_alive(connection, dialect, NOW_US * 1_000, heartbeat_ms=1_000)
+        after_ns = (NOW_US + 1) * 1_000
+        assert partitions_alive(connection, dialect, after_ns, heartbeat_ms=1_000) == ["p"]
+        connection.close()
