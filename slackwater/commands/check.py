@@ -6,15 +6,27 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+import requests
 
 import slackwater
-from slackwater.config.settings import Settings
-from slackwater.errors import SettingsError
-from slackwater.pipeline.source import check_new, check_omissions, connect
+from slackwater.config.filters import filter_of, globs_without_match, tables_to_read
+from slackwater.config.settings import FilterSettings, Http, Settings
+from slackwater.errors import HttpError, SettingsError
+from slackwater.monitoring.http import listen
+from slackwater.pipeline.source import (
+    SourceHandle,
+    check_new,
+    check_omissions,
+    connect,
+)
 from slackwater.pipeline.spark.java import find_java
+from slackwater.reader.database.watched_tables import watched_tables
 from slackwater.state.store import Store
 from slackwater.timestamp import ns_to_seconds
+
+_ANSWER_S_MAX: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +70,12 @@ def checks(settings: Settings) -> Iterator[Check]:
             return settings.source.start
 
         yield _check("start", start)
+        if settings.filter != FilterSettings():
+            yield _check("filter", lambda: _check_filter(settings, sources[0]))
     yield _check("metadata store", lambda: _check_store(settings))
     yield _check("sink", lambda: _check_sink(settings))
+    if settings.http.listen is not None:
+        yield _check("http", lambda: _check_address(settings))
 
 
 def _check(name: str, look: Callable[[], str]) -> Check:
@@ -69,10 +85,27 @@ def _check(name: str, look: Callable[[], str]) -> Check:
         return Check(name, "", error)
 
 
+def _check_filter(settings: Settings, source: SourceHandle) -> str:
+    tables = watched_tables(source.connection, source.description.dialect)
+    wrong = globs_without_match(tables, settings.filter)
+    if wrong:
+        first = wrong[0]
+        hint = f"Did you mean {first.near!r}?" if first.near else ""
+        kind = "table" if "tables" in first.setting else "column"
+        raise SettingsError(
+            f"filter.{first.setting}: {first.glob!r} matches no {kind} that the change stream"
+            " watches.",
+            hint or f"It watches {', '.join(table.name for table in tables) or 'no table'}",
+        )
+    passing = tables_to_read(tables, filter_of(settings))
+    return f"{len(passing)} of {len(tables)} watched tables"
+
+
 def _check_store(settings: Settings) -> str:
     url = settings.state.url
     path = url.removeprefix("sqlite:///")
     if path != url and not Path(path).exists():
+        _require_writable(url, Path(path).parent)
         return f"{url} (will be created)"
     store = Store.open(url, migrate=False)
     try:
@@ -84,11 +117,43 @@ def _check_store(settings: Settings) -> str:
 
 def _check_sink(settings: Settings) -> str:
     for text in (settings.sink.path, settings.sink.checkpoint):
-        path = Path(text.removeprefix("file://"))
-        if "://" in str(text) and not text.startswith("file://"):
-            continue
-        nearest = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
-        if not (nearest.is_dir() and os.access(nearest, os.W_OK)):
-            raise SettingsError(f"{text} can't be written: {nearest} is not a writable folder.")
+        if "://" not in str(text) or text.startswith("file://"):
+            _require_writable(text, Path(text.removeprefix("file://")))
     settings.sink.check()
     return f"{settings.sink.format} in {settings.sink.path}"
+
+
+def _require_writable(what: str, folder: Path) -> None:
+    """Check that a folder can be written, or can be made.
+
+    Raises:
+        SettingsError: it can't.
+    """
+    nearest = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
+    if not (nearest.is_dir() and os.access(nearest, os.W_OK)):
+        raise SettingsError(f"{what} can't be written: {nearest} is not a writable folder.")
+
+
+def _check_address(settings: Settings) -> str:
+    """Listen for a moment, unless this very pipeline is served there already.
+
+    Raises:
+        HttpError: the address can't be listened on.
+    """
+    http = settings.http
+    try:
+        listen(http).close()
+    except HttpError:
+        if settings.pipeline not in _pipelines_served(http):
+            raise
+        return f"{http.listen}, where the pipeline is running"
+    return str(http.listen)
+
+
+def _pipelines_served(http: Http) -> list[str]:
+    """Return the names of the pipelines whose page is at an address."""
+    try:
+        answer = requests.get(f"http://{http.listen}/api/pipelines", timeout=_ANSWER_S_MAX)
+        return [pipeline["pipeline"] for pipeline in answer.json()]
+    except (requests.RequestException, ValueError, TypeError, KeyError):
+        return []

@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
+import difflib
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
-from slackwater.config.settings import Settings
+from slackwater.config.settings import FilterSettings, Settings
 from slackwater.reader.database.watched_tables import Table
+from slackwater.spark_sink.filters.globs import glob_pattern
 from slackwater.spark_sink.filters.record_filter import RecordFilter
+
+
+@dataclass(frozen=True, slots=True)
+class WrongGlob:
+    """A glob that matches nothing.
+
+    Attributes:
+        setting: the name of its list in the filter.
+        glob: the glob.
+        near: the name of a table or column that is spelled almost like it; None without one.
+    """
+
+    setting: str
+    glob: str
+    near: str | None
 
 
 def filter_of(settings: Settings) -> RecordFilter:
@@ -37,3 +55,26 @@ def _with_columns_to_read(table: Table, record_filter: RecordFilter) -> Table:
         if name in table.key or record_filter.column_filter.keeps(table.name, name)
     }
     return replace(table, columns=columns)
+
+
+def globs_without_match(tables: Sequence[Table], settings: FilterSettings) -> list[WrongGlob]:
+    """Return the filter's globs of tables and columns that match nothing which a stream watches.
+
+    Args:
+        tables: those that the change stream watches, with their columns.
+        settings: the filter.
+    """
+    names = [table.name for table in tables]
+    columns = [f"{table.name}.{column}" for table in tables for column in table.columns]
+    globs = (
+        ("tables", settings.tables, names),
+        ("exclude_tables", settings.exclude_tables, names),
+        ("columns", settings.columns, columns),
+        ("exclude_columns", settings.exclude_columns, columns),
+    )
+    return [
+        WrongGlob(setting, glob, next(iter(difflib.get_close_matches(glob, existing, n=1)), None))
+        for setting, of_setting, existing in globs
+        for glob in of_setting
+        if not any(re.fullmatch(glob_pattern(glob), name, re.DOTALL) for name in existing)
+    ]

@@ -184,7 +184,7 @@ def serving(
         StatusPoller(supervisor, history, metrics.observe_store) for supervisor in supervisors
     ]
     app = Routes(pollers, metrics).app()
-    listening = _listen(settings)
+    listening = listen(settings)
     for poller in pollers:
         poller.start()
     # On a thread, uvicorn installs no signal handlers: the process has its own, which drain.
@@ -207,7 +207,12 @@ def serving(
         thread.join()
 
 
-def _listen(settings: Http) -> socket.socket:
+def listen(settings: Http) -> socket.socket:
+    """Return a socket that has the address in the settings.
+
+    Raises:
+        HttpError: the address can't be listened on.
+    """
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     listening = socket.socket(family)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

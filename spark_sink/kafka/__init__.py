@@ -6,7 +6,7 @@
 - positions: the rules of sending each message once.
 - transaction: one Kafka transaction; shard_sender: one for each shard, in Spark's tasks.
 - client_settings: Java's names of the client's settings, in librdkafka's.
-- broker_errors: what Kafka's errors mean.
+- broker_errors: what Kafka's errors mean; broker: whether one answers.
 
 librdkafka, by confluent-kafka, sends transactions: Java's client can be reached from Python in the
 driver only, one call a message, and Spark's own Kafka sink has no transactions.

@@ -23,6 +23,7 @@ from slackwater.spark_sink.errors import PartialRowError
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.formats import JSON
 from slackwater.spark_sink.kafka.at_least_once import AtLeastOnce
+from slackwater.spark_sink.kafka.broker import require_broker
 from slackwater.spark_sink.kafka.client_settings import librdkafka_settings
 from slackwater.spark_sink.kafka.dead_letters import KafkaDeadLetters
 from slackwater.spark_sink.kafka.delivery import ClosingMessage, Delivery, Mark
@@ -147,7 +148,9 @@ class KafkaSettings(EnvelopeSettings):
         return replace(envelope, options=options)
 
     def check(self) -> None:
-        """Ask the schema registry for an answer; see SinkSettings."""
+        """Ask a broker, and the schema registry, for an answer; see SinkSettings."""
+        topics = Topics(self.topic, self.watermarks_topic, self.resolved, self.options)
+        require_broker(librdkafka_settings(topics.client_settings))
         if self.confluent_schema_registry is not None:
             from slackwater.spark_sink.avro.registry import SchemaRegistry
 
