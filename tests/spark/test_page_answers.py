@@ -108,6 +108,7 @@ def served(folder: Path, scenario: Scenario) -> Iterator[str]:
         store=store,
         clock=clock,
         lease=SimpleNamespace(is_held=True),
+        stands_by=False,
         source=SimpleNamespace(description=SimpleNamespace(retention_ns=RETENTION_NS)),
     )
     http = Http(listen="127.0.0.1:0")
