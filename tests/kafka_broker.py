@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-import shutil
+import fcntl
 import socket
 import subprocess
 import time
@@ -172,26 +172,32 @@ def spark_conf() -> dict[str, str]:
 def _fetched(group: str, artifact: str, version: str) -> Path:
     """Return the folder of an artifact's jars, fetched once by Spark's Ivy."""
     folder = Path(__file__).parents[1] / "build" / f"{artifact}-{version}"
-    if not folder.exists():
-        (ivy,) = Path(pyspark.__file__).parent.glob("jars/ivy-*.jar")
-        new = folder.with_name(f"{folder.name}-{uuid.uuid4().hex}")
-        pattern = f"{new}/[artifact]-[revision](-[classifier]).[ext]"
-        fetched = subprocess.run(
-            [
-                *(str(find_java()), "-jar", str(ivy), "-m2compatible", "-confs", "default"),
-                *("-dependency", group, artifact, version, "-retrieve", pattern),
-            ],
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
-        jars = list(new.glob(f"{artifact}-*.jar"))
-        assert jars, f"{artifact} was not fetched:\n{fetched.stdout[-2_000:]}"
-        with suppress(OSError):
-            new.rename(folder)
-        shutil.rmtree(new, ignore_errors=True)
+    folder.parent.mkdir(exist_ok=True)
+    # Two Ivys at once spoil each other's cache.
+    with (folder.parent / "ivy.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            _fetch(group, artifact, version, folder)
     return folder
+
+
+def _fetch(group: str, artifact: str, version: str, folder: Path) -> None:
+    (ivy,) = Path(pyspark.__file__).parent.glob("jars/ivy-*.jar")
+    new = folder.with_name(f"{folder.name}-{uuid.uuid4().hex}")
+    pattern = f"{new}/[artifact]-[revision](-[classifier]).[ext]"
+    fetched = subprocess.run(
+        [
+            *(str(find_java()), "-jar", str(ivy), "-m2compatible", "-confs", "default"),
+            *("-dependency", group, artifact, version, "-retrieve", pattern),
+        ],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    jars = list(new.glob(f"{artifact}-*.jar"))
+    assert jars, f"{artifact} was not fetched:\n{fetched.stdout[-2_000:]}"
+    new.rename(folder)
 
 
 def _wait_until_ready(settings: Mapping[str, str], log: Path) -> None:
