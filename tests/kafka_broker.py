@@ -91,7 +91,9 @@ class Broker:
             lines = (f"{name}={value}\n" for name, value in self._properties.items())
             config.write_text("".join(lines))
             cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-            formatting = ["kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(config)]
+            # One in 64 ids begins with a hyphen, as an option does.
+            of_cluster = f"--cluster-id={cluster}"
+            formatting = ["kafka.tools.StorageTool", "format", of_cluster, "-c", str(config)]
             subprocess.run([*java, *formatting], check=True, capture_output=True, timeout=240)
         with (self._folder / "broker.log").open("ab") as log:
             self._process = subprocess.Popen(
