@@ -23,10 +23,10 @@ from slackwater.commands.options import CutFormat, PartitionFormat
 from slackwater.config.load import load_pipelines, load_settings
 from slackwater.errors import SettingsError
 from slackwater.monitoring import log
-from slackwater.scheduler.worker_errors import decode
 from slackwater.state.models import DesiredState
 from slackwater.tail.line_format import LineFormat
 from slackwater.timestamp import ms_to_seconds, parse_duration_ms
+from slackwater.worker_errors import decode
 
 app = typer.Typer(
     help="Deliver every change in a Cloud Spanner database once, in epochs that are consistent"
@@ -186,6 +186,7 @@ def tail_(
     transaction_tags: options.TransactionTags = None,
     exclude_transaction_tags: options.ExcludeTransactionTags = None,
     system_transactions: options.SystemTransactions = None,
+    when_changed: options.WhenChanged = None,
     columns: options.Columns = None,
     exclude_columns: options.ExcludeColumns = None,
     line_format: options.Lines = LineFormat.TEXT,
@@ -211,6 +212,7 @@ def tail_(
         transaction_tags=transaction_tags,
         exclude_transaction_tags=exclude_transaction_tags,
         system_transactions=system_transactions,
+        when_changed=when_changed,
         columns=columns,
         exclude_columns=exclude_columns,
     )

@@ -7,6 +7,7 @@ SinkError
 |- TableRecreatedError   user: a table was dropped and made again, and its mirror has old rows
 |- AsOfTimeError         user: an output does not go back to a time
 |- PartialRowError       user: a change lacks the whole row, which the format needs
+|- UnknownChangesError   user: an update does not tell which columns it changed
 |- SchemaRefusedError    user: the schema registry rejects a schema
 |- ClientSettingError    user: a setting of Kafka's client can't be used
 |- MessageRefusedError   user: a Kafka broker refuses a message, a topic or a right
@@ -60,6 +61,12 @@ class AsOfTimeError(SinkError):
 
 class PartialRowError(SinkError):
     """A change lacks the whole row: choose a value capture type that captures it."""
+
+    user_error = True
+
+
+class UnknownChangesError(SinkError):
+    """An update does not tell which columns it changed: choose another value capture type."""
 
     user_error = True
 

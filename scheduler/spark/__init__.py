@@ -3,5 +3,5 @@
 data_source is the format that users read, stream_reader its planning and reading: it calls the
 Planner and read_task, and decides nothing itself. scan_source reads the parts of an initial scan.
 worker_daemon makes Spark's Python workers start faster. Errors of ours leave Spark's Python
-processes through scheduler.worker_errors.
+processes through slackwater.worker_errors.
 """

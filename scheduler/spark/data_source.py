@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 from slackwater.reader.schema import SCHEMA, ddl
 from slackwater.scheduler.errors import OptionError
 from slackwater.scheduler.options import parse_options
-from slackwater.scheduler.worker_errors import encoded_errors
+from slackwater.worker_errors import encoded_errors
 
 if TYPE_CHECKING:
     from slackwater.scheduler.spark.stream_reader import SpannerChangesStreamReader

@@ -25,9 +25,9 @@ from slackwater.reader.schema import ddl
 from slackwater.reader.transport.connection import PartitionedRead
 from slackwater.scheduler.options import parse_options
 from slackwater.scheduler.spark.stream_reader import connection_of
-from slackwater.scheduler.worker_errors import encoded_errors
 from slackwater.state.models import Scan, ScanPart
 from slackwater.timestamp import floor_to_us
+from slackwater.worker_errors import encoded_errors
 
 FORMAT: Final = "spanner_scan"
 _SCAN: Final = "scan"

@@ -29,9 +29,9 @@ from slackwater.scheduler.planner import Planner
 from slackwater.scheduler.source_settings import NOW
 from slackwater.scheduler.spanner_source import SpannerSource
 from slackwater.scheduler.tasks.task import read_task
-from slackwater.scheduler.worker_errors import encoded_errors
 from slackwater.state.store import Store
 from slackwater.timestamp import format_rfc3339, parse_rfc3339
+from slackwater.worker_errors import encoded_errors
 
 try:  # Spark 4.2 has it, 4.1 has not.
     from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow as _AvailableNow

@@ -19,6 +19,7 @@ from slackwater.pipeline.source import (
     SourceHandle,
     check_new,
     check_omissions,
+    check_shown_changes,
     connect,
 )
 from slackwater.pipeline.spark.java import find_java
@@ -86,12 +87,15 @@ def _check(name: str, look: Callable[[], str]) -> Check:
 
 
 def _check_filter(settings: Settings, source: SourceHandle) -> str:
+    check_shown_changes(settings, source)
     tables = watched_tables(source.connection, source.description.dialect)
     wrong = globs_without_match(tables, settings.filter)
     if wrong:
         first = wrong[0]
         hint = f"Did you mean {first.near!r}?" if first.near else ""
         kind = "table" if "tables" in first.setting else "column"
+        if first.setting == "when_changed":
+            kind = "column outside the primary key"
         raise SettingsError(
             f"filter.{first.setting}: {first.glob!r} matches no {kind} that the change stream"
             " watches.",

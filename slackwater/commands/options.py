@@ -96,6 +96,13 @@ SystemTransactions = Annotated[
         help="Include changes made by Spanner itself, such as those of a row deletion policy."
     ),
 ]
+WhenChanged = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--when-changed",
+        help="Only records that change a column whose Table.Column matches this glob; repeatable.",
+    ),
+]
 Columns = Annotated[
     list[str] | None,
     typer.Option("--column", help="Only columns whose Table.Column matches this glob; repeatable."),

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from slackwater.config.filters import tables_to_read
 from slackwater.config.settings import Settings
 from slackwater.errors import NoTableError, SettingsError
-from slackwater.pipeline.source import source_options
+from slackwater.pipeline.source import capture_type, source_options
 from slackwater.reader.database.change_stream_info import read_change_stream_info
 from slackwater.reader.database.watched_tables import tables
 from slackwater.reader.transport.connection import Connection
@@ -17,7 +17,6 @@ from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.sinks.changelog import ChangelogSettings
 from slackwater.spark_sink.sinks.sink_settings import EnvelopeSettings
 from slackwater.spark_sink.sql.rebuild_view import (
-    DEFAULT_VALUE_CAPTURE_TYPE,
     WHOLE_ROW_CAPTURE_TYPES,
     create_view,
 )
@@ -31,7 +30,7 @@ def views(settings: Settings, names: Sequence[str]) -> Iterator[str]:
         names: globs of full table names; without any, all tables that the pipeline reads.
 
     Raises:
-        SettingsError: the pipeline does not write a changelog of records.
+        SettingsError: the pipeline does not write a changelog of records, or not of all changes.
         NoTableError: no table has such a name, or none of them has a primary key.
         ReaderError: Spanner failed.
     """
@@ -41,6 +40,11 @@ def views(settings: Settings, names: Sequence[str]) -> Iterator[str]:
         raise SettingsError(
             f"pipeline {settings.pipeline!r} has sink.kind {sink.kind}{envelope}: views can be made"
             " from changelogs of records only."
+        )
+    if settings.filter.when_changed:
+        raise SettingsError(
+            f"pipeline {settings.pipeline!r} has filter.when_changed, which leaves changes out: a"
+            " view over the others would not be its table."
         )
     options = parse_options(source_options(settings), os.environ)
     connection = Connection(options.change_stream)
@@ -63,7 +67,6 @@ def views(settings: Settings, names: Sequence[str]) -> Iterator[str]:
             else "the database has no table with a primary key.",
             f"The database has: {', '.join(table.name for table in in_database) or 'no tables'}",
         )
-    capture = description.options.get("value_capture_type", DEFAULT_VALUE_CAPTURE_TYPE)
     changes = f"{sink.format}.`{sink.path}`"
     for table in with_key:
         yield create_view(
@@ -71,5 +74,5 @@ def views(settings: Settings, names: Sequence[str]) -> Iterator[str]:
             table.columns,
             table.key,
             changes,
-            is_whole_row=capture in WHOLE_ROW_CAPTURE_TYPES,
+            is_whole_row=capture_type(description) in WHOLE_ROW_CAPTURE_TYPES,
         )

@@ -39,11 +39,10 @@ def tables_to_read(tables: Iterable[Table], record_filter: RecordFilter) -> list
     Key columns always pass. The filter's mod types and transactions don't matter here. A table
     without any column left has no rows to read, and is left out.
     """
-    of_tables = RecordFilter(record_filter.tables, record_filter.exclude_tables)
     narrowed = (
         _with_columns_to_read(table, record_filter)
         for table in tables
-        if of_tables.keeps({"table_name": table.name})
+        if record_filter.keeps_table(table.name)
     )
     return [table for table in narrowed if table.columns]
 
@@ -66,9 +65,17 @@ def globs_without_match(tables: Sequence[Table], settings: FilterSettings) -> li
     """
     names = [table.name for table in tables]
     columns = [f"{table.name}.{column}" for table in tables for column in table.columns]
+    # No update changes a primary key.
+    changing = [
+        f"{table.name}.{column}"
+        for table in tables
+        for column in table.columns
+        if column not in table.key
+    ]
     globs = (
         ("tables", settings.tables, names),
         ("exclude_tables", settings.exclude_tables, names),
+        ("when_changed", settings.when_changed, changing),
         ("columns", settings.columns, columns),
         ("exclude_columns", settings.exclude_columns, columns),
     )

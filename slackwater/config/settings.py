@@ -83,10 +83,11 @@ class FilterSettings(Section):
     transaction_tags: Names = ()
     exclude_transaction_tags: Names = ()
     system_transactions: bool = True
+    when_changed: Names = ()
     columns: Names = ()
     exclude_columns: Names = ()
 
-    @field_validator("columns", "exclude_columns")
+    @field_validator("when_changed", "columns", "exclude_columns")
     @classmethod
     def _of_tables(cls, globs: tuple[str, ...]) -> tuple[str, ...]:
         return ColumnFilter(globs).columns
@@ -174,5 +175,14 @@ class Settings(Section):
                 "source.start earliest does not go with an initial scan: Spanner keeps old rows for"
                 " its version retention period only. Leave source.start out, or set"
                 " source.initial_scan to no"
+            )
+        return self
+
+    @check_model(mode="after")
+    def _mirror_has_all_changes(self) -> Self:
+        if self.filter.when_changed and self.sink.needs_all_changes:
+            raise ValueError(
+                "filter.when_changed leaves changes out, and a mirror without them would not be its"
+                " table. Leave it out, or choose another sink.kind"
             )
         return self

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from slackwater.scheduler.worker_errors import ErrorRecord, decode, record_of
 from slackwater.state.errors import LeaseLostError
+from slackwater.worker_errors import ErrorRecord, decode, record_of
 
 _DELAY_FIRST_S: Final = 1.0
 _DELAY_MAX_S: Final = 60.0

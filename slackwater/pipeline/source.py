@@ -23,6 +23,7 @@ from slackwater.scheduler.options import SourceOptions, format_options, parse_op
 from slackwater.scheduler.source_settings import NOW, Setting
 from slackwater.scheduler.spanner_source import SpannerSource
 from slackwater.scheduler.start_position import check_start
+from slackwater.spark_sink.filters.change_filter import require_shown_changes
 from slackwater.spark_sink.sql.rebuild_view import DEFAULT_VALUE_CAPTURE_TYPE
 from slackwater.state.models import Scan, ScanPart
 from slackwater.timestamp import datetime_to_ns, parse_rfc3339
@@ -85,6 +86,21 @@ def connect(settings: Settings) -> SourceHandle:
     return SourceHandle(connection, read_change_stream_info(connection), options)
 
 
+def capture_type(info: ChangeStreamInfo) -> str:
+    """Return the value capture type of a change stream."""
+    return info.options.get("value_capture_type", DEFAULT_VALUE_CAPTURE_TYPE)
+
+
+def check_shown_changes(settings: Settings, source: SourceHandle) -> None:
+    """Check that the change stream tells what filter.when_changed has to know.
+
+    Raises:
+        UnknownChangesError: it does not.
+    """
+    if settings.filter.when_changed:
+        require_shown_changes(capture_type(source.description))
+
+
 def check_new(settings: Settings, source: SourceHandle) -> None:
     """Check that a new pipeline can start at its start.
 
@@ -93,8 +109,7 @@ def check_new(settings: Settings, source: SourceHandle) -> None:
         SettingsError: it is to end before its initial scan.
         PartialRowError: the change stream does not capture what the sink needs.
     """
-    capture = source.description.options.get("value_capture_type", DEFAULT_VALUE_CAPTURE_TYPE)
-    settings.sink.check_capture_type(capture)
+    settings.sink.check_capture_type(capture_type(source.description))
     check_start(source.options.start, source.changes())
     end = settings.source.end
     if settings.initial_scan != "no" and settings.source.start == NOW and end is not None:

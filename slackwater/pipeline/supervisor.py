@@ -31,6 +31,7 @@ from slackwater.pipeline.source import (
     SourceHandle,
     check_new,
     check_omissions,
+    check_shown_changes,
     connect,
     end_after_scan,
     last_watermark_ns,
@@ -226,6 +227,7 @@ class PipelineSupervisor:
         if self._source_handle is None:
             source = connect(self.settings)
             check_omissions(self.settings, source)
+            check_shown_changes(self.settings, source)
             if _is_new(self.settings):
                 check_new(self.settings, source)
             self._until_ns = last_watermark_ns(

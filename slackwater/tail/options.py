@@ -19,7 +19,7 @@ from slackwater.config.filters import tables_to_read
 from slackwater.config.load import load_settings
 from slackwater.config.settings import Settings
 from slackwater.errors import TailOptionError
-from slackwater.pipeline.source import source_options
+from slackwater.pipeline.source import capture_type, source_options
 from slackwater.reader.change_stream import Dialect
 from slackwater.reader.database.snapshot_read import snapshot
 from slackwater.reader.database.watched_tables import watched_tables
@@ -38,6 +38,7 @@ from slackwater.scheduler.spanner_source import SpannerSource
 from slackwater.spark_sink.envelopes.envelope import Envelope, EnvelopeOptions
 from slackwater.spark_sink.envelopes.message import Origin
 from slackwater.spark_sink.envelopes.registry import envelopes, with_timestamp_options
+from slackwater.spark_sink.filters.change_filter import require_shown_changes
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.state.store import Store
 from slackwater.tail.line_format import LineFormat, LineFormatter
@@ -101,6 +102,7 @@ def tail(options: ChangefeedOptions) -> None:
 
     Raises:
         TailOptionError, SettingsError, OptionError: an option is wrong; the message names it.
+        UnknownChangesError: the change stream does not tell what the filter has to know.
         ReaderError, SchedulerError, StateError: Spanner or the store failed.
     """
     _require_compatible(options)
@@ -120,6 +122,8 @@ def tail(options: ChangefeedOptions) -> None:
             closing(Store.open(source.state_url, migrate=True)) as store,
         ):
             changes = SpannerSource(connection, source.heartbeat_ms)
+            if record_filter.when_changed:
+                require_shown_changes(capture_type(changes.info()))
             planner = Planner(source, changes, store)
             scan = partial(_scan, connection, changes.dialect, record_filter)
             Tail(
@@ -172,7 +176,7 @@ def _record_filter(settings: Settings | None, filter_fields: Mapping[str, Any]) 
         return RecordFilter(**{**in_file, **filter_fields})
     except ValueError as error:
         # The file's own fields were checked when it was loaded.
-        raise TailOptionError(f"--column or --exclude-column: {error}.") from error
+        raise TailOptionError(f"--column, --exclude-column or --when-changed: {error}.") from error
 
 
 def _scan(

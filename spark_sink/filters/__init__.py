@@ -4,6 +4,7 @@ Decisions only, the same for Python's rows and for Spark's. Where a filter is ap
 output/staging (pipelines) and in slackwater's tail.
 
 - record_filter: whether a record is kept, by table, kind of change and transaction.
+- change_filter: whether it is kept because of the columns that it changes.
 - column_filter: which columns of a record are kept.
-- globs: the patterns of both.
+- globs: the patterns of all of them.
 """

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from slackwater.spark_sink.filters.globs import glob_pattern
+from slackwater.spark_sink.filters.globs import joined
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
@@ -127,7 +127,7 @@ class ColumnFilter:
     def _patterns(self) -> Sequence[tuple[re.Pattern[str], bool]]:
         """A regular expression of the full name, and whether it has to match."""
         return [
-            (re.compile("|".join(map(glob_pattern, globs)), re.DOTALL), wanted)
+            (re.compile(joined(globs), re.DOTALL), wanted)
             for globs, wanted in ((self.columns, True), (self.exclude_columns, False))
             if globs
         ]
@@ -153,6 +153,17 @@ def select_members(text: str | None, keeps: Callable[[str], bool]) -> str | None
     members = list(_members(text))
     selected = [text[start:end] for name, start, end in members if keeps(name)]
     return text if len(selected) == len(members) else f"{{{','.join(selected)}}}"
+
+
+def member_names(text: str | None) -> Iterator[str]:
+    """Yield the names of a JSON object's members; None and an empty text have none.
+
+    Raises:
+        ValueError: text is not a JSON object.
+    """
+    if text:
+        for name, _, _ in _members(text):
+            yield name
 
 
 def _members(text: str) -> Iterator[tuple[str, int, int]]:

@@ -13,8 +13,9 @@ from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from slackwater.spark_sink.filters.change_filter import ChangeFilter
 from slackwater.spark_sink.filters.column_filter import ColumnFilter
-from slackwater.spark_sink.filters.globs import glob_pattern
+from slackwater.spark_sink.filters.globs import joined
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -39,6 +40,7 @@ class RecordFilter:
             a tag have an empty one.
         system_transactions: False leaves out Spanner's own changes, such as those of a row
             deletion policy.
+        when_changed: globs of columns, one of which a record has to change; see ChangeFilter.
         columns, exclude_columns: globs of columns; see ColumnFilter.
 
     Raises:
@@ -51,12 +53,14 @@ class RecordFilter:
     transaction_tags: tuple[str, ...] = ()
     exclude_transaction_tags: tuple[str, ...] = ()
     system_transactions: bool = True
+    when_changed: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
     exclude_columns: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         # Report a wrong glob now, and not when the first record arrives.
         ColumnFilter(self.columns, self.exclude_columns)
+        ChangeFilter(self.when_changed)
 
     @cached_property
     def column_filter(self) -> ColumnFilter:
@@ -69,10 +73,22 @@ class RecordFilter:
         return replace(self, columns=(), exclude_columns=()) == RecordFilter()
 
     def keeps(self, row: Mapping[str, Any]) -> bool:
-        """Return whether a row of the output's contract is kept; its columns do not matter."""
-        return (self.system_transactions or not row["is_system_transaction"]) and all(
+        """Return whether a row of the output's contract is kept.
+
+        Raises:
+            UnknownChangesError, ValueError: as ChangeFilter.keeps().
+        """
+        is_kept = (self.system_transactions or not row["is_system_transaction"]) and all(
             (re.fullmatch(pattern, row[column], re.DOTALL) is not None) is wanted
             for column, pattern, wanted in self._patterns
+        )
+        return is_kept and (not self.when_changed or self._change_filter.keeps(row))
+
+    def keeps_table(self, table: str) -> bool:
+        """Return whether records of a table may be kept, by its full name."""
+        of_tables = RecordFilter(self.tables, self.exclude_tables)
+        return of_tables.keeps({"table_name": table}) and (
+            not self.when_changed or self._change_filter.keeps_table(table)
         )
 
     def condition(self) -> Column:
@@ -83,9 +99,16 @@ class RecordFilter:
         for column, pattern, wanted in self._patterns:
             matches = F.col(column).rlike(rf"(?s)\A(?:{pattern})\z")
             condition = condition & (matches if wanted else ~matches)
-        return (
-            condition if self.system_transactions else condition & ~F.col("is_system_transaction")
-        )
+        if not self.system_transactions:
+            condition = condition & ~F.col("is_system_transaction")
+        if self.when_changed:
+            # Only records that pass the others may fail it.
+            condition = F.when(condition, self._change_filter.condition()).otherwise(F.lit(False))
+        return condition
+
+    @cached_property
+    def _change_filter(self) -> ChangeFilter:
+        return ChangeFilter(self.when_changed)
 
     @cached_property
     def _patterns(self) -> Sequence[tuple[str, str, bool]]:
@@ -98,7 +121,5 @@ class RecordFilter:
             ("transaction_tag", self.exclude_transaction_tags, False),
         )
         return [
-            (column, "|".join(map(glob_pattern, patterns)), wanted)
-            for column, patterns, wanted in globs
-            if patterns
+            (column, joined(patterns), wanted) for column, patterns, wanted in globs if patterns
         ]

@@ -47,6 +47,7 @@ def checked(stream: ChangeStream, folder: Path, sections: dict[str, Any]) -> dic
         ({"filter": {"exclude_tables": ["Nothing*"]}}, "filter", "It watches Customers"),
         ({"filter": {"columns": ["Orders.Sum"]}}, "filter", "matches no column"),
         ({"filter": {"exclude_columns": ["*.Nmae"]}}, "filter", "filter.exclude_columns: '*.Nmae'"),
+        ({"filter": {"when_changed": ["Orders.OrderId"]}}, "filter", "outside the primary key"),
         ({"state": {"url": "sqlite:////dev/null/state.db"}}, "metadata store", "can't be written"),
         ({"sink": {"path": "/etc/passwd/out"}}, "sink", "/etc/passwd is not a writable folder"),
         (

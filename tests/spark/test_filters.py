@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,8 @@ from typing import Any
 import deltalake
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
 
 from slackwater.demo.load import Load
 from slackwater.reader.change_stream import ChangeStream, Dialect
@@ -21,6 +24,7 @@ from slackwater.spark_sink.filters.column_filter import ColumnFilter
 from slackwater.spark_sink.filters.record_filter import ModType, RecordFilter
 from slackwater.testing.compare import read_changelog
 from slackwater.timestamp import format_rfc3339
+from slackwater.worker_errors import decode
 from tests.emulators import NewDatabase
 from tests.epochs import EpochLoop
 from tests.services import settings
@@ -54,6 +58,7 @@ FILTERS = [
     RecordFilter(("*",), (), (ModType.UPDATE,), ("*a*",), ("batch",), system_transactions=False),
 ]
 
+NO_TRANSACTION = {"transaction_tag": "", "is_system_transaction": False}
 START = datetime(2026, 1, 31, 9, tzinfo=UTC)
 COLUMNS = ("Item", "Amount", "Tags", "Note")
 LEFT_OUT = ["Orders.Details", "*.Receipt", "Customers.Balance", "*.Tags", "Customers.Changed"]
@@ -66,12 +71,7 @@ def test_spark_and_python_keep_the_same_records(spark: SparkSession) -> None:
         for row in itertools.product(TABLES, [str(m) for m in ModType], TAGS, (True, False))
     ]
     frame = spark.createDataFrame([tuple(row.values()) for row in rows], list(names))
-    kept_of = []
-    for record_filter in FILTERS:
-        rows_of_spark = [row.asDict() for row in frame.where(record_filter.condition()).collect()]
-        rows_of_python = [row for row in rows if record_filter.keeps(row)]
-        assert sorted(rows_of_spark, key=repr) == sorted(rows_of_python, key=repr), record_filter
-        kept_of.append(len(rows_of_python))
+    kept_of = [len(of_filter) for of_filter in agreed(frame, rows, FILTERS)]
     assert kept_of[0] == len(rows)
     # A glob has no alternatives.
     assert kept_of[4] == 0
@@ -104,6 +104,61 @@ def test_spark_and_python_leave_out_the_same_columns(spark: SparkSession) -> Non
     assert new_values["Orders"] == '{"Item": "a, \\"b\\"","Amount":1.50,"Note":null}'
     assert new_values["sales.Orders"] == '{"Item": "a, \\"b\\""}'
     assert ColumnFilter().apply_to_frame(frame) is frame
+
+
+def test_spark_and_python_keep_the_same_changes(spark: SparkSession) -> None:
+    texts = ("{}", '{"Item": {"Tags": 1}}', '{"Not\\u0065" : null,"x":1}', "")
+    captures = ("OLD_AND_NEW_VALUES", "NEW_VALUES", "NEW_ROW_AND_OLD_VALUES", "NEW_ROW")
+    shown = [
+        [table, kind, capture, [("{}", new, old) for new, old in mods]]
+        for table in TABLES
+        for kind in ModType
+        for capture in captures[: 3 if kind is ModType.UPDATE else 4]
+        for mods in ([(a, b), (b, b)] for a, b in itertools.product(texts, repeat=2))
+    ]
+    schema = "table_name string, mod_type string, value_capture_type string, mods"
+    schema += " array<struct<keys string, new_values string, old_values string>>"
+    frame = spark.createDataFrame(shown, schema)
+    rows = [row.asDict(recursive=True) | NO_TRANSACTION for row in frame.collect()]
+    globs = (("*Orders.Note",), ("Orders.*", "*ß*.It?m"), ("*.Tags",))
+    filters = [RecordFilter(when_changed=of_filter) for of_filter in globs]
+    updates = [
+        len([row for row in of_filter if row["mod_type"] == "UPDATE"])
+        for of_filter in agreed(frame, rows, filters)
+    ]
+    assert updates[0] > 0
+    assert updates[1] > 0
+    assert updates[2] == 0
+    require_refusals(spark, schema)
+
+
+def agreed(
+    frame: DataFrame, rows: Sequence[dict[str, Any]], filters: Sequence[RecordFilter]
+) -> list[list[dict[str, Any]]]:
+    """Return for each filter the rows that it keeps, by Spark and by Python."""
+    conditions = [record_filter.condition() for record_filter in filters]
+    of_spark = [list(row) for row in frame.select(*conditions).collect()]
+    of_python = [[record_filter.keeps(row) for record_filter in filters] for row in rows]
+    assert of_spark == of_python
+    return [list(itertools.compress(rows, column)) for column in zip(*of_python, strict=True)]
+
+
+def require_refusals(spark: SparkSession, schema: str) -> None:
+    """Updates that do not tell what they changed fail Spark's job, unless they are filtered out."""
+    mods = [("{}", '{"Note": 1}', "{}")]
+    frame = spark.createDataFrame([("Orders", "UPDATE", "NEW_ROW", mods)], schema)
+    record_filter = RecordFilter(when_changed=("Orders.Note",))
+    with pytest.raises(PySparkException) as caught:
+        frame.where(record_filter.condition()).collect()
+    record = decode(str(caught.value))
+    assert record is not None
+    assert (record.error_class, record.user_error) == ("UnknownChangesError", True)
+    other = replace(record_filter, exclude_tables=("Or*",))
+    assert frame.where(other.condition()).collect() == []
+    mods = [("{}", "[]", "{}")]
+    wrong = spark.createDataFrame([("Orders", "UPDATE", "NEW_VALUES", mods)], schema)
+    with pytest.raises(PySparkException, match="not a JSON object"):
+        wrong.where(record_filter.condition()).collect()
 
 
 @pytest.mark.long

@@ -21,8 +21,8 @@ from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.errors import NotFoundError
 from slackwater.reader.schema import SCHEMA
 from slackwater.reader.transport.connection import Connection
-from slackwater.scheduler.worker_errors import encoded_errors
 from slackwater.timestamp import format_rfc3339, parse_rfc3339
+from slackwater.worker_errors import encoded_errors
 from tests.emulators import NewDatabase
 from tests.spark.sessions import Collected, wait_until
 from tests.truths import truth_of

@@ -12,9 +12,9 @@ import pytest
 from slackwater.pipeline.epochs.writer import EpochWriter
 from slackwater.pipeline.lease_holder import LeaseHolder
 from slackwater.scheduler.read_options import AuditMode
-from slackwater.scheduler.worker_errors import WorkerError
 from slackwater.state.errors import LeaseLostError
 from slackwater.state.store import Store
+from slackwater.worker_errors import WorkerError
 
 
 @pytest.fixture

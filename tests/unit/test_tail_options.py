@@ -34,7 +34,7 @@ OPTIONS = ChangefeedOptions(
         ({"envelope": "debezium", "mvcc_timestamp": True}, "with --envelope debezium"),
         ({"envelope": "letter"}, "--envelope letter is not one of "),
         ({"initial_scan_only": True, "end_time": "1769850000123456500"}, "--end-time can't be"),
-        ({"filter_fields": {"columns": ("Name",)}}, "--column or --exclude-column: 'Name'"),
+        ({"filter_fields": {"columns": ("Name",)}}, "--exclude-column or --when-changed: 'Name'"),
         ({"resolved": "soon"}, "--resolved: 'soon'"),
         ({"cursor": "yesterday"}, "--cursor: 'yesterday'"),
         ({"end_time": "tomorrow"}, "--end-time: 'tomorrow'"),

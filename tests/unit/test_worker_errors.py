@@ -13,15 +13,15 @@ from slackwater import cli
 from slackwater.pipeline.failures import delay_s, diagnose
 from slackwater.reader.errors import NotFoundError, UnavailableError
 from slackwater.scheduler.errors import AuditError, ForeignCheckpointError
-from slackwater.scheduler.worker_errors import (
+from slackwater.spark_sink.errors import BadRecordError
+from slackwater.state.errors import LeaseLostError
+from slackwater.worker_errors import (
     ErrorRecord,
     WorkerError,
     decode,
     encode,
     encoded_errors,
 )
-from slackwater.spark_sink.errors import BadRecordError
-from slackwater.state.errors import LeaseLostError
 
 UGLY = 'one "line"\nand another: {"slackwater_error": {}}\r\n\tsnowman \u2603 \u2028 ${x} <y> \\'
 # Any text, and what could be taken for the record itself.

@@ -15,11 +15,11 @@ from slackwater.pipeline.epochs.schema_watch import SchemaWatch
 from slackwater.pipeline.lease_holder import LeaseHolder
 from slackwater.scheduler.audit import SinkCounts
 from slackwater.scheduler.read_options import AuditMode
-from slackwater.scheduler.worker_errors import encoded_errors
 from slackwater.spark_sink.sink import EpochSummary, Sink
 from slackwater.state.errors import StoreBehindError
 from slackwater.state.store import Store
 from slackwater.timestamp import datetime_to_ns, format_rfc3339, ns_to_datetime, seconds_to_ms
+from slackwater.worker_errors import encoded_errors
 
 
 @dataclass(frozen=True, slots=True)

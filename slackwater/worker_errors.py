@@ -3,7 +3,7 @@
 Spark hands the driver nothing but the text that Python prints for an exception, somewhere inside a
 text of its own. So at the boundary an error of ours is raised again as a WorkerError: what people
 read comes first, and the last line is a JSON object with class, message and hint, whatever lines,
-quotes or letters these hold.
+quotes or letters these hold. A Spark expression can raise the same text.
 """
 
 from __future__ import annotations
