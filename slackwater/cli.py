@@ -19,14 +19,15 @@ from rich.console import Console
 from rich.table import Table
 
 from slackwater.commands import options
+from slackwater.commands.error_texts import exit_code, text_of
 from slackwater.commands.options import CutFormat, PartitionFormat
 from slackwater.config.load import load_pipelines, load_settings
+from slackwater.config.settings import Settings
 from slackwater.errors import SettingsError
 from slackwater.monitoring import log
 from slackwater.state.models import DesiredState
 from slackwater.tail.line_format import LineFormat
 from slackwater.timestamp import ms_to_seconds, parse_duration_ms
-from slackwater.worker_errors import decode
 
 app = typer.Typer(
     help="Deliver every change in a Cloud Spanner database once, in epochs that are consistent"
@@ -52,6 +53,36 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 class _Debug:
     on = False
+
+
+@app.command()
+def init(
+    config: options.NewFile = Path("slackwater.yaml"),
+    project: options.SourceOption = None,
+    instance: options.SourceOption = None,
+    database: options.SourceOption = None,
+    change_stream: options.SourceOption = None,
+    sink: options.SinkName = None,
+    path: options.NewPath = None,
+    pipeline: options.NewName = None,
+    kafka_servers: options.KafkaServers = None,
+    force: options.Force = False,
+    check: options.WithCheck = False,
+) -> None:
+    """Write a settings file for a change stream of a database, and say how to go on."""
+    from slackwater.commands import init as commands
+
+    names = _present(
+        project=project, instance=instance, database=database, change_stream=change_stream
+    )
+    init_options = commands.InitOptions(config, names, sink, pipeline, path, kafka_servers, force)
+    is_terminal = sys.stdin.isatty() and sys.stderr.isatty()
+    made = commands.init(init_options, commands.ask if is_terminal else None)
+    print(f"{config}: {made.source.path}, {made.stream_text}")  # noqa: T201
+    if check:
+        raise typer.Exit(_check(load_settings(config)))
+    file_name = shlex.quote(str(config))
+    print(f"Next: slackwater check -c {file_name}, then slackwater run -c {file_name}")  # noqa: T201
 
 
 @app.command()
@@ -109,16 +140,21 @@ for _desired, _verb, _help in (
 @app.command()
 def check(config: options.ConfigFile = None, pipeline: options.PipelineName = None) -> None:
     """Connect to everything the pipeline needs and report what is wrong."""
+    raise typer.Exit(_check(load_settings(config, pipeline=pipeline)))
+
+
+def _check(settings: Settings) -> int:
+    """Print what is right and wrong with a pipeline's settings; return the exit code."""
     from slackwater.commands.check import checks
 
     worst = 0
-    for result in checks(load_settings(config, pipeline=pipeline)):
+    for result in checks(settings):
         if result.problem is None:
             print(f"ok    {result.name}: {result.detail}")  # noqa: T201
         else:
-            worst = max(worst, _exit_code(result.problem))
-            print(f"wrong {result.name}: {_text(result.problem)}")  # noqa: T201
-    raise typer.Exit(worst)
+            worst = max(worst, exit_code(result.problem))
+            print(f"wrong {result.name}: {text_of(result.problem)}")  # noqa: T201
+    return worst
 
 
 @app.command()
@@ -339,24 +375,6 @@ def _flat(values: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
     return pairs
 
 
-def _exit_code(error: BaseException) -> int:
-    record = decode(str(getattr(error, "_desc", "")))  # one that a Spark worker raised
-    is_user_error = getattr(error, "user_error", False) or (record and record.user_error)
-    return 2 if is_user_error else 1
-
-
-def _text(error: BaseException) -> str:
-    message = getattr(error, "message", None)
-    if message is None:
-        # Spark's exceptions ask the session for their text; once it has stopped, only this remains.
-        description = str(getattr(error, "_desc", None) or error)
-        if (record := decode(description)) is None:
-            return f"{type(error).__name__}: {description}"
-        return f"{record.message}\n      {record.hint}" if record.hint else record.message
-    hint = getattr(error, "hint", "")
-    return f"{message}\n      {hint}" if hint else str(message)
-
-
 def main() -> None:
     """Run the program and exit with its code."""
     try:
@@ -374,8 +392,8 @@ def main() -> None:
             sys.exit(2)
         if _Debug.on:
             traceback.print_exc()
-        print(f"slackwater: {_text(error)}", file=sys.stderr)  # noqa: T201
-        sys.exit(_exit_code(error))
+        print(f"slackwater: {text_of(error)}", file=sys.stderr)  # noqa: T201
+        sys.exit(exit_code(error))
 
 
 if __name__ == "__main__":

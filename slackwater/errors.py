@@ -11,6 +11,7 @@ SlackwaterError
 |- SparkFailedError       world: Spark's JVM did not start
 |- ClassArchiveError      world: the JVM did not write its archive of classes
 |- NoTableError           user: the database has no such table
+|- NoChangeStreamError    user: the database has no such change stream
 |- TailOptionError        user: an option of `slackwater tail` is wrong
 |- CheckpointError        user: the checkpoint does not belong to the pipeline
 |- PartsDisagreeError     user: checkpoint, metadata store and output do not agree
@@ -74,6 +75,12 @@ class ClassArchiveError(SlackwaterError):
 
 class NoTableError(SlackwaterError):
     """The database has no such table: correct the name."""
+
+    user_error = True
+
+
+class NoChangeStreamError(SlackwaterError):
+    """The database has no such change stream: create it by the statement in the hint."""
 
     user_error = True
 

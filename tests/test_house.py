@@ -22,7 +22,7 @@ FUNCTION_LINES_MAX = 60
 LONG_FUNCTIONS = {"state/migrations/versions/v0001_first.py:upgrade"}
 PARAMETERS_MAX = 8
 # Typer makes an option of each parameter.
-OPTIONS_OF_TYPER = {"slackwater/cli.py:tail_"}
+OPTIONS_OF_TYPER = {"slackwater/cli.py:tail_", "slackwater/cli.py:init"}
 NAMES_THAT_SAY_NOTHING = {"found", "given", "kept", "known", "told"}
 HEAVY = {"google", "grpc", "pyarrow", "pyspark", "sqlalchemy", "time"}
 # time is built into the interpreter and loaded before any of our code runs.

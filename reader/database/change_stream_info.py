@@ -62,23 +62,35 @@ def read_change_stream_info(connection: Connection) -> ChangeStreamInfo:
         UnsupportedStreamError: as require_supported().
         ReaderError: as Connection.query().
     """
-    rows = connection.query(DATABASE_DIALECT)
-    dialect = Dialect(rows[0][0]) if rows else Dialect.GOOGLE_STANDARD_SQL
+    dialect, streams = read_change_streams(connection)
     name = connection.change_stream.change_stream
-    options: dict[str, str] = {}
-    names = set()
-    for stream, option, value in connection.query(CHANGE_STREAM_OPTIONS[dialect]):
-        names.add(stream)
-        if stream == name and option is not None:
-            options[option] = value
-    if name not in names:
-        existing = ", ".join(sorted(names)) or "none"
+    if name not in streams:
+        existing = ", ".join(sorted(streams)) or "none"
         raise NotFoundError(
             f"database {connection.change_stream.database_path} has no change stream {name!r}.",
             f"It has: {existing}",
         )
+    options = streams[name]
     require_supported(name, options)
     return ChangeStreamInfo(dialect, parse_retention_ns(options.get("retention_period")), options)
+
+
+def read_change_streams(
+    connection: Connection,
+) -> tuple[Dialect, Mapping[str, Mapping[str, str]]]:
+    """Return the dialect of a connection's database, and the options of its change streams by name.
+
+    Raises:
+        ReaderError: as Connection.query().
+    """
+    rows = connection.query(DATABASE_DIALECT)
+    dialect = Dialect(rows[0][0]) if rows else Dialect.GOOGLE_STANDARD_SQL
+    streams: dict[str, dict[str, str]] = {}
+    for stream, option, value in connection.query(CHANGE_STREAM_OPTIONS[dialect]):
+        options = streams.setdefault(stream, {})
+        if option is not None:
+            options[option] = value
+    return dialect, streams
 
 
 def require_supported(name: str, options: Mapping[str, str]) -> None:

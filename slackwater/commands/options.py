@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from slackwater.config.new_file import SINKS
 from slackwater.spark_sink.envelopes.registry import envelopes
 from slackwater.spark_sink.filters.record_filter import ModType
 from slackwater.tail.line_format import LineFormat
@@ -40,6 +41,30 @@ class PartitionFormat(StrEnum):
 
 
 Partitions = Annotated[PartitionFormat, typer.Option("--format", help="How to print them.")]
+
+# init
+NewFile = Annotated[
+    Path, typer.Option("-c", "--config", help="The settings file to write.", dir_okay=False)
+]
+SinkName = Annotated[
+    str | None,
+    typer.Option("--sink", metavar="|".join(SINKS), help="What to make of the changes."),
+]
+NewName = Annotated[
+    str | None, typer.Option("--pipeline", help="The pipeline's name; by default the stream's.")
+]
+NewPath = Annotated[
+    str | None,
+    typer.Option(
+        "--path", help="The folder or URL of everything that is written; by default out/PIPELINE."
+    ),
+]
+KafkaServers = Annotated[
+    str | None, typer.Option(help="For --sink kafka: the brokers, HOST:PORT,...")
+]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite the settings file.")]
+WithCheck = Annotated[bool, typer.Option("--check", help="Then check it, as `check` does.")]
+SourceOption = Annotated[str | None, typer.Option(help="Asked for on a terminal, if it is needed.")]
 
 # run
 UntilCaughtUp = Annotated[

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -16,13 +17,15 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from slackwater.demo.load import Load
+from slackwater.demo.load import CHANGE_STREAM, Load
+from slackwater.demo.service import Service
 from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.schema import ddl
 from slackwater.reader.transport.connection import Connection
 from slackwater.spark_sink.filters.column_filter import ColumnFilter
 from slackwater.spark_sink.filters.record_filter import ModType, RecordFilter
 from slackwater.testing.compare import read_changelog
+from slackwater.testing.emulator_database import update_ddl
 from slackwater.timestamp import format_rfc3339
 from slackwater.worker_errors import decode
 from tests.emulators import NewDatabase
@@ -189,6 +192,36 @@ def test_pipelines_write_what_their_filters_keep_and_audit_all(
     names = {column["name"] for row in output for column in row["column_types"]}
     assert names == {"CustomerId", "OrderId", "Item", "PaymentId", "Amount"}
     require_mirrors_without_columns(service, tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_a_pipeline_stops_when_its_stream_no_longer_tells_what_changed(
+    new_database: NewDatabase, tmp_path: Path
+) -> None:
+    stream = new_database()
+    pipeline_settings = settings(stream, tmp_path, "now")
+    pipeline_settings["filter"] = {"when_changed": ["Customers.Name"]}
+    service = Service(pipeline_settings, tmp_path, os.environ)
+    service.start()
+    load = Load(stream, Dialect.GOOGLE_STANDARD_SQL, seed=5)
+    connection = Connection(stream)
+    service.wait_for_watermark(connection.strong_read_timestamp_ns(), seconds_max=250)
+    load.run(transactions_per_second=20, seconds=2)
+    service.wait_for_watermark(connection.strong_read_timestamp_ns(), seconds_max=120)
+    options = "SET OPTIONS (value_capture_type = 'NEW_ROW')"
+    update_ddl(stream, [f"ALTER CHANGE STREAM {CHANGE_STREAM} {options}"])
+    load.run(transactions_per_second=20, seconds=2)
+    assert service.wait(250) == 2, service.log.read_text()[-2_000:]
+    said = service.log.read_text()
+    assert "filter.when_changed needs to know which columns an update changed" in said
+    # The next start says so at once.
+    service.start()
+    assert service.wait(250) == 2
+    output = read_changelog(tmp_path / "changes").to_pylist()
+    assert {row["table_name"] for row in output} == {"Customers"}
+    assert {row["mod_type"] for row in output} >= {"INSERT", "UPDATE"}
+    assert {row["value_capture_type"] for row in output} == {"OLD_AND_NEW_VALUES"}
 
 
 def pipelines(stream: ChangeStream, folder: Path, start_ns: int, end_ns: int) -> Pipelines:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater import cli
+from slackwater.commands.error_texts import exit_code, text_of
 from slackwater.pipeline.failures import delay_s, diagnose
 from slackwater.reader.errors import NotFoundError, UnavailableError
 from slackwater.scheduler.errors import AuditError, ForeignCheckpointError
@@ -141,8 +141,8 @@ def test_the_command_line_shows_the_error_behind_sparks_and_its_exit_code() -> N
             self._desc = text
 
     ours = SparkError(crossed(NotFoundError("there is no 'x'.", "Create it")))
-    assert cli._text(ours) == "there is no 'x'.\n      Create it"
-    assert cli._exit_code(ours) == 2
-    assert cli._exit_code(SparkError(crossed(UnavailableError("m")))) == 1
+    assert text_of(ours) == "there is no 'x'.\n      Create it"
+    assert exit_code(ours) == 2
+    assert exit_code(SparkError(crossed(UnavailableError("m")))) == 1
     other = SparkError("Java heap space")
-    assert (cli._text(other), cli._exit_code(other)) == ("SparkError: Java heap space", 1)
+    assert (text_of(other), exit_code(other)) == ("SparkError: Java heap space", 1)

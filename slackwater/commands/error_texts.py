@@ -1,0 +1,25 @@
+"""What the program says of an error, and the exit code that it ends with."""
+
+from __future__ import annotations
+
+from slackwater.worker_errors import decode
+
+
+def exit_code(error: BaseException) -> int:
+    """Return 2 if the user has to change something, 1 otherwise."""
+    record = decode(str(getattr(error, "_desc", "")))  # one that a Spark worker raised
+    is_user_error = getattr(error, "user_error", False) or (record and record.user_error)
+    return 2 if is_user_error else 1
+
+
+def text_of(error: BaseException) -> str:
+    """Return an error's message, and its hint on a line below."""
+    message = getattr(error, "message", None)
+    if message is None:
+        # Spark's exceptions ask the session for their text; once it has stopped, only this remains.
+        description = str(getattr(error, "_desc", None) or error)
+        if (record := decode(description)) is None:
+            return f"{type(error).__name__}: {description}"
+        return f"{record.message}\n      {record.hint}" if record.hint else record.message
+    hint = getattr(error, "hint", "")
+    return f"{message}\n      {hint}" if hint else str(message)

@@ -1,0 +1,254 @@
+"""Writes a settings file for a change stream and a sink: `slackwater init`."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from slackwater.config.new_file import SINKS, NewPipeline, settings_text, sink_values
+from slackwater.errors import NoChangeStreamError, SettingsError
+from slackwater.reader.change_stream import ChangeStream, Dialect
+from slackwater.reader.database.change_stream_info import (
+    parse_retention_ns,
+    read_change_streams,
+    require_supported,
+)
+from slackwater.reader.database.watched_tables import watched_tables
+from slackwater.reader.transport.connection import Connection
+from slackwater.scheduler.source_settings import PIPELINE
+from slackwater.spark_sink.errors import SinkError
+from slackwater.spark_sink.sinks.registry import parse_sink_settings
+from slackwater.spark_sink.sql.rebuild_view import DEFAULT_VALUE_CAPTURE_TYPE
+from slackwater.timestamp import ns_to_seconds
+
+# Asks for a value: its name, the values that are possible (none: any), the value to suggest.
+Ask = Callable[[str, Sequence[str], str | None], str]
+
+_NAMES: Final = ("project", "instance", "database")
+_DEFAULT_SINK: Final = "parquet"
+_DEFAULT_SERVERS: Final = "localhost:9092"
+# Any valid name: before a stream is chosen, the connection asks for all of them.
+_NO_STREAM: Final = "_"
+
+
+@dataclass(frozen=True, slots=True)
+class InitOptions:
+    """The options of `slackwater init`.
+
+    Attributes:
+        file: the file to write.
+        names: project, instance, database and change_stream, those that were named.
+        sink: a key of SINKS; None to ask, or for parquet.
+        pipeline: the pipeline's name; None for one like the change stream's.
+        path: the folder or URL below which everything is written; None for out/PIPELINE.
+        servers: Kafka's; None to ask.
+        force: overwrite the file.
+    """
+
+    file: Path
+    names: Mapping[str, str]
+    sink: str | None
+    pipeline: str | None
+    path: str | None
+    servers: str | None
+    force: bool
+
+
+def init(
+    options: InitOptions, ask: Ask | None, environ: Mapping[str, str] = os.environ
+) -> NewPipeline:
+    """Ask Spanner for its change streams, and write a settings file.
+
+    Args:
+        options: those of the command line.
+        ask: asks a person for what the options lack; None if nobody is there.
+        environ: may name an emulator.
+
+    Raises:
+        SettingsError: an option is missing or wrong, or the file is there already.
+        NoChangeStreamError: the database has no change stream, or not the named one.
+        SinkError: the sink can't use what the change stream captures.
+        ReaderError: Spanner can't be read.
+    """
+    _require_valid(options)
+    sink = _sink(options, ask)
+    names = _names(options.names, ask)
+    servers = _servers(sink, options.servers, ask)
+    any_stream = ChangeStream(
+        names["project"],
+        names["instance"],
+        names["database"],
+        change_stream=options.names.get("change_stream", _NO_STREAM),
+        emulator_host=environ.get("SPANNER_EMULATOR_HOST") or None,
+    )
+    with closing(Connection(any_stream)) as connection:
+        dialect, streams = read_change_streams(connection)
+    name = _stream_name(any_stream, dialect, list(streams), options, sink, ask)
+    require_supported(name, streams[name])
+    stream = replace(any_stream, change_stream=name)
+    with closing(Connection(stream)) as connection:
+        tables = [table.name for table in watched_tables(connection, dialect)]
+    pipeline_name = options.pipeline or _name_like(name)
+    pipeline = NewPipeline(
+        pipeline_name,
+        stream,
+        _stream_text(streams[name]),
+        tables,
+        sink,
+        options.path or f"out/{pipeline_name}",
+        servers,
+    )
+    _require_capture(pipeline, streams[name])
+    _write(options, settings_text(pipeline, file_name=str(options.file)))
+    return pipeline
+
+
+def ask(name: str, values: Sequence[str], default: str | None) -> str:
+    """Ask the person at the terminal; see Ask. The questions go to standard error."""
+    import typer
+
+    question = f"{name} ({', '.join(values)})" if values else name
+    while True:
+        answer = str(typer.prompt(question, default=default, err=True))
+        if not values or answer in values:
+            return answer
+
+
+def create_statement(dialect: Dialect, name: str, sink: str) -> str:
+    """Return the statement that creates a change stream of all tables, fit for a sink.
+
+    Args:
+        dialect: the database's.
+        name: the stream's.
+        sink: a key of SINKS.
+    """
+    options = {"retention_period": "7d"}
+    if _refusal(sink, DEFAULT_VALUE_CAPTURE_TYPE) is not None:
+        options["value_capture_type"] = "NEW_ROW"
+    listed = ", ".join(f"{option} = '{value}'" for option, value in options.items())
+    if dialect is Dialect.POSTGRESQL:
+        return f'CREATE CHANGE STREAM "{name}" FOR ALL WITH ({listed})'
+    return f"CREATE CHANGE STREAM `{name}` FOR ALL OPTIONS ({listed})"
+
+
+def _require_capture(pipeline: NewPipeline, stream_options: Mapping[str, str]) -> None:
+    """Check that a sink can use what a change stream captures.
+
+    Raises:
+        SinkError: it can't.
+    """
+    capture = stream_options.get("value_capture_type", DEFAULT_VALUE_CAPTURE_TYPE)
+    refusal = _refusal(pipeline.sink, capture)
+    if refusal is not None:
+        raise refusal
+
+
+def _refusal(sink: str, capture_type: str) -> SinkError | None:
+    """Return why a sink refuses a value capture type; None if it takes it."""
+    values = sink_values(sink, "out", _DEFAULT_SERVERS)
+    try:
+        parse_sink_settings(values).check_capture_type(capture_type)
+    except SinkError as error:
+        return error
+    return None
+
+
+def _require_valid(options: InitOptions) -> None:
+    if options.pipeline is not None:
+        try:
+            PIPELINE.parse(options.pipeline)
+        except ValueError as error:
+            raise SettingsError(f"--pipeline: {error}.") from error
+    if options.file.exists() and not options.force:
+        raise SettingsError(
+            f"{options.file} is there already.", "Name another file with -c, or use --force"
+        )
+    folder = options.file.absolute().parent
+    if not (folder.is_dir() and os.access(folder, os.W_OK)):
+        raise SettingsError(f"{options.file} can't be written: {folder} is not a writable folder.")
+
+
+def _write(options: InitOptions, text: str) -> None:
+    try:
+        # Another process may have made the file meanwhile.
+        with options.file.open("w" if options.force else "x", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise SettingsError(f"{options.file} can't be written: {error.strerror}.") from error
+
+
+def _sink(options: InitOptions, ask: Ask | None) -> str:
+    sink = options.sink
+    if sink is None:
+        sink = _DEFAULT_SINK if ask is None else ask("Sink", list(SINKS), _DEFAULT_SINK)
+    if sink not in SINKS:
+        raise SettingsError(f"--sink {sink} is not one of {', '.join(SINKS)}.")
+    if options.servers is not None and not SINKS[sink].needs_servers:
+        raise SettingsError("--kafka-servers goes with --sink kafka.")
+    return sink
+
+
+def _names(names: Mapping[str, str], ask: Ask | None) -> dict[str, str]:
+    missing = [name for name in _NAMES if name not in names]
+    if missing and ask is None:
+        flags = [f"--{name}" for name in missing]
+        raise SettingsError(
+            f"missing: {', '.join(flags)}.",
+            "Name the database with --project, --instance, --database",
+        )
+    asked = {name: ask(name.capitalize(), (), None) for name in missing if ask is not None}
+    return {name: names.get(name) or asked[name] for name in _NAMES}
+
+
+def _servers(sink: str, servers: str | None, ask: Ask | None) -> str:
+    if not SINKS[sink].needs_servers or servers:
+        return servers or ""
+    if ask is None:
+        raise SettingsError("missing: --kafka-servers HOST:PORT,...", "It names Kafka's brokers")
+    return ask("Kafka's brokers, HOST:PORT,...", (), _DEFAULT_SERVERS)
+
+
+def _stream_name(
+    any_stream: ChangeStream,
+    dialect: Dialect,
+    streams: Sequence[str],
+    options: InitOptions,
+    sink: str,
+    ask: Ask | None,
+) -> str:
+    """Return the name of the change stream to read: the named one, the only one, or ask."""
+    name = options.names.get("change_stream")
+    if name is not None and name in streams:
+        return name
+    if name is not None or not streams:
+        default = "everything" if dialect is Dialect.POSTGRESQL else "Everything"
+        create = f"Create it:\n\n{create_statement(dialect, name or default, sink)}\n"
+        near = difflib.get_close_matches(name or "", streams, n=1)
+        others = f"It has: {', '.join(sorted(streams))}. " if streams else ""
+        hint = f"Did you mean {near[0]!r}? " if near else others
+        missing = f"change stream {name!r}" if name else "change stream"
+        raise NoChangeStreamError(f"{any_stream.database_path} has no {missing}.", hint + create)
+    if len(streams) == 1:
+        return streams[0]
+    if ask is None:
+        raise SettingsError(
+            f"{any_stream.database_path} has several change streams.",
+            f"Name one with --change-stream: {', '.join(sorted(streams))}",
+        )
+    return ask("Change stream", sorted(streams), None)
+
+
+def _name_like(stream: str) -> str:
+    """Return a valid name of a pipeline that is like its change stream's."""
+    return stream.lower().lstrip("_") or "changes"
+
+
+def _stream_text(stream_options: Mapping[str, str]) -> str:
+    days = ns_to_seconds(parse_retention_ns(stream_options.get("retention_period"))) / 86_400
+    capture = stream_options.get("value_capture_type", DEFAULT_VALUE_CAPTURE_TYPE)
+    return f"value capture type {capture}, kept for {days:g} d"

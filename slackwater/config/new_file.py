@@ -1,0 +1,223 @@
+"""Writes the text of a new settings file: the keys that a sink needs, each with what it means."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, Final
+
+import yaml
+
+from slackwater.reader.change_stream import ChangeStream
+from slackwater.spark_sink.tables.registry import table_formats
+
+_WIDTH: Final = 96
+_TABLES_MAX: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class SinkChoice:
+    """A sink that a new settings file can have.
+
+    Attributes:
+        meaning: what it makes of the changes.
+        keys: the keys under sink, apart from path and checkpoint, in their order.
+        folder: where it writes, below the pipeline's folder.
+        folder_meaning: what is in that folder.
+        needs_servers: whether it sends to Kafka's brokers.
+    """
+
+    meaning: str
+    keys: Mapping[str, str]
+    folder: str = "changes"
+    folder_meaning: str = "Where epochs appear."
+    needs_servers: bool = False
+
+
+_STAGING: Final = "Where epochs wait for their audit."
+SINKS: Final[Mapping[str, SinkChoice]] = {
+    "parquet": SinkChoice(
+        "Every change, appended as Parquet files.", {"kind": "changelog", "format": "parquet"}
+    ),
+    "json": SinkChoice(
+        "Every change, appended as files of JSON lines.", {"kind": "changelog", "format": "json"}
+    ),
+    "orc": SinkChoice(
+        "Every change, appended as ORC files.", {"kind": "changelog", "format": "orc"}
+    ),
+    "delta": SinkChoice(
+        "Every change, appended to one Delta table.", {"kind": "changelog", "format": "delta"}
+    ),
+    "iceberg": SinkChoice(
+        "Every change, appended to one Iceberg table.", {"kind": "changelog", "format": "iceberg"}
+    ),
+    "changelogs": SinkChoice(
+        "A table for each of Spanner's, with every change in typed columns; format delta or"
+        " iceberg.",
+        {"kind": "changelogs", "format": "delta"},
+        "changelogs",
+        "Where the tables are.",
+    ),
+    "mirror": SinkChoice(
+        "A table for each of Spanner's, kept equal to it; format delta or iceberg.",
+        {"kind": "mirror", "format": "delta"},
+        "mirrors",
+        "Where the tables are.",
+    ),
+    "kafka": SinkChoice(
+        "A message for each change; format json or avro.",
+        {"kind": "kafka", "format": "json", "topic": "{table}"},
+        "staging",
+        _STAGING,
+        needs_servers=True,
+    ),
+    "spark": SinkChoice(
+        "Any format that Spark can write, at least once; console prints to the terminal.",
+        {"kind": "spark", "format": "console"},
+        "staging",
+        _STAGING,
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class NewPipeline:
+    """What a new settings file is to say.
+
+    Attributes:
+        name: the pipeline's.
+        source: the change stream.
+        stream_text: what the change stream is like, for people.
+        tables: full names of the tables that it watches.
+        sink: a key of SINKS.
+        path: the folder or URL below which everything is written.
+        servers: Kafka's, if the sink needs them.
+    """
+
+    name: str
+    source: ChangeStream
+    stream_text: str
+    tables: Sequence[str]
+    sink: str
+    path: str
+    servers: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    key: tuple[str, ...]
+    value: Any
+    comment: str = ""
+
+
+def settings_text(pipeline: NewPipeline, *, file_name: str) -> str:
+    """Return the text of a settings file.
+
+    Args:
+        pipeline: what it is to say.
+        file_name: as commands are to name the file.
+    """
+    lines = [
+        "# The settings of a Slackwater pipeline; docs/settings.md lists every key.",
+        f"#   slackwater check -c {file_name}   tries everything and writes nothing",
+        f"#   slackwater run -c {file_name}     runs it",
+    ]
+    for section, entries in groupby(_entries(pipeline), key=lambda entry: entry.key[:-1]):
+        lines += ["", *(f"{name}:" for name in section)]
+        indent = "  " * len(section)
+        for entry in entries:
+            lines += _comment(entry.comment, indent)
+            lines += _yaml_lines(entry.key[-1], entry.value, indent)
+    return "\n".join(lines) + "\n"
+
+
+def _entries(pipeline: NewPipeline) -> Iterator[_Entry]:
+    source, sink = pipeline.source, SINKS[pipeline.sink]
+    path = pipeline.path.rstrip("/")
+    yield _Entry(
+        ("pipeline",),
+        pipeline.name,
+        "The pipeline's name in the metadata store, the log and the metrics. Do not change it:"
+        " another name is another pipeline.",
+    )
+    yield _Entry(("source", "project"), source.project, "The database.")
+    yield _Entry(("source", "instance"), source.instance)
+    yield _Entry(("source", "database"), source.database)
+    yield _Entry(
+        ("source", "change_stream"),
+        source.change_stream,
+        f"The change stream: {pipeline.stream_text}. It watches {_listed(pipeline.tables)}.",
+    )
+    yield _Entry(
+        ("source", "start"),
+        "now",
+        "Where a new pipeline starts: now, earliest, or a time such as 2026-01-31T09:00:00Z.",
+    )
+    comments = _sink_comments(sink)
+    for name, value in sink_values(pipeline.sink, path, pipeline.servers).items():
+        yield _Entry(("sink", name), value, comments[name])
+    # SQLite needs a file of this machine.
+    folder = pipeline.name if "://" in path else path
+    yield _Entry(
+        ("state", "url"),
+        f"sqlite:///{_below(folder, 'state.db')}",
+        "The metadata store. SQLite is for one machine; with several use PostgreSQL or Spanner.",
+    )
+    yield _Entry(
+        ("http", "listen"),
+        "127.0.0.1:8080",
+        "The page, its API, the metrics and the probes. Remove both lines to switch them off.",
+    )
+
+
+def sink_values(sink: str, path: str, servers: str) -> dict[str, Any]:
+    """Return the section sink.
+
+    Args:
+        sink: a key of SINKS.
+        path: the folder or URL below which everything is written.
+        servers: Kafka's, if the sink needs them.
+    """
+    choice = SINKS[sink]
+    return {
+        **choice.keys,
+        **({"options": {"kafka.bootstrap.servers": servers}} if choice.needs_servers else {}),
+        "path": _below(path, choice.folder),
+        "checkpoint": _below(path, "checkpoint"),
+    }
+
+
+def _below(path: str, name: str) -> str:
+    return name if path == "." else f"{path}/{name}"
+
+
+def _sink_comments(choice: SinkChoice) -> dict[str, str]:
+    has_jars = choice.needs_servers or choice.keys["format"] in table_formats()
+    return {
+        "kind": choice.meaning,
+        "format": "Its jars are fetched at the first start." if has_jars else "",
+        "topic": "{table} stands for the table's full name.",
+        "options": "Options of Kafka's client.",
+        "path": choice.folder_meaning,
+        "checkpoint": "Spark's checkpoint, of this pipeline alone. It and what was written belong"
+        " together.",
+    }
+
+
+def _listed(tables: Sequence[str]) -> str:
+    names = ", ".join(tables[:_TABLES_MAX]) or "no table yet"
+    more = len(tables) - _TABLES_MAX
+    return f"{names} and {more} more tables" if more > 0 else names
+
+
+def _comment(text: str, indent: str) -> list[str]:
+    # No name may end the comment: YAML has more line breaks than Python's textwrap.
+    printable = "".join(mark if mark.isprintable() else " " for mark in text)
+    return [f"{indent}# {line}" for line in textwrap.wrap(printable, _WIDTH - len(indent) - 2)]
+
+
+def _yaml_lines(key: str, value: Any, indent: str) -> list[str]:
+    text = yaml.safe_dump({key: value}, default_flow_style=False, width=10**9)
+    return textwrap.indent(text, indent).splitlines()
