@@ -16,5 +16,6 @@ Which module decides what:
     start_position: where a new pipeline starts.
     audit: whether an epoch holds what Spanner states of its transactions.
     change_source: the protocol of a source of records; spanner_source is Spanner's.
+    batch_read: which cut a batch read has, and its slices.
     tasks: how a task reads its partitions. spark: how Spark drives all of it.
 """

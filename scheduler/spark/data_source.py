@@ -1,8 +1,8 @@
-"""The Spark source: spark.readStream.format("spanner_changes").
+"""The Spark source: spark.readStream and spark.read, .format("spanner_changes").
 
-Its reader, stream_reader, is loaded only where a query reads. Spark asks for the source's name and
-schema in processes of their own, and loading Spanner's client in each of them would make a start
-two seconds longer.
+Its readers, stream_reader and batch_reader, are loaded only where a query reads. Spark asks for the
+source's name and schema in processes of their own, and loading Spanner's client in each of them
+would make a start two seconds longer.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from slackwater.scheduler.options import parse_options
 from slackwater.worker_errors import encoded_errors
 
 if TYPE_CHECKING:
+    from slackwater.scheduler.spark.batch_reader import SpannerChangesBatchReader
     from slackwater.scheduler.spark.stream_reader import SpannerChangesStreamReader
 
 FORMAT: Final = "spanner_changes"
@@ -49,8 +50,20 @@ class SpannerChangesDataSource(DataSource):
     @encoded_errors()
     def streamReader(self, schema: StructType) -> SpannerChangesStreamReader:  # noqa: N802
         """Return a reader for one streaming query."""
-        if schema.fieldNames() != SCHEMA.names:
-            raise OptionError("spanner_changes has a fixed schema.", "Leave out .schema(...)")
+        _require_schema(schema)
         from slackwater.scheduler.spark.stream_reader import SpannerChangesStreamReader
 
         return SpannerChangesStreamReader(self._options)
+
+    @encoded_errors()
+    def reader(self, schema: StructType) -> SpannerChangesBatchReader:
+        """Return a reader for one batch query."""
+        _require_schema(schema)
+        from slackwater.scheduler.spark.batch_reader import SpannerChangesBatchReader
+
+        return SpannerChangesBatchReader(self._options)
+
+
+def _require_schema(schema: StructType) -> None:
+    if schema.fieldNames() != SCHEMA.names:
+        raise OptionError("spanner_changes has a fixed schema.", "Leave out .schema(...)")

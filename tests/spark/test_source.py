@@ -9,7 +9,7 @@ from typing import Any
 
 import pyspark
 import pytest
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.streaming.readwriter import DataStreamReader
@@ -31,15 +31,18 @@ HAS_AVAILABLE_NOW = tuple(map(int, pyspark.__version__.split(".")[:2])) >= (4, 2
 
 
 def changes(spark: SparkSession, stream: ChangeStream) -> DataStreamReader:
-    return (
-        spark.readStream.format("spanner_changes")
-        .option("project", stream.project)
-        .option("instance", stream.instance)
-        .option("database", stream.database)
-        .option("change_stream", stream.change_stream)
+    return spark.readStream.format("spanner_changes").options(**address(stream))
+
+
+def address(stream: ChangeStream) -> dict[str, str]:
+    return {
+        "project": stream.project,
+        "instance": stream.instance,
+        "database": stream.database,
+        "change_stream": stream.change_stream,
         # The JVM outlives a session, and keeps the environment of the first one's emulator.
-        .option("emulator_host", stream.emulator_host)
-    )
+        "emulator_host": str(stream.emulator_host),
+    }
 
 
 def run_until(source: DataFrame, sink: Any, folder: Path, done: Any) -> None:
@@ -125,6 +128,33 @@ def test_a_query_with_an_end_stops_offering_epochs_there(
     offset = json.loads(progress.json)["sources"][0]["endOffset"]
     assert end_ns <= parse_rfc3339(offset["low_watermark"]) < end_ns + 1_000
     assert len({row[1] for row in sink.rows()}) == 1
+
+
+def test_a_batch_read_holds_each_record_between_two_times_once(
+    spark: SparkSession, new_database: NewDatabase
+) -> None:
+    stream = new_database()
+    connection = Connection(stream)
+    load = Load(stream, Dialect.GOOGLE_STANDARD_SQL, seed=6)
+    load.transaction()
+    start_ns = connection.strong_read_timestamp_ns()
+    load.run(transactions_per_second=40, seconds=3)
+    end_ns = connection.strong_read_timestamp_ns()
+    load.transaction()
+    reader = spark.read.format("spanner_changes").options(**address(stream))
+    reader = reader.options(tasks="3", heartbeat="1s", start=format_rfc3339(start_ns))
+    with pytest.raises(PySparkException) as caught:
+        reader.load().collect()
+    assert diagnose(str(caught.value)).message == "spark.read needs the option end."
+    between = reader.option("end", format_rfc3339(end_ns)).load()
+    truth = truth_of(stream, start_ns, end_ns, Dialect.GOOGLE_STANDARD_SQL)
+    expected = sorted(record[:3] for record in truth.records)
+    rows = between.collect()
+    assert sorted(map(key, rows)) == expected
+    assert len({row["low_watermark"] for row in rows}) == 3, "it was not read in slices"
+    # Spark may read the same plan again.
+    assert sorted(map(key, between.collect())) == expected
+    assert len(expected) > 100
 
 
 def test_available_now_reads_up_to_the_clock_and_ends(
