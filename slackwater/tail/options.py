@@ -39,6 +39,7 @@ from slackwater.spark_sink.envelopes.envelope import Envelope, EnvelopeOptions
 from slackwater.spark_sink.envelopes.message import Origin
 from slackwater.spark_sink.envelopes.registry import envelopes, with_timestamp_options
 from slackwater.spark_sink.filters.change_filter import require_shown_changes
+from slackwater.spark_sink.filters.column_filter import ColumnFilter
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.state.store import Store
 from slackwater.tail.line_format import LineFormat, LineFormatter
@@ -55,6 +56,11 @@ from slackwater.timestamp import (
 NAMES: Final = ("project", "instance", "database", "change_stream")
 # CockroachDB's own form: nanoseconds, and a logical counter after the point.
 _DECIMAL: Final = re.compile(r"(\d{15,20})(?:\.\d+)?")
+_COLUMN_FLAGS: Final = {
+    "columns": "--column",
+    "exclude_columns": "--exclude-column",
+    "when_changed": "--when-changed",
+}
 _PIPELINE: Final = "tail"
 # Rows of an initial scan that become one batch.
 _SCAN_BATCH_ROWS: Final = 1_000
@@ -172,11 +178,13 @@ def _envelope(options: ChangefeedOptions, source: SourceOptions) -> Envelope:
 
 def _record_filter(settings: Settings | None, filter_fields: Mapping[str, Any]) -> RecordFilter:
     in_file = {} if settings is None else settings.filter.model_dump()
-    try:
-        return RecordFilter(**{**in_file, **filter_fields})
-    except ValueError as error:
-        # The file's own fields were checked when it was loaded.
-        raise TailOptionError(f"--column, --exclude-column or --when-changed: {error}.") from error
+    # The file's own fields were checked when it was loaded.
+    for field, flag in _COLUMN_FLAGS.items():
+        try:
+            ColumnFilter(filter_fields.get(field, ()))
+        except ValueError as error:
+            raise TailOptionError(f"{flag}: {error}.") from error
+    return RecordFilter(**{**in_file, **filter_fields})
 
 
 def _scan(

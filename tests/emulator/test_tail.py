@@ -310,7 +310,7 @@ def test_a_closed_pipe_ends_it_though_nothing_more_is_written(new_database: NewD
     ("options", "message"),
     [
         (("--cursor", "yesterday"), "--cursor: 'yesterday' is not an RFC 3339 timestamp"),
-        (("--column", "Name"), "--column or --exclude-column: 'Name' can't name a column"),
+        (("--column", "Name"), "--column: 'Name' can't name a column"),
         (("--resolved", "soon"), "--resolved: 'soon' is not a valid duration"),
         (("--envelope", "flat", "--updated"), "can't be used with --envelope flat"),
         (("--envelope", "letter"), "letter"),

@@ -138,11 +138,11 @@ def test_a_batch_read_holds_each_record_between_two_times_once(
     load = Load(stream, Dialect.GOOGLE_STANDARD_SQL, seed=6)
     load.transaction()
     start_ns = connection.strong_read_timestamp_ns()
-    load.run(transactions_per_second=40, seconds=3)
+    load.run(transactions_per_second=40, seconds=2)
     end_ns = connection.strong_read_timestamp_ns()
     load.transaction()
     reader = spark.read.format("spanner_changes").options(**address(stream))
-    reader = reader.options(tasks="3", heartbeat="1s", start=format_rfc3339(start_ns))
+    reader = reader.options(tasks="2", heartbeat="1s", start=format_rfc3339(start_ns))
     with pytest.raises(PySparkException) as caught:
         reader.load().collect()
     assert diagnose(str(caught.value)).message == "spark.read needs the option end."
@@ -151,10 +151,8 @@ def test_a_batch_read_holds_each_record_between_two_times_once(
     expected = sorted(record[:3] for record in truth.records)
     rows = between.collect()
     assert sorted(map(key, rows)) == expected
-    assert len({row["low_watermark"] for row in rows}) == 3, "it was not read in slices"
-    # Spark may read the same plan again.
-    assert sorted(map(key, between.collect())) == expected
-    assert len(expected) > 100
+    assert len({row["low_watermark"] for row in rows}) == 2, "it was not read in slices"
+    assert len(expected) > 50
 
 
 def test_available_now_reads_up_to_the_clock_and_ends(
