@@ -11,17 +11,21 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql.types import StringType, StructField, StructType
 
 from slackwater.reader.change_stream import PartitionMode
 from slackwater.reader.errors import StartInFutureError, StartTooOldError
+from slackwater.reader.schema import SCHEMA
 from slackwater.scheduler import batch_read
 from slackwater.scheduler.batch_read import cut_to_read, read_slice, slices
 from slackwater.scheduler.change_source import Query
 from slackwater.scheduler.epoch import Cut, is_watermark
 from slackwater.scheduler.errors import AuditError, OptionError
 from slackwater.scheduler.options import SourceOptions, parse_options
+from slackwater.scheduler.spark.data_source import SpannerChangesDataSource
 from slackwater.state.store import Store
 from slackwater.timestamp import datetime_to_us, format_rfc3339, us_to_ns
+from slackwater.worker_errors import WorkerError
 from tests.simulation.history import STEP_NS, random_history
 from tests.simulation.mutable_history import random_mutable_history
 from tests.simulation.mutable_world import MutableStream
@@ -113,6 +117,15 @@ def test_bounds_that_can_t_be_read_are_refused(
     with pytest.raises(error, match=said) as caught:
         cut_to_read(options(**texts), Retaining())
     assert caught.value.user_error  # type: ignore[attr-defined]
+
+
+def test_a_read_without_an_end_is_refused_before_spanner_is_asked() -> None:
+    schema = StructType([StructField(name, StringType()) for name in SCHEMA.names])
+    with pytest.raises(WorkerError, match="needs the option end") as caught:
+        SpannerChangesDataSource({**NAMES, "start": "earliest"}).reader(schema)
+    assert caught.value.record.user_error
+    with pytest.raises(WorkerError, match="has a fixed schema"):
+        SpannerChangesDataSource(dict(NAMES)).reader(StructType([]))
 
 
 class Process:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyspark
 import pytest
-from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.streaming.readwriter import DataStreamReader
@@ -142,14 +142,11 @@ def test_a_batch_read_holds_each_record_between_two_times_once(
     end_ns = connection.strong_read_timestamp_ns()
     load.transaction()
     reader = spark.read.format("spanner_changes").options(**address(stream))
-    reader = reader.options(tasks="2", heartbeat="1s", start=format_rfc3339(start_ns))
-    with pytest.raises(PySparkException) as caught:
-        reader.load().collect()
-    assert diagnose(str(caught.value)).message == "spark.read needs the option end."
-    between = reader.option("end", format_rfc3339(end_ns)).load()
+    reader = reader.options(tasks="2", heartbeat="1s")
+    bounds = {"start": format_rfc3339(start_ns), "end": format_rfc3339(end_ns)}
     truth = truth_of(stream, start_ns, end_ns, Dialect.GOOGLE_STANDARD_SQL)
     expected = sorted(record[:3] for record in truth.records)
-    rows = between.collect()
+    rows = reader.load(**bounds).collect()
     assert sorted(map(key, rows)) == expected
     assert len({row["low_watermark"] for row in rows}) == 2, "it was not read in slices"
     assert len(expected) > 50
