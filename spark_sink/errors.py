@@ -11,6 +11,7 @@ SinkError
 |- SchemaRefusedError    user: the schema registry rejects a schema
 |- ClientSettingError    user: a setting of Kafka's client can't be used
 |- MessageRefusedError   user: a Kafka broker refuses a message, a topic or a right
+|- ObjectStoreError      user: an object store can't be opened, or refuses
 |- TransactionsUnsupportedError  user: a Kafka broker has no transactions
 `- PublishError          world: a file system, table or registry failed
 """
@@ -98,6 +99,12 @@ class MessageRefusedError(SinkError):
     ) -> None:
         super().__init__(message, hint)
         self.code, self.topic = code, topic
+
+
+class ObjectStoreError(SinkError):
+    """An object store can't be opened, or refuses: look at its address, its options, its rights."""
+
+    user_error = True
 
 
 class TransactionsUnsupportedError(SinkError):

@@ -6,6 +6,8 @@ from typing import Final
 PARQUET: Final = "parquet"
 JSON: Final = "json"
 ORC: Final = "orc"
+# Lines, each a row's only column.
+TEXT: Final = "text"
 
 # By default Spark writes timestamps as text with three decimals. Spanner's have six, and the order
 # of changes needs them.

@@ -5,10 +5,12 @@ What comes back are py4j's proxies of Java objects. They have no types, hence An
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyarrow import RecordBatch
+    from pyspark.sql import DataFrame, SparkSession
 
 
 def java_call_failed() -> type[Exception]:
@@ -60,3 +62,22 @@ def java_array(spark: SparkSession, java_class: Any, *items: Any) -> Any:
 def java_exception(error: Exception) -> Any:
     """Return the Java exception of an error that is java_raised()."""
     return getattr(error, "java_exception", None)
+
+
+def map_in_arrow(
+    frame: DataFrame,
+    function: Callable[[Iterable[RecordBatch]], Iterator[RecordBatch]],
+    schema: str,
+) -> DataFrame:
+    """Return what a function makes of each partition; see DataFrame.mapInArrow.
+
+    PySpark's own method asks for pandas, which it does not use.
+    """
+    from pyspark.sql import DataFrame
+    from pyspark.sql.udf import UserDefinedFunction
+    from pyspark.util import PythonEvalType
+
+    udf = UserDefinedFunction(function, schema, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+    column: Any = udf(*(frame[name] for name in frame.columns))
+    java_frame: Any = frame._jdf.mapInArrow(column._jc, False, None)
+    return DataFrame(java_frame, frame.sparkSession)

@@ -55,7 +55,7 @@ def inserts(*ids: int, at: int, table: str = "sales.Orders") -> Record:
     return record("INSERT", mods, {"Id": "INT64", "Name": "STRING"}, at=at, table=table)
 
 
-def make_sink(path: Path, **settings: Any) -> Sink:
+def make_sink(path: Path | str, **settings: Any) -> Sink:
     """Return a new sink, as a process makes it from its settings."""
     parsed = parse_sink_settings(
         {"path": str(path), "checkpoint": f"{path}-checkpoint", **settings}

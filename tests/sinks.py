@@ -201,7 +201,7 @@ def _records(name: str, path: Path) -> pa.Table:
         case "iceberg":
             return iceberg_table(path).scan().to_arrow()
         case "json":
-            return _from_json(path)
+            return from_json(path)
         case "orc":
             return ds.dataset(path, format="orc", partitioning="hive").to_table()
     if name == "passed":
@@ -209,7 +209,7 @@ def _records(name: str, path: Path) -> pa.Table:
     return read_changelog(path)
 
 
-def _from_json(path: Path) -> pa.Table:
+def from_json(path: Path) -> pa.Table:
     table = ds.dataset(path, format="json", partitioning="hive").to_table()
     at = table.schema.get_field_index("commit_timestamp")
     stamps = pa.compute.cast(table.column(at), pa.timestamp("us", "UTC"))

@@ -108,6 +108,15 @@ class Verdict(Enum):
     OUTPUT_FOREIGN = "the output is another pipeline's"
 
     @property
+    def is_checkpoints_fault(self) -> bool:
+        """Whether the checkpoint alone is out of step, or not usable."""
+        return self in (
+            Verdict.CHECKPOINT_MISSING,
+            Verdict.CHECKPOINT_TORN,
+            Verdict.CHECKPOINT_BEHIND,
+        )
+
+    @property
     def is_refused(self) -> bool:
         """Whether an operator has to decide."""
         return self not in (Verdict.NEW, Verdict.GO_ON, Verdict.FIND_PARTITIONS)
@@ -184,6 +193,21 @@ def _against_output(
     if output.begun_ns is not None and complete_ns != planned_ns != output.begun_ns:
         return Verdict.CHECKPOINT_BEHIND
     return Verdict.GO_ON
+
+
+def remakes_checkpoint(positions: Positions, verdict: Verdict, *, is_expendable: bool) -> bool:
+    """Return whether a new checkpoint is made without being asked, after the output's last epoch.
+
+    It is what an operator would be told to do. An output that does not say where it ends was
+    emptied: then only an operator knows what is wanted.
+
+    Args:
+        positions: of the parts.
+        verdict: what reconcile() says of them.
+        is_expendable: the checkpoint is on this machine only, and the settings do not name it.
+    """
+    has_end = positions.output is not None and positions.output.complete_ns is not None
+    return is_expendable and verdict.is_checkpoints_fault and has_end
 
 
 def begun_epoch_ns(positions: Positions, start_ns: int | None) -> int | None:

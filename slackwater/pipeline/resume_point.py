@@ -20,6 +20,7 @@ from slackwater.pipeline.reconciliation import (
     last_ns,
     reconcile,
     refusal,
+    remakes_checkpoint,
     skip_from_ns,
 )
 from slackwater.pipeline.recovery import (
@@ -84,7 +85,7 @@ class ResumePoint:
             ForeignCheckpointError: the checkpoint belongs to another pipeline or change stream.
         """
         verdict = reconcile(self._settings.pipeline, positions := self._positions())
-        if recovery.from_watermark is None:
+        if recovery.from_watermark is None and not self._remakes_checkpoint(positions, verdict):
             self._require(verdict, positions, recovery)
         return verdict is Verdict.NEW and recovery.from_watermark is None
 
@@ -114,6 +115,8 @@ class ResumePoint:
         if self._has_restarted and positions.checkpoint is None:
             # The last query failed before it planned an epoch.
             from_watermark = LAST
+        elif from_watermark is None and self._remakes_checkpoint(positions, verdict):
+            from_watermark = LAST
         if from_watermark is not None:
             start_ns = self._restart(verdict, positions, from_watermark, generation)
             options |= {"start": format_rfc3339(start_ns), "checkpoint_is_lost": "true"}
@@ -140,6 +143,10 @@ class ResumePoint:
             self._accept_gap(source, after_ns, recovery.skip_to)
         return options
 
+    def _remakes_checkpoint(self, positions: Positions, verdict: Verdict) -> bool:
+        is_expendable = self._settings.sink.has_expendable_checkpoint
+        return remakes_checkpoint(positions, verdict, is_expendable=is_expendable)
+
     def _put_blank_checkpoint_aside(self) -> None:
         """Let Spark begin again where a power cut has left an empty plan of the first epoch."""
         folder = self._settings.sink.checkpoint
@@ -155,9 +162,7 @@ class ResumePoint:
         """
         pipeline = self._store.pipeline(self._settings.pipeline)
         scan = read_scan(self._store, self._settings.pipeline)
-        checkpoint = read_checkpoint(self._spark, self._settings.sink.checkpoint)
-        if checkpoint is not None:
-            self._require_own(checkpoint)
+        checkpoint = self._own_checkpoint()
         output = self._sink.position(self._spark)
         plan = latest_plan(self._store, self._settings.pipeline)
         is_to_scan = checkpoint is None and (scan is None or not scan[0].is_done)
@@ -186,9 +191,26 @@ class ResumePoint:
         sink = self._settings.sink
         if self._settings.initial_scan == "no":
             return None
-        if any(not name.startswith(("_", ".")) for name in names_in(self._spark, sink.path)):
+        names = sink.output_names()
+        if names is None:
+            names = names_in(self._spark, sink.path)
+        if any(not name.startswith(("_", ".")) for name in names):
             return True
         return False if isinstance(sink, TableSettings) and sink.catalog is None else None
+
+    def _own_checkpoint(self) -> Checkpoint | None:
+        folder = self._settings.sink.checkpoint
+        checkpoint = read_checkpoint(self._spark, folder)
+        if checkpoint is None:
+            return None
+        try:
+            self._require_own(checkpoint)
+        except ForeignCheckpointError:
+            if not self._settings.sink.has_expendable_checkpoint:
+                raise
+            put_aside(self._spark, folder)
+            return None
+        return checkpoint
 
     def _require_own(self, checkpoint: Checkpoint) -> None:
         if (offset := checkpoint.planned) is None:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
+from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.java import java_call_failed
 from slackwater.spark_sink.output.small_files import SmallFiles, small_files
 from slackwater.spark_sink.output.watermark_lines import (
@@ -81,11 +82,15 @@ class WatermarkLog:
     Args:
         path: the output's directory, a path or URL that Spark accepts.
         pipeline: the pipeline's name.
+        files: returns the log's folder; None to reach it through Spark.
     """
 
-    def __init__(self, path: str, pipeline: str) -> None:
+    def __init__(
+        self, path: str, pipeline: str, files: Callable[[], SmallFiles] | None = None
+    ) -> None:
         self.path = path
         self.pipeline = pipeline
+        self._open = files
         self._writer: LogWriter | None = None
 
     def add_scan(self, spark: SparkSession, records: int, low_watermark: datetime) -> None:
@@ -119,7 +124,7 @@ class WatermarkLog:
         self._writer.add(LogLine(low_watermark.astimezone(UTC), json.dumps(fields)))
         try:
             self._writer.merge()
-        except (OSError, java_call_failed()) as error:
+        except (OSError, PublishError, java_call_failed()) as error:
             # The epoch's line is there; the files are merged with the next ones.
             _log.warning("%s/%s: its files were not merged: %s", self.path, FOLDER, error)
             self._writer = None
@@ -137,6 +142,8 @@ class WatermarkLog:
         return _logged(earliest_line(self._files(spark)))
 
     def _files(self, spark: SparkSession) -> SmallFiles:
+        if self._open is not None:
+            return self._open()
         return small_files(spark, f"{self.path}/{FOLDER}")
 
 

@@ -2,33 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import hashlib
+import tempfile
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, Field, model_validator
 
-from slackwater.setting_values import listed
+from slackwater.setting_values import TextMapping, listed
 from slackwater.spark_sink.envelopes.envelope import Envelope
 from slackwater.spark_sink.envelopes.message import TABLE, Origin
-from slackwater.spark_sink.errors import UnknownFormatError
+from slackwater.spark_sink.errors import ObjectStoreError
 from slackwater.spark_sink.filters.record_filter import RecordFilter
-from slackwater.spark_sink.formats import JSON, ORC, PARQUET
+from slackwater.spark_sink.formats import JSON, ORC, PARQUET, TEXT
 from slackwater.spark_sink.message_rows import messages
-from slackwater.spark_sink.output.staging import DATE_COLUMN, Staging
-from slackwater.spark_sink.output.watermark_log import WatermarkLog, output_position
-from slackwater.spark_sink.sink import EpochSummary, OutputPosition
+from slackwater.spark_sink.output.epoch_files import EpochFiles, EpochFolders
+from slackwater.spark_sink.output.object_store import (
+    ObjectFiles,
+    is_object_store,
+    names_at_top,
+    open_object_store,
+    probe,
+    requests_to,
+)
+from slackwater.spark_sink.output.preparation import DATE_COLUMN, Preparation
+from slackwater.spark_sink.output.small_files import SmallFiles
+from slackwater.spark_sink.output.staging import Staging
+from slackwater.spark_sink.output.watermark_log import FOLDER, WatermarkLog
+from slackwater.spark_sink.sink import Sink
+from slackwater.spark_sink.sinks.file_changelog import FileChangelog
 from slackwater.spark_sink.sinks.sink_settings import EnvelopeSettings, Kind, TableSettings
-from slackwater.spark_sink.sql.columns import Column
-from slackwater.spark_sink.tables.compaction import Compaction
+from slackwater.spark_sink.sinks.table_changelog import TableChangelog
 from slackwater.spark_sink.tables.registry import table_formats
-from slackwater.spark_sink.tables.table_format import TableFormat
-from slackwater.timestamp import datetime_to_rfc3339, datetime_to_us, us_to_datetime
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 _FORMATS: Final = (PARQUET, JSON, ORC, *table_formats())
 PartitionColumn = Literal["table_name", "date"]
@@ -39,12 +50,24 @@ class ChangelogSettings(EnvelopeSettings, TableSettings):
 
     Attributes:
         partition_by: folders inside an epoch's, or a table's partitions.
+        storage_options: of the object store that files are written to; see open_object_store().
     """
 
     formats = _FORMATS
 
     kind: Kind = "changelog"
     partition_by: Annotated[tuple[PartitionColumn, ...], BeforeValidator(listed)] = ()
+    storage_options: TextMapping = Field(default_factory=dict)
+
+    @property
+    def has_expendable_checkpoint(self) -> bool:
+        """Whether it is the default one, in this machine's folder for temporary files."""
+        return self.is_in_object_store and self.checkpoint == _temporary_checkpoint(self.path)
+
+    @property
+    def is_in_object_store(self) -> bool:
+        """Whether epochs are files in an object store, which is reached without Hadoop."""
+        return self.format not in table_formats() and is_object_store(self.path)
 
     def make_envelope(self, origin: Origin) -> Envelope:
         """Return the envelope; a file of JSON has no place for a message's key and table."""
@@ -54,132 +77,91 @@ class ChangelogSettings(EnvelopeSettings, TableSettings):
         options = replace(envelope.options, key_in_value=True, topic=TABLE, is_value_alone=True)
         return replace(envelope, options=options)
 
-    def make_sink(self, origin: Origin, record_filter: RecordFilter) -> Changelog:
+    def make_sink(self, origin: Origin, record_filter: RecordFilter) -> Sink:
         """Return the sink; see SinkSettings."""
-        return Changelog(
-            self.path,
-            self.format,
-            origin.pipeline,
+        preparation = Preparation(
             record_filter,
-            self.make_envelope_or_none(origin),
-            self.table_format(self.partition_by),
-            partition_by=self.partition_by,
+            self._shape(self.make_envelope_or_none(origin)),
+            has_date=DATE_COLUMN in self.partition_by,
+        )
+        files = self._watermark_files if self.is_in_object_store else None
+        watermarks = WatermarkLog(self.path, origin.pipeline, files)
+        table_format = self.table_format(self.partition_by)
+        if table_format is None:
+            return FileChangelog(self._epoch_files(preparation), watermarks)
+        return TableChangelog(
+            self.path,
+            table_format,
+            Staging(self.path, PARQUET, preparation),
+            watermarks,
             compact_every_s=self.compact_every_s,
         )
 
+    def check(self) -> None:
+        """Write, read and remove an object; see SinkSettings."""
+        if self.is_in_object_store:
+            probe(self.path, self.storage_options)
 
-class Changelog:
-    """Writes each epoch as a directory of files, or as a commit to a table.
+    def output_names(self) -> Sequence[str] | None:
+        """Return the names in the output; see SinkSettings."""
+        if not self.is_in_object_store:
+            return None
+        with requests_to(self.path):
+            return names_at_top(open_object_store(self.path, self.storage_options))
 
-    Args:
-        path: a directory, as Spark accepts it; created if missing.
-        file_format: one of ChangelogSettings.formats. In a table an epoch is a commit, otherwise
-            a directory.
-        pipeline: the pipeline's name.
-        record_filter: which records are written.
-        envelope: of messages written in place of records; with format json the files then hold
-            the messages' values alone, a line each.
-        table_format: that of file_format, if it is a table's.
-        partition_by: columns that name the folders of files; a table's are its format's.
-        compact_every_s: seconds after which a table's files are compacted; None for never.
+    def _shape(self, envelope: Envelope | None) -> Callable[[DataFrame], DataFrame] | None:
+        if envelope is None:
+            return None
+        if self.format == JSON:
+            return partial(_lines, envelope=envelope, partition_by=self.partition_by)
+        return partial(messages, envelope=envelope)
 
-    Raises:
-        UnknownFormatError: the format is not one of ChangelogSettings.formats.
-    """
+    def _epoch_files(self, preparation: Preparation) -> EpochFiles:
+        has_lines = self.format == JSON and self.envelope != "record"
+        file_format = TEXT if has_lines else self.format
+        if not self.is_in_object_store:
+            staging = Staging(self.path, file_format, preparation, self.partition_by)
+            return EpochFolders(staging)
+        from slackwater.spark_sink.output.object_staging import ObjectStaging
 
-    def __init__(
-        self,
-        path: str,
-        file_format: str,
-        pipeline: str,
-        record_filter: RecordFilter | None = None,
-        envelope: Envelope | None = None,
-        table_format: TableFormat | None = None,
-        *,
-        partition_by: Sequence[str] = (),
-        compact_every_s: float | None = None,
-    ) -> None:
-        if file_format not in _FORMATS:
-            raise UnknownFormatError(
-                f"the changelog has no format {file_format!r}.", f"Known: {', '.join(_FORMATS)}"
+        return ObjectStaging(
+            self.path, self.storage_options, file_format, preparation, self.partition_by
+        )
+
+    def _watermark_files(self) -> SmallFiles:
+        return ObjectFiles(self.path, self.storage_options, FOLDER)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _checkpoint_beside_object_store(cls, values: Any) -> Any:
+        """Fill in a checkpoint where the output's commits say all that it says."""
+        if not isinstance(values, dict) or "checkpoint" in values:
+            return values
+        path = values.get("path")
+        is_table = values.get("format") in table_formats()
+        if not isinstance(path, str) or is_table or not is_object_store(path):
+            return values
+        return {**values, "checkpoint": _temporary_checkpoint(path)}
+
+    @model_validator(mode="after")
+    def _can_be_opened(self) -> Self:
+        if self.is_in_object_store:
+            try:
+                open_object_store(self.path, self.storage_options)
+            except ObjectStoreError as error:
+                raise ValueError(error.message) from error
+        elif self.storage_options:
+            raise ValueError(
+                "storage_options goes with format parquet, json or orc in an object store; what"
+                " Spark writes takes its settings from spark.conf"
             )
-        self._path = path
-        self._table = table_format
-        self._application = f"slackwater {pipeline}"
-        # A table's commit can't be held back until the audit is done, so its rows are staged as
-        # files, too.
-        staged_format = file_format if table_format is None else "parquet"
-        self._compaction = Compaction(table_format, compact_every_s) if table_format else None
-        shape: Callable[[DataFrame], DataFrame] | None = None
-        if envelope is not None and file_format == "json":
-            staged_format = "text"
-            shape = partial(_lines, envelope=envelope, partition_by=partition_by)
-        elif envelope is not None:
-            shape = partial(messages, envelope=envelope)
-        of_files = partition_by if table_format is None else ()
-        has_date = DATE_COLUMN in partition_by
-        self._staging = Staging(
-            path, staged_format, record_filter, shape, of_files, has_date=has_date
-        )
-        self._scanned = self._staging.for_scan()
-        self._watermarks = WatermarkLog(path, pipeline)
+        return self
 
-    def position(self, spark: SparkSession) -> OutputPosition:
-        """Return the later of the log's last line and the last commit or directory; see Sink."""
-        self._staging.take_over(spark)
-        logged = self._watermarks.last(spark)
-        if self._table is not None:
-            version = self._table.last_version(spark, self._path, self._application)
-            committed = None if version is None else us_to_datetime(version)
-            return output_position(logged, committed, is_one_commit=True)
-        directory = self._staging.epoch_directory(spark)
-        return output_position(
-            logged, directory.last_low_watermark(), is_one_commit=directory.is_atomic
-        )
 
-    def stage(self, epoch: DataFrame, epoch_id: int) -> EpochSummary:
-        """Stage an epoch beside the output; see Sink."""
-        return self._staging.stage(epoch, epoch_id)
-
-    def publish(
-        self, spark: SparkSession, epoch_id: int, summary: EpochSummary, low_watermark: datetime
-    ) -> None:
-        """Commit a staged epoch to the table, or rename its directory; see Sink."""
-        directory = self._staging.epoch_directory(spark)
-        if not summary.written:
-            directory.discard(epoch_id)
-        elif self._table is not None:
-            staged = self._staging.staged_files(spark, epoch_id)
-            rows = self._staging.read_staged(spark, epoch_id)
-            version = datetime_to_us(low_watermark)
-            self._table.append(rows, self._path, self._application, version, staged)
-            directory.discard(epoch_id)
-        else:
-            directory.publish(epoch_id, low_watermark)
-        self._watermarks.add(spark, epoch_id, summary, low_watermark)
-        if self._compaction is not None and self._compaction.is_due:
-            self._compaction.run(spark, [self._path])
-
-    def begin_scan(self, spark: SparkSession, tables: Mapping[str, Sequence[Column]]) -> None:
-        """Do nothing: nothing has to be prepared."""
-
-    def add_scanned(self, rows: DataFrame, chunk: int, low_watermark: datetime) -> int:
-        """Write a chunk, which is visible as soon as it is whole; see Sink."""
-        spark = rows.sparkSession
-        records = self._scanned.stage(rows, chunk).records
-        directory = self._scanned.epoch_directory(spark)
-        if self._table is None:
-            directory.publish(chunk, low_watermark, chunk=chunk)
-            return records
-        scan = f"{self._application} scan {datetime_to_rfc3339(low_watermark)}"
-        staged = self._scanned.staged_files(spark, chunk)
-        self._table.append(self._scanned.read_staged(spark, chunk), self._path, scan, chunk, staged)
-        directory.discard(chunk)
-        return records
-
-    def end_scan(self, spark: SparkSession, records: int, low_watermark: datetime) -> None:
-        """Write the scan's low watermark; see Sink."""
-        self._watermarks.add_scan(spark, records, low_watermark)
+def _temporary_checkpoint(path: str) -> str:
+    """Return a folder for the checkpoint of an output, the same one at each start."""
+    digest = hashlib.sha256(path.encode()).hexdigest()[:16]
+    return str(Path(tempfile.gettempdir(), f"slackwater-checkpoint-{digest}"))
 
 
 def _lines(changes: DataFrame, envelope: Envelope, partition_by: Sequence[str]) -> DataFrame:

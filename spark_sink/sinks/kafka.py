@@ -31,6 +31,7 @@ from slackwater.spark_sink.kafka.topics import SERVERS, Topics, topic_name
 from slackwater.spark_sink.kafka.where_supported import WhereSupported
 from slackwater.spark_sink.kafka.written_topics import WrittenTopics
 from slackwater.spark_sink.message_rows import messages
+from slackwater.spark_sink.output.preparation import Preparation
 from slackwater.spark_sink.output.staging import Staging
 from slackwater.spark_sink.sink import EpochSummary, OutputPosition
 from slackwater.spark_sink.sinks.sink_settings import EnvelopeName, EnvelopeSettings, Kind
@@ -262,9 +263,8 @@ class Kafka:
         self._send_messages = letters.send if keeps_bad_records else delivery.send
         self._written = WrittenTopics(staging)
         self._read_key_columns: ReadKeyColumns | None = None
-        self._staging = Staging(
-            staging, "parquet", record_filter, distinct=("table_name", "value_capture_type")
-        )
+        preparation = Preparation(record_filter, distinct=("table_name", "value_capture_type"))
+        self._staging = Staging(staging, "parquet", preparation)
         self._scanned = self._staging.for_scan()
         self._resolved_at = float("-inf")
 

@@ -13,6 +13,7 @@ from pydantic import Field
 from slackwater.setting_values import TextMapping
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.output.dead_letters import DeadLetters
+from slackwater.spark_sink.output.preparation import Preparation
 from slackwater.spark_sink.output.staging import Staging
 from slackwater.spark_sink.output.watermark_log import WatermarkLog, output_position
 from slackwater.spark_sink.sink import EpochSummary, OutputPosition
@@ -85,7 +86,7 @@ class ManagedTables(ABC, Generic[T]):
         self._compaction = Compaction(table_format, compact_every_s)
         self._dead_letters = dead_letters
         self._application = f"slackwater {pipeline}"
-        self._staging = Staging(path, "parquet", record_filter)
+        self._staging = Staging(path, "parquet", Preparation(record_filter))
         self._scanned = self._staging.for_scan()
         self._watermarks = WatermarkLog(path, pipeline)
         self._scanned_tables: dict[str, Sequence[Column]] = {}

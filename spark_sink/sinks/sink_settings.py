@@ -105,6 +105,11 @@ class SinkSettings(Section, ABC):
         """The names by which registry.spark_confs() has what this sink needs of Spark."""
         return frozenset({self.kind, self.format})
 
+    @property
+    def has_expendable_checkpoint(self) -> bool:
+        """Whether the checkpoint may be lost: the output alone says where to go on."""
+        return False
+
     @abstractmethod
     def make_sink(self, origin: Origin, record_filter: RecordFilter) -> Sink:
         """Return the sink; nothing is written yet.
@@ -130,6 +135,14 @@ class SinkSettings(Section, ABC):
         Raises:
             PartialRowError: it does not.
         """
+
+    def output_names(self) -> Sequence[str] | None:
+        """Return the names in the output; None if they are to be listed by Spark.
+
+        Raises:
+            SinkError: the output can't be listed.
+        """
+        return None
 
     @field_validator("format")
     @classmethod

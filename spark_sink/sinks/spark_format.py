@@ -19,6 +19,7 @@ from slackwater.spark_sink.envelopes.message import Origin
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.formats import write_options
 from slackwater.spark_sink.message_rows import messages
+from slackwater.spark_sink.output.preparation import Preparation
 from slackwater.spark_sink.output.staging import Staging
 from slackwater.spark_sink.output.watermark_log import WatermarkLog, output_position
 from slackwater.spark_sink.sink import EpochSummary, OutputPosition
@@ -77,7 +78,7 @@ class SparkFormat:
         self._format = file_format
         self._options = {**write_options(file_format), **options}
         self._envelope = envelope
-        self._staging = Staging(path, "parquet", record_filter)
+        self._staging = Staging(path, "parquet", Preparation(record_filter))
         self._scanned = self._staging.for_scan()
         self._watermarks = WatermarkLog(path, pipeline)
 

@@ -22,7 +22,6 @@ from slackwater.pipeline.spark.java import find_java
 from slackwater.pipeline.spark.session import start_spark, stop_spark
 from slackwater.spark_sink.errors import AsOfTimeError, TableRecreatedError
 from slackwater.spark_sink.sink import Former
-from slackwater.spark_sink.sinks.changelog import Changelog
 from slackwater.spark_sink.sinks.mirrors import GoneRows, Mirrors
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.tables.cut import Cut
@@ -30,6 +29,7 @@ from slackwater.spark_sink.tables.delta import Delta
 from slackwater.spark_sink.tables.iceberg import Iceberg
 from slackwater.spark_sink.tables.table_format import TableFormat
 from slackwater.timestamp import datetime_to_rfc3339
+from tests.epoch_rows import make_sink
 from tests.mirror_epochs import (
     START,
     Epochs,
@@ -361,7 +361,7 @@ def test_mirrors_are_what_bigquery_asks_for(
 def test_parquet_epochs_are_what_bigquery_asks_for(session: SparkSession, tmp_path: Path) -> None:
     epochs = Epochs(session, Mirrors(str(tmp_path), "orders", Delta()), {"Id": "INT64"})
     epochs.change("INSERT", "1")
-    sink = Changelog(str(tmp_path), "parquet", "orders")
+    sink = make_sink(tmp_path)
     summary = sink.stage(epochs.records(), 0)
     sink.publish(session, 0, summary, epochs.low_watermark)
     (epoch,) = tmp_path.glob("epoch=*")

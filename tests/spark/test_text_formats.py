@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from slackwater.spark_sink.sink import Sink
-from slackwater.spark_sink.sinks.changelog import Changelog
 from slackwater.spark_sink.sinks.spark_format import SparkFormat
+from tests.epoch_rows import make_sink
 
 AT = datetime(2026, 1, 31, 9, 0, 0, 123456, tzinfo=UTC)
 SCHEMA = "commit_timestamp TIMESTAMP, number_of_records_in_transaction BIGINT"
@@ -26,7 +26,7 @@ def texts(folder: Path) -> str:
 
 
 def test_a_json_changelog_has_microseconds(spark: SparkSession, tmp_path: Path) -> None:
-    land(Changelog(str(tmp_path), "json", "p"), spark)
+    land(make_sink(tmp_path, format="json"), spark)
     assert '"2026-01-31T09:00:00.123456Z"' in texts(tmp_path)
 
 

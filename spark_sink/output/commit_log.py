@@ -1,0 +1,207 @@
+"""The commits of an output in an object store: numbered objects, each created once.
+
+A commit holds the files of one epoch, or names those that are staged. Who creates the next number
+has published; then the files get the names that readers see, and whoever finds the commit can do
+that again, because it changes nothing. A process that takes the pipeline over creates a commit
+without files. So the number that a former owner would create is taken, and what it has staged or
+holds in memory can't be published any more.
+
+Old commits are removed in ascending order. A former owner that was frozen for so long that its
+number is free again finds that the commit before it, its own, is gone.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from slackwater.spark_sink.errors import PublishError
+from slackwater.spark_sink.output.object_store import create, etag, names_below, read, remove
+from slackwater.timestamp import datetime_to_rfc3339
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+# Readers ignore names that start so.
+FOLDER: Final = "_commits"
+# How many commits stay. One would do; the others show a person what happened last.
+KEPT: Final = 20
+_NAME: Final = re.compile(rf"{FOLDER}/(\d{{20}})\.json")
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedFile:
+    """A file of an epoch.
+
+    Attributes:
+        name: which readers see.
+        staged: the name under which it is staged; None if the commit has its content.
+        content: in the commit; None if the file is staged.
+    """
+
+    name: str
+    staged: str | None = None
+    content: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """An entry of the log.
+
+    Attributes:
+        number: counts from 0.
+        owner: the process that created it, by a name of its own.
+        low_watermark: the latest epoch's through this commit, in whole microseconds, UTC; None
+            before the first. Of a chunk of an initial scan it is that of the epoch before.
+        files: an epoch's, or a chunk's; none if a process took the pipeline over.
+    """
+
+    number: int
+    owner: str
+    low_watermark: datetime | None
+    files: Sequence[CommittedFile] = ()
+
+    @property
+    def name(self) -> str:
+        """The object's name."""
+        return commit_name(self.number)
+
+
+def commit_name(number: int) -> str:
+    """Return the name of a commit's object; names sort as the numbers do."""
+    return f"{FOLDER}/{number:020d}.json"
+
+
+def commit_number(name: str) -> int | None:
+    """Return the number of a commit; None if the object is not one."""
+    match = _NAME.fullmatch(name)
+    return int(match[1]) if match else None
+
+
+def commit_text(commit: Commit) -> bytes:
+    """Return a commit's object."""
+    fields = {
+        "owner": commit.owner,
+        "low_watermark": commit.low_watermark and datetime_to_rfc3339(commit.low_watermark),
+        "files": [_file_fields(file) for file in commit.files],
+    }
+    return json.dumps(fields).encode()
+
+
+def parse_commit(number: int, text: bytes) -> Commit:
+    """Return the commit of an object."""
+    fields = json.loads(text)
+    low_watermark = fields["low_watermark"]
+    return Commit(
+        number,
+        fields["owner"],
+        None if low_watermark is None else datetime.fromisoformat(low_watermark),
+        tuple(_file(file) for file in fields["files"]),
+    )
+
+
+def numbers_to_remove(numbers: Iterable[int], last: int) -> list[int]:
+    """Return the commits that go, in the order in which they have to go."""
+    return sorted(number for number in numbers if number <= last - KEPT)
+
+
+class CommitLog:
+    """The commits of one output, as one process adds them.
+
+    Args:
+        store: the output's.
+        owner: the process, by a name that no other has.
+    """
+
+    def __init__(self, store: ObjectStore, owner: str) -> None:
+        self._store = store
+        self._owner = owner
+        # Of this process: the last one's number and etag.
+        self._last: tuple[int, str] | None = None
+        self._numbers: list[int] = []
+
+    def last(self) -> Commit | None:
+        """Return the last commit of all; None without one."""
+        numbers = self._listed()
+        while numbers:
+            text = read(self._store, commit_name(numbers[-1]))
+            if text is not None:
+                return parse_commit(numbers[-1], text)
+            # Its owner has gone on, and removed it since.
+            numbers = self._listed()
+        return None
+
+    def take_over(self, last: Commit | None, low_watermark: datetime | None) -> bool:
+        """Add a commit without files, so that no former owner can add one.
+
+        Args:
+            last: the last one, whose files have their names; None without one.
+            low_watermark: of the latest epoch.
+
+        Returns:
+            False if another one was added meanwhile.
+        """
+        number = 0 if last is None else last.number + 1
+        commit = Commit(number, self._owner, low_watermark)
+        created = create(self._store, commit.name, commit_text(commit))
+        if created is None:
+            return False
+        numbers = self._listed()
+        if numbers[-1] != number:
+            # This process was frozen, and others have gone on. Its commit stays: a number that is
+            # free again, with those before it still there, could be taken by a former owner.
+            return False
+        self._last, self._numbers = (number, created), numbers
+        return True
+
+    def add(self, low_watermark: datetime | None, files: Sequence[CommittedFile]) -> Commit:
+        """Publish files; they have no names yet.
+
+        Raises:
+            PublishError: another process has taken the pipeline over; nothing is published.
+        """
+        assert self._last is not None  # noqa: S101 - take_over() comes first
+        number, last_etag = self._last
+        commit = Commit(number + 1, self._owner, low_watermark, files)
+        created = create(self._store, commit.name, commit_text(commit))
+        if created is None:
+            raise _taken_over()
+        if etag(self._store, commit_name(number)) != last_etag:
+            remove(self._store, [commit.name])
+            raise _taken_over()
+        self._last = (commit.number, created)
+        self._numbers.append(commit.number)
+        return commit
+
+    def remove_old(self) -> None:
+        """Remove commits that nobody needs, the oldest first."""
+        assert self._last is not None  # noqa: S101 - take_over() comes first
+        for number in numbers_to_remove(self._numbers, self._last[0]):
+            remove(self._store, [commit_name(number)])
+            self._numbers.remove(number)
+
+    def _listed(self) -> list[int]:
+        names = names_below(self._store, FOLDER)
+        numbers = (commit_number(name) for name in names)
+        return sorted(number for number in numbers if number is not None)
+
+
+def _taken_over() -> PublishError:
+    return PublishError("another process has taken the pipeline over, and writes to its output.")
+
+
+def _file_fields(file: CommittedFile) -> dict[str, Any]:
+    if file.content is None:
+        return {"name": file.name, "staged": file.staged}
+    return {"name": file.name, "content": base64.b64encode(file.content).decode()}
+
+
+def _file(fields: dict[str, Any]) -> CommittedFile:
+    content = fields.get("content")
+    decoded = None if content is None else base64.b64decode(content)
+    return CommittedFile(fields["name"], fields.get("staged"), decoded)

@@ -1,0 +1,96 @@
+"""Epochs as files: staged, then made visible in the way of the place where they stand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import TYPE_CHECKING, Protocol
+
+from slackwater.spark_sink.output.staging import Staging
+from slackwater.spark_sink.sink import EpochSummary
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class EpochFiles(Protocol):
+    """The epochs of one output, each with files of its own."""
+
+    @property
+    def is_one_commit(self) -> bool:
+        """Whether an epoch becomes visible whole, or not at all. After take_over()."""
+
+    def take_over(
+        self, spark: SparkSession, logged: Callable[[], datetime | None]
+    ) -> datetime | None:
+        """Let no former owner publish any more; return the low watermark of the latest epoch.
+
+        Args:
+            spark: the session.
+            logged: returns the watermark log's last low watermark; None without one.
+        """
+
+    def for_scan(self) -> EpochFiles:
+        """Return the same for an initial scan, whose reads are filtered."""
+
+    def stage(self, epoch: DataFrame, epoch_id: int) -> EpochSummary:
+        """Write an epoch where no reader sees it, and return what it held."""
+
+    def publish(
+        self,
+        spark: SparkSession,
+        epoch_id: int,
+        low_watermark: datetime,
+        *,
+        chunk: int | None = None,
+    ) -> None:
+        """Make a staged epoch, or a chunk of an initial scan, visible, unless it already is."""
+
+    def discard(self, spark: SparkSession, epoch_id: int) -> None:
+        """Remove a staged epoch."""
+
+
+class EpochFolders:
+    """Epochs become visible by a rename; see EpochFiles.
+
+    Args:
+        staging: writes them.
+    """
+
+    def __init__(self, staging: Staging) -> None:
+        self._staging = staging
+        self.is_one_commit = False
+
+    def take_over(
+        self,
+        spark: SparkSession,
+        logged: Callable[[], datetime | None],  # noqa: ARG002
+    ) -> datetime | None:
+        """Remove what former owners have staged; see EpochFiles."""
+        self._staging.take_over(spark)
+        directory = self._staging.epoch_directory(spark)
+        self.is_one_commit = directory.is_atomic
+        return directory.last_low_watermark()
+
+    def for_scan(self) -> EpochFolders:
+        """Return the same for an initial scan; see EpochFiles."""
+        return EpochFolders(self._staging.for_scan())
+
+    def stage(self, epoch: DataFrame, epoch_id: int) -> EpochSummary:
+        """Write an epoch below a folder that readers skip; see EpochFiles."""
+        return self._staging.stage(epoch, epoch_id)
+
+    def publish(
+        self,
+        spark: SparkSession,
+        epoch_id: int,
+        low_watermark: datetime,
+        *,
+        chunk: int | None = None,
+    ) -> None:
+        """Rename an epoch's folder; see EpochFiles."""
+        self._staging.epoch_directory(spark).publish(epoch_id, low_watermark, chunk=chunk)
+
+    def discard(self, spark: SparkSession, epoch_id: int) -> None:
+        """Remove a staged epoch."""
+        self._staging.epoch_directory(spark).discard(epoch_id)

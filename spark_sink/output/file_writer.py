@@ -1,0 +1,282 @@
+"""The files of an epoch, written by tasks from Arrow: handed to the driver, or staged if large."""
+
+from __future__ import annotations
+
+import io
+import re
+import uuid
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.orc as orc
+import pyarrow.parquet as pq
+
+from slackwater.spark_sink.formats import ORC, PARQUET, TEXT
+from slackwater.spark_sink.output.object_store import open_object_store
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+# What a task hands on, in Spark's words.
+RESULT: Final = "folder string, rows bigint, content binary, staged string"
+_RESULT: Final = pa.schema(
+    {"folder": pa.string(), "rows": pa.int64(), "content": pa.binary(), "staged": pa.string()}
+)
+# In bytes. A task hands on no more than IN_MEMORY_MAX of a file; a thousand tasks' make 512 MiB.
+IN_MEMORY_MAX: Final = 512 << 10
+_ROW_GROUP: Final = 64 << 20
+# Those that Spark escapes in the names of folders.
+_ESCAPED: Final = re.compile(r"[\x00-\x1f\"#%'*/:=?\\\x7f{\[\]^]")
+# Hive's name of a value that is NULL or empty.
+_NULL: Final = "__HIVE_DEFAULT_PARTITION__"
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFile:
+    """A file of an epoch that is not visible yet.
+
+    Attributes:
+        folder: inside the epoch's, such as date=2026-01-31; empty for the epoch's itself.
+        rows: how many.
+        content: the whole file; None if it is staged.
+        staged: its name in the object store; None if it is not there.
+    """
+
+    folder: str
+    rows: int
+    content: bytes | None
+    staged: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class FileWriter:
+    """Writes the rows of one task; write() is for DataFrame.mapInArrow with the schema RESULT.
+
+    Attributes:
+        path: the output's URL.
+        options: see open_object_store().
+        staging: the folder of large files.
+        file_format: parquet, orc, or text, of which each row's value is a line.
+        partition_by: columns that name folders and are not in the files.
+    """
+
+    path: str
+    options: Mapping[str, str]
+    staging: str
+    file_format: str
+    partition_by: tuple[str, ...] = ()
+
+    def write(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Write all batches, and yield a row for each file."""
+        files: dict[str, _OpenFile] = {}
+        for batch in batches:
+            for folder, rows in self._by_folder(pa.Table.from_batches([batch])):
+                if folder not in files:
+                    files[folder] = _OpenFile(self._sink(), self.file_format)
+                files[folder].add(rows)
+        for folder, file in files.items():
+            rows, sink = file.close()
+            content, staged = sink.take()
+            yield pa.RecordBatch.from_pylist(
+                [{"folder": folder, "rows": rows, "content": content, "staged": staged}], _RESULT
+            )
+
+    def _sink(self) -> _Spilling:
+        store = open_object_store(self.path, self.options)
+        return _Spilling(store, f"{self.staging}/{uuid.uuid4().hex}")
+
+    def _by_folder(self, table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
+        if not self.partition_by:
+            yield "", table
+            return
+        columns = list(self.partition_by)
+        for values in table.group_by(columns).aggregate([]).to_pylist():
+            matches = [
+                pc.equal(table[name], value) if value is not None else pc.is_null(table[name])
+                for name, value in values.items()
+            ]
+            mask = matches[0]
+            for match in matches[1:]:
+                mask = pc.and_(mask, match)
+            folder = "/".join(f"{name}={_escaped(values[name])}" for name in columns)
+            yield folder, table.filter(mask).drop_columns(columns)
+
+
+def written_files(result: pa.Table) -> list[WrittenFile]:
+    """Return what the tasks handed on."""
+    return [WrittenFile(**fields) for fields in result.to_pylist()]
+
+
+def merge_files(files: Sequence[WrittenFile], file_format: str) -> list[tuple[str, bytes]]:
+    """Return one file for each folder, with the rows of all; their contents are in memory."""
+    by_folder: defaultdict[str, list[bytes]] = defaultdict(list)
+    for file in files:
+        by_folder[file.folder].append(file.content or b"")
+    return [(folder, _merged(by_folder[folder], file_format)) for folder in sorted(by_folder)]
+
+
+def _merged(contents: Sequence[bytes], file_format: str) -> bytes:
+    if len(contents) == 1:
+        return contents[0]
+    if file_format == TEXT:
+        return b"".join(contents)
+    read = pq.read_table if file_format == PARQUET else orc.read_table
+    buffer = io.BytesIO()
+    with _format_writer(buffer, file_format) as writer:
+        writer.write(pa.concat_tables(read(io.BytesIO(content)) for content in contents))
+    return buffer.getvalue()
+
+
+def _escaped(value: object) -> str:
+    text = "" if value is None else str(value)
+    return _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", text) or _NULL
+
+
+class _OpenFile:
+    """A file that grows by tables."""
+
+    def __init__(self, sink: _Spilling, file_format: str) -> None:
+        self._sink = sink
+        self._writer = _format_writer(sink, file_format)
+        self._tables: list[pa.Table] = []
+        self._bytes = 0
+        self._rows = 0
+
+    def add(self, table: pa.Table) -> None:
+        """Add rows; they become a row group when there are enough."""
+        self._tables.append(table)
+        self._bytes += table.nbytes
+        self._rows += table.num_rows
+        if self._bytes >= _ROW_GROUP:
+            self._flush()
+
+    def close(self) -> tuple[int, _Spilling]:
+        """Return the number of rows, and where they are."""
+        self._flush()
+        self._writer.close()
+        return self._rows, self._sink
+
+    def _flush(self) -> None:
+        if self._tables:
+            self._writer.write(pa.concat_tables(self._tables))
+        self._tables, self._bytes = [], 0
+
+
+class _Spilling(io.RawIOBase):
+    """A file in memory that moves to the object store when it gets large."""
+
+    def __init__(self, store: ObjectStore, name: str) -> None:
+        self._store = store
+        self._name = name
+        self._memory = io.BytesIO()
+        self._upload: Any = None
+        self._position = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def write(self, data: Any) -> int:
+        size = memoryview(data).nbytes
+        self._position += size
+        if self._upload is not None:
+            self._upload.write(bytes(data))
+            return size
+        self._memory.write(data)
+        if self._position > IN_MEMORY_MAX:
+            import obstore
+
+            self._upload = obstore.open_writer(self._store, self._name)
+            self._upload.write(self._memory.getvalue())
+            self._memory = io.BytesIO()
+        return size
+
+    def take(self) -> tuple[bytes | None, str | None]:
+        """Return the content, or the name of the object that has it."""
+        if self._upload is None:
+            return self._memory.getvalue(), None
+        self._upload.close()
+        return None, self._name
+
+
+class _Lines:
+    """Writes the column value as lines."""
+
+    def __init__(self, sink: Any) -> None:
+        self._sink = sink
+
+    def __enter__(self) -> _Lines:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def write(self, table: pa.Table) -> None:
+        lines = (f"{value}\n" for value in table["value"].to_pylist())
+        self._sink.write("".join(lines).encode())
+
+    def close(self) -> None:
+        """Leave the file open: its content is taken from it."""
+
+
+def _format_writer(sink: Any, file_format: str) -> Any:
+    if file_format == TEXT:
+        return _Lines(sink)
+    return _Orc(sink) if file_format == ORC else _Parquet(sink)
+
+
+class _Orc:
+    """Writes ORC with the types that Spark's own files have."""
+
+    def __init__(self, sink: Any) -> None:
+        self._writer = orc.ORCWriter(sink, compression="zstd")
+
+    def __enter__(self) -> _Orc:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def write(self, table: pa.Table) -> None:
+        """Write a stripe."""
+        # Spark can't read ORC's timestamps with a time zone; without one they are UTC's.
+        fields = [
+            field.with_type(pa.timestamp("us")) if pa.types.is_timestamp(field.type) else field
+            for field in table.schema
+        ]
+        self._writer.write(table.cast(pa.schema(fields)))
+
+    def close(self) -> None:
+        """Write the footer."""
+        self._writer.close()
+
+
+class _Parquet:
+    """Writes Parquet; the schema is that of the first table."""
+
+    def __init__(self, sink: Any) -> None:
+        self._sink = sink
+        self._writer: pq.ParquetWriter | None = None
+
+    def __enter__(self) -> _Parquet:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def write(self, table: pa.Table) -> None:
+        """Write a row group."""
+        if self._writer is None:
+            self._writer = pq.ParquetWriter(self._sink, table.schema)
+        self._writer.write_table(table)
+
+    def close(self) -> None:
+        """Write the footer."""
+        if self._writer is not None:
+            self._writer.close()

@@ -1,0 +1,129 @@
+"""Epochs on their way into an object store: small ones in memory, files of large ones staged."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from slackwater.spark_sink.formats import JSON, TEXT, write_options
+from slackwater.spark_sink.java import map_in_arrow
+from slackwater.spark_sink.output.epoch_objects import EpochObjects
+from slackwater.spark_sink.output.file_writer import (
+    RESULT,
+    FileWriter,
+    WrittenFile,
+    written_files,
+)
+from slackwater.spark_sink.output.object_store import open_object_store
+from slackwater.spark_sink.output.preparation import Preparation
+from slackwater.spark_sink.sink import EpochSummary
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class ObjectStaging:
+    """Epochs become visible by a commit; see EpochFiles.
+
+    Args:
+        path: the output's URL.
+        options: see open_object_store().
+        file_format: parquet, orc or json, of which text has the lines.
+        preparation: makes what is written.
+        partition_by: columns that name the folders of what is written.
+        objects: the output's epochs; None to open it.
+    """
+
+    is_one_commit = True
+
+    def __init__(
+        self,
+        path: str,
+        options: Mapping[str, str],
+        file_format: str,
+        preparation: Preparation,
+        partition_by: Sequence[str] = (),
+        *,
+        objects: EpochObjects | None = None,
+    ) -> None:
+        self._path = path
+        self._options = dict(options)
+        self._format = file_format
+        self._preparation = preparation
+        self._partition_by = tuple(partition_by)
+        self._given_objects = objects
+        self._written: dict[int, list[WrittenFile]] = {}
+
+    @cached_property
+    def _objects(self) -> EpochObjects:
+        if self._given_objects is not None:
+            return self._given_objects
+        store = open_object_store(self._path, self._options)
+        file_format = TEXT if self._format == JSON else self._format
+        # As Spark names such files.
+        suffix = "txt" if self._format == TEXT else self._format
+        return EpochObjects(store, self._path, uuid.uuid4().hex, file_format, suffix)
+
+    def take_over(
+        self,
+        spark: SparkSession,  # noqa: ARG002
+        logged: Callable[[], datetime | None],
+    ) -> datetime | None:
+        """Add a commit of this process; see EpochFiles."""
+        return self._objects.take_over(logged)
+
+    def for_scan(self) -> ObjectStaging:
+        """Return the same for an initial scan; see EpochFiles."""
+        return ObjectStaging(
+            self._path,
+            self._options,
+            self._format,
+            self._preparation.unfiltered(),
+            self._partition_by,
+            objects=self._objects,
+        )
+
+    def stage(self, epoch: DataFrame, epoch_id: int) -> EpochSummary:
+        """Write an epoch's files; see EpochFiles."""
+        prepared = self._preparation.prepare(epoch)
+        frame, file_format = prepared.frame, self._format
+        if file_format == JSON:
+            frame, file_format = self._lines(frame), TEXT
+        elif file_format == TEXT:
+            frame = frame.select("value", *self._partition_by)
+        writer = FileWriter(
+            self._path,
+            self._options,
+            self._objects.staging(epoch_id),
+            file_format,
+            self._partition_by,
+        )
+        result = map_in_arrow(frame, writer.write, RESULT).toArrow()
+        self._written = {epoch_id: written_files(result)}
+        return prepared.counts().summary
+
+    def publish(
+        self,
+        spark: SparkSession,  # noqa: ARG002
+        epoch_id: int,
+        low_watermark: datetime,
+        *,
+        chunk: int | None = None,
+    ) -> None:
+        """Commit a staged epoch; see EpochFiles."""
+        self._objects.publish(epoch_id, self._written[epoch_id], low_watermark, chunk=chunk)
+
+    def discard(self, spark: SparkSession, epoch_id: int) -> None:  # noqa: ARG002
+        """Remove a staged epoch."""
+        self._objects.discard(epoch_id, self._written.get(epoch_id, []))
+
+    def _lines(self, frame: DataFrame) -> DataFrame:
+        """Return the rows as Spark's JSON writer has them, in a column."""
+        from pyspark.sql import functions as F
+
+        columns = [name for name in frame.columns if name not in self._partition_by]
+        line = F.to_json(F.struct(*columns), dict(write_options(JSON)))
+        return frame.select(line.alias("value"), *self._partition_by)

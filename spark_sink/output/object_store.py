@@ -1,0 +1,225 @@
+"""Object stores as the output's place: Amazon S3, Google Cloud Storage and Azure.
+
+They have no rename, and need none: a PUT that succeeds only if its name is free (S3's
+If-None-Match, Cloud Storage's generation 0, Azure's etag) decides between two processes. The client
+is obstore, whose credentials are those of the environment: keys, a role of the pod, the machine's.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from slackwater.spark_sink.errors import ObjectStoreError, PublishError
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+# With the names that Hadoop's connectors have for them.
+SCHEMES: Final = {
+    "s3": "s3",
+    "s3a": "s3",
+    "gs": "gs",
+    "abfs": "abfs",
+    "abfss": "abfss",
+    "az": "az",
+}
+_ALLOW_HTTP: Final = "allow_http"
+# After a refused request the epoch is tried again by the pipeline, which says so in its log.
+_RETRIES: Final = 5
+
+
+def is_object_store(path: str) -> bool:
+    """Return whether a path is the URL of an object store."""
+    return path.partition("://")[0] in SCHEMES and "://" in path
+
+
+def open_object_store(path: str, options: Mapping[str, str]) -> ObjectStore:
+    """Return a store whose names are relative to a URL; nothing is requested yet.
+
+    Args:
+        path: the URL, such as gs://bucket/changes.
+        options: object_store's settings by name, such as aws_region; the environment has the rest.
+
+    Raises:
+        ObjectStoreError: the URL or an option can't be used.
+    """
+    from obstore.exceptions import BaseError
+    from obstore.store import from_url
+
+    scheme, _, rest = path.partition("://")
+    settings = dict(options)
+    is_http = settings.pop(_ALLOW_HTTP, "false").lower() == "true"
+    try:
+        opened: ObjectStore = from_url(
+            f"{SCHEMES[scheme]}://{rest.rstrip('/')}",
+            config=settings,  # type: ignore[call-overload]
+            client_options={_ALLOW_HTTP: is_http},
+            retry_config={"max_retries": _RETRIES},
+        )
+    except (BaseError, ValueError) as error:
+        raise ObjectStoreError(
+            f"{path} can't be opened: {_reason(error)}.",
+            "Look at sink.path and sink.storage_options",
+        ) from error
+    return opened
+
+
+@contextmanager
+def requests_to(path: str, *, is_start: bool = False) -> Iterator[None]:
+    """Turn the errors of an object store's client into ours.
+
+    Args:
+        path: the output's URL, for messages.
+        is_start: nothing has been written yet, so that a refusal is the settings' fault. Later it
+            may pass, as when credentials are replaced.
+
+    Raises:
+        ObjectStoreError: at the start, the store refuses, or there is no such bucket.
+        PublishError: it refuses, fails, or does not answer.
+    """
+    from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
+
+    try:
+        yield
+    except (BaseError, FileNotFoundError) as error:
+        message = f"{path}: a request to the object store failed: {_reason(error)}."
+        refusals = (PermissionDeniedError, UnauthenticatedError, FileNotFoundError)
+        # A list request for a bucket that does not exist fails without a class of its own.
+        if isinstance(error, refusals) or "404 Not Found" in message:
+            hint = (
+                "Look at the bucket's name, at sink.storage_options, and at the rights: the"
+                " pipeline lists, reads, writes and deletes objects there"
+            )
+            raise (ObjectStoreError if is_start else PublishError)(message, hint) from error
+        raise PublishError(message) from error
+
+
+def names_below(store: ObjectStore, prefix: str, after: str | None = None) -> list[str]:
+    """Return the names of the objects below a prefix, in order.
+
+    Args:
+        store: the store.
+        prefix: a folder's name.
+        after: only names after this one.
+    """
+    pages = store.list(f"{prefix}/", offset=after)
+    return sorted(item["path"] for page in pages for item in page)
+
+
+def create(store: ObjectStore, name: str, content: bytes) -> str | None:
+    """Create an object and return its etag, or None if another one has the name.
+
+    A client that did not get the answer asks again, and is then refused by its own object. So the
+    content decides, and has to be the creator's own.
+    """
+    from obstore.exceptions import AlreadyExistsError
+
+    try:
+        return store.put(name, content, mode="create", use_multipart=False)["e_tag"]
+    except AlreadyExistsError:
+        return etag(store, name) if read(store, name) == content else None
+
+
+def etag(store: ObjectStore, name: str) -> str | None:
+    """Return what identifies an object's content; None if it does not exist."""
+    try:
+        return store.head(name)["e_tag"]
+    except FileNotFoundError:
+        return None
+
+
+def read(store: ObjectStore, name: str) -> bytes | None:
+    """Return an object's content; None if it does not exist."""
+    try:
+        return bytes(store.get(name).bytes())
+    except FileNotFoundError:
+        return None
+
+
+def probe(path: str, options: Mapping[str, str]) -> None:
+    """Write, read and remove an object, and see whether its name is protected meanwhile.
+
+    Raises:
+        ObjectStoreError: a step is refused, there is no such bucket, or the store creates an object
+            again that exists.
+        PublishError: the store does not answer, or fails.
+    """
+    name = f"_probe-{uuid.uuid4().hex}"
+    with requests_to(path, is_start=True):
+        store = open_object_store(path, options)
+        create(store, name, b"first")
+        is_protected = create(store, name, b"second") is None
+        content = read(store, name)
+        names = names_at_top(store)
+        store.delete(name)
+    if not is_protected or content != b"first" or name not in names:
+        raise ObjectStoreError(
+            f"{path}: the object store creates an object again that exists, or does not show one"
+            " that was created.",
+            "Two processes could write the same epoch there. Use a store with conditional writes",
+        )
+
+
+def names_at_top(store: ObjectStore) -> list[str]:
+    """Return the names of the objects and folders that lie directly in the output."""
+    listed = store.list_with_delimiter()
+    objects = [item["path"] for item in listed["objects"]]
+    return [*objects, *(name.rstrip("/") for name in listed["common_prefixes"])]
+
+
+class ObjectFiles:
+    """A folder of small text files in an object store; see SmallFiles.
+
+    Args:
+        path: the output's URL.
+        options: see open_object_store().
+        folder: the folder's name.
+    """
+
+    def __init__(self, path: str, options: Mapping[str, str], folder: str) -> None:
+        self._store = open_object_store(path, options)
+        self._folder = folder
+        self._path = path
+
+    def names(self) -> list[str]:
+        """Return the names of the files, in any order."""
+        with requests_to(self._path):
+            names = names_below(self._store, self._folder)
+        return [name.removeprefix(f"{self._folder}/") for name in names]
+
+    def read(self, name: str) -> str | None:
+        """Return a file's text; None if it does not exist."""
+        with requests_to(self._path):
+            content = read(self._store, f"{self._folder}/{name}")
+        return None if content is None else content.decode()
+
+    def create(self, name: str, text: str, *, is_durable: bool = False) -> bool:  # noqa: ARG002
+        """Create a file, which is durable in any case; see SmallFiles."""
+        with requests_to(self._path):
+            return create(self._store, f"{self._folder}/{name}", text.encode()) is not None
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Remove files; one that does not exist is ignored."""
+        removed = [f"{self._folder}/{name}" for name in names]
+        if removed:
+            with requests_to(self._path):
+                remove(self._store, removed)
+
+
+def remove(store: ObjectStore, names: Iterable[str]) -> None:
+    """Remove objects; one that does not exist is ignored."""
+    for name in names:
+        try:
+            store.delete(name)
+        except FileNotFoundError:
+            continue
+
+
+def _reason(error: Exception) -> str:
+    """Return what an error says, without the client's account of itself."""
+    text = str(error).partition("\n\nDebug source:")[0]
+    return re.sub(r"\s+", " ", text).strip().rstrip(".")

@@ -1,0 +1,67 @@
+"""A changelog in files: each epoch has its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from slackwater.spark_sink.output.epoch_files import EpochFiles
+from slackwater.spark_sink.output.watermark_log import WatermarkLog, output_position
+from slackwater.spark_sink.sink import EpochSummary, OutputPosition
+from slackwater.spark_sink.sql.columns import Column
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class FileChangelog:
+    """Writes each epoch as files.
+
+    Args:
+        files: writes them and makes them visible.
+        watermarks: the output's.
+    """
+
+    def __init__(self, files: EpochFiles, watermarks: WatermarkLog) -> None:
+        self._files = files
+        self._scanned = files.for_scan()
+        self._watermarks = watermarks
+
+    def position(self, spark: SparkSession) -> OutputPosition:
+        """Return the later of the log's last line and the last epoch; see Sink."""
+
+        def logged_time() -> datetime | None:
+            line = self._watermarks.last(spark)
+            return line.low_watermark if line else None
+
+        committed = self._files.take_over(spark, logged_time)
+        logged = self._watermarks.last(spark)
+        return output_position(logged, committed, is_one_commit=self._files.is_one_commit)
+
+    def stage(self, epoch: DataFrame, epoch_id: int) -> EpochSummary:
+        """Stage an epoch beside the output; see Sink."""
+        return self._files.stage(epoch, epoch_id)
+
+    def publish(
+        self, spark: SparkSession, epoch_id: int, summary: EpochSummary, low_watermark: datetime
+    ) -> None:
+        """Make a staged epoch's files visible; see Sink."""
+        if summary.written:
+            self._files.publish(spark, epoch_id, low_watermark)
+        else:
+            self._files.discard(spark, epoch_id)
+        self._watermarks.add(spark, epoch_id, summary, low_watermark)
+
+    def begin_scan(self, spark: SparkSession, tables: Mapping[str, Sequence[Column]]) -> None:
+        """Do nothing: nothing has to be prepared."""
+
+    def add_scanned(self, rows: DataFrame, chunk: int, low_watermark: datetime) -> int:
+        """Write a chunk, which is visible as soon as it is whole; see Sink."""
+        records = self._scanned.stage(rows, chunk).records
+        self._scanned.publish(rows.sparkSession, chunk, low_watermark, chunk=chunk)
+        return records
+
+    def end_scan(self, spark: SparkSession, records: int, low_watermark: datetime) -> None:
+        """Write the scan's low watermark; see Sink."""
+        self._watermarks.add_scan(spark, records, low_watermark)

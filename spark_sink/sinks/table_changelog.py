@@ -1,0 +1,91 @@
+"""A changelog in one table: each epoch is a commit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from slackwater.spark_sink.output.staging import Staging
+from slackwater.spark_sink.output.watermark_log import WatermarkLog, output_position
+from slackwater.spark_sink.sink import EpochSummary, OutputPosition
+from slackwater.spark_sink.sql.columns import Column
+from slackwater.spark_sink.tables.compaction import Compaction
+from slackwater.spark_sink.tables.table_format import TableFormat
+from slackwater.timestamp import datetime_to_rfc3339, datetime_to_us, us_to_datetime
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class TableChangelog:
+    """Writes each epoch as a commit to a table.
+
+    Args:
+        path: a directory, as Spark accepts it; created if missing.
+        table_format: the table's.
+        staging: writes an epoch's rows as Parquet files: a commit can't be held back until the
+            audit is done.
+        watermarks: the output's.
+        compact_every_s: seconds after which the table's files are compacted; None for never.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        table_format: TableFormat,
+        staging: Staging,
+        watermarks: WatermarkLog,
+        *,
+        compact_every_s: float | None = None,
+    ) -> None:
+        self._path = path
+        self._table = table_format
+        self._application = f"slackwater {watermarks.pipeline}"
+        self._compaction = Compaction(table_format, compact_every_s)
+        self._staging = staging
+        self._scanned = staging.for_scan()
+        self._watermarks = watermarks
+
+    def position(self, spark: SparkSession) -> OutputPosition:
+        """Return the later of the log's last line and the last commit; see Sink."""
+        self._staging.take_over(spark)
+        logged = self._watermarks.last(spark)
+        version = self._table.last_version(spark, self._path, self._application)
+        committed = None if version is None else us_to_datetime(version)
+        return output_position(logged, committed, is_one_commit=True)
+
+    def stage(self, epoch: DataFrame, epoch_id: int) -> EpochSummary:
+        """Stage an epoch beside the table; see Sink."""
+        return self._staging.stage(epoch, epoch_id)
+
+    def publish(
+        self, spark: SparkSession, epoch_id: int, summary: EpochSummary, low_watermark: datetime
+    ) -> None:
+        """Commit a staged epoch to the table; see Sink."""
+        if summary.written:
+            staged = self._staging.staged_files(spark, epoch_id)
+            rows = self._staging.read_staged(spark, epoch_id)
+            version = datetime_to_us(low_watermark)
+            self._table.append(rows, self._path, self._application, version, staged)
+        self._staging.epoch_directory(spark).discard(epoch_id)
+        self._watermarks.add(spark, epoch_id, summary, low_watermark)
+        if self._compaction.is_due:
+            self._compaction.run(spark, [self._path])
+
+    def begin_scan(self, spark: SparkSession, tables: Mapping[str, Sequence[Column]]) -> None:
+        """Do nothing: nothing has to be prepared."""
+
+    def add_scanned(self, rows: DataFrame, chunk: int, low_watermark: datetime) -> int:
+        """Commit a chunk; see Sink."""
+        spark = rows.sparkSession
+        records = self._scanned.stage(rows, chunk).records
+        scan = f"{self._application} scan {datetime_to_rfc3339(low_watermark)}"
+        staged = self._scanned.staged_files(spark, chunk)
+        self._table.append(self._scanned.read_staged(spark, chunk), self._path, scan, chunk, staged)
+        self._scanned.epoch_directory(spark).discard(chunk)
+        return records
+
+    def end_scan(self, spark: SparkSession, records: int, low_watermark: datetime) -> None:
+        """Write the scan's low watermark; see Sink."""
+        self._watermarks.add_scan(spark, records, low_watermark)

@@ -1,0 +1,101 @@
+"""An object store for tests: S3, as moto serves it, with a look at each request."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow.fs as pafs
+import requests
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import make_server
+
+BUCKET: Final = "changes"
+# moto looks at the service only.
+_AUTHORIZATION: Final = "AWS4-HMAC-SHA256 Credential=key/20260101/us-east-1/s3/aws4_request"
+
+
+def _nothing(method: str, name: str) -> None:
+    """Do nothing before a request."""
+
+
+@dataclass
+class ServedStore:
+    """An object store that answers.
+
+    Attributes:
+        endpoint: its address.
+        requests: the method and the name of each.
+        before: is called with them before a request is answered.
+    """
+
+    endpoint: str = ""
+    requests: list[tuple[str, str]] = field(default_factory=list)
+    before: Callable[[str, str], None] = _nothing
+
+    @property
+    def path(self) -> str:
+        """The URL of its only bucket."""
+        return f"s3://{BUCKET}"
+
+    @property
+    def options(self) -> dict[str, str]:
+        """sink.storage_options for it."""
+        return {
+            "aws_endpoint": self.endpoint,
+            "aws_region": "us-east-1",
+            "aws_access_key_id": "key",
+            "aws_secret_access_key": "secret",
+            "allow_http": "true",
+        }
+
+    def files(self) -> pafs.S3FileSystem:
+        """Return the store as pyarrow's client has it, which is not the one that wrote."""
+        return pafs.S3FileSystem(
+            access_key="key",
+            secret_key="secret",
+            endpoint_override=self.endpoint,
+            region="us-east-1",
+        )
+
+    def download(self, folder: str, to: Path) -> None:
+        """Copy all objects of a folder."""
+        pafs.copy_files(f"{BUCKET}/{folder}", str(to), source_filesystem=self.files())
+
+    def answer(self, application: Any) -> Callable[[dict[str, Any], Any], Iterable[bytes]]:
+        """Return a WSGI application that notes each request first."""
+
+        def noting(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+            request = environ["REQUEST_METHOD"], environ["PATH_INFO"].removeprefix(f"/{BUCKET}/")
+            self.requests.append(request)
+            self.before(*request)
+            answered: Iterable[bytes] = application(environ, start_response)
+            return answered
+
+        return noting
+
+
+@contextmanager
+def s3() -> Iterator[ServedStore]:
+    """Serve S3, with one bucket, for the time of the context."""
+    store = ServedStore()
+    application = store.answer(DomainDispatcherApplication(create_backend_app))
+    server = make_server("127.0.0.1", 0, application, threaded=True)
+    logging.getLogger("werkzeug").setLevel(logging.WARNING)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        store.endpoint = f"http://127.0.0.1:{server.server_port}"
+        headers: Mapping[str, str] = {"Authorization": _AUTHORIZATION}
+        url = f"{store.endpoint}/{BUCKET}"
+        requests.put(url, headers=headers, timeout=60).raise_for_status()
+        yield store
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -1,0 +1,154 @@
+"""Changelogs in an object store, which is served here by something that we did not write."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+from pyspark.sql import SparkSession
+
+from slackwater.spark_sink.errors import ObjectStoreError, PublishError
+from slackwater.spark_sink.output.file_writer import IN_MEMORY_MAX
+from slackwater.spark_sink.sink import Sink
+from tests.epoch_rows import Mods, Record, inserts, low_watermark, make_sink, record, write
+from tests.object_stores import BUCKET, ServedStore, s3
+
+REQUESTS_OF_AN_EPOCH_MAX = 10
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[ServedStore]:
+    with s3() as served:
+        yield served
+
+
+def sink_in(store: ServedStore, name: str, **settings: Any) -> Sink:
+    return make_sink(f"{store.path}/{name}", storage_options=store.options, **settings)
+
+
+def records(epoch: int) -> list[Record]:
+    """Return records of several mods, of two tables."""
+    return [
+        inserts(2 * epoch, 2 * epoch + 1, at=epoch, table="sales.Orders"),
+        inserts(epoch, at=epoch, table="Keys"),
+    ]
+
+
+def rows(path: str | Path, file_format: str, **options: Any) -> list[str]:
+    table: pa.Table = ds.dataset(
+        str(path), format=file_format, partitioning="hive", **options
+    ).to_table()
+    columns = sorted(table.column_names)
+    return sorted(json.dumps(row, default=str) for row in table.select(columns).to_pylist())
+
+
+def lines(path: Path) -> list[str]:
+    return sorted(line for file in path.rglob("part-*") for line in file.read_text().splitlines())
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"format": "parquet"},
+        {"format": "parquet", "envelope": "flat"},
+        {"format": "orc"},
+        {"format": "json"},
+        {"format": "json", "envelope": "wrapped", "updated": True},
+        {"format": "parquet", "partition_by": ["table_name", "date"]},
+        {"format": "json", "partition_by": ["table_name"]},
+    ],
+    ids=lambda settings: "-".join(map(str, settings.values())),
+)
+def test_an_object_store_gets_what_a_disk_gets(
+    spark: SparkSession, store: ServedStore, tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    name = tmp_path.name
+    in_store, on_disk = sink_in(store, name, **settings), make_sink(tmp_path / "disk", **settings)
+    for sink in (in_store, on_disk):
+        sink.position(spark)
+        for epoch in (1, 2):
+            write(spark, sink, epoch, *records(epoch))
+    store.download(name, tmp_path / "copy")
+    if settings["format"] == "json":
+        assert lines(tmp_path / "copy") == lines(tmp_path / "disk") != []
+    else:
+        reader = spark.read.format(settings["format"])
+        of_store, of_disk = (reader.load(str(tmp_path / name)) for name in ("copy", "disk"))
+        assert of_store.schema == of_disk.schema
+        columns = of_disk.columns
+        assert sorted(map(str, of_store.select(columns).collect())) == sorted(
+            map(str, of_disk.collect())
+        )
+    # Folders below an epoch's have the same names, too.
+    folders = [
+        {str(p.parent.relative_to(root)) for p in root.rglob("part-*")}
+        for root in (tmp_path / "copy", tmp_path / "disk")
+    ]
+    assert folders[0] == folders[1]
+
+
+def test_a_large_epoch_and_a_chunk_are_staged_and_land_whole(
+    spark: SparkSession, store: ServedStore, tmp_path: Path
+) -> None:
+    sink = sink_in(store, "large")
+    sink.position(spark)
+    text = "".join(f"{number:x}" for number in range(IN_MEMORY_MAX))
+    mods: Mods = [({"Id": "1"}, {"Name": text}, {})]
+    columns = {"Id": "INT64", "Name": "STRING"}
+    large = [record("INSERT", mods, columns, at=1, table=f"T{number}") for number in range(4)]
+    write(spark, sink, 1, *large)
+    assert any(method == "PUT" and "_staging/" in name for method, name in store.requests)
+    store.download("large", tmp_path)
+    assert len(rows(tmp_path, "parquet")) == 4
+    assert not [path for path in (tmp_path / "_staging").rglob("*") if path.is_file()]
+
+
+def test_an_owner_publishes_once_and_a_former_one_nothing(
+    spark: SparkSession, store: ServedStore, tmp_path: Path
+) -> None:
+    former, successor = (sink_in(store, "twice") for _ in range(2))
+    former.position(spark)
+    write(spark, former, 1, *records(1))
+    assert former.position(spark).complete == low_watermark(1)  # type: ignore[union-attr]
+    # A replay, as after a crash before Spark's commit.
+    write(spark, former, 1, *records(1))
+    assert successor.position(spark).complete == low_watermark(1)  # type: ignore[union-attr]
+    with pytest.raises(PublishError, match="taken the pipeline over"):
+        write(spark, former, 2, *records(2))
+    write(spark, successor, 3, *records(2), *records(3))
+    store.download("twice", tmp_path)
+    assert len(rows(tmp_path, "parquet")) == 6
+
+
+def test_a_small_epoch_costs_few_requests(spark: SparkSession, store: ServedStore) -> None:
+    sink = sink_in(store, "cheap")
+    sink.position(spark)
+    write(spark, sink, 1, *records(1))
+    before = len(store.requests)
+    for epoch in range(2, 5):
+        write(spark, sink, epoch, *records(epoch))
+    assert (len(store.requests) - before) / 3 <= REQUESTS_OF_AN_EPOCH_MAX
+
+
+def test_a_bucket_that_does_not_exist_is_named_at_once(
+    spark: SparkSession, store: ServedStore
+) -> None:
+    sink = make_sink("s3://other/changes", storage_options=store.options)
+    with pytest.raises(ObjectStoreError, match="bucket"):
+        sink.position(spark)
+
+
+def test_all_readers_see_the_epochs_as_one_data_set(
+    spark: SparkSession, store: ServedStore
+) -> None:
+    sink = sink_in(store, "read")
+    sink.position(spark)
+    for epoch in (1, 2):
+        write(spark, sink, epoch, *records(epoch))
+    seen = rows(f"{BUCKET}/read", "parquet", filesystem=store.files())
+    assert len(seen) == 4
