@@ -58,12 +58,14 @@ class Commit:
         owner: the process that created it, by a name of its own.
         low_watermark: the latest epoch's through this commit, in whole microseconds, UTC; None
             before the first. Of a chunk of an initial scan it is that of the epoch before.
+        line: that epoch's in the watermark log, which may lack it; None before the first.
         files: an epoch's, or a chunk's; none if a process took the pipeline over.
     """
 
     number: int
     owner: str
     low_watermark: datetime | None
+    line: str | None = None
     files: Sequence[CommittedFile] = ()
 
     @property
@@ -88,6 +90,7 @@ def commit_text(commit: Commit) -> bytes:
     fields = {
         "owner": commit.owner,
         "low_watermark": commit.low_watermark and datetime_to_rfc3339(commit.low_watermark),
+        "line": commit.line,
         "files": [_file_fields(file) for file in commit.files],
     }
     return json.dumps(fields).encode()
@@ -101,6 +104,7 @@ def parse_commit(number: int, text: bytes) -> Commit:
         number,
         fields["owner"],
         None if low_watermark is None else datetime.fromisoformat(low_watermark),
+        fields["line"],
         tuple(_file(file) for file in fields["files"]),
     )
 
@@ -136,18 +140,20 @@ class CommitLog:
             numbers = self._listed()
         return None
 
-    def take_over(self, last: Commit | None, low_watermark: datetime | None) -> bool:
+    def take_over(
+        self, last: Commit | None, low_watermark: datetime | None, line: str | None
+    ) -> bool:
         """Add a commit without files, so that no former owner can add one.
 
         Args:
             last: the last one, whose files have their names; None without one.
-            low_watermark: of the latest epoch.
+            low_watermark, line: of the latest epoch; see Commit.
 
         Returns:
             False if another one was added meanwhile.
         """
         number = 0 if last is None else last.number + 1
-        commit = Commit(number, self._owner, low_watermark)
+        commit = Commit(number, self._owner, low_watermark, line)
         created = create(self._store, commit.name, commit_text(commit))
         if created is None:
             return False
@@ -159,15 +165,23 @@ class CommitLog:
         self._last, self._numbers = (number, created), numbers
         return True
 
-    def add(self, low_watermark: datetime | None, files: Sequence[CommittedFile]) -> Commit:
+    def add(
+        self,
+        low_watermark: datetime | None,
+        line: str | None,
+        files: Sequence[CommittedFile],
+    ) -> Commit:
         """Publish files; they have no names yet.
+
+        Args:
+            low_watermark, line, files: see Commit.
 
         Raises:
             PublishError: another process has taken the pipeline over; nothing is published.
         """
         assert self._last is not None  # noqa: S101 - take_over() comes first
         number, last_etag = self._last
-        commit = Commit(number + 1, self._owner, low_watermark, files)
+        commit = Commit(number + 1, self._owner, low_watermark, line, files)
         created = create(self._store, commit.name, commit_text(commit))
         if created is None:
             raise _taken_over()

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
+from slackwater.spark_sink.output.epoch_objects import LatestEpoch
 from slackwater.spark_sink.output.staging import Staging
 from slackwater.spark_sink.sink import EpochSummary
 
@@ -20,10 +21,8 @@ class EpochFiles(Protocol):
     def is_one_commit(self) -> bool:
         """Whether an epoch becomes visible whole, or not at all. After take_over()."""
 
-    def take_over(
-        self, spark: SparkSession, logged: Callable[[], datetime | None]
-    ) -> datetime | None:
-        """Let no former owner publish any more; return the low watermark of the latest epoch.
+    def take_over(self, spark: SparkSession, logged: Callable[[], datetime | None]) -> LatestEpoch:
+        """Let no former owner publish any more; return the latest epoch.
 
         Args:
             spark: the session.
@@ -42,9 +41,18 @@ class EpochFiles(Protocol):
         epoch_id: int,
         low_watermark: datetime,
         *,
+        line: str | None = None,
         chunk: int | None = None,
     ) -> None:
-        """Make a staged epoch, or a chunk of an initial scan, visible, unless it already is."""
+        """Make a staged epoch, or a chunk of an initial scan, visible, unless it already is.
+
+        Args:
+            spark: the session.
+            epoch_id: as it was staged.
+            low_watermark: the epoch's, or the scan's.
+            line: of the watermark log, to which it is added afterwards; None for a chunk.
+            chunk: its number; None for an epoch.
+        """
 
     def discard(self, spark: SparkSession, epoch_id: int) -> None:
         """Remove a staged epoch."""
@@ -65,12 +73,12 @@ class EpochFolders:
         self,
         spark: SparkSession,
         logged: Callable[[], datetime | None],  # noqa: ARG002
-    ) -> datetime | None:
+    ) -> LatestEpoch:
         """Remove what former owners have staged; see EpochFiles."""
         self._staging.take_over(spark)
         directory = self._staging.epoch_directory(spark)
         self.is_one_commit = directory.is_atomic
-        return directory.last_low_watermark()
+        return LatestEpoch(directory.last_low_watermark())
 
     def for_scan(self) -> EpochFolders:
         """Return the same for an initial scan; see EpochFiles."""
@@ -86,6 +94,7 @@ class EpochFolders:
         epoch_id: int,
         low_watermark: datetime,
         *,
+        line: str | None = None,  # noqa: ARG002
         chunk: int | None = None,
     ) -> None:
         """Rename an epoch's folder; see EpochFiles."""

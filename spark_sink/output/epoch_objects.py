@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
@@ -38,6 +39,19 @@ IN_COMMIT_MAX: Final = 1 << 20
 _TRIES: Final = 20
 
 
+@dataclass(frozen=True, slots=True)
+class LatestEpoch:
+    """The latest epoch that is visible.
+
+    Attributes:
+        low_watermark: in whole microseconds, UTC; None without an epoch.
+        line: of the watermark log, which may lack it; None if it is not known.
+    """
+
+    low_watermark: datetime | None = None
+    line: str | None = None
+
+
 class EpochObjects:
     """The epochs of one output, as one process publishes them.
 
@@ -58,14 +72,14 @@ class EpochObjects:
         self._format = file_format
         self._suffix = suffix
         self._log = CommitLog(store, owner)
-        self._low_watermark: datetime | None = None
+        self._latest = LatestEpoch()
 
     def staging(self, epoch_id: int) -> str:
         """Return the folder below which an epoch's files are staged."""
         return f"{STAGING_FOLDER}/{self._owner}/{epoch_id}"
 
-    def take_over(self, logged: Callable[[], datetime | None]) -> datetime | None:
-        """Let no former owner publish any more; return the low watermark of the latest epoch.
+    def take_over(self, logged: Callable[[], datetime | None]) -> LatestEpoch:
+        """Let no former owner publish any more; return the latest epoch.
 
         Args:
             logged: returns the watermark log's last low watermark; None without one.
@@ -80,14 +94,14 @@ class EpochObjects:
                 staged = names_below(self._store, STAGING_FOLDER)
                 last = self._log.last()
                 if last is None:
-                    low_watermark = self._low_watermark_without_commits(logged())
+                    latest = LatestEpoch(self._low_watermark_without_commits(logged()))
                 else:
                     self._name_files(last)
-                    low_watermark = last.low_watermark
-                if self._log.take_over(last, low_watermark):
-                    self._low_watermark = low_watermark
+                    latest = LatestEpoch(last.low_watermark, last.line)
+                if self._log.take_over(last, latest.low_watermark, latest.line):
+                    self._latest = latest
                     remove(self._store, staged)
-                    return low_watermark
+                    return latest
         raise PublishError(f"{self._path}: other processes take the pipeline over all the time.")
 
     def publish(
@@ -96,6 +110,7 @@ class EpochObjects:
         written: Sequence[WrittenFile],
         low_watermark: datetime,
         *,
+        line: str | None = None,
         chunk: int | None = None,
     ) -> bool:
         """Make an epoch visible, and return False if it already was.
@@ -104,6 +119,7 @@ class EpochObjects:
             epoch_id: as it was staged.
             written: its files.
             low_watermark: the epoch's.
+            line: the epoch's in the watermark log, to which it is added afterwards.
             chunk: the chunk's number in an initial scan; None for an epoch.
 
         Raises:
@@ -115,9 +131,9 @@ class EpochObjects:
                 self._remove_below(self.staging(epoch_id))
                 return False
             files = self._files(epoch_id, name, written)
-            through = low_watermark if chunk is None else self._low_watermark
-            self._name_files(self._log.add(through, files))
-            self._low_watermark = through
+            latest = LatestEpoch(low_watermark, line) if chunk is None else self._latest
+            self._name_files(self._log.add(latest.low_watermark, latest.line, files))
+            self._latest = latest
             self._log.remove_old()
         return True
 
@@ -130,7 +146,8 @@ class EpochObjects:
     def _is_published(self, name: str, low_watermark: datetime, chunk: int | None) -> bool:
         if chunk is not None:
             return bool(names_below(self._store, name))
-        return self._low_watermark is not None and low_watermark <= self._low_watermark
+        latest = self._latest.low_watermark
+        return latest is not None and low_watermark <= latest
 
     def _files(
         self, epoch_id: int, name: str, written: Sequence[WrittenFile]

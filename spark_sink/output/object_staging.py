@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from slackwater.spark_sink.formats import JSON, TEXT, write_options
 from slackwater.spark_sink.java import map_in_arrow
-from slackwater.spark_sink.output.epoch_objects import EpochObjects
+from slackwater.spark_sink.output.epoch_objects import EpochObjects, LatestEpoch
 from slackwater.spark_sink.output.file_writer import (
     RESULT,
     FileWriter,
@@ -71,7 +71,7 @@ class ObjectStaging:
         self,
         spark: SparkSession,  # noqa: ARG002
         logged: Callable[[], datetime | None],
-    ) -> datetime | None:
+    ) -> LatestEpoch:
         """Add a commit of this process; see EpochFiles."""
         return self._objects.take_over(logged)
 
@@ -111,10 +111,12 @@ class ObjectStaging:
         epoch_id: int,
         low_watermark: datetime,
         *,
+        line: str | None = None,
         chunk: int | None = None,
     ) -> None:
         """Commit a staged epoch; see EpochFiles."""
-        self._objects.publish(epoch_id, self._written[epoch_id], low_watermark, chunk=chunk)
+        written = self._written[epoch_id]
+        self._objects.publish(epoch_id, written, low_watermark, line=line, chunk=chunk)
 
     def discard(self, spark: SparkSession, epoch_id: int) -> None:  # noqa: ARG002
         """Remove a staged epoch."""

@@ -95,22 +95,21 @@ class WatermarkLog:
 
     def add_scan(self, spark: SparkSession, records: int, low_watermark: datetime) -> None:
         """Add the line of an initial scan, which has no epoch number."""
-        self._add(spark, None, records, 0, low_watermark)
+        self.add_line(spark, self._line(None, records, 0, low_watermark))
 
     def add(
         self, spark: SparkSession, epoch_id: int, summary: EpochSummary, low_watermark: datetime
     ) -> None:
         """Add the line of an epoch; a replay leaves it as it is."""
-        self._add(spark, epoch_id, summary.written, summary.transactions, low_watermark)
+        self.add_line(spark, self.line(epoch_id, summary, low_watermark))
 
-    def _add(
-        self,
-        spark: SparkSession,
-        epoch_id: int | None,
-        records: int,
-        transactions: int,
-        low_watermark: datetime,
-    ) -> None:
+    def line(self, epoch_id: int, summary: EpochSummary, low_watermark: datetime) -> LogLine:
+        """Return the line of an epoch that becomes visible now."""
+        return self._line(epoch_id, summary.written, summary.transactions, low_watermark)
+
+    def _line(
+        self, epoch_id: int | None, records: int, transactions: int, low_watermark: datetime
+    ) -> LogLine:
         fields = {
             "pipeline": self.pipeline,
             "epoch": epoch_id,
@@ -119,9 +118,13 @@ class WatermarkLog:
             "transactions": transactions,
             "committed_at": datetime_to_rfc3339(datetime.now(UTC)),
         }
+        return LogLine(low_watermark.astimezone(UTC), json.dumps(fields))
+
+    def add_line(self, spark: SparkSession, line: LogLine) -> None:
+        """Add a line, unless the log has one of this low watermark."""
         if self._writer is None:
             self._writer = LogWriter(self._files(spark))
-        self._writer.add(LogLine(low_watermark.astimezone(UTC), json.dumps(fields)))
+        self._writer.add(line)
         try:
             self._writer.merge()
         except (OSError, PublishError, java_call_failed()) as error:

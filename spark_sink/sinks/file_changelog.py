@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from slackwater.spark_sink.output.epoch_files import EpochFiles
+from slackwater.spark_sink.output.watermark_lines import parse_lines
 from slackwater.spark_sink.output.watermark_log import WatermarkLog, output_position
 from slackwater.spark_sink.sink import EpochSummary, OutputPosition
 from slackwater.spark_sink.sql.columns import Column
@@ -35,9 +36,14 @@ class FileChangelog:
             line = self._watermarks.last(spark)
             return line.low_watermark if line else None
 
-        committed = self._files.take_over(spark, logged_time)
+        latest = self._files.take_over(spark, logged_time)
+        if latest.line is not None:
+            # Its owner may have died before it added the line.
+            self._watermarks.add_line(spark, *parse_lines(latest.line))
         logged = self._watermarks.last(spark)
-        return output_position(logged, committed, is_one_commit=self._files.is_one_commit)
+        return output_position(
+            logged, latest.low_watermark, is_one_commit=self._files.is_one_commit
+        )
 
     def stage(self, epoch: DataFrame, epoch_id: int) -> EpochSummary:
         """Stage an epoch beside the output; see Sink."""
@@ -47,11 +53,12 @@ class FileChangelog:
         self, spark: SparkSession, epoch_id: int, summary: EpochSummary, low_watermark: datetime
     ) -> None:
         """Make a staged epoch's files visible; see Sink."""
+        line = self._watermarks.line(epoch_id, summary, low_watermark)
         if summary.written:
-            self._files.publish(spark, epoch_id, low_watermark)
+            self._files.publish(spark, epoch_id, low_watermark, line=line.text)
         else:
             self._files.discard(spark, epoch_id)
-        self._watermarks.add(spark, epoch_id, summary, low_watermark)
+        self._watermarks.add_line(spark, line)
 
     def begin_scan(self, spark: SparkSession, tables: Mapping[str, Sequence[Column]]) -> None:
         """Do nothing: nothing has to be prepared."""

@@ -65,7 +65,7 @@ class Owner:
         self.objects._store = self.objects._log._store = self.stepping  # type: ignore[assignment]
 
     def take_over(self) -> None:
-        low_watermark = self.objects.take_over(lambda: None)
+        low_watermark = self.objects.take_over(lambda: None).low_watermark
         self.last = 0 if low_watermark is None else round((low_watermark - START).total_seconds())
 
     def publish(self, through: int, *, is_staged: bool = False) -> bool:
