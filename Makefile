@@ -48,7 +48,8 @@ test: install $(VENV42)/.installed ## All tests on Spark 4.1, and the source's t
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not long" --durations=25
-	@$(VENV42)/bin/python -m pytest tests/spark/test_source.py tests/spark/test_pipeline_session.py
+	@$(VENV42)/bin/python -m pytest tests/spark/test_source.py tests/spark/test_pipeline_session.py \
+		tests/spark/test_object_stores.py::test_a_large_epoch_and_a_chunk_are_staged_and_land_whole
 
 lint: install ## Style and types
 	@$(BIN)/ruff check .
@@ -88,6 +89,8 @@ faults: install ## The long tests: seeded faults, kills, takeovers, simulated li
 	@$(BIN)/python -m tests.takeover
 	@$(BIN)/python -m tests.restores --moments 10
 	@$(BIN)/python -m tests.restores --moments 3 --format delta --store sqlite
+	@$(BIN)/python -m tests.object_kills --kills 30 --freezes 30
+	@$(BIN)/python -m tests.object_kills --kills 10 --freezes 5 --format json --dialect POSTGRESQL
 	@$(BIN)/python -m tests.kafka_kills --kills 30 --freezes 3
 	@for format in json avro; do for envelope in record wrapped row key_only datastream debezium; do \
 		$(BIN)/python -m tests.kafka_kills --kills 3 --freezes 1 --envelope $$envelope --format $$format \

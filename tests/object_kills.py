@@ -50,6 +50,8 @@ MOMENTS: Final = (
     ("DELETE", "_commits/"),
 )
 _WAIT_S_MAX: Final = 180
+# A kind of request that is rare may not come: nothing is merged or removed in a young output.
+_MOMENT_S_MAX: Final = 60
 _LEASE: Final = {"duration": "6s"}
 
 
@@ -62,28 +64,32 @@ class Trap:
     """Does something at the next request of a kind."""
 
     store: ServedStore
-    sprung: threading.Event = field(default_factory=threading.Event)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def set(self, moment: tuple[str, str], action: Callable[[], None]) -> None:
-        """Call an action before the next such request is answered."""
-        self.sprung.clear()
-        lock = threading.Lock()
+    def spring(self, moment: tuple[str, str], action: Callable[[], None]) -> bool:
+        """Call an action before the next such request is answered; return whether there was one."""
+        sprung = threading.Event()
 
         def before(method: str, name: str) -> None:
             if method != moment[0] or moment[1] not in name:
                 return
-            with lock:
-                if self.sprung.is_set():
+            with self._lock:
+                if self.store.before is not before:
                     return
-                self.store.before = lambda *_: None
-                self.sprung.set()
+                self.store.before = _nothing
+                sprung.set()
             action()
 
         self.store.before = before
+        if sprung.wait(_MOMENT_S_MAX):
+            return True
+        with self._lock:
+            self.store.before = _nothing
+        return sprung.is_set()
 
-    def is_sprung(self, seconds_max: float) -> bool:
-        """Wait for the action to begin; the request may not come, as of a kind that is rare."""
-        return self.sprung.wait(seconds_max)
+
+def _nothing(method: str, name: str) -> None:
+    """Do nothing before a request."""
 
 
 @dataclass
@@ -247,8 +253,7 @@ class Run:
         store.close()
 
     def _spring(self, moment: tuple[str, str], action: Callable[[], None]) -> bool:
-        self._trap.set(moment, action)
-        if self._trap.is_sprung(20):
+        if self._trap.spring(moment, action):
             return True
         self.done[f"not seen: {' '.join(moment)}"] += 1
         return False

@@ -32,11 +32,13 @@ class ServedStore:
         endpoint: its address.
         requests: the method and the name of each.
         before: is called with them before a request is answered.
+        heeds_conditions: an object is created only if there is none, as the request asks.
     """
 
     endpoint: str = ""
     requests: list[tuple[str, str]] = field(default_factory=list)
     before: Callable[[str, str], None] = _nothing
+    heeds_conditions: bool = True
 
     @property
     def path(self) -> str:
@@ -74,6 +76,8 @@ class ServedStore:
             request = environ["REQUEST_METHOD"], environ["PATH_INFO"].removeprefix(f"/{BUCKET}/")
             self.requests.append(request)
             self.before(*request)
+            if not self.heeds_conditions:
+                environ.pop("HTTP_IF_NONE_MATCH", None)
             answered: Iterable[bytes] = application(environ, start_response)
             return answered
 

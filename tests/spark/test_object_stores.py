@@ -12,6 +12,7 @@ import pyarrow.dataset as ds
 import pytest
 from pyspark.sql import SparkSession
 
+from slackwater.reader.schema import ddl
 from slackwater.spark_sink.errors import ObjectStoreError, PublishError
 from slackwater.spark_sink.output.file_writer import IN_MEMORY_MAX
 from slackwater.spark_sink.sink import Sink
@@ -102,9 +103,13 @@ def test_a_large_epoch_and_a_chunk_are_staged_and_land_whole(
     columns = {"Id": "INT64", "Name": "STRING"}
     large = [record("INSERT", mods, columns, at=1, table=f"T{number}") for number in range(4)]
     write(spark, sink, 1, *large)
+    scanned = spark.createDataFrame(records(5), ddl())
+    for _ in range(2):
+        # The second time as after a crash.
+        assert sink.add_scanned(scanned, 1, low_watermark(0)) == 2
     assert any(method == "PUT" and "_staging/" in name for method, name in store.requests)
     store.download("large", tmp_path)
-    assert len(rows(tmp_path, "parquet")) == 4
+    assert len(rows(tmp_path, "parquet")) == 6
     assert not [path for path in (tmp_path / "_staging").rglob("*") if path.is_file()]
 
 

@@ -18,6 +18,7 @@ from slackwater.pipeline.reconciliation import (
     last_ns,
     reconcile,
     refusal,
+    remakes_checkpoint,
     skip_from_ns,
 )
 from slackwater.pipeline.reconciliation import StorePosition as S
@@ -109,6 +110,17 @@ def test_each_refusal_says_what_to_do(verdict: Verdict) -> None:
     assert hint
     if "{last}" in hint or "--from-watermark" in hint:
         assert "`slackwater run -c orders.yaml --from-watermark last`" in hint
+
+
+@pytest.mark.parametrize("verdict", Verdict)
+def test_only_an_expendable_checkpoint_is_made_again_and_only_if_the_output_has_an_end(
+    verdict: Verdict,
+) -> None:
+    with_end, without = (Positions(None, S(30), output) for output in (O(30), O()))
+    is_remade = remakes_checkpoint(with_end, verdict, is_expendable=True)
+    assert is_remade == verdict.name.startswith("CHECKPOINT_")
+    assert not remakes_checkpoint(with_end, verdict, is_expendable=False)
+    assert not remakes_checkpoint(without, verdict, is_expendable=True)
 
 
 def test_an_epoch_that_somebody_may_have_written_keeps_its_end() -> None:
