@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
-from slackwater.spark_sink.output.epoch_objects import LatestEpoch
 from slackwater.spark_sink.output.staging import Staging
 from slackwater.spark_sink.sink import EpochSummary
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class LatestEpoch:
+    """The latest epoch that is visible.
+
+    Attributes:
+        low_watermark: in whole microseconds, UTC; None without an epoch.
+        line: of the watermark log, which may lack it; None if it is not known.
+    """
+
+    low_watermark: datetime | None = None
+    line: str | None = None
 
 
 class EpochFiles(Protocol):

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
@@ -21,6 +20,7 @@ from slackwater.spark_sink.output.epoch_directory import (
     epoch_name,
     parse_epoch_name,
 )
+from slackwater.spark_sink.output.epoch_files import LatestEpoch
 from slackwater.spark_sink.output.file_writer import WrittenFile, merge_files
 from slackwater.spark_sink.output.object_store import (
     create,
@@ -37,19 +37,6 @@ if TYPE_CHECKING:
 # In bytes: what a commit holds.
 IN_COMMIT_MAX: Final = 1 << 20
 _TRIES: Final = 20
-
-
-@dataclass(frozen=True, slots=True)
-class LatestEpoch:
-    """The latest epoch that is visible.
-
-    Attributes:
-        low_watermark: in whole microseconds, UTC; None without an epoch.
-        line: of the watermark log, which may lack it; None if it is not known.
-    """
-
-    low_watermark: datetime | None = None
-    line: str | None = None
 
 
 class EpochObjects:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from slackwater.spark_sink.formats import JSON, TEXT, write_options
 from slackwater.spark_sink.java import map_in_arrow
-from slackwater.spark_sink.output.epoch_objects import EpochObjects, LatestEpoch
+from slackwater.spark_sink.output.epoch_files import LatestEpoch
+from slackwater.spark_sink.output.epoch_objects import EpochObjects
 from slackwater.spark_sink.output.file_writer import (
     RESULT,
     FileWriter,
