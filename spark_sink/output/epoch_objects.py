@@ -121,11 +121,13 @@ class EpochObjects:
             latest = LatestEpoch(low_watermark, line) if chunk is None else self._latest
             self._name_files(self._log.add(latest.low_watermark, latest.line, files))
             self._latest = latest
+            # Attempts of tasks that failed may have staged more than was committed.
+            self.discard(epoch_id, written)
             self._log.remove_old()
         return True
 
     def discard(self, epoch_id: int, written: Sequence[WrittenFile]) -> None:
-        """Remove what of an epoch is staged."""
+        """Remove what of an epoch is staged; a small one has nothing staged."""
         if any(file.staged for file in written):
             with requests_to(self._path):
                 self._remove_below(self.staging(epoch_id))

@@ -129,4 +129,6 @@ if __name__ == "__main__":
         copied = make_template(Path(made))
         for number in range(first, first + count):
             total += live(number, Path(made), copied, of_mode)
+            if (number + 1) % 100 == 0:
+                print(f"{number + 1 - first} lives passed", file=sys.stderr, flush=True)
     print(f"{count} lives from seed {first} in {time.monotonic() - begun_s:.0f} s: {dict(total)}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,9 @@ from pyspark.sql import SparkSession
 
 from slackwater.reader.schema import ddl
 from slackwater.spark_sink.errors import ObjectStoreError, PublishError
+from slackwater.spark_sink.output.epoch_directory import epoch_name
 from slackwater.spark_sink.output.file_writer import IN_MEMORY_MAX
+from slackwater.spark_sink.output.object_store import open_object_store
 from slackwater.spark_sink.sink import Sink
 from tests.epoch_rows import Mods, Record, inserts, low_watermark, make_sink, record, write
 from tests.object_stores import BUCKET, ServedStore, s3
@@ -40,10 +43,8 @@ def records(epoch: int) -> list[Record]:
     ]
 
 
-def rows(path: str | Path, file_format: str, **options: Any) -> list[str]:
-    table: pa.Table = ds.dataset(
-        str(path), format=file_format, partitioning="hive", **options
-    ).to_table()
+def rows(path: Path, file_format: str) -> list[str]:
+    table: pa.Table = ds.dataset(str(path), format=file_format, partitioning="hive").to_table()
     columns = sorted(table.column_names)
     return sorted(json.dumps(row, default=str) for row in table.select(columns).to_pylist())
 
@@ -148,12 +149,21 @@ def test_a_bucket_that_does_not_exist_is_named_at_once(
         sink.position(spark)
 
 
-def test_all_readers_see_the_epochs_as_one_data_set(
-    spark: SparkSession, store: ServedStore
-) -> None:
+def test_the_documented_recipe_reads_whole_epochs(spark: SparkSession, store: ServedStore) -> None:
     sink = sink_in(store, "read")
     sink.position(spark)
     for epoch in (1, 2):
         write(spark, sink, epoch, *records(epoch))
-    seen = rows(f"{BUCKET}/read", "parquet", filesystem=store.files())
-    assert len(seen) == 4
+    client = open_object_store(f"{store.path}/read", store.options)
+    # Of an epoch that is not complete.
+    client.put(f"{epoch_name(low_watermark(3))}/part-00000.parquet", b"half a file")
+    page = (Path(__file__).parents[2] / "docs" / "object-stores.md").read_text()
+    (recipe,) = re.findall(r"```python\n(.+?)```", page, re.DOTALL)
+    recipe = recipe.replace("my-bucket/changes", f"{BUCKET}/read")
+    recipe = recipe.replace('fs.S3FileSystem(region="eu-west-1")', "given")
+    names: dict[str, Any] = {"given": store.files()}
+    exec(recipe, names)
+    assert names["table"].num_rows == 4
+    assert set(names["table"]["epoch"].to_pylist()) == {
+        epoch_name(low_watermark(epoch)).removeprefix("epoch=") for epoch in (1, 2)
+    }
