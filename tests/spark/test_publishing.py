@@ -57,7 +57,7 @@ def write_until_line(spark: SparkSession, path: Path, epoch: int, **settings: An
 
     records = (inserts(epoch, at=epoch), inserts(epoch, at=epoch, table="Keys"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(WatermarkLog, "add", killed)
+        patch.setattr(WatermarkLog, "add_line", killed)
         with pytest.raises(KilledError):
             write(spark, make_sink(path, **settings), epoch, *records)
 
