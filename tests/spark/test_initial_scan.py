@@ -75,6 +75,7 @@ def verify(service: Service, *options: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.timeout(400)
 def test_a_mirror_from_a_scan_and_changes_is_the_table_through_a_kill(
     new_database: NewDatabase, tmp_path: Path
