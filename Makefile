@@ -48,7 +48,7 @@ test: install $(VENV42)/.installed ## All tests on Spark 4.1, and the source's t
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not long" --durations=25
-	@$(VENV42)/bin/python -m pytest tests/spark/test_source.py tests/spark/test_pipeline_session.py \
+	@$(VENV42)/bin/python -m pytest -n 2 --dist loadfile tests/spark/test_source.py tests/spark/test_pipeline_session.py \
 		tests/spark/test_object_stores.py::test_a_large_epoch_and_a_chunk_are_staged_and_land_whole
 
 lint: install ## Style and types
