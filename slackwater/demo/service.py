@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,11 @@ import yaml
 from slackwater.errors import PipelineFailedError
 from slackwater.state.errors import StateError
 from slackwater.state.store import Store
+from slackwater.testing.parent import DIE_WITH_PARENT
+from slackwater.timestamp import format_rfc3339, ns_to_seconds
 
 _STOP_SECONDS_MAX = 60
+_SAY_EVERY_S = 15
 
 
 class Service:
@@ -27,10 +30,16 @@ class Service:
         settings: the content of the file.
         directory: where the file and the log go.
         environ: the process's environment.
+        dies_with_parent: on Linux, the process is killed when the thread that started it has ended.
     """
 
     def __init__(
-        self, settings: Mapping[str, Any], directory: Path, environ: Mapping[str, str]
+        self,
+        settings: Mapping[str, Any],
+        directory: Path,
+        environ: Mapping[str, str],
+        *,
+        dies_with_parent: bool = False,
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.config = directory.resolve() / "slackwater.yaml"
@@ -40,6 +49,7 @@ class Service:
         self.python = sys.executable
         self._settings = settings
         self._environ = dict(environ)
+        self._before_exec = DIE_WITH_PARENT if dies_with_parent else None
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, *arguments: str) -> None:
@@ -52,6 +62,7 @@ class Service:
                 cwd=self.config.parent,
                 stdout=log,
                 stderr=log,
+                preexec_fn=self._before_exec,
             )
 
     @property
@@ -97,12 +108,46 @@ class Service:
         until = time.monotonic() + seconds_max
         while (self.low_watermark_ns() or 0) < watermark_ns:
             if self._process.poll() is not None or time.monotonic() > until:
-                tail = self.log.read_text(errors="replace")[-2_000:]
-                raise PipelineFailedError(
-                    f"the pipeline did not reach the low watermark {watermark_ns}.",
-                    f"The end of {self.log}:\n{tail}",
-                )
+                raise self._stuck(watermark_ns)
             time.sleep(0.1)
+
+    def follow_to_watermark(
+        self, watermark_ns: int, say: Callable[[str], None], *, idle_s_max: float = 180
+    ) -> None:
+        """Wait as long as the low watermark or the log moves, and say what is waited for.
+
+        Args:
+            watermark_ns: the low watermark to be reached.
+            say: is called with where the pipeline stands, every fifteen seconds.
+            idle_s_max: seconds without a sign of progress.
+
+        Raises:
+            PipelineFailedError: the process has ended, or shows no progress.
+        """
+        assert self._process is not None  # noqa: S101 - started before
+        begun = moved = said = time.monotonic()
+        before: tuple[int | None, int] = (None, 0)
+        while ((sign := self._signs())[0] or 0) < watermark_ns:
+            now = time.monotonic()
+            if sign != before:
+                before, moved = sign, now
+            if self._process.poll() is not None or now - moved > idle_s_max:
+                raise self._stuck(watermark_ns)
+            if now - said >= _SAY_EVERY_S:
+                said = now
+                say(_where(sign[0], watermark_ns, now - begun))
+            time.sleep(0.1)
+
+    def _signs(self) -> tuple[int | None, int]:
+        """Return what changes when the pipeline gets on: low watermark, and size of the log."""
+        return self.low_watermark_ns(), self.log.stat().st_size
+
+    def _stuck(self, watermark_ns: int) -> PipelineFailedError:
+        tail = self.log.read_text(errors="replace")[-2_000:]
+        return PipelineFailedError(
+            f"the pipeline did not reach the low watermark {format_rfc3339(watermark_ns)}.",
+            f"The end of {self.log}:\n{tail}",
+        )
 
     def low_watermark_ns(self) -> int | None:
         """Return the low watermark in the metadata store; None before the first epoch."""
@@ -115,6 +160,14 @@ class Service:
             return pipeline.low_watermark_ns if pipeline else None
         finally:
             store.close()
+
+
+def _where(low_watermark_ns: int | None, wanted_ns: int, seconds: float) -> str:
+    """Return where a pipeline stands that has been waited for so long."""
+    if low_watermark_ns is None:
+        return f"after {seconds:.0f} s: starting; no epoch is committed yet"
+    behind_s = ns_to_seconds(wanted_ns - low_watermark_ns)
+    return f"after {seconds:.0f} s: the low watermark has {behind_s:.1f} s to go"
 
 
 def _send(process: psutil.Process, number: signal.Signals) -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import statistics
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -30,7 +33,8 @@ from slackwater.timestamp import format_rfc3339, ns_to_seconds
 
 _TRANSACTIONS_PER_SECOND: Final = 60
 _CHURN_SECONDS: Final = 2
-_CATCH_UP_SECONDS_MAX: Final = 90
+# As shells have it: 128 and the signal's number.
+_ENDED_BY_SIGTERM: Final = 143
 
 
 def show(directory: Path, *, seconds: int) -> bool:
@@ -48,10 +52,27 @@ def show(directory: Path, *, seconds: int) -> bool:
         "[bold]Starting the Cloud Spanner emulator[/]; each partition lives for about 2 s"
     )
     log = directory / "emulator.log"
-    with running_emulator(partition_alive_seconds=_CHURN_SECONDS, log=log) as emulator:
+    with (
+        _ending_on_sigterm(),
+        running_emulator(partition_alive_seconds=_CHURN_SECONDS, log=log) as emulator,
+    ):
         # The plain client finds the emulator by this variable.
         os.environ.update(emulator.environment())
         return _show_on(emulator, console, directory, seconds)
+
+
+@contextmanager
+def _ending_on_sigterm() -> Iterator[None]:
+    """Leave the context in good order when SIGTERM comes, as after Ctrl-C."""
+
+    def end(*_: object) -> None:
+        raise SystemExit(_ENDED_BY_SIGTERM)
+
+    former = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, former)
 
 
 def _show_on(emulator: Emulator, console: Console, directory: Path, seconds: int) -> bool:
@@ -66,14 +87,19 @@ def _show_on(emulator: Emulator, console: Console, directory: Path, seconds: int
     connection = Connection(stream)
     start_ns = connection.strong_read_timestamp_ns()
     start = format_rfc3339(start_ns)
-    service = Service(_settings(stream, directory.resolve(), start), directory, os.environ)
+    service = Service(
+        _settings(stream, directory.resolve(), start), directory, os.environ, dies_with_parent=True
+    )
     console.print("[bold]Starting the pipeline[/]; Spark takes some seconds")
     service.start()
-    service.wait_for_watermark(start_ns, seconds_max=_CATCH_UP_SECONDS_MAX)
-    written = _write_and_kill(console, service, stream, seconds)
-    end_ns = connection.strong_read_timestamp_ns()
-    service.wait_for_watermark(end_ns, seconds_max=_CATCH_UP_SECONDS_MAX)
-    console.print(f"caught up; drained with SIGTERM: exit code {service.drain()}")
+    try:
+        service.follow_to_watermark(start_ns, console.print)
+        written = _write_and_kill(console, service, stream, seconds)
+        end_ns = connection.strong_read_timestamp_ns()
+        service.follow_to_watermark(end_ns, console.print)
+        console.print(f"caught up; drained with SIGTERM: exit code {service.drain()}")
+    finally:
+        service.kill()
     console.print("[bold]Reading the truth[/] with a plain client that follows the same stream")
     truth = read_truth(
         project=stream.project,
@@ -119,7 +145,7 @@ def _write_and_kill(
         load = Load(stream, Dialect.GOOGLE_STANDARD_SQL, seed=1)
         results.append(load.run(transactions_per_second=_TRANSACTIONS_PER_SECOND, seconds=seconds))
 
-    writer = threading.Thread(target=write)
+    writer = threading.Thread(target=write, daemon=True)
     console.print(
         f"[bold]Writing[/] {_TRANSACTIONS_PER_SECOND} transactions per second for {seconds} s"
     )

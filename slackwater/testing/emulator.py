@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import shutil
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +16,7 @@ from typing import IO, Final
 import grpc
 
 from slackwater.errors import EmulatorFailedError, EmulatorNotFoundError
+from slackwater.testing.parent import DIE_WITH_PARENT
 
 IMAGE: Final = "gcr.io/cloud-spanner-emulator/emulator"
 _IN_SDK: Final = Path("bin/cloud_spanner_emulator/emulator_main")
@@ -35,7 +34,6 @@ _HINT: Final = (
     " SPANNER_EMULATOR_PATH to emulator_main, or SPANNER_EMULATOR_HOST to a running emulator"
 )
 _START_SECONDS_MAX: Final = 30
-_PR_SET_PDEATHSIG: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +132,7 @@ def running_emulator(
         stdout=output,
         stderr=subprocess.STDOUT,
         start_new_session=True,
-        preexec_fn=_die_with_parent if sys.platform == "linux" else None,
+        preexec_fn=DIE_WITH_PARENT,
     )
     try:
         wait_until_ready(host, process)
@@ -173,8 +171,3 @@ def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-def _die_with_parent() -> None:
-    """Have Linux kill the emulator with its parent, so that none outlives a killed test run."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
