@@ -59,6 +59,8 @@ class Commit:
         low_watermark: the latest epoch's through this commit, in whole microseconds, UTC; None
             before the first. Of a chunk of an initial scan it is that of the epoch before.
         line: that epoch's in the watermark log, which may lack it; None before the first.
+        named_by: when the watermark log has this low watermark, the files have had their names:
+            the epoch's own, or that of a chunk's scan; None without files.
         files: an epoch's, or a chunk's; none if a process took the pipeline over.
     """
 
@@ -66,6 +68,7 @@ class Commit:
     owner: str
     low_watermark: datetime | None
     line: str | None = None
+    named_by: datetime | None = None
     files: Sequence[CommittedFile] = ()
 
     @property
@@ -89,8 +92,9 @@ def commit_text(commit: Commit) -> bytes:
     """Return a commit's object."""
     fields = {
         "owner": commit.owner,
-        "low_watermark": commit.low_watermark and datetime_to_rfc3339(commit.low_watermark),
+        "low_watermark": _time_text(commit.low_watermark),
         "line": commit.line,
+        "named_by": _time_text(commit.named_by),
         "files": [_file_fields(file) for file in commit.files],
     }
     return json.dumps(fields).encode()
@@ -99,12 +103,12 @@ def commit_text(commit: Commit) -> bytes:
 def parse_commit(number: int, text: bytes) -> Commit:
     """Return the commit of an object."""
     fields = json.loads(text)
-    low_watermark = fields["low_watermark"]
     return Commit(
         number,
         fields["owner"],
-        None if low_watermark is None else datetime.fromisoformat(low_watermark),
+        _time(fields["low_watermark"]),
         fields["line"],
+        _time(fields["named_by"]),
         tuple(_file(file) for file in fields["files"]),
     )
 
@@ -127,6 +131,8 @@ class CommitLog:
         self._owner = owner
         # Of this process: the last one's number and etag.
         self._last: tuple[int, str] | None = None
+        # The answer to a request for the next commit was lost, or refused it.
+        self._is_uncertain = False
         self._numbers: list[int] = []
 
     def last(self) -> Commit | None:
@@ -158,7 +164,7 @@ class CommitLog:
         if created is None:
             return False
         numbers = self._listed()
-        if numbers[-1] != number:
+        if not numbers or numbers[-1] != number:
             # This process was frozen, and others have gone on. Its commit stays: a number that is
             # free again, with those before it still there, could be taken by a former owner.
             return False
@@ -169,28 +175,55 @@ class CommitLog:
         self,
         low_watermark: datetime | None,
         line: str | None,
+        named_by: datetime,
         files: Sequence[CommittedFile],
     ) -> Commit:
         """Publish files; they have no names yet.
 
         Args:
-            low_watermark, line, files: see Commit.
+            low_watermark, line, named_by, files: see Commit.
 
         Raises:
             PublishError: another process has taken the pipeline over; nothing is published.
         """
         assert self._last is not None  # noqa: S101 - take_over() comes first
-        number, last_etag = self._last
-        commit = Commit(number + 1, self._owner, low_watermark, line, files)
+        number = self._last[0] + 1
+        commit = Commit(number, self._owner, low_watermark, line, named_by, files)
+        self._is_uncertain = True
         created = create(self._store, commit.name, commit_text(commit))
         if created is None:
             raise _taken_over()
-        if etag(self._store, commit_name(number)) != last_etag:
+        self._keep(commit, created)
+        return commit
+
+    def adopt(self) -> Commit | None:
+        """Return a commit that this process added without an answer; None if there is none.
+
+        Raises:
+            PublishError: another process has taken the pipeline over meanwhile.
+        """
+        assert self._last is not None  # noqa: S101 - take_over() comes first
+        if not self._is_uncertain:
+            return None
+        number = self._last[0] + 1
+        text = read(self._store, commit_name(number))
+        commit = None if text is None else parse_commit(number, text)
+        if commit is None or commit.owner != self._owner:
+            return None
+        self._keep(commit, etag(self._store, commit.name))
+        return commit
+
+    def _keep(self, commit: Commit, created: str | None) -> None:
+        """Have a commit of this process count as its last one, if the one before is there."""
+        assert self._last is not None  # noqa: S101 - take_over() comes first
+        number, last_etag = self._last
+        if created is None or etag(self._store, commit_name(number)) != last_etag:
+            # This process was frozen, and the number was free again.
             remove(self._store, [commit.name])
             raise _taken_over()
         self._last = (commit.number, created)
         self._numbers.append(commit.number)
-        return commit
+        self._is_uncertain = False
 
     def remove_old(self) -> None:
         """Remove commits that nobody needs, the oldest first."""
@@ -207,6 +240,14 @@ class CommitLog:
 
 def _taken_over() -> PublishError:
     return PublishError("another process has taken the pipeline over, and writes to its output.")
+
+
+def _time_text(time: datetime | None) -> str | None:
+    return None if time is None else datetime_to_rfc3339(time)
+
+
+def _time(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text)
 
 
 def _file_fields(file: CommittedFile) -> dict[str, Any]:

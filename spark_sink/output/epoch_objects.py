@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from slackwater.spark_sink.errors import PublishError
+from slackwater.spark_sink.errors import ObjectStoreError, PublishError
 from slackwater.spark_sink.output.commit_log import Commit, CommitLog, CommittedFile
 from slackwater.spark_sink.output.epoch_directory import (
     STAGING_FOLDER,
@@ -25,7 +25,6 @@ from slackwater.spark_sink.output.file_writer import WrittenFile, merge_files
 from slackwater.spark_sink.output.object_store import (
     create,
     etag,
-    names_at_top,
     names_below,
     remove,
     requests_to,
@@ -36,6 +35,8 @@ if TYPE_CHECKING:
 
 # In bytes: what a commit holds.
 IN_COMMIT_MAX: Final = 1 << 20
+# Of files that are merged to see whether they fit: schemas and footers are then there once.
+_MERGED_MAX: Final = 8 * IN_COMMIT_MAX
 _TRIES: Final = 20
 
 
@@ -45,25 +46,25 @@ class EpochObjects:
     Args:
         store: the object store, from the output's URL on.
         path: the URL, for messages.
-        owner: the process, by a name that no other has.
         file_format: of the files.
         suffix: of their names.
     """
 
-    def __init__(
-        self, store: ObjectStore, path: str, owner: str, file_format: str, suffix: str
-    ) -> None:
+    def __init__(self, store: ObjectStore, path: str, file_format: str, suffix: str) -> None:
         self._store = store
         self._path = path
-        self._owner = owner
+        # Another one after each take-over: what was staged before can't be published any more.
+        self.owner = uuid.uuid4().hex
         self._format = file_format
         self._suffix = suffix
-        self._log = CommitLog(store, owner)
+        self._log = CommitLog(store, self.owner)
         self._latest = LatestEpoch()
+        # Committed, and not all of its files have their names.
+        self._unnamed: Commit | None = None
 
     def staging(self, epoch_id: int) -> str:
         """Return the folder below which an epoch's files are staged."""
-        return f"{STAGING_FOLDER}/{self._owner}/{epoch_id}"
+        return f"{STAGING_FOLDER}/{self.owner}/{epoch_id}"
 
     def take_over(self, logged: Callable[[], datetime | None]) -> LatestEpoch:
         """Let no former owner publish any more; return the latest epoch.
@@ -72,22 +73,29 @@ class EpochObjects:
             logged: returns the watermark log's last low watermark; None without one.
 
         Raises:
-            ObjectStoreError: the store refuses, or there is no such bucket.
-            PublishError: it fails, or another process takes the pipeline over at the same time.
+            ObjectStoreError: the output is not as commits and log say.
+            PublishError: the store refuses or fails, or another process takes the pipeline over at
+                the same time.
         """
-        with requests_to(self._path, is_start=True):
+        owner = uuid.uuid4().hex
+        log = CommitLog(self._store, owner)
+        with requests_to(self._path):
             for _ in range(_TRIES):
                 # Not what is staged later, by a process that takes the pipeline over from this one.
                 staged = names_below(self._store, STAGING_FOLDER)
-                last = self._log.last()
+                last = log.last()
                 if last is None:
-                    latest = LatestEpoch(self._low_watermark_without_commits(logged()))
+                    # New, or written by an earlier version.
+                    latest = LatestEpoch(logged())
                 else:
-                    self._name_files(last)
+                    if not self._has_names(last, logged):
+                        self._name_files(last)
                     latest = LatestEpoch(last.low_watermark, last.line)
-                if self._log.take_over(last, latest.low_watermark, latest.line):
-                    self._latest = latest
+                if log.take_over(last, latest.low_watermark, latest.line):
+                    self.owner, self._log = owner, log
+                    self._latest, self._unnamed = latest, None
                     remove(self._store, staged)
+                    self._refuse_later_epochs()
                     return latest
         raise PublishError(f"{self._path}: other processes take the pipeline over all the time.")
 
@@ -113,18 +121,31 @@ class EpochObjects:
             PublishError: another process has taken the pipeline over, or the store fails.
         """
         name = epoch_name(low_watermark, chunk)
+        log = self._log
         with requests_to(self._path):
+            self._finish(log)
             if self._is_published(name, low_watermark, chunk):
-                self._remove_below(self.staging(epoch_id))
+                self.discard(epoch_id, written)
                 return False
             files = self._files(epoch_id, name, written)
             latest = LatestEpoch(low_watermark, line) if chunk is None else self._latest
-            self._name_files(self._log.add(latest.low_watermark, latest.line, files))
+            self._unnamed = log.add(latest.low_watermark, latest.line, low_watermark, files)
             self._latest = latest
+            self._finish(log)
             # Attempts of tasks that failed may have staged more than was committed.
             self.discard(epoch_id, written)
-            self._log.remove_old()
+            log.remove_old()
         return True
+
+    def _finish(self, log: CommitLog) -> None:
+        """Give the files of this process's last commit their names, if a request failed before."""
+        adopted = log.adopt()
+        if adopted is not None:
+            self._unnamed = adopted
+            self._latest = LatestEpoch(adopted.low_watermark, adopted.line)
+        if self._unnamed is not None:
+            self._name_files(self._unnamed)
+            self._unnamed = None
 
     def discard(self, epoch_id: int, written: Sequence[WrittenFile]) -> None:
         """Remove what of an epoch is staged; a small one has nothing staged."""
@@ -142,7 +163,9 @@ class EpochObjects:
         self, epoch_id: int, name: str, written: Sequence[WrittenFile]
     ) -> list[CommittedFile]:
         """Return the files of a commit, and stage those that are too large for it."""
-        if all(file.content is not None for file in written):
+        size = sum(len(file.content or b"") for file in written)
+        is_small = size <= _MERGED_MAX and all(file.content is not None for file in written)
+        if is_small:
             merged = merge_files(written, self._format)
             if sum(len(content) for _, content in merged) <= IN_COMMIT_MAX:
                 return [
@@ -159,11 +182,20 @@ class EpochObjects:
             files.append(CommittedFile(final, staged=staged))
         return files
 
+    def _has_names(self, commit: Commit, logged: Callable[[], datetime | None]) -> bool:
+        """Return whether all files of a commit had their names; a user may have removed some."""
+        if not commit.files or commit.named_by is None:
+            return True
+        line = logged()
+        return line is not None and line >= commit.named_by
+
     def _name_files(self, commit: Commit) -> None:
         """Give a commit's files their names, unless they have them."""
         for file in commit.files:
             if file.content is not None:
-                create(self._store, file.name, file.content)
+                created = create(self._store, file.name, file.content)
+                if created is None and etag(self._store, file.name) is None:
+                    raise PublishError(f"{self._path}: {file.name} was not created.")
             elif file.staged is not None:
                 self._copy(file.staged, file.name)
         remove(self._store, [file.staged for file in commit.files if file.staged])
@@ -174,25 +206,36 @@ class EpochObjects:
         except FileNotFoundError:
             # Another process has done it, and removed the staged file.
             if etag(self._store, name) is None:
-                raise PublishError(
+                raise ObjectStoreError(
                     f"{self._path}: {staged}, a committed file of {name}, is gone.",
-                    "Restore the output, or continue after an earlier epoch",
+                    "Restore it. If the epoch is not wanted any more, copy any object to that name",
                 ) from None
 
     def _remove_below(self, folder: str) -> None:
         remove(self._store, names_below(self._store, folder))
 
-    def _low_watermark_without_commits(self, logged: datetime | None) -> datetime | None:
-        """Return the latest epoch's in an output of earlier versions, or in a new one.
+    def _refuse_later_epochs(self) -> None:
+        """Check that no epoch is later than the latest one, as in a bucket restored in parts.
 
-        Earlier versions copied an epoch's files and then added a line to the log. If there is no
-        line, only some of the files may be there.
+        Raises:
+            ObjectStoreError: there is one.
+            PublishError: it is that of a process that has taken the pipeline over since.
         """
-        epochs = {name: parse_epoch_name(name) for name in names_at_top(self._store)}
-        for name, low_watermark in epochs.items():
-            if logged is not None and low_watermark is not None and low_watermark > logged:
-                self._remove_below(name)
-        return logged or max(filter(None, epochs.values()), default=None)
+        latest = self._latest.low_watermark
+        # After all files of the latest epoch, whose folder's name is a part of theirs.
+        after = "epoch=" if latest is None else f"{epoch_name(latest)}0"
+        for item in next(iter(self._store.list(offset=after)), []):
+            time = parse_epoch_name(item["path"].partition("/")[0])
+            if time is not None and (latest is None or time > latest):
+                last = self._log.last()
+                if last is None or last.owner != self.owner:
+                    raise PublishError(f"{self._path}: another process took the pipeline over.")
+                raise ObjectStoreError(
+                    f"{self._path} has {item['path']}, which is later than the last epoch in"
+                    " _commits and _watermarks.",
+                    "They were restored, or an earlier version was killed: restore them, or remove"
+                    f" the epochs after {latest and epoch_name(latest)}, which are then read again",
+                )
 
 
 def _file_name(epoch: str, folder: str, number: int, suffix: str) -> str:

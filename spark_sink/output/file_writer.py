@@ -26,9 +26,12 @@ RESULT: Final = "folder string, rows bigint, content binary, staged string"
 _RESULT: Final = pa.schema(
     {"folder": pa.string(), "rows": pa.int64(), "content": pa.binary(), "staged": pa.string()}
 )
-# In bytes. A task hands on no more than IN_MEMORY_MAX of a file; a thousand tasks' make 512 MiB.
+# In bytes. A task hands on no more of a file, and another file only while it is below that.
 IN_MEMORY_MAX: Final = 512 << 10
+# In bytes of Arrow, of all files that a task has open.
 _ROW_GROUP: Final = 64 << 20
+# A larger file is followed by another one: S3 copies no more than 5 GiB at once.
+_FILE_MAX: Final = 1 << 30
 # Those that Spark escapes in the names of folders.
 _ESCAPED: Final = re.compile(r"[\x00-\x1f\"#%'*/:=?\\\x7f{\[\]^]")
 # Hive's name of a value that is NULL or empty.
@@ -73,17 +76,21 @@ class FileWriter:
     def write(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write all batches, and yield a row for each file."""
         files: dict[str, _OpenFile] = {}
+        in_memory = 0
         for batch in batches:
             for folder, rows in self._by_folder(pa.Table.from_batches([batch])):
                 if folder not in files:
                     files[folder] = _OpenFile(self._sink(), self.file_format)
                 files[folder].add(rows)
+                if files[folder].size > _FILE_MAX:
+                    yield _result(folder, files.pop(folder), is_staged=True)
+            if sum(file.pending for file in files.values()) >= _ROW_GROUP:
+                for file in files.values():
+                    file.flush()
         for folder, file in files.items():
-            rows, sink = file.close()
-            content, staged = sink.take()
-            yield pa.RecordBatch.from_pylist(
-                [{"folder": folder, "rows": rows, "content": content, "staged": staged}], _RESULT
-            )
+            result = _result(folder, file, is_staged=in_memory > IN_MEMORY_MAX)
+            in_memory += result.nbytes
+            yield result
 
     def _sink(self) -> _Spilling:
         store = open_object_store(self.path, self.options)
@@ -104,6 +111,15 @@ class FileWriter:
                 mask = pc.and_(mask, match)
             folder = "/".join(f"{name}={_escaped(values[name])}" for name in columns)
             yield folder, table.filter(mask).drop_columns(columns)
+
+
+def _result(folder: str, file: _OpenFile, *, is_staged: bool) -> pa.RecordBatch:
+    """Return the row of a file, with its content if it is small and need not be staged."""
+    rows, sink = file.close()
+    content, staged = sink.take(is_staged=is_staged)
+    return pa.RecordBatch.from_pylist(
+        [{"folder": folder, "rows": rows, "content": content, "staged": staged}], _RESULT
+    )
 
 
 def written_files(result: pa.Table) -> list[WrittenFile]:
@@ -143,27 +159,32 @@ class _OpenFile:
         self._sink = sink
         self._writer = _format_writer(sink, file_format)
         self._tables: list[pa.Table] = []
-        self._bytes = 0
         self._rows = 0
+        # In bytes: of rows that are not written yet.
+        self.pending = 0
+
+    @property
+    def size(self) -> int:
+        """The bytes that are written."""
+        return self._sink.tell()
 
     def add(self, table: pa.Table) -> None:
-        """Add rows; they become a row group when there are enough."""
+        """Add rows; flush() makes a row group of them."""
         self._tables.append(table)
-        self._bytes += table.nbytes
+        self.pending += table.nbytes
         self._rows += table.num_rows
-        if self._bytes >= _ROW_GROUP:
-            self._flush()
 
     def close(self) -> tuple[int, _Spilling]:
         """Return the number of rows, and where they are."""
-        self._flush()
+        self.flush()
         self._writer.close()
         return self._rows, self._sink
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Write the rows that were added."""
         if self._tables:
             self._writer.write(pa.concat_tables(self._tables))
-        self._tables, self._bytes = [], 0
+        self._tables, self.pending = [], 0
 
 
 class _Spilling(io.RawIOBase):
@@ -190,15 +211,20 @@ class _Spilling(io.RawIOBase):
             return size
         self._memory.write(data)
         if self._position > IN_MEMORY_MAX:
-            import obstore
-
-            self._upload = obstore.open_writer(self._store, self._name)
-            self._upload.write(self._memory.getvalue())
-            self._memory = io.BytesIO()
+            self._spill()
         return size
 
-    def take(self) -> tuple[bytes | None, str | None]:
+    def _spill(self) -> None:
+        import obstore
+
+        self._upload = obstore.open_writer(self._store, self._name)
+        self._upload.write(self._memory.getvalue())
+        self._memory = io.BytesIO()
+
+    def take(self, *, is_staged: bool) -> tuple[bytes | None, str | None]:
         """Return the content, or the name of the object that has it."""
+        if is_staged and self._upload is None:
+            self._spill()
         if self._upload is None:
             return self._memory.getvalue(), None
         self._upload.close()
@@ -218,7 +244,7 @@ class _Lines:
         self.close()
 
     def write(self, table: pa.Table) -> None:
-        lines = (f"{value}\n" for value in table["value"].to_pylist())
+        lines = (f"{value or ''}\n" for value in table["value"].to_pylist())
         self._sink.write("".join(lines).encode())
 
     def close(self) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.formats import JSON, TEXT, write_options
 from slackwater.spark_sink.java import map_in_arrow
 from slackwater.spark_sink.output.epoch_files import LatestEpoch
@@ -56,7 +56,7 @@ class ObjectStaging:
         self._preparation = preparation
         self._partition_by = tuple(partition_by)
         self._given_objects = objects
-        self._written: dict[int, list[WrittenFile]] = {}
+        self._written: dict[int, tuple[str, list[WrittenFile]]] = {}
 
     @cached_property
     def _objects(self) -> EpochObjects:
@@ -66,7 +66,7 @@ class ObjectStaging:
         file_format = TEXT if self._format == JSON else self._format
         # As Spark names such files.
         suffix = "txt" if self._format == TEXT else self._format
-        return EpochObjects(store, self._path, uuid.uuid4().hex, file_format, suffix)
+        return EpochObjects(store, self._path, file_format, suffix)
 
     def take_over(
         self,
@@ -95,6 +95,7 @@ class ObjectStaging:
             frame, file_format = self._lines(frame), TEXT
         elif file_format == TEXT:
             frame = frame.select("value", *self._partition_by)
+        owner = self._objects.owner
         writer = FileWriter(
             self._path,
             self._options,
@@ -103,7 +104,7 @@ class ObjectStaging:
             self._partition_by,
         )
         result = map_in_arrow(frame, writer.write, RESULT).toArrow()
-        self._written = {epoch_id: written_files(result)}
+        self._written = {epoch_id: (owner, written_files(result))}
         return prepared.counts().summary
 
     def publish(
@@ -116,12 +117,15 @@ class ObjectStaging:
         chunk: int | None = None,
     ) -> None:
         """Commit a staged epoch; see EpochFiles."""
-        written = self._written[epoch_id]
+        owner, written = self._written[epoch_id]
+        if owner != self._objects.owner:
+            raise PublishError("the pipeline was taken over since this epoch was staged.")
         self._objects.publish(epoch_id, written, low_watermark, line=line, chunk=chunk)
 
     def discard(self, spark: SparkSession, epoch_id: int) -> None:  # noqa: ARG002
         """Remove a staged epoch."""
-        self._objects.discard(epoch_id, self._written.get(epoch_id, []))
+        _, written = self._written.get(epoch_id, ("", []))
+        self._objects.discard(epoch_id, written)
 
     def _lines(self, frame: DataFrame) -> DataFrame:
         """Return the rows as Spark's JSON writer has them, in a column."""

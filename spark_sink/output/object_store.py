@@ -30,6 +30,8 @@ SCHEMES: Final = {
 _ALLOW_HTTP: Final = "allow_http"
 # After a refused request the epoch is tried again by the pipeline, which says so in its log.
 _RETRIES: Final = 5
+# Of a request, as a copy of a large file.
+_TIMEOUT: Final = "300s"
 
 
 def is_object_store(path: str) -> bool:
@@ -57,7 +59,7 @@ def open_object_store(path: str, options: Mapping[str, str]) -> ObjectStore:
         opened: ObjectStore = from_url(
             f"{SCHEMES[scheme]}://{rest.rstrip('/')}",
             config=settings,  # type: ignore[call-overload]
-            client_options={_ALLOW_HTTP: is_http},
+            client_options={_ALLOW_HTTP: is_http, "timeout": _TIMEOUT},
             retry_config={"max_retries": _RETRIES},
         )
     except (BaseError, ValueError) as error:

@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from slackwater.reader.schema import ddl
-from slackwater.spark_sink.errors import ObjectStoreError, PublishError
+from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.output.epoch_directory import epoch_name
 from slackwater.spark_sink.output.file_writer import IN_MEMORY_MAX
 from slackwater.spark_sink.output.object_store import open_object_store
@@ -145,7 +145,7 @@ def test_a_bucket_that_does_not_exist_is_named_at_once(
     spark: SparkSession, store: ServedStore
 ) -> None:
     sink = make_sink("s3://other/changes", storage_options=store.options)
-    with pytest.raises(ObjectStoreError, match="bucket"):
+    with pytest.raises(PublishError, match="bucket"):
         sink.position(spark)
 
 

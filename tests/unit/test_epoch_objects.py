@@ -11,9 +11,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from obstore.exceptions import GenericError
 from obstore.store import MemoryStore
 
-from slackwater.spark_sink.errors import PublishError
+from slackwater.spark_sink.errors import ObjectStoreError, PublishError
 from slackwater.spark_sink.formats import TEXT
 from slackwater.spark_sink.output import commit_log
 from slackwater.spark_sink.output.commit_log import KEPT
@@ -31,6 +32,9 @@ class Stepping:
         self._store = store
         self._before = before
         self.requests = 0
+        # The number of a request that fails, maybe after the store has carried it out.
+        self.fails_at = 0
+        self.is_answer_lost = False
 
     def __getattr__(self, name: str) -> Any:
         attribute = getattr(self._store, name)
@@ -40,7 +44,11 @@ class Stepping:
         def request(*args: Any, **kwargs: Any) -> Any:
             self.requests += 1
             self._before()
-            return attribute(*args, **kwargs)
+            if self.requests != self.fails_at:
+                return attribute(*args, **kwargs)
+            if self.is_answer_lost:
+                attribute(*args, **kwargs)
+            raise GenericError("the connection was reset")
 
         return request
 
@@ -55,7 +63,7 @@ class Owner:
     def __init__(self, store: MemoryStore, name: str, before: Callable[[], None]) -> None:
         self.store = store
         self.stepping = Stepping(store, before)
-        self.objects = EpochObjects(self.stepping, "memory", name, TEXT, "txt")  # type: ignore[arg-type]
+        self.objects = EpochObjects(self.stepping, "memory", TEXT, "txt")  # type: ignore[arg-type]
         self.last = 0
         self.epochs = 0
 
@@ -177,6 +185,73 @@ def test_a_former_owner_that_wakes_while_old_commits_are_removed_publishes_nothi
         if last.stepping.requests < step:
             return
         assert visible(store) == [1, 2]
+
+
+def chunk_files(process: Owner, chunk: int, *, is_staged: bool) -> list[WrittenFile]:
+    """Return files of a chunk, in two folders, as a new attempt writes them."""
+    files = []
+    for part in range(2):
+        content = f"{2 * chunk + part + 1}\n".encode()
+        staged = f"{process.objects.staging(chunk)}/{uuid.uuid4()}" if is_staged else None
+        if staged:
+            process.store.put(staged, content)
+        files.append(WrittenFile(f"t={part}", 1, None if is_staged else content, staged))
+    return files
+
+
+@pytest.mark.parametrize("is_answer_lost", [False, True])
+@pytest.mark.parametrize("is_staged", [False, True])
+def test_a_chunk_whose_requests_fail_at_any_step_is_published_once_by_the_next_attempt(
+    is_staged: bool, is_answer_lost: bool
+) -> None:
+    step = 0
+    while True:
+        step += 1
+        store = MemoryStore()
+        process = owner(store, "owner")
+        process.objects.publish(0, chunk_files(process, 0, is_staged=is_staged), at(9), chunk=0)
+        process.before(nothing)
+        process.stepping.fails_at, process.stepping.is_answer_lost = step, is_answer_lost
+        # The scan tries a chunk again in the same process.
+        for _ in range(2):
+            with suppress(PublishError):
+                written = chunk_files(process, 1, is_staged=is_staged)
+                process.objects.publish(1, written, at(9), chunk=1)
+                break
+        if process.stepping.requests < step:
+            return
+        process.objects.publish(2, chunk_files(process, 2, is_staged=is_staged), at(9), chunk=2)
+        assert visible(store) == [1, 2, 3, 4, 5, 6], step
+        last = owner(store, "last")
+        assert (last.last, visible(store)) == (0, [1, 2, 3, 4, 5, 6])
+
+
+@pytest.mark.parametrize("is_staged", [False, True])
+def test_an_epoch_that_a_user_has_removed_stays_removed(is_staged: bool) -> None:
+    store = MemoryStore()
+    owner(store, "former").publish(2, is_staged=is_staged)
+    for name in names(store):
+        if name.startswith("epoch="):
+            store.delete(name)
+    successor = Owner(store, "successor", nothing)
+    assert successor.objects.take_over(lambda: at(2)).low_watermark == at(2)
+    assert visible(store) == []
+
+
+def test_epochs_after_the_last_commit_are_refused() -> None:
+    store = MemoryStore()
+    process = owner(store, "former")
+    for through in (1, 2):
+        process.publish(through)
+    # A copy of the bucket that lacks the last commit.
+    store.delete([name for name in names(store) if name.startswith("_commits")][-1])
+    store.put("epoch=20260131T090009.000000Z/part-00000.txt", b"9")
+    with pytest.raises(ObjectStoreError, match="remove the epochs after"):
+        owner(store, "successor")
+    empty = MemoryStore()
+    empty.put("epoch=20260131T090009.000000Z/part-00000.txt", b"9")
+    with pytest.raises(ObjectStoreError, match="later than the last epoch"):
+        owner(empty, "new")
 
 
 class Turns:
