@@ -34,7 +34,7 @@ from slackwater.state.store import Store
 from slackwater.testing.compare import read_changelog
 from slackwater.timestamp import format_rfc3339
 from tests.emulators import own_database
-from tests.object_stores import BUCKET, ServedStore, s3
+from tests.object_stores import BUCKET, ServedStore, nothing, s3
 from tests.services import settings
 from tests.sinks import from_json
 from tests.truths import require_equal, truth_of
@@ -76,7 +76,7 @@ class Trap:
             with self._lock:
                 if self.store.before is not before:
                     return
-                self.store.before = _nothing
+                self.store.before = nothing
                 sprung.set()
             action()
 
@@ -84,12 +84,8 @@ class Trap:
         if sprung.wait(_MOMENT_S_MAX):
             return True
         with self._lock:
-            self.store.before = _nothing
+            self.store.before = nothing
         return sprung.is_set()
-
-
-def _nothing(method: str, name: str) -> None:
-    """Do nothing before a request."""
 
 
 @dataclass

@@ -20,7 +20,7 @@ BUCKET: Final = "changes"
 _AUTHORIZATION: Final = "AWS4-HMAC-SHA256 Credential=key/20260101/us-east-1/s3/aws4_request"
 
 
-def _nothing(method: str, name: str) -> None:
+def nothing(method: str, name: str) -> None:
     """Do nothing before a request."""
 
 
@@ -37,7 +37,7 @@ class ServedStore:
 
     endpoint: str = ""
     requests: list[tuple[str, str]] = field(default_factory=list)
-    before: Callable[[str, str], None] = _nothing
+    before: Callable[[str, str], None] = nothing
     heeds_conditions: bool = True
 
     @property

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from slackwater.spark_sink.errors import UnknownChangesError
 from slackwater.spark_sink.filters.column_filter import ColumnFilter, member_names
-from slackwater.spark_sink.filters.globs import joined, table_globs
+from slackwater.spark_sink.filters.globs import is_match, joined, table_globs
 from slackwater.worker_errors import WorkerError, record_of
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class ChangeFilter:
                 )
             names = F.json_object_keys(part)
             is_changed = F.exists(
-                names, lambda name: matches(F.concat("table_name", F.lit("."), name), columns)
+                names, lambda name: is_match(F.concat("table_name", F.lit("."), name), columns)
             )
             return (
                 F.when(F.coalesce(part, F.lit("")) == "", F.lit(False))
@@ -99,16 +99,13 @@ class ChangeFilter:
                 .otherwise(is_changed)
             )
 
-        def matches(text: Column, pattern: str) -> Column:
-            return text.rlike(rf"(?s)\A(?:{pattern})\z")
-
         def fails(text: str) -> Column:
             return F.raise_error(F.lit(text)).cast("boolean")
 
         columns = joined(self.when_changed)
         is_unknown = ~F.col("value_capture_type").isin(*CHANGED_PART)
         return (
-            F.when(~matches(F.col("table_name"), self._table_pattern), F.lit(False))
+            F.when(~is_match(F.col("table_name"), self._table_pattern), F.lit(False))
             .when(F.col("mod_type") != _UPDATE, F.lit(True))
             .when(is_unknown, fails(_as_text(_unknown_changes())))
             .otherwise(F.exists("mods", changes_column))

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
 
 
 def glob_pattern(glob: str) -> str:
@@ -17,6 +21,11 @@ def glob_pattern(glob: str) -> str:
 def joined(globs: Sequence[str]) -> str:
     """Return a regular expression that matches what one of the globs matches."""
     return "|".join(map(glob_pattern, globs))
+
+
+def is_match(text: Column, pattern: str) -> Column:
+    """Return whether a regular expression matches all of a text, as re.fullmatch with DOTALL."""
+    return text.rlike(rf"(?s)\A(?:{pattern})\z")
 
 
 def table_globs(column_glob: str) -> Iterator[str]:

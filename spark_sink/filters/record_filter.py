@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from slackwater.spark_sink.filters.change_filter import ChangeFilter
 from slackwater.spark_sink.filters.column_filter import ColumnFilter
-from slackwater.spark_sink.filters.globs import joined
+from slackwater.spark_sink.filters.globs import is_match, joined
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -97,7 +97,7 @@ class RecordFilter:
 
         condition = F.lit(True)
         for column, pattern, wanted in self._patterns:
-            matches = F.col(column).rlike(rf"(?s)\A(?:{pattern})\z")
+            matches = is_match(F.col(column), pattern)
             condition = condition & (matches if wanted else ~matches)
         if not self.system_transactions:
             condition = condition & ~F.col("is_system_transaction")

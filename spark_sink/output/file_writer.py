@@ -6,8 +6,10 @@ import io
 import re
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -22,10 +24,8 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
 # What a task hands on, in Spark's words.
-RESULT: Final = "folder string, rows bigint, content binary, staged string"
-_RESULT: Final = pa.schema(
-    {"folder": pa.string(), "rows": pa.int64(), "content": pa.binary(), "staged": pa.string()}
-)
+RESULT: Final = "folder string, content binary, staged string"
+_RESULT: Final = pa.schema({"folder": pa.string(), "content": pa.binary(), "staged": pa.string()})
 # In bytes. A task hands on no more of a file, and another file only while it is below that.
 IN_MEMORY_MAX: Final = 512 << 10
 # In bytes of Arrow, of all files that a task has open.
@@ -44,13 +44,11 @@ class WrittenFile:
 
     Attributes:
         folder: inside the epoch's, such as date=2026-01-31; empty for the epoch's itself.
-        rows: how many.
         content: the whole file; None if it is staged.
         staged: its name in the object store; None if it is not there.
     """
 
     folder: str
-    rows: int
     content: bytes | None
     staged: str | None
 
@@ -75,12 +73,14 @@ class FileWriter:
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write all batches, and yield a row for each file."""
+        # Opened by the first large file only.
+        store = cache(partial(open_object_store, self.path, self.options))
         files: dict[str, _OpenFile] = {}
         in_memory = 0
         for batch in batches:
             for folder, rows in self._by_folder(pa.Table.from_batches([batch])):
                 if folder not in files:
-                    files[folder] = _OpenFile(self._sink(), self.file_format)
+                    files[folder] = _OpenFile(self._sink(store), self.file_format)
                 files[folder].add(rows)
                 if files[folder].size > _FILE_MAX:
                     yield _result(folder, files.pop(folder), is_staged=True)
@@ -92,8 +92,7 @@ class FileWriter:
             in_memory += result.nbytes
             yield result
 
-    def _sink(self) -> _Spilling:
-        store = open_object_store(self.path, self.options)
+    def _sink(self, store: Callable[[], ObjectStore]) -> _Spilling:
         return _Spilling(store, f"{self.staging}/{uuid.uuid4().hex}")
 
     def _by_folder(self, table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
@@ -115,10 +114,9 @@ class FileWriter:
 
 def _result(folder: str, file: _OpenFile, *, is_staged: bool) -> pa.RecordBatch:
     """Return the row of a file, with its content if it is small and need not be staged."""
-    rows, sink = file.close()
-    content, staged = sink.take(is_staged=is_staged)
+    content, staged = file.close().take(is_staged=is_staged)
     return pa.RecordBatch.from_pylist(
-        [{"folder": folder, "rows": rows, "content": content, "staged": staged}], _RESULT
+        [{"folder": folder, "content": content, "staged": staged}], _RESULT
     )
 
 
@@ -142,7 +140,7 @@ def _merged(contents: Sequence[bytes], file_format: str) -> bytes:
         return b"".join(contents)
     read = pq.read_table if file_format == PARQUET else orc.read_table
     buffer = io.BytesIO()
-    with _format_writer(buffer, file_format) as writer:
+    with closing(_format_writer(buffer, file_format)) as writer:
         writer.write(pa.concat_tables(read(io.BytesIO(content)) for content in contents))
     return buffer.getvalue()
 
@@ -159,7 +157,6 @@ class _OpenFile:
         self._sink = sink
         self._writer = _format_writer(sink, file_format)
         self._tables: list[pa.Table] = []
-        self._rows = 0
         # In bytes: of rows that are not written yet.
         self.pending = 0
 
@@ -172,13 +169,12 @@ class _OpenFile:
         """Add rows; flush() makes a row group of them."""
         self._tables.append(table)
         self.pending += table.nbytes
-        self._rows += table.num_rows
 
-    def close(self) -> tuple[int, _Spilling]:
-        """Return the number of rows, and where they are."""
+    def close(self) -> _Spilling:
+        """Write what is left, and return where the file is."""
         self.flush()
         self._writer.close()
-        return self._rows, self._sink
+        return self._sink
 
     def flush(self) -> None:
         """Write the rows that were added."""
@@ -190,7 +186,7 @@ class _OpenFile:
 class _Spilling(io.RawIOBase):
     """A file in memory that moves to the object store when it gets large."""
 
-    def __init__(self, store: ObjectStore, name: str) -> None:
+    def __init__(self, store: Callable[[], ObjectStore], name: str) -> None:
         self._store = store
         self._name = name
         self._memory = io.BytesIO()
@@ -217,7 +213,7 @@ class _Spilling(io.RawIOBase):
     def _spill(self) -> None:
         import obstore
 
-        self._upload = obstore.open_writer(self._store, self._name)
+        self._upload = obstore.open_writer(self._store(), self._name)
         self._upload.write(self._memory.getvalue())
         self._memory = io.BytesIO()
 
@@ -236,12 +232,6 @@ class _Lines:
 
     def __init__(self, sink: Any) -> None:
         self._sink = sink
-
-    def __enter__(self) -> _Lines:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def write(self, table: pa.Table) -> None:
         lines = (f"{value or ''}\n" for value in table["value"].to_pylist())
@@ -263,12 +253,6 @@ class _Orc:
     def __init__(self, sink: Any) -> None:
         self._writer = orc.ORCWriter(sink, compression="zstd")
 
-    def __enter__(self) -> _Orc:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def write(self, table: pa.Table) -> None:
         """Write a stripe."""
         # Spark can't read ORC's timestamps with a time zone; without one they are UTC's.
@@ -289,12 +273,6 @@ class _Parquet:
     def __init__(self, sink: Any) -> None:
         self._sink = sink
         self._writer: pq.ParquetWriter | None = None
-
-    def __enter__(self) -> _Parquet:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def write(self, table: pa.Table) -> None:
         """Write a row group."""

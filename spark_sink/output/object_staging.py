@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from slackwater.spark_sink.errors import PublishError
@@ -55,18 +54,15 @@ class ObjectStaging:
         self._format = file_format
         self._preparation = preparation
         self._partition_by = tuple(partition_by)
-        self._given_objects = objects
+        # A file of records in JSON is written as lines, too, and named as Spark names it.
+        is_text = file_format in (JSON, TEXT)
+        self._objects = objects or EpochObjects(
+            open_object_store(path, options),
+            path,
+            TEXT if is_text else file_format,
+            "txt" if file_format == TEXT else file_format,
+        )
         self._written: dict[int, tuple[str, list[WrittenFile]]] = {}
-
-    @cached_property
-    def _objects(self) -> EpochObjects:
-        if self._given_objects is not None:
-            return self._given_objects
-        store = open_object_store(self._path, self._options)
-        file_format = TEXT if self._format == JSON else self._format
-        # As Spark names such files.
-        suffix = "txt" if self._format == TEXT else self._format
-        return EpochObjects(store, self._path, file_format, suffix)
 
     def take_over(
         self,

@@ -18,15 +18,8 @@ from slackwater.spark_sink.errors import ObjectStoreError, PublishError
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
-# With the names that Hadoop's connectors have for them.
-SCHEMES: Final = {
-    "s3": "s3",
-    "s3a": "s3",
-    "gs": "gs",
-    "abfs": "abfs",
-    "abfss": "abfss",
-    "az": "az",
-}
+# Those of Hadoop's connectors among them.
+SCHEMES: Final = frozenset({"s3", "s3a", "gs", "abfs", "abfss", "az"})
 _ALLOW_HTTP: Final = "allow_http"
 # After a refused request the epoch is tried again by the pipeline, which says so in its log.
 _RETRIES: Final = 5
@@ -52,12 +45,11 @@ def open_object_store(path: str, options: Mapping[str, str]) -> ObjectStore:
     from obstore.exceptions import BaseError
     from obstore.store import from_url
 
-    scheme, _, rest = path.partition("://")
     settings = dict(options)
     is_http = settings.pop(_ALLOW_HTTP, "false").lower() == "true"
     try:
         opened: ObjectStore = from_url(
-            f"{SCHEMES[scheme]}://{rest.rstrip('/')}",
+            path.rstrip("/"),
             config=settings,  # type: ignore[call-overload]
             client_options={_ALLOW_HTTP: is_http, "timeout": _TIMEOUT},
             retry_config={"max_retries": _RETRIES},
@@ -100,16 +92,9 @@ def requests_to(path: str, *, is_start: bool = False) -> Iterator[None]:
         raise PublishError(message) from error
 
 
-def names_below(store: ObjectStore, prefix: str, after: str | None = None) -> list[str]:
-    """Return the names of the objects below a prefix, in order.
-
-    Args:
-        store: the store.
-        prefix: a folder's name.
-        after: only names after this one.
-    """
-    pages = store.list(f"{prefix}/", offset=after)
-    return sorted(item["path"] for page in pages for item in page)
+def names_below(store: ObjectStore, folder: str) -> list[str]:
+    """Return the names of the objects below a folder, in order."""
+    return sorted(item["path"] for page in store.list(f"{folder}/") for item in page)
 
 
 def create(store: ObjectStore, name: str, content: bytes) -> str | None:

@@ -86,7 +86,7 @@ class Owner:
             staged = f"{self.objects.staging(self.epochs)}/{uuid.uuid4()}" if is_staged else None
             if staged:
                 self.store.put(staged, content)
-            written.append(WrittenFile("", 1, None if is_staged else content, staged))
+            written.append(WrittenFile("", None if is_staged else content, staged))
         done = self.objects.publish(self.epochs, written, at(through))
         self.last = through
         return done
@@ -195,7 +195,7 @@ def chunk_files(process: Owner, chunk: int, *, is_staged: bool) -> list[WrittenF
         staged = f"{process.objects.staging(chunk)}/{uuid.uuid4()}" if is_staged else None
         if staged:
             process.store.put(staged, content)
-        files.append(WrittenFile(f"t={part}", 1, None if is_staged else content, staged))
+        files.append(WrittenFile(f"t={part}", None if is_staged else content, staged))
     return files
 
 
