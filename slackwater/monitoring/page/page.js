@@ -290,7 +290,7 @@ function drawPipelines(statuses) {
     const button = document.createElement("button");
     button.textContent = statuses.length > 1 ? `${status.pipeline}: ${status.state}` : status.pipeline;
     button.setAttribute("aria-pressed", status.pipeline === view.pipeline);
-    button.onclick = () => { view.pipeline = status.pipeline; draw(); };
+    button.onclick = () => { view.pipeline = status.pipeline; refresh(); };
     return button;
   });
   $("pipelines").replaceChildren(...buttons);
@@ -328,7 +328,7 @@ function drawAge(storeIsSilent) {
   show("zone", zone());
 }
 
-async function loop() {
+async function refresh() {
   try {
     await draw();
     view.answered = Date.now();
@@ -337,13 +337,17 @@ async function loop() {
     view.error = `(${error.message})`;
   }
   drawAge();
+}
+
+async function loop() {
+  await refresh();
   setTimeout(loop, EVERY_MS);
 }
 
 $("zone").onclick = () => {
   view.isLocal = !view.isLocal;
   drawAge();
-  draw();
+  refresh();
 };
 for (const button of document.querySelectorAll("#windows button")) {
   button.onclick = () => {
@@ -351,7 +355,7 @@ for (const button of document.querySelectorAll("#windows button")) {
     for (const other of document.querySelectorAll("#windows button")) {
       other.setAttribute("aria-pressed", other === button);
     }
-    draw();
+    refresh();
   };
 }
 document.querySelector("#windows button").setAttribute("aria-pressed", "true");
