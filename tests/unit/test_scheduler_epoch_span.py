@@ -220,15 +220,20 @@ def test_a_span_never_shrinks_where_that_does_not_help(
     for index in data.draw(st.sets(st.integers(0, len(epochs) - 1), max_size=outages_max)):
         seconds = fixed_s + data.draw(st.floats(100, 1_000))
         epochs[index] = epoch(0, int(spans_s[index] * SECOND_NS), 0, seconds)
+    # Where outages hit the longest epoch, or most of the long ones, the cost seems to grow with
+    # the span.
     clean = [s for s, e in zip(spans_s, epochs, strict=True) if e.seconds == fixed_s]
-    if max(clean) > 1.5 * min(clean):
+    long_s = 1.5 * min(clean)
+    clean_long = sum(s > long_s for s in clean)
+    hit_long = sum(s > long_s for s in spans_s) - clean_long
+    if max(clean) == max(spans_s) and clean_long > hit_long:
         assert next_span_ns(epochs, TARGET, 10 * DAY_NS) >= epochs[-1].end_ns
 
 
-@given(SPANS_S, st.floats(0.001, 0.9))
+@given(SPANS_S, st.floats(0.05, 0.9))
 def test_a_cost_that_is_all_proportional_keeps_to_the_targets_time(
     spans_s: list[float], per_second: float
 ) -> None:
-    epochs = [epoch(0, int(s * SECOND_NS), 0, max(0.1, s * per_second)) for s in spans_s]
+    epochs = [epoch(0, int(s * SECOND_NS), 0, s * per_second) for s in spans_s]
     span_s = next_span_ns(epochs, TARGET, 10 * DAY_NS) / SECOND_NS
     assert span_s * per_second <= TARGET.seconds * 1.1
