@@ -90,6 +90,7 @@ faults: install ## The long tests: seeded faults, kills, takeovers, simulated li
 	@$(BIN)/python -m tests.restores --moments 10
 	@$(BIN)/python -m tests.restores --moments 3 --format delta --store sqlite
 	@$(BIN)/python -m tests.object_kills --kills 30 --freezes 30
+	@$(BIN)/python -m tests.object_kills --kills 30 --freezes 10 --format delta
 	@$(BIN)/python -m tests.object_kills --kills 10 --freezes 5 --format json --dialect POSTGRESQL
 	@$(BIN)/python -m tests.kafka_kills --kills 30 --freezes 3
 	@for format in json avro; do for envelope in record wrapped row key_only datastream debezium; do \

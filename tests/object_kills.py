@@ -1,6 +1,6 @@
 """Kills, and owners that freeze, at chosen requests to an object store; the output is the truth.
 
-A request is chosen by its kind: a commit, a file that gets its name, a line of the watermark log.
+A request is chosen by its kind: a commit, a file, a line of the watermark log.
 It is lost, or answered to nobody, or arrives when a successor has committed more epochs. A reader
 looks all the time. `python -m tests.object_kills --kills 30 --freezes 10 --format json`
 """
@@ -23,8 +23,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import psutil
+import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.fs as pafs
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
 
 from slackwater.demo.load import Load
 from slackwater.demo.service import Service
@@ -32,7 +35,7 @@ from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.transport.connection import Connection
 from slackwater.state.store import Store
 from slackwater.testing.compare import read_changelog
-from slackwater.timestamp import format_rfc3339
+from slackwater.timestamp import datetime_to_rfc3339, format_rfc3339
 from tests.emulators import own_database
 from tests.object_stores import BUCKET, ServedStore, nothing, s3
 from tests.services import settings
@@ -42,12 +45,19 @@ from tests.truths import require_equal, truth_of
 TRANSACTIONS_PER_SECOND = 20
 FOLDER: Final = "out"
 # The kinds of requests while epochs are published: a method, and a part of a name.
-MOMENTS: Final = (
+_OF_FILES: Final = (
     ("PUT", "_commits/"),
     ("HEAD", "_commits/"),
     ("PUT", "epoch="),
     ("PUT", "_watermarks/"),
     ("DELETE", "_commits/"),
+)
+_OF_DELTA: Final = (
+    ("PUT", "/part-"),
+    ("PUT", "_delta_log/"),
+    ("GET", "_delta_log/"),
+    ("PUT", "_watermarks/"),
+    ("PUT", ".checkpoint.parquet"),
 )
 _WAIT_S_MAX: Final = 180
 # A kind of request that is rare may not come: nothing is merged or removed in a young output.
@@ -90,7 +100,7 @@ class Trap:
 
 @dataclass
 class Reader:
-    """Reads the output all the time, by the documented recipe, and remembers what it saw."""
+    """Reads the output all the time and remembers what it saw: each epoch's rows, by its name."""
 
     store: ServedStore
     file_format: str
@@ -111,19 +121,41 @@ class Reader:
             thread.join()
 
     def _run(self) -> None:
-        files = self.store.files()
+        look = self._look_at_table if self.file_format == "delta" else self._look_at_files
         while not self.stop.wait(0.3):
-            lines = self._lines(files)
-            last = max(lines, default="")
-            for epoch in [name for name in self._epochs(files) if name <= last]:
-                if epoch not in self.rows:
-                    self._look(files, epoch, lines.get(epoch))
+            look()
             self.looks += 1
+
+    def _look_at_table(self) -> None:
+        """Read the table's latest version, of which each epoch is whole."""
+        try:
+            table = DeltaTable(self.store.path + f"/{FOLDER}", storage_options=self.store.options)
+        except TableNotFoundError:
+            return
+        read = table.to_pyarrow_table(columns=["low_watermark"])
+        logged = self._lines(self.store.files())
+        epochs = Counter(_name(datetime_to_rfc3339(at)) for at in read["low_watermark"].to_pylist())
+        for epoch, rows in epochs.items():
+            self._note(epoch, rows, logged.get(epoch))
+
+    def _look_at_files(self) -> None:
+        """Read, by the documented recipe, the epochs that are complete."""
+        files = self.store.files()
+        lines = self._lines(files)
+        last = max(lines, default="")
+        for epoch in [name for name in self._epochs(files) if name <= last]:
+            if epoch not in self.rows:
+                self._look(files, epoch, lines.get(epoch))
 
     def _look(self, files: pafs.S3FileSystem, epoch: str, logged: int | None) -> None:
         path = f"{BUCKET}/{FOLDER}/epoch={epoch}"
         rows = ds.dataset(path, filesystem=files, format=self.file_format).count_rows()
-        self.rows[epoch] = rows
+        self._note(epoch, rows, logged)
+
+    def _note(self, epoch: str, rows: int, logged: int | None) -> None:
+        before = self.rows.setdefault(epoch, rows)
+        if before != rows:
+            self.failures.append(f"epoch {epoch} had {before} rows, and then {rows}")
         if logged is not None and rows != logged:
             self.failures.append(f"epoch {epoch} had {rows} rows of {logged}")
 
@@ -138,13 +170,17 @@ class Reader:
                 # Merged into another file since.
                 continue
             for line in map(json.loads, texts):
-                name = line["low_watermark"].replace("-", "").replace(":", "")
-                by_name[name] = line["records"]
+                by_name[_name(line["low_watermark"])] = line["records"]
         return by_name
 
     def _epochs(self, files: pafs.S3FileSystem) -> list[str]:
         names = (path.rpartition("epoch=") for path in _names(files, ""))
         return [name for _, separator, name in names if separator]
+
+
+def _name(low_watermark: str) -> str:
+    """Return the name of an epoch's folder without its beginning."""
+    return low_watermark.replace("-", "").replace(":", "")
 
 
 def _names(files: pafs.S3FileSystem, folder: str) -> list[str]:
@@ -265,6 +301,7 @@ class Run:
         rate: dict[str, Any] = {"transactions_per_second": TRANSACTIONS_PER_SECOND}
         writer = threading.Thread(target=load.run, kwargs={**rate, "seconds": 3_600, "stop": stop})
         reader = Reader(self.store, self.file_format)
+        moments = _OF_DELTA if self.file_format == "delta" else _OF_FILES
         self.service.start()
         self.service.wait_for_watermark(self.start_ns, seconds_max=_WAIT_S_MAX)
         writer.start()
@@ -273,7 +310,7 @@ class Run:
                 steps = [self.kill] * kills + [self.freeze] * freezes
                 self.choose.shuffle(steps)
                 for number, step in enumerate(steps):
-                    step(MOMENTS[number % len(MOMENTS)])
+                    step(moments[number % len(moments)])
                     print(f"{number + 1}: {dict(self.done)}", file=sys.stderr, flush=True)
                 stop.set()
                 writer.join()
@@ -289,17 +326,26 @@ class Run:
         return self._require_equal(end_ns, reader)
 
     def _require_equal(self, end_ns: int, reader: Reader) -> int:
-        copy = self.folder / "copy"
-        self.store.download(FOLDER, copy)
-        output = from_json(copy) if self.file_format == "json" else read_changelog(copy)
+        output = self._output()
         truth = truth_of(self.stream, self.start_ns, end_ns, self.dialect)
         require_equal(output, truth)
-        rows = Counter(output.column("epoch").to_pylist())
+        epochs = output.column("epoch").to_pylist()
+        rows = Counter(epochs)
         changed = {
             name: (seen, rows[name]) for name, seen in reader.rows.items() if seen != rows[name]
         }
         assert changed == {}, f"epochs that changed after a reader saw them: {changed}"
         return int(output.num_rows)
+
+    def _output(self) -> pa.Table:
+        """Return the whole output, with each row's epoch."""
+        copy = self.folder / "copy"
+        self.store.download(FOLDER, copy)
+        if self.file_format == "delta":
+            output = DeltaTable(copy).to_pyarrow_table()
+            times = map(datetime_to_rfc3339, output["low_watermark"].to_pylist())
+            return output.append_column("epoch", [list(map(_name, times))])
+        return from_json(copy) if self.file_format == "json" else read_changelog(copy)
 
 
 def main() -> None:
@@ -307,7 +353,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=30)
     parser.add_argument("--freezes", type=int, default=10)
-    parser.add_argument("--format", choices=["parquet", "json"], default="parquet")
+    parser.add_argument("--format", choices=["parquet", "json", "delta"], default="parquet")
     parser.add_argument("--dialect", type=Dialect, default=Dialect.GOOGLE_STANDARD_SQL)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()

@@ -69,6 +69,16 @@ class ServedStore:
         """Copy all objects of a folder."""
         pafs.copy_files(f"{BUCKET}/{folder}", str(to), source_filesystem=self.files())
 
+    def upload(self, folder: Path, to: str) -> None:
+        """Copy all files of a folder."""
+        pafs.copy_files(str(folder), f"{BUCKET}/{to}", destination_filesystem=self.files())
+
+    def names(self, prefix: str) -> list[str]:
+        """Return the names of the objects that begin so."""
+        found = self.files().get_file_info(pafs.FileSelector(BUCKET, recursive=True))
+        names = [file.path.removeprefix(f"{BUCKET}/") for file in found if file.is_file]
+        return [name for name in names if name.startswith(prefix)]
+
     def answer(self, application: Any) -> Callable[[dict[str, Any], Any], Iterable[bytes]]:
         """Return a WSGI application that notes each request first."""
 

@@ -8,9 +8,10 @@ import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,13 +20,22 @@ import pyarrow.parquet as pq
 
 from slackwater.spark_sink.formats import ORC, PARQUET, TEXT
 from slackwater.spark_sink.output.object_store import open_object_store
+from slackwater.spark_sink.output.parquet_stats import stats_text
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
 # What a task hands on, in Spark's words.
-RESULT: Final = "folder string, content binary, staged string"
-_RESULT: Final = pa.schema({"folder": pa.string(), "content": pa.binary(), "staged": pa.string()})
+RESULT: Final = "folder string, content binary, staged string, size long, stats string"
+_RESULT: Final = pa.schema(
+    {
+        "folder": pa.string(),
+        "content": pa.binary(),
+        "staged": pa.string(),
+        "size": pa.int64(),
+        "stats": pa.string(),
+    }
+)
 # In bytes. A task hands on no more of a file, and another file only while it is below that.
 IN_MEMORY_MAX: Final = 512 << 10
 # In bytes of Arrow, of all files that a task has open.
@@ -46,11 +56,15 @@ class WrittenFile:
         folder: inside the epoch's, such as date=2026-01-31; empty for the epoch's itself.
         content: the whole file; None if it is staged.
         staged: its name in the object store; None if it is not there.
+        size: in bytes.
+        stats: of a staged Parquet file; see stats_text().
     """
 
     folder: str
     content: bytes | None
     staged: str | None
+    size: int = 0
+    stats: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +74,17 @@ class FileWriter:
     Attributes:
         path: the output's URL.
         options: see open_object_store().
-        staging: the folder of large files.
+        prefix, suffix: how the names of large files begin and end, such as a folder and a slash.
         file_format: parquet, orc, or text, of which each row's value is a line.
         partition_by: columns that name folders and are not in the files.
     """
 
     path: str
     options: Mapping[str, str]
-    staging: str
+    prefix: str
     file_format: str
     partition_by: tuple[str, ...] = ()
+    suffix: str = ""
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write all batches, and yield a row for each file."""
@@ -93,7 +108,7 @@ class FileWriter:
             yield result
 
     def _sink(self, store: Callable[[], ObjectStore]) -> _Spilling:
-        return _Spilling(store, f"{self.staging}/{uuid.uuid4().hex}")
+        return _Spilling(store, f"{self.prefix}{uuid.uuid4().hex}{self.suffix}")
 
     def _by_folder(self, table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
         if not self.partition_by:
@@ -114,10 +129,10 @@ class FileWriter:
 
 def _result(folder: str, file: _OpenFile, *, is_staged: bool) -> pa.RecordBatch:
     """Return the row of a file, with its content if it is small and need not be staged."""
-    content, staged = file.close().take(is_staged=is_staged)
-    return pa.RecordBatch.from_pylist(
-        [{"folder": folder, "content": content, "staged": staged}], _RESULT
-    )
+    sink, stats = file.close()
+    content, staged = sink.take(is_staged=is_staged)
+    written = WrittenFile(folder, content, staged, sink.tell(), stats if staged else None)
+    return pa.RecordBatch.from_pylist([asdict(written)], _RESULT)
 
 
 def written_files(result: pa.Table) -> list[WrittenFile]:
@@ -145,6 +160,12 @@ def _merged(contents: Sequence[bytes], file_format: str) -> bytes:
     return buffer.getvalue()
 
 
+def folder_values(folder: str) -> dict[str, str | None]:
+    """Return the columns and values that name a folder; a value that is NULL or empty is None."""
+    parts = [part.partition("=") for part in folder.split("/") if part]
+    return {name: None if text == _NULL else unquote(text) for name, _, text in parts}
+
+
 def _escaped(value: object) -> str:
     text = "" if value is None else str(value)
     return _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", text) or _NULL
@@ -170,11 +191,10 @@ class _OpenFile:
         self._tables.append(table)
         self.pending += table.nbytes
 
-    def close(self) -> _Spilling:
-        """Write what is left, and return where the file is."""
+    def close(self) -> tuple[_Spilling, str | None]:
+        """Write what is left, and return where the file is and the statistics of a Parquet file."""
         self.flush()
-        self._writer.close()
-        return self._sink
+        return self._sink, self._writer.close()
 
     def flush(self) -> None:
         """Write the rows that were added."""
@@ -238,7 +258,7 @@ class _Lines:
         self._sink.write("".join(lines).encode())
 
     def close(self) -> None:
-        """Leave the file open: its content is taken from it."""
+        """Leave the file open: its content is taken from it. There are no statistics."""
 
 
 def _format_writer(sink: Any, file_format: str) -> Any:
@@ -273,14 +293,19 @@ class _Parquet:
     def __init__(self, sink: Any) -> None:
         self._sink = sink
         self._writer: pq.ParquetWriter | None = None
+        self._footers: list[pq.FileMetaData] = []
 
     def write(self, table: pa.Table) -> None:
         """Write a row group."""
         if self._writer is None:
-            self._writer = pq.ParquetWriter(self._sink, table.schema)
+            self._writer = pq.ParquetWriter(
+                self._sink, table.schema, metadata_collector=self._footers
+            )
         self._writer.write_table(table)
 
-    def close(self) -> None:
-        """Write the footer."""
-        if self._writer is not None:
-            self._writer.close()
+    def close(self) -> str | None:
+        """Write the footer, and return the file's statistics."""
+        if self._writer is None:
+            return None
+        self._writer.close()
+        return stats_text(self._footers[0])

@@ -95,7 +95,7 @@ class ObjectStaging:
         writer = FileWriter(
             self._path,
             self._options,
-            self._objects.staging(epoch_id),
+            f"{self._objects.staging(epoch_id)}/",
             file_format,
             self._partition_by,
         )

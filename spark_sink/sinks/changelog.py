@@ -35,7 +35,8 @@ from slackwater.spark_sink.output.watermark_log import FOLDER, WatermarkLog
 from slackwater.spark_sink.sink import Sink
 from slackwater.spark_sink.sinks.file_changelog import FileChangelog
 from slackwater.spark_sink.sinks.sink_settings import EnvelopeSettings, Kind, TableSettings
-from slackwater.spark_sink.sinks.table_changelog import TableChangelog
+from slackwater.spark_sink.sinks.table_changelog import TableChangelog, application_of
+from slackwater.spark_sink.tables.delta import Delta
 from slackwater.spark_sink.tables.registry import table_formats
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class ChangelogSettings(EnvelopeSettings, TableSettings):
 
     Attributes:
         partition_by: folders inside an epoch's, or a table's partitions.
-        storage_options: of the object store that files are written to; see open_object_store().
+        storage_options: of the object store that is written to; see open_object_store().
     """
 
     formats = _FORMATS
@@ -66,8 +67,14 @@ class ChangelogSettings(EnvelopeSettings, TableSettings):
 
     @property
     def is_in_object_store(self) -> bool:
-        """Whether epochs are files in an object store, which is reached without Hadoop."""
-        return self.format not in table_formats() and is_object_store(self.path)
+        """Whether the output is in an object store that is reached without Hadoop and Spark."""
+        return _is_written_without_spark(self.format) and is_object_store(self.path)
+
+    @property
+    def spark_needs(self) -> frozenset[str]:
+        """Nothing for a table that Spark does not write; see SinkSettings."""
+        needs = super().spark_needs
+        return needs - {self.format} if self.is_in_object_store else needs
 
     def make_envelope(self, origin: Origin) -> Envelope:
         """Return the envelope; a file of JSON has no place for a message's key and table."""
@@ -87,6 +94,8 @@ class ChangelogSettings(EnvelopeSettings, TableSettings):
         files = self._watermark_files if self.is_in_object_store else None
         watermarks = WatermarkLog(self.path, origin.pipeline, files)
         table_format = self.table_format(self.partition_by)
+        if self.is_in_object_store and table_format is not None:
+            return FileChangelog(self._table_files(origin, preparation), watermarks)
         if table_format is None:
             return FileChangelog(self._epoch_files(preparation), watermarks)
         return TableChangelog(
@@ -128,6 +137,18 @@ class ChangelogSettings(EnvelopeSettings, TableSettings):
             self.path, self.storage_options, file_format, preparation, self.partition_by
         )
 
+    def _table_files(self, origin: Origin, preparation: Preparation) -> EpochFiles:
+        from slackwater.spark_sink.output.delta_objects import DeltaObjects
+
+        return DeltaObjects(
+            self.path,
+            self.storage_options,
+            preparation,
+            self.partition_by,
+            application_of(origin.pipeline),
+            compact_every_s=self.compact_every_s,
+        )
+
     def _watermark_files(self) -> SmallFiles:
         return ObjectFiles(self.path, self.storage_options, FOLDER)
 
@@ -138,8 +159,9 @@ class ChangelogSettings(EnvelopeSettings, TableSettings):
         if not isinstance(values, dict) or "checkpoint" in values:
             return values
         path = values.get("path")
-        is_table = values.get("format") in table_formats()
-        if not isinstance(path, str) or is_table or not is_object_store(path):
+        if not isinstance(path, str) or not is_object_store(path):
+            return values
+        if not _is_written_without_spark(values.get("format")):
             return values
         return {**values, "checkpoint": _temporary_checkpoint(path)}
 
@@ -152,10 +174,15 @@ class ChangelogSettings(EnvelopeSettings, TableSettings):
                 raise ValueError(error.message) from error
         elif self.storage_options:
             raise ValueError(
-                "storage_options goes with format parquet, json or orc in an object store; what"
-                " Spark writes takes its settings from spark.conf"
+                "storage_options goes with format parquet, json, orc or delta in an object store;"
+                " what Spark writes takes its settings from spark.conf"
             )
         return self
+
+
+def _is_written_without_spark(file_format: object) -> bool:
+    """Return whether epochs of a format are written to object stores without Spark's writers."""
+    return file_format == Delta.using or file_format not in table_formats()
 
 
 def _temporary_checkpoint(path: str) -> str:

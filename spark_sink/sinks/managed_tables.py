@@ -12,6 +12,7 @@ from pydantic import Field
 
 from slackwater.setting_values import TextMapping
 from slackwater.spark_sink.filters.record_filter import RecordFilter
+from slackwater.spark_sink.output.compaction import Compaction
 from slackwater.spark_sink.output.dead_letters import DeadLetters
 from slackwater.spark_sink.output.preparation import Preparation
 from slackwater.spark_sink.output.staging import Staging
@@ -19,7 +20,6 @@ from slackwater.spark_sink.output.watermark_log import WatermarkLog, output_posi
 from slackwater.spark_sink.sink import EpochSummary, OutputPosition
 from slackwater.spark_sink.sinks.sink_settings import TableSettings
 from slackwater.spark_sink.sql.columns import Column
-from slackwater.spark_sink.tables.compaction import Compaction
 from slackwater.spark_sink.tables.managed_table import SOURCE_TABLE_PROPERTY, AppendId, ManagedTable
 from slackwater.spark_sink.tables.registry import table_formats
 from slackwater.spark_sink.tables.table_format import TableFormat
@@ -83,7 +83,7 @@ class ManagedTables(ABC, Generic[T]):
     ) -> None:
         self._path = path
         self._format = table_format
-        self._compaction = Compaction(table_format, compact_every_s)
+        self._compaction = Compaction(table_format.compact, compact_every_s)
         self._dead_letters = dead_letters
         self._application = f"slackwater {pipeline}"
         self._staging = Staging(path, "parquet", Preparation(record_filter))

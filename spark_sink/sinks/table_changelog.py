@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from slackwater.spark_sink.output.compaction import Compaction
 from slackwater.spark_sink.output.staging import Staging
 from slackwater.spark_sink.output.watermark_log import WatermarkLog, output_position
 from slackwater.spark_sink.sink import EpochSummary, OutputPosition
 from slackwater.spark_sink.sql.columns import Column
-from slackwater.spark_sink.tables.compaction import Compaction
 from slackwater.spark_sink.tables.table_format import TableFormat
 from slackwater.timestamp import datetime_to_rfc3339, datetime_to_us, us_to_datetime
 
@@ -41,8 +41,8 @@ class TableChangelog:
     ) -> None:
         self._path = path
         self._table = table_format
-        self._application = f"slackwater {watermarks.pipeline}"
-        self._compaction = Compaction(table_format, compact_every_s)
+        self._application = application_of(watermarks.pipeline)
+        self._compaction = Compaction(table_format.compact, compact_every_s)
         self._staging = staging
         self._scanned = staging.for_scan()
         self._watermarks = watermarks
@@ -89,3 +89,8 @@ class TableChangelog:
     def end_scan(self, spark: SparkSession, records: int, low_watermark: datetime) -> None:
         """Write the scan's low watermark; see Sink."""
         self._watermarks.add_scan(spark, records, low_watermark)
+
+
+def application_of(pipeline: str) -> str:
+    """Return the name of a pipeline in a table's transaction identifiers."""
+    return f"slackwater {pipeline}"

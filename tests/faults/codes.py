@@ -21,6 +21,7 @@ from typing import Final
 
 from slackwater.demo.load import Load
 from slackwater.demo.service import Service
+from slackwater.errors import PipelineFailedError
 from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.transport.connection import Connection
 from slackwater.state.errors import StateError
@@ -41,6 +42,7 @@ HEARTBEAT: Final = "5s"
 TURN_MINUTES: Final = 15.0
 _LOOK_S: Final = 1.0
 _CATCH_UP_SECONDS_MAX: Final = 600.0
+_STARTS_MAX: Final = 20
 # Few refusals: each costs a start of Spark's query, and a delay that grows from failure to failure.
 RULES: Final[Sequence[Rule]] = (
     Breaks(0.2, messages_max=4, unary_likely=0.2, refusals=0.06),
@@ -76,7 +78,7 @@ def run(stream: ChangeStream, dialect: Dialect, folder: Path, minutes: float, se
         environ = {**os.environ, "SPANNER_EMULATOR_HOST": proxy.host}
         service = Service(pipeline_settings, folder, environ)
         writer = threading.Thread(target=_write, args=(stream, dialect, seed, minutes, stop))
-        service.start()
+        _start(service, start_ns)
         writer.start()
         try:
             _watch(pipeline_settings["state"]["url"], writer)
@@ -101,6 +103,25 @@ def run(stream: ChangeStream, dialect: Dialect, folder: Path, minutes: float, se
         assert comparison.is_equal, comparison
     failures = service.log.read_text(errors="replace").count("failed, will try again")
     return Turn(proxy.injected, failures, output.num_rows)
+
+
+def _start(service: Service, start_ns: int) -> None:
+    """Start the service, again if its first question to Spanner is refused, as Kubernetes does.
+
+    Raises:
+        AssertionError: the service ended for another reason.
+        TimeoutExpired: it is stuck.
+    """
+    for _ in range(_STARTS_MAX):
+        service.start()
+        try:
+            service.wait_for_watermark(start_ns, seconds_max=_CATCH_UP_SECONDS_MAX)
+        except PipelineFailedError:
+            assert service.wait(seconds_max=1) in (1, 2)
+            assert "Spanner answered" in service.log.read_text(errors="replace")
+        else:
+            return
+    raise AssertionError(f"Spanner refused {_STARTS_MAX} starts")
 
 
 def _write(

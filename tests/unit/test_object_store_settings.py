@@ -32,16 +32,23 @@ def test_files_in_an_object_store_need_no_checkpoint(scheme: str) -> None:
     assert not named.has_expendable_checkpoint
 
 
+def test_a_delta_table_in_an_object_store_needs_neither_checkpoint_nor_jars() -> None:
+    sink = parse(path="s3://bucket/changes", format="delta", compact_every="1h")
+    assert sink.has_expendable_checkpoint
+    assert "delta" not in sink.spark_needs
+    assert "delta" in parse(path="out", checkpoint="c", format="delta").spark_needs
+
+
 @pytest.mark.parametrize("path", ["out/changes", "hdfs://host/changes", "file:///changes"])
 def test_everything_else_needs_one(path: str) -> None:
     with pytest.raises(ValidationError, match="checkpoint"):
         parse(path=path)
     with pytest.raises(ValidationError, match="checkpoint"):
-        parse(path="s3://bucket/changes", format="delta")
+        parse(path="s3://bucket/changes", format="iceberg")
 
 
 def test_options_that_nothing_would_use_are_refused() -> None:
-    for values in ({"path": "out"}, {"path": "s3://bucket/changes", "format": "delta"}):
+    for values in ({"path": "out"}, {"path": "s3://bucket/changes", "format": "iceberg"}):
         with pytest.raises(ValidationError, match=r"spark\.conf"):
             parse(**values, checkpoint="c", storage_options={"aws_region": "r"})
     with pytest.raises(ValidationError, match="aws_regoin"):

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.java import java_call_failed
-from slackwater.spark_sink.tables.table_format import TableFormat
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,12 +20,12 @@ class Compaction:
     """Compacts tables at intervals, between two epochs.
 
     Args:
-        table_format: the format of the tables.
+        compact: compacts one table; see TableFormat.compact().
         every_s: seconds between two compactions; None for never.
     """
 
-    def __init__(self, table_format: TableFormat, every_s: float | None) -> None:
-        self._format = table_format
+    def __init__(self, compact: Callable[[SparkSession, str], None], every_s: float | None) -> None:
+        self._compact = compact
         self._every_s = every_s
         self._last_s = time.monotonic()
 
@@ -41,7 +40,7 @@ class Compaction:
 
         for path in paths:
             try:
-                self._format.compact(spark, path)
+                self._compact(spark, path)
             except (PublishError, PySparkException, java_call_failed()) as error:
                 _log.warning("%s was not compacted: %s", path, str(error).partition("\n")[0])
         self._last_s = time.monotonic()

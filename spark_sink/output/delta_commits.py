@@ -1,0 +1,294 @@
+"""Commits to a Delta table in an object store, without Spark: by delta-rs.
+
+A commit creates the next file of Delta's log, if its name is free. So two writers never commit the
+same version; which of them may commit at all is decided by Delta's transaction identifiers
+(Delta's protocol, "Transaction Identifiers"). Each commit carries two: the application's, whose
+version is the low watermark, and the owner's, whose version counts take-overs. A commit that
+changes an identifier which another commit has changed since its table was loaded is refused. So a
+process that takes the pipeline over raises the owner's: no former owner can commit after that.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
+
+from slackwater.spark_sink.errors import ObjectStoreError, PublishError
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+    from deltalake.transaction import CommitProperties, Transaction
+
+# As for tables that Spark creates: see Delta.spark_conf().
+_CONFIGURATION: Final = {"delta.checkpointInterval": "30"}
+# In what delta-rs says of a table with features that it does not know.
+_UNSUPPORTED: Final = "Unsupported"
+# With it, columns have other names in the files.
+_COLUMN_MAPPING: Final = "delta.columnMapping.mode"
+_TRIES: Final = 20
+# In bytes: of the files that compaction writes.
+_COMPACTED_SIZE: Final = 256 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A Parquet file that becomes a table's.
+
+    Attributes:
+        name: relative to the table.
+        size: in bytes.
+        partition: the values of the partition columns.
+        stats: see stats_text(); None if they are not known.
+    """
+
+    name: str
+    size: int
+    partition: Mapping[str, str | None]
+    stats: str | None
+
+
+class DeltaCommits:
+    """The commits of one table, as one process adds them.
+
+    Args:
+        path: the table's URL.
+        options: see open_object_store().
+        application: names the pipeline in transaction identifiers.
+    """
+
+    def __init__(self, path: str, options: Mapping[str, str], application: str) -> None:
+        self._path = path.rstrip("/")
+        self._options = dict(options)
+        self._owner_application = f"{application} owner"
+        # As this process left it; None if it may be otherwise since.
+        self._table: DeltaTable | None = None
+        # Counts those that took the pipeline over; 0 before this process did, or without a table.
+        self._owner = 0
+        self._versions: dict[str, int | None] = {}
+
+    @property
+    def partition_columns(self) -> tuple[str, ...]:
+        """The table's partition columns. After open()."""
+        return tuple(self._loaded().metadata().partition_columns)
+
+    def take_over(self) -> None:
+        """Let no former owner commit any more; a missing table stays missing.
+
+        Raises:
+            ObjectStoreError: the table can't be written without Spark.
+            PublishError: the store refuses or fails, or another process takes the pipeline over at
+                the same time.
+        """
+        retrying = Retrying(
+            retry=retry_if_exception_type(PublishError),
+            stop=stop_after_attempt(_TRIES),
+            reraise=True,
+        )
+        retrying(self._load_and_own)
+
+    def open(self, schema: pa.Schema, partition_by: Sequence[str]) -> None:
+        """Check the table's columns, and create it if it was missing. After take_over().
+
+        Args:
+            schema: the columns of what will be written.
+            partition_by: the partition columns of a new table.
+
+        Raises:
+            ObjectStoreError: the table has other columns.
+            PublishError: another process has created it since, or the store fails.
+        """
+        if self._owner == 0:
+            self._create(schema, partition_by)
+        table = self._loaded()
+        if table.metadata().configuration.get(_COLUMN_MAPPING, "none") != "none":
+            raise self._refusal(f"it has {_COLUMN_MAPPING}")
+        names = [field.name for field in table.schema().fields]
+        if sorted(names) != sorted(schema.names):
+            raise ObjectStoreError(
+                f"{self._path} has the columns {', '.join(names)}; this pipeline writes"
+                f" {', '.join(schema.names)}.",
+                "Choose another path, or the envelope that the table was written with",
+            )
+
+    def append(self, files: Sequence[DataFile], application: str, version: int) -> bool:
+        """Add files in one commit, and return False if it has been made before.
+
+        Args:
+            files: of one epoch.
+            application: names the writer; each application counts its own versions.
+            version: rises with each commit of the application.
+
+        Raises:
+            PublishError: another process has taken the pipeline over, or the store fails. Then the
+                commit may have been made: the next call finds that out.
+        """
+        from deltalake.transaction import AddAction, RemoveAction, Transaction
+
+        table = self._loaded()
+        latest = self.last_version(application)
+        if latest is not None and latest >= version:
+            return False
+        now_ms = round(time.time() * 1_000)
+        added: list[AddAction | RemoveAction] = [
+            AddAction(
+                file.name,
+                file.size,
+                file.partition,
+                now_ms,
+                data_change=True,
+                stats=file.stats or "{}",
+            )
+            for file in files
+        ]
+        with self._committing(table):
+            table.create_write_transaction(
+                added,
+                "append",
+                table.schema(),
+                list(table.metadata().partition_columns),
+                commit_properties=self._properties(Transaction(application, version)),
+            )
+        self._versions[application] = version
+        return True
+
+    def last_version(self, application: str) -> int | None:
+        """Return the latest version that an application has committed. After take_over()."""
+        if self._owner == 0:
+            return None
+        table = self._loaded()
+        if application not in self._versions:
+            with self._translating():
+                self._versions[application] = table.transaction_version(application)
+        return self._versions[application]
+
+    def compact(self) -> None:
+        """Rewrite many small files as few large ones, in a commit of its own.
+
+        Raises:
+            PublishError: another process has taken the pipeline over, or the store fails.
+        """
+        table = self._loaded()
+        with self._committing(table):
+            table.optimize.compact(
+                target_size=_COMPACTED_SIZE,
+                max_concurrent_tasks=1,
+                commit_properties=self._properties(),
+            )
+
+    def _load_and_own(self) -> None:
+        from deltalake.exceptions import TableNotFoundError
+
+        self._table, self._versions, self._owner = None, {}, 0
+        try:
+            table = self._load()
+        except TableNotFoundError:
+            return
+        with self._translating():
+            self._owner = (table.transaction_version(self._owner_application) or 0) + 1
+        with self._committing(table):
+            table.create_write_transaction(
+                [],
+                "append",
+                table.schema(),
+                list(table.metadata().partition_columns),
+                commit_properties=self._properties(),
+            )
+
+    def _create(self, schema: pa.Schema, partition_by: Sequence[str]) -> None:
+        from deltalake import DeltaTable, Schema
+
+        self._owner = 1
+        try:
+            with self._translating():
+                # As in the tables that Spark creates, all columns may be NULL.
+                nullable = pa.schema([column.with_nullable(True) for column in schema])
+                self._table = DeltaTable.create(
+                    self._path,
+                    Schema.from_arrow(nullable),
+                    partition_by=list(partition_by),
+                    configuration=_CONFIGURATION,
+                    storage_options=self._options,
+                    commit_properties=self._properties(),
+                )
+        except PublishError:
+            self._owner = 0
+            raise
+
+    def _load(self) -> DeltaTable:
+        from deltalake import DeltaTable
+        from deltalake.exceptions import TableNotFoundError
+
+        with self._translating(TableNotFoundError):
+            return DeltaTable(self._path, storage_options=self._options)
+
+    def _loaded(self) -> DeltaTable:
+        """Return the table of which this process is the owner."""
+        from deltalake.exceptions import TableNotFoundError
+
+        if self._owner == 0:
+            raise PublishError(f"{self._path}: this process does not own the table.")
+        if self._table is None:
+            try:
+                table = self._load()
+            except TableNotFoundError as error:
+                raise PublishError(f"{self._path}: the table is gone.") from error
+            self._versions = {}
+            if not self._has_owner(table):
+                raise PublishError(f"{self._path}: another process has taken the pipeline over.")
+            self._table = table
+        return self._table
+
+    def _has_owner(self, table: DeltaTable) -> bool:
+        with self._translating():
+            return table.transaction_version(self._owner_application) == self._owner
+
+    @contextmanager
+    def _committing(self, table: DeltaTable) -> Iterator[None]:
+        """Load what is committed inside; if that fails, the table is loaded anew."""
+        self._table = None
+        version = table.version()
+        with self._translating():
+            yield
+            table.update_incremental()
+        # Another commit may be that of a process that has taken the pipeline over.
+        if table.version() <= version + 1:
+            self._table = table
+
+    def _properties(self, *transactions: Transaction) -> CommitProperties:
+        from deltalake.transaction import CommitProperties, Transaction
+
+        owner = Transaction(self._owner_application, self._owner)
+        return CommitProperties(app_transactions=[*transactions, owner])
+
+    @contextmanager
+    def _translating(self, *expected: type[Exception]) -> Iterator[None]:
+        """Turn the errors of delta-rs into ours, but for those that are expected.
+
+        Raises:
+            ObjectStoreError: the table has features that delta-rs can't write.
+            PublishError: the store refuses or fails, or another process has committed.
+        """
+        from deltalake.exceptions import CommitFailedError, DeltaError
+
+        try:
+            yield
+        except expected:
+            raise
+        except (DeltaError, OSError) as error:
+            if _UNSUPPORTED in str(error):
+                raise self._refusal(str(error)) from error
+            is_conflict = isinstance(error, CommitFailedError)
+            what = "another process has committed" if is_conflict else "Delta's log failed"
+            raise PublishError(f"{self._path}: {what}: {error}.") from error
+
+    def _refusal(self, reason: str) -> ObjectStoreError:
+        return ObjectStoreError(
+            f"{self._path} can't be written without Spark: {reason}.",
+            "Choose another path, or remove the feature from the table",
+        )

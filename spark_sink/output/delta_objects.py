@@ -1,0 +1,180 @@
+"""Epochs on their way into a Delta table in an object store, without Spark's Delta.
+
+Tasks write the table's files, or hand small ones on; the driver commits them.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from slackwater.spark_sink.formats import PARQUET
+from slackwater.spark_sink.java import map_in_arrow
+from slackwater.spark_sink.output.compaction import Compaction
+from slackwater.spark_sink.output.delta_commits import DataFile, DeltaCommits
+from slackwater.spark_sink.output.epoch_files import LatestEpoch
+from slackwater.spark_sink.output.file_writer import (
+    RESULT,
+    FileWriter,
+    WrittenFile,
+    folder_values,
+    merge_files,
+    written_files,
+)
+from slackwater.spark_sink.output.object_store import open_object_store, remove, requests_to
+from slackwater.spark_sink.output.parquet_stats import stats_text
+from slackwater.spark_sink.output.preparation import Preparation
+from slackwater.spark_sink.sink import EpochSummary
+from slackwater.timestamp import datetime_to_rfc3339, datetime_to_us, us_to_datetime
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_PREFIX: Final = "part-"
+_SUFFIX: Final = ".parquet"
+# In bytes: of the files that become one.
+_MERGED_MAX: Final = 32 << 20
+
+
+class DeltaObjects:
+    """Epochs become visible by a commit to a Delta table; see EpochFiles.
+
+    Args:
+        path: the table's URL.
+        options: see open_object_store().
+        preparation: makes what is written.
+        partition_by: the partition columns of a table that is created.
+        application: names the pipeline in the table's transaction identifiers.
+        compact_every_s: seconds after which the table's files are compacted; None for never.
+        commits: the table's; None to open it.
+    """
+
+    is_one_commit = True
+
+    def __init__(
+        self,
+        path: str,
+        options: Mapping[str, str],
+        preparation: Preparation,
+        partition_by: Sequence[str],
+        application: str,
+        *,
+        compact_every_s: float | None = None,
+        commits: DeltaCommits | None = None,
+    ) -> None:
+        self._path = path
+        self._options = dict(options)
+        self._preparation = preparation
+        self._partition_by = tuple(partition_by)
+        self._application = application
+        self._store = open_object_store(path, options)
+        self._commits = commits or DeltaCommits(path, options, application)
+        self._compaction = Compaction(self._compact, compact_every_s)
+        self._written: dict[int, list[WrittenFile]] = {}
+
+    def take_over(
+        self,
+        spark: SparkSession,  # noqa: ARG002
+        logged: Callable[[], datetime | None],  # noqa: ARG002
+    ) -> LatestEpoch:
+        """Commit this process as the owner; see EpochFiles.
+
+        Raises:
+            ObjectStoreError, PublishError: see DeltaCommits.take_over().
+        """
+        with requests_to(self._path):
+            # Delta's client does not say that there is no such bucket.
+            next(iter(self._store.list("_delta_log/")), None)
+        self._commits.take_over()
+        version = self._commits.last_version(self._application)
+        return LatestEpoch(None if version is None else us_to_datetime(version))
+
+    def for_scan(self) -> DeltaObjects:
+        """Return the same for an initial scan; see EpochFiles."""
+        return DeltaObjects(
+            self._path,
+            self._options,
+            self._preparation.unfiltered(),
+            self._partition_by,
+            self._application,
+            commits=self._commits,
+        )
+
+    def stage(self, epoch: DataFrame, epoch_id: int) -> EpochSummary:
+        """Write an epoch's files, which no commit names yet; see EpochFiles."""
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        prepared = self._preparation.prepare(epoch)
+        self._commits.open(to_arrow_schema(prepared.frame.schema), self._partition_by)
+        writer = FileWriter(
+            self._path,
+            self._options,
+            _PREFIX,
+            PARQUET,
+            self._commits.partition_columns,
+            _SUFFIX,
+        )
+        result = map_in_arrow(prepared.frame, writer.write, RESULT).toArrow()
+        self._written = {epoch_id: written_files(result)}
+        return prepared.counts().summary
+
+    def publish(
+        self,
+        spark: SparkSession,
+        epoch_id: int,
+        low_watermark: datetime,
+        *,
+        line: str | None = None,  # noqa: ARG002
+        chunk: int | None = None,
+    ) -> None:
+        """Commit an epoch's files; see EpochFiles."""
+        application, version = self._application, datetime_to_us(low_watermark)
+        if chunk is not None:
+            application = f"{application} scan {datetime_to_rfc3339(low_watermark)}"
+            version = chunk
+        latest = self._commits.last_version(application)
+        if latest is not None and latest >= version:
+            self.discard(spark, epoch_id)
+            return
+        # If the commit's answer is lost, these files may be the table's: they are not removed.
+        written = self._written.pop(epoch_id)
+        files = [self._data_file(file) for file in _merged(written)]
+        self._commits.append(files, application, version)
+        if self._compaction.is_due:
+            self._compaction.run(spark, [self._path])
+
+    def discard(self, spark: SparkSession, epoch_id: int) -> None:  # noqa: ARG002
+        """Remove the files of an epoch that is not committed."""
+        with requests_to(self._path):
+            remove(
+                self._store,
+                [file.staged for file in self._written.pop(epoch_id, []) if file.staged],
+            )
+
+    def _compact(self, spark: SparkSession, path: str) -> None:  # noqa: ARG002
+        self._commits.compact()
+
+    def _data_file(self, file: WrittenFile) -> DataFile:
+        """Return a file that is in the table's folder; it is uploaded if it is not there."""
+        partition = folder_values(file.folder)
+        if file.content is None:
+            return DataFile(file.staged or "", file.size, partition, file.stats)
+        name = f"{_PREFIX}{uuid.uuid4().hex}{_SUFFIX}"
+        with requests_to(self._path):
+            self._store.put(name, file.content, use_multipart=False)
+        stats = stats_text(pq.read_metadata(pa.BufferReader(file.content)))
+        return DataFile(name, len(file.content), partition, stats)
+
+
+def _merged(written: Sequence[WrittenFile]) -> list[WrittenFile]:
+    """Return an epoch's files, of the small ones one for each folder."""
+    small = [file for file in written if file.content is not None]
+    if sum(file.size for file in small) > _MERGED_MAX:
+        return list(written)
+    merged = [WrittenFile(folder, content, None) for folder, content in merge_files(small, PARQUET)]
+    return [*merged, *(file for file in written if file.staged)]

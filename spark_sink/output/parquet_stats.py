@@ -1,0 +1,49 @@
+"""A Parquet file's statistics as Delta's log has them (Delta's protocol, "Per-file Statistics")."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from slackwater.timestamp import datetime_to_rfc3339
+
+
+def stats_text(metadata: pq.FileMetaData) -> str:
+    """Return the number of rows, and the bounds of the columns with times and integers.
+
+    Texts have none: they may be long, and Parquet may have cut their bounds.
+    """
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    schema = metadata.schema.to_arrow_schema()
+    by_name: dict[str, list[pq.Statistics | None]] = {name: [] for name in schema.names}
+    for group in groups:
+        for number in range(group.num_columns):
+            column = group.column(number)
+            # Of a nested column the path has several parts.
+            if column.path_in_schema in by_name:
+                by_name[column.path_in_schema].append(column.statistics)
+    fields: dict[str, Any] = {"numRecords": metadata.num_rows}
+    bounds = {name: bound for name, column in by_name.items() if (bound := _bounds(column))}
+    for place, name in enumerate(("minValues", "maxValues", "nullCount")):
+        fields[name] = {column: bound[place] for column, bound in bounds.items()}
+    return json.dumps(fields)
+
+
+def _bounds(groups: Sequence[pq.Statistics | None]) -> tuple[Any, Any, int] | None:
+    """Return a column's least and greatest value and its NULLs; None if they are not known."""
+    counted = [group for group in groups if group is not None and group.has_min_max]
+    if not counted or len(counted) < len(groups):
+        return None
+    least, greatest = min(group.min for group in counted), max(group.max for group in counted)
+    if type(least) is not int and not isinstance(least, datetime):
+        return None
+    nulls = sum(group.null_count for group in counted)
+    return _value(least), _value(greatest), nulls
+
+
+def _value(value: Any) -> Any:
+    return datetime_to_rfc3339(value) if isinstance(value, datetime) else value
