@@ -32,6 +32,11 @@ _UNSUPPORTED: Final = "Unsupported"
 # With it, columns have other names in the files.
 _COLUMN_MAPPING: Final = "delta.columnMapping.mode"
 _TRIES: Final = 20
+# In what a commit says of itself.
+_LINE: Final = "slackwater.line"
+# Between an epoch's commit and the take-over after it there are others only if somebody else
+# changes the table.
+_COMMITS_LOOKED_AT: Final = 20
 # In bytes: of the files that compaction writes.
 _COMPACTED_SIZE: Final = 256 << 20
 
@@ -116,13 +121,20 @@ class DeltaCommits:
                 "Choose another path, or the envelope that the table was written with",
             )
 
-    def append(self, files: Sequence[DataFile], application: str, version: int) -> bool:
+    def append(
+        self,
+        files: Sequence[DataFile],
+        application: str,
+        version: int,
+        line: str | None = None,
+    ) -> bool:
         """Add files in one commit, and return False if it has been made before.
 
         Args:
             files: of one epoch.
             application: names the writer; each application counts its own versions.
             version: rises with each commit of the application.
+            line: the epoch's in the watermark log; see last_line().
 
         Raises:
             PublishError: another process has taken the pipeline over, or the store fails. Then the
@@ -152,7 +164,7 @@ class DeltaCommits:
                 "append",
                 table.schema(),
                 list(table.metadata().partition_columns),
-                commit_properties=self._properties(Transaction(application, version)),
+                commit_properties=self._properties(Transaction(application, version), line=line),
             )
         self._versions[application] = version
         return True
@@ -166,6 +178,17 @@ class DeltaCommits:
             with self._translating():
                 self._versions[application] = table.transaction_version(application)
         return self._versions[application]
+
+    def last_line(self) -> str | None:
+        """Return the watermark log's line that came with one of the last commits; None without one.
+
+        Its owner may have died before it added the line to the log.
+        """
+        if self._owner == 0:
+            return None
+        with self._translating():
+            history = self._loaded().history(_COMMITS_LOOKED_AT)
+        return next((commit[_LINE] for commit in history if _LINE in commit), None)
 
     def compact(self) -> None:
         """Rewrite many small files as few large ones, in a commit of its own.
@@ -260,11 +283,12 @@ class DeltaCommits:
         if table.version() <= version + 1:
             self._table = table
 
-    def _properties(self, *transactions: Transaction) -> CommitProperties:
+    def _properties(self, *transactions: Transaction, line: str | None = None) -> CommitProperties:
         from deltalake.transaction import CommitProperties, Transaction
 
         owner = Transaction(self._owner_application, self._owner)
-        return CommitProperties(app_transactions=[*transactions, owner])
+        metadata = {} if line is None else {_LINE: line}
+        return CommitProperties(metadata, app_transactions=[*transactions, owner])
 
     @contextmanager
     def _translating(self, *expected: type[Exception]) -> Iterator[None]:

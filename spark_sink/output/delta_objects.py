@@ -92,7 +92,9 @@ class DeltaObjects:
             next(iter(self._store.list("_delta_log/")), None)
         self._commits.take_over()
         version = self._commits.last_version(self._application)
-        return LatestEpoch(None if version is None else us_to_datetime(version))
+        if version is None:
+            return LatestEpoch()
+        return LatestEpoch(us_to_datetime(version), self._commits.last_line())
 
     def for_scan(self) -> DeltaObjects:
         """Return the same for an initial scan; see EpochFiles."""
@@ -129,7 +131,7 @@ class DeltaObjects:
         epoch_id: int,
         low_watermark: datetime,
         *,
-        line: str | None = None,  # noqa: ARG002
+        line: str | None = None,
         chunk: int | None = None,
     ) -> None:
         """Commit an epoch's files; see EpochFiles."""
@@ -144,7 +146,7 @@ class DeltaObjects:
         # If the commit's answer is lost, these files may be the table's: they are not removed.
         written = self._written.pop(epoch_id)
         files = [self._data_file(file) for file in _merged(written)]
-        self._commits.append(files, application, version)
+        self._commits.append(files, application, version, line)
         if self._compaction.is_due:
             self._compaction.run(spark, [self._path])
 

@@ -61,6 +61,19 @@ def test_an_epoch_is_committed_once(tmp_path: Path) -> None:
     assert numbers(tmp_path) == [1, 2]
 
 
+def test_the_successor_finds_the_line_that_a_dead_owner_did_not_add_to_the_log(
+    tmp_path: Path,
+) -> None:
+    commits = owner(tmp_path)
+    assert commits.last_line() is None
+    for number in (1, 2):
+        written = [file(tmp_path, f"part-{number}.parquet", number)]
+        commits.append(written, APPLICATION, number, f"line {number}")
+    DeltaTable(tmp_path).optimize.compact()
+    assert owner(tmp_path).last_line() == "line 2"
+    assert owner(tmp_path).last_line() == "line 2"
+
+
 @pytest.mark.parametrize("before", range(3))
 @pytest.mark.parametrize("after", [0, 1, 40])
 def test_a_former_owner_commits_nothing(tmp_path: Path, before: int, after: int) -> None:
