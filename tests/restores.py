@@ -252,11 +252,11 @@ def go_on(pipeline: Restorable) -> str:
     return "went on"
 
 
-def _all_moments(pipeline: Restorable, copies: Path, moments: int, seed: int) -> Counter[str]:
+def _all_moments(pipeline: Restorable, copies: Path, moments: range, seed: int) -> Counter[str]:
     """Restore every combination of parts at each moment, and compare each time."""
-    choose, done = random.Random(seed), Counter[str]()
+    choose, done = random.Random(seed + moments.start), Counter[str]()
     pipeline.run()
-    for moment in range(moments):
+    for moment in moments:
         with pipeline.running():
             for copy in range(2):
                 pipeline.wait_for_epochs(choose.randint(1, 3))
@@ -272,7 +272,7 @@ def _all_moments(pipeline: Restorable, copies: Path, moments: int, seed: int) ->
     return done
 
 
-def _run(dialect: Dialect, store: str, file_format: str, moments: int, seed: int) -> Counter[str]:
+def _run(dialect: Dialect, store: str, file_format: str, moments: range, seed: int) -> Counter[str]:
     with (
         own_database(dialect) as stream,
         tempfile.TemporaryDirectory() as name,
@@ -283,7 +283,7 @@ def _run(dialect: Dialect, store: str, file_format: str, moments: int, seed: int
         pipeline = Restorable(
             spark, stream, folder, url, dialect, {"format": file_format, "kind": "changelog"}
         )
-        load = Load(stream, dialect, seed=seed)
+        load = Load(stream, dialect, seed=seed + moments.start)
         writer = threading.Thread(
             target=load.run,
             kwargs={
@@ -350,8 +350,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         began = time.monotonic()
         done = Counter[str]()
         for first in range(0, options.moments, MOMENTS_OF_A_DATABASE):
-            moments = min(MOMENTS_OF_A_DATABASE, options.moments - first)
-            done += _run(dialect, store, options.format, moments, options.seed + first)
+            moments = range(first, min(first + MOMENTS_OF_A_DATABASE, options.moments))
+            done += _run(dialect, store, options.format, moments, options.seed)
         print(f"{options.format}, {dialect}, {store}: {time.monotonic() - began:.0f} s")
         for outcome, times in sorted(done.items()):
             print(f"  {times:3} x {outcome}")
