@@ -67,8 +67,7 @@ class Pipelines(Service):
     def __init__(
         self, pipelines_settings: Mapping[str, Any], names: Iterable[str], folder: Path
     ) -> None:
-        super().__init__({**pipelines_settings, "pipeline": "none"}, folder, os.environ)
-        self.config.write_text(yaml.safe_dump(dict(pipelines_settings), sort_keys=False))
+        super().__init__(pipelines_settings, folder, os.environ)
         self._names = tuple(names)
 
     def move_store(self, state_url: str) -> None:
