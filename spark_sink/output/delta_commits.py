@@ -10,6 +10,7 @@ process that takes the pipeline over raises the owner's: no former owner can com
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,10 +21,12 @@ import pyarrow as pa
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
 from slackwater.spark_sink.errors import ObjectStoreError, PublishError
+from slackwater.spark_sink.output.object_store import read, requests_to
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
     from deltalake.transaction import CommitProperties, Transaction
+    from obstore.store import ObjectStore
 
 # As for tables that Spark creates: see Delta.spark_conf().
 _CONFIGURATION: Final = {"delta.checkpointInterval": "30"}
@@ -65,10 +68,14 @@ class DeltaCommits:
         path: the table's URL.
         options: see open_object_store().
         application: names the pipeline in transaction identifiers.
+        store: the object store from the table's URL on.
     """
 
-    def __init__(self, path: str, options: Mapping[str, str], application: str) -> None:
+    def __init__(
+        self, path: str, options: Mapping[str, str], application: str, store: ObjectStore
+    ) -> None:
         self._path = path.rstrip("/")
+        self._store = store
         self._options = dict(options)
         self._owner_application = f"{application} owner"
         # As this process left it; None if it may be otherwise since.
@@ -182,13 +189,20 @@ class DeltaCommits:
     def last_line(self) -> str | None:
         """Return the watermark log's line that came with one of the last commits; None without one.
 
-        Its owner may have died before it added the line to the log.
+        Its owner may have died before it added the line to the log. delta-rs reads a table's
+        history, too, but holds Python's lock meanwhile: no other thread could renew the lease.
         """
         if self._owner == 0:
             return None
-        with self._translating():
-            history = self._loaded().history(_COMMITS_LOOKED_AT)
-        return next((commit[_LINE] for commit in history if _LINE in commit), None)
+        latest = self._loaded().version()
+        with requests_to(self._path):
+            for version in range(latest, max(-1, latest - _COMMITS_LOOKED_AT), -1):
+                commit = read(self._store, f"_delta_log/{version:020d}.json") or b""
+                for action in map(json.loads, commit.splitlines()):
+                    line: str | None = action.get("commitInfo", {}).get(_LINE)
+                    if line is not None:
+                        return line
+        return None
 
     def compact(self) -> None:
         """Rewrite many small files as few large ones, in a commit of its own.

@@ -73,7 +73,7 @@ class DeltaObjects:
         self._partition_by = tuple(partition_by)
         self._application = application
         self._store = open_object_store(path, options)
-        self._commits = commits or DeltaCommits(path, options, application)
+        self._commits = commits or DeltaCommits(path, options, application, self._store)
         self._compaction = Compaction(self._compact, compact_every_s)
         self._written: dict[int, list[WrittenFile]] = {}
 

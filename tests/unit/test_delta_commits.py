@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
+from obstore.store import LocalStore
 
 from slackwater.spark_sink.errors import ObjectStoreError, PublishError
 from slackwater.spark_sink.output.delta_commits import DataFile, DeltaCommits
@@ -24,11 +25,14 @@ REQUESTS_OF_AN_EPOCH_MAX = 13
 SCHEMA = pa.schema({"number": pa.int64(), "kind": pa.string()})
 
 
-def owner(folder: Path, *, takes_over: bool = True) -> DeltaCommits:
-    commits = DeltaCommits(str(folder), {}, APPLICATION)
-    if takes_over:
-        commits.take_over()
-        commits.open(SCHEMA, ())
+def unowned(folder: Path) -> DeltaCommits:
+    return DeltaCommits(str(folder), {}, APPLICATION, LocalStore(folder))
+
+
+def owner(folder: Path) -> DeltaCommits:
+    commits = unowned(folder)
+    commits.take_over()
+    commits.open(SCHEMA, ())
     return commits
 
 
@@ -159,10 +163,10 @@ def test_compaction_keeps_the_rows_in_fewer_files(tmp_path: Path) -> None:
 def test_an_epoch_costs_few_requests_however_many_there_were(tmp_path: Path) -> None:
     with s3() as store:
         url = f"{store.path}/table"
-        commits = DeltaCommits(url, store.options, APPLICATION)
+        client = open_object_store(url, store.options)
+        commits = DeltaCommits(url, store.options, APPLICATION, client)
         commits.take_over()
         commits.open(SCHEMA, ())
-        client = open_object_store(url, store.options)
 
         def requests_of_epochs(numbers: range) -> float:
             before = len(store.requests)
@@ -186,7 +190,9 @@ def test_other_columns_are_refused(tmp_path: Path) -> None:
 
 
 def test_of_two_that_find_no_table_the_first_creates_it(tmp_path: Path) -> None:
-    first, second = (DeltaCommits(str(tmp_path), {}, APPLICATION) for _ in range(2))
+    first, second = (
+        DeltaCommits(str(tmp_path), {}, APPLICATION, LocalStore(tmp_path)) for _ in range(2)
+    )
     for commits in (first, second):
         commits.take_over()
         assert commits.last_version(APPLICATION) is None
@@ -216,7 +222,7 @@ def test_readers_find_the_rows_of_a_range_by_the_statistics(tmp_path: Path) -> N
 def turns(folder: Path, seed: int) -> Iterator[list[int]]:
     """Let three processes, each of which thinks that it owns the table, go on in any order."""
     order = random.Random(seed)
-    processes = [owner(folder, takes_over=False) for _ in range(3)]
+    processes = [unowned(folder) for _ in range(3)]
     known: list[int | None] = [None] * len(processes)
     for _ in range(25):
         place = order.randrange(len(processes))
