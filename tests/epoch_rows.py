@@ -8,11 +8,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pyspark.sql import SparkSession
 
 from slackwater.reader.schema import ddl
 from slackwater.spark_sink.envelopes.message import Origin
+from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.filters.record_filter import RecordFilter
+from slackwater.spark_sink.output.file_writer import IN_MEMORY_MAX
 from slackwater.spark_sink.sink import Sink
 from slackwater.spark_sink.sinks.registry import parse_sink_settings
 
@@ -55,6 +58,22 @@ def inserts(*ids: int, at: int, table: str = "sales.Orders") -> Record:
     return record("INSERT", mods, {"Id": "INT64", "Name": "STRING"}, at=at, table=table)
 
 
+def of_two_tables(epoch: int) -> list[Record]:
+    """Return records of several mods, of two tables."""
+    return [
+        inserts(2 * epoch, 2 * epoch + 1, at=epoch, table="sales.Orders"),
+        inserts(epoch, at=epoch, table="Keys"),
+    ]
+
+
+def large_records() -> list[Record]:
+    """Return four records, each larger than a file that a task hands to the driver."""
+    text = "".join(f"{number:x}" for number in range(IN_MEMORY_MAX))
+    mods: Mods = [({"Id": "1"}, {"Name": text}, {})]
+    columns = {"Id": "INT64", "Name": "STRING"}
+    return [record("INSERT", mods, columns, at=1, table=f"T{number}") for number in range(4)]
+
+
 def make_sink(path: Path | str, **settings: Any) -> Sink:
     """Return a new sink, as a process makes it from its settings."""
     parsed = parse_sink_settings(
@@ -74,3 +93,24 @@ def write(spark: SparkSession, sink: Sink, epoch: int, *records: Record) -> None
     """Stage and publish an epoch."""
     summary = sink.stage(spark.createDataFrame(list(records), ddl()), epoch)
     sink.publish(spark, epoch, summary, low_watermark(epoch))
+
+
+def require_one_owner(
+    spark: SparkSession, former: Sink, successor: Sink, refusal: str | None = None
+) -> None:
+    """Require that epochs 1 to 3, of two records each, are written once, the last two together.
+
+    Args:
+        spark: the session.
+        former, successor: sinks of one new output; the second takes over after epoch 1.
+        refusal: what the former one is told when it writes after that.
+    """
+    former.position(spark)
+    write(spark, former, 1, *of_two_tables(1))
+    assert former.position(spark).complete == low_watermark(1)  # type: ignore[union-attr]
+    # A replay, as after a crash before Spark's commit.
+    write(spark, former, 1, *of_two_tables(1))
+    assert successor.position(spark).complete == low_watermark(1)  # type: ignore[union-attr]
+    with pytest.raises(PublishError, match=refusal):
+        write(spark, former, 2, *of_two_tables(2))
+    write(spark, successor, 3, *of_two_tables(2), *of_two_tables(3))

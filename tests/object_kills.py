@@ -329,8 +329,7 @@ class Run:
         output = self._output()
         truth = truth_of(self.stream, self.start_ns, end_ns, self.dialect)
         require_equal(output, truth)
-        epochs = output.column("epoch").to_pylist()
-        rows = Counter(epochs)
+        rows = Counter(output.column("epoch").to_pylist())
         changed = {
             name: (seen, rows[name]) for name, seen in reader.rows.items() if seen != rows[name]
         }

@@ -105,6 +105,8 @@ def s3() -> Iterator[ServedStore]:
     thread.start()
     try:
         store.endpoint = f"http://127.0.0.1:{server.server_port}"
+        # moto keeps the objects of a former store of this process.
+        requests.post(f"{store.endpoint}/moto-api/reset", timeout=60).raise_for_status()
         headers: Mapping[str, str] = {"Authorization": _AUTHORIZATION}
         url = f"{store.endpoint}/{BUCKET}"
         requests.put(url, headers=headers, timeout=60).raise_for_status()

@@ -150,8 +150,7 @@ class DeltaCommits:
         from deltalake.transaction import AddAction, RemoveAction, Transaction
 
         table = self._loaded()
-        latest = self.last_version(application)
-        if latest is not None and latest >= version:
+        if self.has_committed(application, version):
             return False
         now_ms = round(time.time() * 1_000)
         added: list[AddAction | RemoveAction] = [
@@ -185,6 +184,11 @@ class DeltaCommits:
             with self._translating():
                 self._versions[application] = table.transaction_version(application)
         return self._versions[application]
+
+    def has_committed(self, application: str, version: int) -> bool:
+        """Return whether an application has committed a version or a later one."""
+        latest = self.last_version(application)
+        return latest is not None and latest >= version
 
     def last_line(self) -> str | None:
         """Return the watermark log's line that came with one of the last commits; None without one.

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from slackwater.spark_sink.formats import PARQUET
 from slackwater.spark_sink.java import map_in_arrow
+from slackwater.spark_sink.output.application import scan_application
 from slackwater.spark_sink.output.compaction import Compaction
 from slackwater.spark_sink.output.delta_commits import DataFile, DeltaCommits
 from slackwater.spark_sink.output.epoch_files import LatestEpoch
@@ -30,7 +31,7 @@ from slackwater.spark_sink.output.object_store import open_object_store, remove,
 from slackwater.spark_sink.output.parquet_stats import stats_text
 from slackwater.spark_sink.output.preparation import Preparation
 from slackwater.spark_sink.sink import EpochSummary
-from slackwater.timestamp import datetime_to_rfc3339, datetime_to_us, us_to_datetime
+from slackwater.timestamp import datetime_to_us, us_to_datetime
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -75,6 +76,8 @@ class DeltaObjects:
         self._store = open_object_store(path, options)
         self._commits = commits or DeltaCommits(path, options, application, self._store)
         self._compaction = Compaction(self._compact, compact_every_s)
+        # Of all epochs; it costs a call to the JVM.
+        self._schema: pa.Schema | None = None
         self._written: dict[int, list[WrittenFile]] = {}
 
     def take_over(
@@ -112,7 +115,9 @@ class DeltaObjects:
         from pyspark.sql.pandas.types import to_arrow_schema
 
         prepared = self._preparation.prepare(epoch)
-        self._commits.open(to_arrow_schema(prepared.frame.schema), self._partition_by)
+        if self._schema is None:
+            self._schema = to_arrow_schema(prepared.frame.schema)
+        self._commits.open(self._schema, self._partition_by)
         writer = FileWriter(
             self._path,
             self._options,
@@ -137,10 +142,8 @@ class DeltaObjects:
         """Commit an epoch's files; see EpochFiles."""
         application, version = self._application, datetime_to_us(low_watermark)
         if chunk is not None:
-            application = f"{application} scan {datetime_to_rfc3339(low_watermark)}"
-            version = chunk
-        latest = self._commits.last_version(application)
-        if latest is not None and latest >= version:
+            application, version = scan_application(application, low_watermark), chunk
+        if self._commits.has_committed(application, version):
             self.discard(spark, epoch_id)
             return
         # If the commit's answer is lost, these files may be the table's: they are not removed.

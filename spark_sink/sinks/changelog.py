@@ -19,6 +19,7 @@ from slackwater.spark_sink.errors import ObjectStoreError
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.formats import JSON, ORC, PARQUET, TEXT
 from slackwater.spark_sink.message_rows import messages
+from slackwater.spark_sink.output.application import application_of
 from slackwater.spark_sink.output.epoch_files import EpochFiles, EpochFolders
 from slackwater.spark_sink.output.object_store import (
     ObjectFiles,
@@ -35,7 +36,7 @@ from slackwater.spark_sink.output.watermark_log import FOLDER, WatermarkLog
 from slackwater.spark_sink.sink import Sink
 from slackwater.spark_sink.sinks.file_changelog import FileChangelog
 from slackwater.spark_sink.sinks.sink_settings import EnvelopeSettings, Kind, TableSettings
-from slackwater.spark_sink.sinks.table_changelog import TableChangelog, application_of
+from slackwater.spark_sink.sinks.table_changelog import TableChangelog
 from slackwater.spark_sink.tables.delta import Delta
 from slackwater.spark_sink.tables.registry import table_formats
 
@@ -94,10 +95,8 @@ class ChangelogSettings(EnvelopeSettings, TableSettings):
         files = self._watermark_files if self.is_in_object_store else None
         watermarks = WatermarkLog(self.path, origin.pipeline, files)
         table_format = self.table_format(self.partition_by)
-        if self.is_in_object_store and table_format is not None:
-            return FileChangelog(self._table_files(origin, preparation), watermarks)
-        if table_format is None:
-            return FileChangelog(self._epoch_files(preparation), watermarks)
+        if self.is_in_object_store or table_format is None:
+            return FileChangelog(self._epoch_files(origin, preparation), watermarks)
         return TableChangelog(
             self.path,
             table_format,
@@ -125,7 +124,9 @@ class ChangelogSettings(EnvelopeSettings, TableSettings):
             return partial(_lines, envelope=envelope, partition_by=self.partition_by)
         return partial(messages, envelope=envelope)
 
-    def _epoch_files(self, preparation: Preparation) -> EpochFiles:
+    def _epoch_files(self, origin: Origin, preparation: Preparation) -> EpochFiles:
+        if self.format == Delta.using:
+            return self._table_files(origin, preparation)
         has_lines = self.format == JSON and self.envelope != "record"
         file_format = TEXT if has_lines else self.format
         if not self.is_in_object_store:

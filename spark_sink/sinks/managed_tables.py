@@ -12,6 +12,7 @@ from pydantic import Field
 
 from slackwater.setting_values import TextMapping
 from slackwater.spark_sink.filters.record_filter import RecordFilter
+from slackwater.spark_sink.output.application import application_of, scan_application
 from slackwater.spark_sink.output.compaction import Compaction
 from slackwater.spark_sink.output.dead_letters import DeadLetters
 from slackwater.spark_sink.output.preparation import Preparation
@@ -23,7 +24,7 @@ from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.tables.managed_table import SOURCE_TABLE_PROPERTY, AppendId, ManagedTable
 from slackwater.spark_sink.tables.registry import table_formats
 from slackwater.spark_sink.tables.table_format import TableFormat
-from slackwater.timestamp import datetime_to_rfc3339, us_to_datetime
+from slackwater.timestamp import us_to_datetime
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -85,7 +86,7 @@ class ManagedTables(ABC, Generic[T]):
         self._format = table_format
         self._compaction = Compaction(table_format.compact, compact_every_s)
         self._dead_letters = dead_letters
-        self._application = f"slackwater {pipeline}"
+        self._application = application_of(pipeline)
         self._staging = Staging(path, "parquet", Preparation(record_filter))
         self._scanned = self._staging.for_scan()
         self._watermarks = WatermarkLog(path, pipeline)
@@ -120,7 +121,7 @@ class ManagedTables(ABC, Generic[T]):
         spark = rows.sparkSession
         records = self._scanned.stage(rows, chunk).records
         staged = self._scanned.read_staged(spark, chunk)
-        scan = f"{self._application} scan {datetime_to_rfc3339(low_watermark)}"
+        scan = scan_application(self._application, low_watermark)
         append_id = AppendId(scan, version=chunk, low_watermark=low_watermark, chunk=chunk)
         for row in staged.select("table_name").distinct().collect():
             table = row["table_name"]

@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from slackwater.spark_sink.output.application import application_of, scan_application
 from slackwater.spark_sink.output.compaction import Compaction
 from slackwater.spark_sink.output.staging import Staging
 from slackwater.spark_sink.output.watermark_log import WatermarkLog, output_position
 from slackwater.spark_sink.sink import EpochSummary, OutputPosition
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.tables.table_format import TableFormat
-from slackwater.timestamp import datetime_to_rfc3339, datetime_to_us, us_to_datetime
+from slackwater.timestamp import datetime_to_us, us_to_datetime
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -80,7 +81,7 @@ class TableChangelog:
         """Commit a chunk; see Sink."""
         spark = rows.sparkSession
         records = self._scanned.stage(rows, chunk).records
-        scan = f"{self._application} scan {datetime_to_rfc3339(low_watermark)}"
+        scan = scan_application(self._application, low_watermark)
         staged = self._scanned.staged_files(spark, chunk)
         self._table.append(self._scanned.read_staged(spark, chunk), self._path, scan, chunk, staged)
         self._scanned.epoch_directory(spark).discard(chunk)
@@ -89,8 +90,3 @@ class TableChangelog:
     def end_scan(self, spark: SparkSession, records: int, low_watermark: datetime) -> None:
         """Write the scan's low watermark; see Sink."""
         self._watermarks.add_scan(spark, records, low_watermark)
-
-
-def application_of(pipeline: str) -> str:
-    """Return the name of a pipeline in a table's transaction identifiers."""
-    return f"slackwater {pipeline}"

@@ -12,20 +12,19 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from slackwater.pipeline.spark.session import start_spark
+from slackwater.pipeline.spark.java import find_java
+from slackwater.pipeline.spark.session import start_spark, stop_spark
 from slackwater.reader.schema import ddl
 from slackwater.spark_sink.errors import ObjectStoreError, PublishError
-from slackwater.spark_sink.output.file_writer import IN_MEMORY_MAX
 from slackwater.spark_sink.sink import Sink
 from tests.epoch_rows import (
     PIPELINE,
     START,
-    Mods,
-    Record,
-    inserts,
+    large_records,
     low_watermark,
     make_sink,
-    record,
+    of_two_tables,
+    require_one_owner,
     write,
 )
 from tests.object_stores import ServedStore, s3
@@ -39,9 +38,10 @@ def store() -> Iterator[ServedStore]:
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
+    find_java()
     session = start_spark([PIPELINE], "local[2]", {}, ["delta"])
     yield session
-    session.stop()
+    stop_spark(session)
 
 
 def sink_in(store: ServedStore, name: str, **settings: Any) -> Sink:
@@ -52,14 +52,6 @@ def sink_in(store: ServedStore, name: str, **settings: Any) -> Sink:
 
 def table(store: ServedStore, name: str) -> DeltaTable:
     return DeltaTable(f"{store.path}/{name}", storage_options=store.options)
-
-
-def records(epoch: int) -> list[Record]:
-    """Return records of several mods, of two tables."""
-    return [
-        inserts(2 * epoch, 2 * epoch + 1, at=epoch, table="sales.Orders"),
-        inserts(epoch, at=epoch, table="Keys"),
-    ]
 
 
 def texts(rows: DataFrame) -> list[str]:
@@ -80,7 +72,7 @@ def test_an_object_store_gets_the_table_that_spark_writes_to_a_disk(
     for sink in (in_store, on_disk):
         sink.position(spark)
         for epoch in (1, 2):
-            write(spark, sink, epoch, *records(epoch))
+            write(spark, sink, epoch, *of_two_tables(epoch))
     store.download(name, tmp_path / "copy")
     of_store, of_disk = (
         spark.read.format("delta").load(str(tmp_path / folder)) for folder in ("copy", "disk")
@@ -94,7 +86,7 @@ def test_an_object_store_gets_the_table_that_spark_writes_to_a_disk(
     # And it may go on with the table, as on a cluster with Hadoop's connector.
     other = make_sink(tmp_path / "copy", format="delta", **settings)
     assert other.position(spark).complete == low_watermark(2)  # type: ignore[union-attr]
-    write(spark, other, 3, *records(3))
+    write(spark, other, 3, *of_two_tables(3))
     assert (
         spark.read.format("delta").load(str(tmp_path / "copy")).count() == of_disk.count() * 3 / 2
     )
@@ -105,12 +97,12 @@ def test_a_table_that_spark_wrote_is_gone_on_with(
 ) -> None:
     by_spark = make_sink(tmp_path / "table", format="delta")
     by_spark.position(spark)
-    write(spark, by_spark, 1, *records(1))
+    write(spark, by_spark, 1, *of_two_tables(1))
     store.upload(tmp_path / "table", "moved")
     sink = sink_in(store, "moved")
     assert sink.position(spark).complete == low_watermark(1)  # type: ignore[union-attr]
-    write(spark, sink, 1, *records(1))
-    write(spark, sink, 2, *records(2))
+    write(spark, sink, 1, *of_two_tables(1))
+    write(spark, sink, 2, *of_two_tables(2))
     assert table(store, "moved").to_pyarrow_table().num_rows == 4
 
 
@@ -118,15 +110,7 @@ def test_an_owner_commits_once_and_a_former_one_nothing(
     spark: SparkSession, store: ServedStore
 ) -> None:
     former, successor = (sink_in(store, "twice") for _ in range(2))
-    former.position(spark)
-    write(spark, former, 1, *records(1))
-    assert former.position(spark).complete == low_watermark(1)  # type: ignore[union-attr]
-    # A replay, as after a crash before Spark's commit.
-    write(spark, former, 1, *records(1))
-    assert successor.position(spark).complete == low_watermark(1)  # type: ignore[union-attr]
-    with pytest.raises(PublishError):
-        write(spark, former, 2, *records(2))
-    write(spark, successor, 3, *records(2), *records(3))
+    require_one_owner(spark, former, successor)
     assert table(store, "twice").to_pyarrow_table().num_rows == 6
 
 
@@ -135,13 +119,10 @@ def test_a_large_epoch_and_a_chunk_are_the_tasks_files_and_land_once(
 ) -> None:
     sink = sink_in(store, "large")
     sink.position(spark)
-    text = "".join(f"{number:x}" for number in range(IN_MEMORY_MAX))
-    mods: Mods = [({"Id": "1"}, {"Name": text}, {})]
-    columns = {"Id": "INT64", "Name": "STRING"}
-    large = [record("INSERT", mods, columns, at=1, table=f"T{number}") for number in range(4)]
+    large = large_records()
     for _ in range(2):
         write(spark, sink, 1, *large)
-    scanned = spark.createDataFrame(records(5), ddl())
+    scanned = spark.createDataFrame(of_two_tables(5), ddl())
     for _ in range(2):
         # The second time as after a crash.
         assert sink.add_scanned(scanned, 1, low_watermark(0)) == 2
@@ -160,10 +141,10 @@ def test_the_table_is_compacted_and_can_be_read_meanwhile(
     sink = sink_in(store, "compacted", compact_every="1m")
     sink.position(spark)
     for epoch in (1, 2, 3):
-        write(spark, sink, epoch, *records(epoch))
+        write(spark, sink, epoch, *of_two_tables(epoch))
     monkeypatch.setattr("slackwater.spark_sink.output.compaction.Compaction.is_due", True)
     reader = table(store, "compacted")
-    write(spark, sink, 4, *records(4))
+    write(spark, sink, 4, *of_two_tables(4))
     assert reader.to_pyarrow_table().num_rows == 6
     reader.update_incremental()
     assert reader.to_pyarrow_table().num_rows == 8
@@ -176,8 +157,8 @@ def test_what_is_wrong_with_the_place_is_named(spark: SparkSession, store: Serve
         nowhere.position(spark)
     written = sink_in(store, "columns")
     written.position(spark)
-    write(spark, written, 1, *records(1))
+    write(spark, written, 1, *of_two_tables(1))
     other = sink_in(store, "columns", envelope="wrapped")
     other.position(spark)
     with pytest.raises(ObjectStoreError, match="envelope"):
-        write(spark, other, 2, *records(2))
+        write(spark, other, 2, *of_two_tables(2))

@@ -16,10 +16,16 @@ from pyspark.sql import SparkSession
 from slackwater.reader.schema import ddl
 from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.output.epoch_directory import epoch_name
-from slackwater.spark_sink.output.file_writer import IN_MEMORY_MAX
 from slackwater.spark_sink.output.object_store import open_object_store
 from slackwater.spark_sink.sink import Sink
-from tests.epoch_rows import Mods, Record, inserts, low_watermark, make_sink, record, write
+from tests.epoch_rows import (
+    large_records,
+    low_watermark,
+    make_sink,
+    of_two_tables,
+    require_one_owner,
+    write,
+)
 from tests.object_stores import BUCKET, ServedStore, s3
 
 REQUESTS_OF_AN_EPOCH_MAX = 10
@@ -33,14 +39,6 @@ def store() -> Iterator[ServedStore]:
 
 def sink_in(store: ServedStore, name: str, **settings: Any) -> Sink:
     return make_sink(f"{store.path}/{name}", storage_options=store.options, **settings)
-
-
-def records(epoch: int) -> list[Record]:
-    """Return records of several mods, of two tables."""
-    return [
-        inserts(2 * epoch, 2 * epoch + 1, at=epoch, table="sales.Orders"),
-        inserts(epoch, at=epoch, table="Keys"),
-    ]
 
 
 def rows(path: Path, file_format: str) -> list[str]:
@@ -74,7 +72,7 @@ def test_an_object_store_gets_what_a_disk_gets(
     for sink in (in_store, on_disk):
         sink.position(spark)
         for epoch in (1, 2):
-            write(spark, sink, epoch, *records(epoch))
+            write(spark, sink, epoch, *of_two_tables(epoch))
     store.download(name, tmp_path / "copy")
     if settings["format"] == "json":
         assert lines(tmp_path / "copy") == lines(tmp_path / "disk") != []
@@ -99,12 +97,9 @@ def test_a_large_epoch_and_a_chunk_are_staged_and_land_whole(
 ) -> None:
     sink = sink_in(store, "large")
     sink.position(spark)
-    text = "".join(f"{number:x}" for number in range(IN_MEMORY_MAX))
-    mods: Mods = [({"Id": "1"}, {"Name": text}, {})]
-    columns = {"Id": "INT64", "Name": "STRING"}
-    large = [record("INSERT", mods, columns, at=1, table=f"T{number}") for number in range(4)]
+    large = large_records()
     write(spark, sink, 1, *large)
-    scanned = spark.createDataFrame(records(5), ddl())
+    scanned = spark.createDataFrame(of_two_tables(5), ddl())
     for _ in range(2):
         # The second time as after a crash.
         assert sink.add_scanned(scanned, 1, low_watermark(0)) == 2
@@ -118,15 +113,7 @@ def test_an_owner_publishes_once_and_a_former_one_nothing(
     spark: SparkSession, store: ServedStore, tmp_path: Path
 ) -> None:
     former, successor = (sink_in(store, "twice") for _ in range(2))
-    former.position(spark)
-    write(spark, former, 1, *records(1))
-    assert former.position(spark).complete == low_watermark(1)  # type: ignore[union-attr]
-    # A replay, as after a crash before Spark's commit.
-    write(spark, former, 1, *records(1))
-    assert successor.position(spark).complete == low_watermark(1)  # type: ignore[union-attr]
-    with pytest.raises(PublishError, match="taken the pipeline over"):
-        write(spark, former, 2, *records(2))
-    write(spark, successor, 3, *records(2), *records(3))
+    require_one_owner(spark, former, successor, refusal="taken the pipeline over")
     store.download("twice", tmp_path)
     assert len(rows(tmp_path, "parquet")) == 6
 
@@ -134,10 +121,10 @@ def test_an_owner_publishes_once_and_a_former_one_nothing(
 def test_a_small_epoch_costs_few_requests(spark: SparkSession, store: ServedStore) -> None:
     sink = sink_in(store, "cheap")
     sink.position(spark)
-    write(spark, sink, 1, *records(1))
+    write(spark, sink, 1, *of_two_tables(1))
     before = len(store.requests)
     for epoch in range(2, 5):
-        write(spark, sink, epoch, *records(epoch))
+        write(spark, sink, epoch, *of_two_tables(epoch))
     assert (len(store.requests) - before) / 3 <= REQUESTS_OF_AN_EPOCH_MAX
 
 
@@ -153,7 +140,7 @@ def test_the_documented_recipe_reads_whole_epochs(spark: SparkSession, store: Se
     sink = sink_in(store, "read")
     sink.position(spark)
     for epoch in (1, 2):
-        write(spark, sink, epoch, *records(epoch))
+        write(spark, sink, epoch, *of_two_tables(epoch))
     client = open_object_store(f"{store.path}/read", store.options)
     # Of an epoch that is not complete.
     client.put(f"{epoch_name(low_watermark(3))}/part-00000.parquet", b"half a file")

@@ -190,9 +190,7 @@ def test_other_columns_are_refused(tmp_path: Path) -> None:
 
 
 def test_of_two_that_find_no_table_the_first_creates_it(tmp_path: Path) -> None:
-    first, second = (
-        DeltaCommits(str(tmp_path), {}, APPLICATION, LocalStore(tmp_path)) for _ in range(2)
-    )
+    first, second = unowned(tmp_path), unowned(tmp_path)
     for commits in (first, second):
         commits.take_over()
         assert commits.last_version(APPLICATION) is None

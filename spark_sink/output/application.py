@@ -1,0 +1,20 @@
+"""Who commits to a table: the application of a transaction identifier, whichever writer commits.
+
+A table that one writer began is gone on with by another one only if both name themselves alike.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from slackwater.timestamp import datetime_to_rfc3339
+
+
+def application_of(pipeline: str) -> str:
+    """Return the application of a pipeline's epochs."""
+    return f"slackwater {pipeline}"
+
+
+def scan_application(application: str, low_watermark: datetime) -> str:
+    """Return the application of the chunks of an initial scan, which has a time of its own."""
+    return f"{application} scan {datetime_to_rfc3339(low_watermark)}"
