@@ -4,8 +4,8 @@
 
 BEFORE is the Python of an environment that has the former version, as `make install` makes it in a
 checkout of it. That version runs under load and is killed with kill -9; this version goes on, and
-what landed is compared with the truth. Then the other way round: the former version goes on after
-this one, with an empty metadata store, as docs/backup.md says.
+what landed is compared with the truth. And the other way round: this version is drained, and the
+former one goes on with an empty metadata store, as docs/backup.md says.
 """
 
 from __future__ import annotations

@@ -10,7 +10,6 @@ import sys
 import time
 from pathlib import Path
 
-import pyarrow.dataset as ds
 import yaml
 
 from slackwater.demo.load import Load
@@ -20,6 +19,7 @@ from slackwater.reader.transport.connection import Connection
 from slackwater.timestamp import format_rfc3339, parse_rfc3339
 from tests.emulators import NewDatabase
 from tests.services import settings
+from tests.sinks import from_json
 
 
 def slackwater(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -53,7 +53,7 @@ def test_a_pipeline_runs_until_caught_up_and_shows_where_it_stands(
     assert len(lines) >= 3, "max_span did not bound the epochs"
     for name in ("low_watermark=", "lag_seconds=", "records=", "transactions=", "partitions="):
         assert name in lines[0]
-    rows = ds.dataset(tmp_path / "changes", format="json", partitioning="hive").to_table()
+    rows = from_json(tmp_path / "changes")
     assert len(set(rows.column("server_transaction_id").to_pylist())) == written.transactions
 
     shown = slackwater("status", "-c", str(config), "--json")
@@ -80,7 +80,7 @@ def test_a_pipeline_runs_until_caught_up_and_shows_where_it_stands(
 
     again = slackwater("run", "-c", str(config), "--until-caught-up")
     assert again.returncode == 0, again.stderr
-    more = ds.dataset(tmp_path / "changes", format="json", partitioning="hive").to_table()
+    more = from_json(tmp_path / "changes")
     assert more.num_rows == rows.num_rows
 
 
