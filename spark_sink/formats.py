@@ -8,6 +8,8 @@ JSON: Final = "json"
 ORC: Final = "orc"
 # Lines, each a row's only column.
 TEXT: Final = "text"
+# A file without rows has no bytes.
+OF_LINES: Final = frozenset({JSON, TEXT})
 
 # By default Spark writes timestamps as text with three decimals. Spanner's have six, and the order
 # of changes needs them.

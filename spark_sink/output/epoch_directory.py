@@ -76,7 +76,13 @@ class EpochDirectory:
 
     def staging(self, epoch_id: int) -> str:
         """Return the directory in which to stage an epoch."""
-        return str(self._path(f"{STAGING_FOLDER}/{self._owner}/{epoch_id}").toString())
+        return str(self._path_of(epoch_id).toString())
+
+    def remove_empty_files(self, epoch_id: int) -> None:
+        """Remove the files of a staged epoch that have no bytes, but for Spark's marker."""
+        for status in self._files.listStatus(self._path_of(epoch_id)):
+            if status.getLen() == 0 and not status.getPath().getName().startswith("_"):
+                self._files.delete(status.getPath(), False)
 
     def remove_other_staging(self) -> None:
         """Remove what former owners staged and did not finish.
@@ -110,7 +116,7 @@ class EpochDirectory:
 
     def publish_as(self, epoch_id: int, name: str) -> bool:
         """Make a staged folder visible under any name, which may have folders; see publish()."""
-        staged = self._path(f"{STAGING_FOLDER}/{self._owner}/{epoch_id}")
+        staged = self._path_of(epoch_id)
         final = self._path(name)
         if "/" in name:
             self._files.mkdirs(final.getParent())
@@ -177,11 +183,14 @@ class EpochDirectory:
 
     def discard(self, epoch_id: int) -> None:
         """Remove a staged epoch, if there is one."""
-        self._files.delete(self._path(f"{STAGING_FOLDER}/{self._owner}/{epoch_id}"), True)
+        self._files.delete(self._path_of(epoch_id), True)
 
     @property
     def _is_local(self) -> bool:
         return bool(self._files.getScheme() == LOCAL_SCHEME)
+
+    def _path_of(self, epoch_id: int) -> Any:
+        return self._path(f"{STAGING_FOLDER}/{self._owner}/{epoch_id}")
 
     def _path(self, below: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(self._root, below)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from slackwater.spark_sink.formats import TEXT, write_options
+from slackwater.spark_sink.formats import OF_LINES, TEXT, write_options
 from slackwater.spark_sink.output.epoch_directory import EpochDirectory
 from slackwater.spark_sink.output.preparation import Preparation
 from slackwater.spark_sink.sink import EpochSummary
@@ -77,6 +77,9 @@ class Staging:
         options = write_options(self._format)
         writer = frame.write.format(self._format).options(**options).mode("overwrite")
         writer.partitionBy(*self._partition_by).save(directory.staging(epoch_id))
+        if self._format in OF_LINES and not self._partition_by:
+            # Of a first task without rows Spark writes a file that Arrow can't read.
+            directory.remove_empty_files(epoch_id)
         counts = prepared.counts()
         self._rows = {epoch_id: counts.rows}
         self._distinct = {epoch_id: counts.distinct}

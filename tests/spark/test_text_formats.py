@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from slackwater.reader.schema import ddl
 from slackwater.spark_sink.sink import Sink
 from slackwater.spark_sink.sinks.spark_format import SparkFormat
-from tests.epoch_rows import make_sink
+from tests.epoch_rows import inserts, make_sink
 
 AT = datetime(2026, 1, 31, 9, 0, 0, 123456, tzinfo=UTC)
 SCHEMA = "commit_timestamp TIMESTAMP, number_of_records_in_transaction BIGINT"
@@ -28,6 +29,19 @@ def texts(folder: Path) -> str:
 def test_a_json_changelog_has_microseconds(spark: SparkSession, tmp_path: Path) -> None:
     land(make_sink(tmp_path, format="json"), spark)
     assert '"2026-01-31T09:00:00.123456Z"' in texts(tmp_path)
+
+
+@pytest.mark.parametrize("envelope", ["record", "flat"])
+def test_a_task_without_records_leaves_no_empty_file(
+    spark: SparkSession, tmp_path: Path, envelope: str
+) -> None:
+    sink = make_sink(tmp_path, format="json", envelope=envelope)
+    sink.position(spark)
+    nothing = spark.createDataFrame([], ddl())
+    epoch = nothing.union(spark.createDataFrame([inserts(1, at=1)], ddl()))
+    sink.publish(spark, 1, sink.stage(epoch, 1), AT)
+    [file] = tmp_path.glob("epoch=*/part-*")
+    assert '"n1"' in file.read_text().replace("\\", "")
 
 
 @pytest.mark.parametrize("file_format", ["json", "CSV", "xml"])
