@@ -11,6 +11,7 @@ ReaderError
 |- UnsupportedStreamError     user: this reader can't read a stream of this form
 |- StartOutsidePartitionError the partition ended before the start: it is read from an earlier one
 |- DecodeError                world: Spanner's answer is not what its documentation says
+|- ColumnTypeError            world: a value is not of its column's type in typed columns
 `- UnavailableError           world: Spanner could not be reached, or kept failing
 """
 
@@ -88,6 +89,10 @@ class StartOutsidePartitionError(ReaderError):
 
 class DecodeError(ReaderError):
     """A row is not as Spanner documents it: report this; no record was skipped."""
+
+
+class ColumnTypeError(ReaderError):
+    """A value is not of its column's type, which was changed after the columns were asked for."""
 
 
 class UnavailableError(ReaderError):

@@ -43,6 +43,7 @@ class SourceOptions:
         heartbeat_ms: the heartbeat interval asked of Spanner.
         tasks_max: Spark tasks an epoch, at most.
         read: how tasks read.
+        table: the table whose changes are read in typed columns; None for the records of all.
         generation: the generation of the lease under which the query runs; None without a lease.
         is_checkpoint_empty: True if the caller knows that the checkpoint is new; None if it does
             not know.
@@ -66,6 +67,7 @@ class SourceOptions:
     heartbeat_ms: int
     tasks_max: int
     read: ReadOptions
+    table: str | None
     generation: int | None
     is_checkpoint_empty: bool | None
     is_checkpoint_lost: bool
@@ -119,6 +121,7 @@ def parse_options(options: Mapping[str, str], environ: Mapping[str, str]) -> Sou
             audit=_value(texts, settings.AUDIT),
             traces=_value(texts, settings.TRACES),
         ),
+        table=_value(texts, settings.TABLE),
         generation=_value(texts, settings.GENERATION),
         is_checkpoint_empty=_value(texts, settings.CHECKPOINT_IS_EMPTY),
         is_checkpoint_lost=_value(texts, settings.CHECKPOINT_IS_LOST),

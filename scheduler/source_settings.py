@@ -206,6 +206,13 @@ KEEP: Final = Setting(
 TASKS: Final = Setting(
     "tasks", None, integer_in(1, 100_000), os.cpu_count() or 1, "Spark tasks an epoch, at most"
 )
+TABLE: Final = Setting[str | None](
+    "table",
+    None,
+    optional(parse_text),
+    None,
+    "read the changes of one table, in typed columns",
+)
 TRACES: Final = Setting(
     "traces",
     None,
@@ -283,6 +290,7 @@ SETTINGS: Final[tuple[Setting[Any], ...]] = (
     REQUEST_TAG,
     DIRECTED_READ,
     TASKS,
+    TABLE,
     TRACES,
     EMULATOR_HOST,
     EPOCH_HISTORY,

@@ -31,7 +31,7 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
 def written_changes(folder: Path) -> Counter[Change]:
     """Return the changes in all typed changelogs of a folder."""
     tables = [path for path in folder.iterdir() if not path.name.startswith("_")]
-    return Counter(_written(path.name, row) for path in tables for row in rows_of(path))
+    return Counter(change_in(path.name, row) for path in tables for row in rows_of(path))
 
 
 def expected_changes(records: Iterable[TruthRecord]) -> Counter[Change]:
@@ -41,7 +41,8 @@ def expected_changes(records: Iterable[TruthRecord]) -> Counter[Change]:
     )
 
 
-def _written(table: str, row: Mapping[str, Any]) -> Change:
+def change_in(table: str, row: Mapping[str, Any]) -> Change:
+    """Return the change in a row of typed columns."""
     key = row["key"]
     before_and_after = []
     for part in PARTS:

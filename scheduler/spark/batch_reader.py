@@ -21,7 +21,7 @@ from slackwater.scheduler.batch_read import cut_to_read, read_slice, require_bou
 from slackwater.scheduler.epoch import Cut
 from slackwater.scheduler.options import SourceOptions
 from slackwater.scheduler.spanner_source import SpannerSource
-from slackwater.scheduler.spark.stream_reader import connection_of
+from slackwater.scheduler.spark.stream_reader import ToRows, connection_of
 from slackwater.state.store import Store
 from slackwater.worker_errors import encoded_errors
 
@@ -36,11 +36,17 @@ class SlicePartition(InputPartition):
 
 
 class SpannerChangesBatchReader(DataSourceReader):
-    """A read between two times; its methods are called by Spark."""
+    """A read between two times; its methods are called by Spark.
 
-    def __init__(self, options: SourceOptions) -> None:
+    Args:
+        options: the query's.
+        to_rows: makes the query's rows of data change records; None if they are its rows.
+    """
+
+    def __init__(self, options: SourceOptions, to_rows: ToRows | None = None) -> None:
         require_bounds(options)
         self._options = options
+        self._to_rows = to_rows
 
     @encoded_errors()
     def partitions(self) -> list[InputPartition]:
@@ -63,4 +69,5 @@ class SpannerChangesBatchReader(DataSourceReader):
             url = f"sqlite:///{Path(folder) / 'state.db'}"
             own = replace(options, state_url=url, is_state_lasting=False, generation=None)
             with closing(Store.open(url, migrate=True)) as store:
-                yield from read_slice(partition.cut, own, source, store)
+                batches = read_slice(partition.cut, own, source, store)
+                yield from batches if self._to_rows is None else map(self._to_rows, batches)

@@ -20,7 +20,7 @@ from slackwater.worker_errors import encoded_errors
 
 if TYPE_CHECKING:
     from slackwater.scheduler.spark.batch_reader import SpannerChangesBatchReader
-    from slackwater.scheduler.spark.stream_reader import SpannerChangesStreamReader
+    from slackwater.scheduler.spark.stream_reader import SpannerChangesStreamReader, ToRows
 
 FORMAT: Final = "spanner_changes"
 
@@ -43,27 +43,39 @@ class SpannerChangesDataSource(DataSource):
         """Return the format's name."""
         return FORMAT
 
-    def schema(self) -> str:
-        """Return the output's columns, as reader.schema declares them."""
-        return ddl()
+    @encoded_errors()
+    def schema(self) -> str | StructType:
+        """Return the output's columns, as reader.schema declares them, or a table's."""
+        if self._options.table is None:
+            return ddl()
+        from slackwater.scheduler.spark.typed_table import table_schema
+
+        return table_schema(self._options.change_stream, self._options.table)
 
     @encoded_errors()
     def streamReader(self, schema: StructType) -> SpannerChangesStreamReader:  # noqa: N802
         """Return a reader for one streaming query."""
-        _require_schema(schema)
         from slackwater.scheduler.spark.stream_reader import SpannerChangesStreamReader
 
-        return SpannerChangesStreamReader(self._options)
+        return SpannerChangesStreamReader(self._options, self._to_rows(schema))
 
     @encoded_errors()
     def reader(self, schema: StructType) -> SpannerChangesBatchReader:
         """Return a reader for one batch query."""
-        _require_schema(schema)
         from slackwater.scheduler.spark.batch_reader import SpannerChangesBatchReader
 
-        return SpannerChangesBatchReader(self._options)
+        return SpannerChangesBatchReader(self._options, self._to_rows(schema))
 
+    def _to_rows(self, schema: StructType) -> ToRows | None:
+        """Return what makes rows of the query's schema; None if data change records are its rows.
 
-def _require_schema(schema: StructType) -> None:
-    if schema.fieldNames() != SCHEMA.names:
-        raise OptionError("spanner_changes has a fixed schema.", "Leave out .schema(...)")
+        Raises:
+            OptionError: the query has a schema of its own.
+        """
+        if self._options.table is None:
+            if schema.fieldNames() != SCHEMA.names:
+                raise OptionError("spanner_changes has a fixed schema.", "Leave out .schema(...)")
+            return None
+        from slackwater.scheduler.spark.typed_table import rows_of_table
+
+        return rows_of_table(self._options.table, schema)

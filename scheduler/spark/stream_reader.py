@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 from zipimport import zipimporter
 
@@ -42,6 +42,7 @@ except ImportError:
 
 
 Offset = dict[str, Any]
+ToRows = Callable[[pa.RecordBatch], pa.RecordBatch]
 
 
 class TaskPartition(InputPartition):
@@ -58,10 +59,16 @@ class TaskPartition(InputPartition):
 
 
 class SpannerChangesStreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
-    """Epochs as micro-batches; its methods are called by Spark."""
+    """Epochs as micro-batches; its methods are called by Spark.
 
-    def __init__(self, options: SourceOptions) -> None:
+    Args:
+        options: the query's.
+        to_rows: makes the query's rows of data change records; None if they are its rows.
+    """
+
+    def __init__(self, options: SourceOptions, to_rows: ToRows | None = None) -> None:
         self._options = options
+        self._to_rows = to_rows
         self._planner: Planner | None = None
         self._spanner: SpannerSource | None = None
         self._base_ns: int | None = None
@@ -123,7 +130,7 @@ class SpannerChangesStreamReader(DataSourceStreamReader, _AvailableNow):  # type
             connection = connection_of(options.change_stream)
             connection.reserve(options.read.concurrent_queries)
             _forget_archives()
-            yield from read_task(
+            batches = read_task(
                 partition.task,
                 store=_store(options.state_url),
                 source=SpannerSource(
@@ -134,6 +141,7 @@ class SpannerChangesStreamReader(DataSourceStreamReader, _AvailableNow):  # type
                 ),
                 options=options.read,
             )
+            yield from batches if self._to_rows is None else map(self._to_rows, batches)
 
     @encoded_errors()
     def commit(self, end: Offset) -> None:

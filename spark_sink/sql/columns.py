@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from slackwater.spark_sink.sql.types import spanner_type, spark_type
+from slackwater.column_types import spark_type
+from slackwater.spark_sink.sql.types import spanner_type
 
 
 @dataclass(frozen=True, slots=True)

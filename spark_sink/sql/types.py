@@ -1,4 +1,4 @@
-"""Spanner's types in Spark SQL: the type of each column, and how JSON values are converted to it.
+"""How JSON values are converted to the types of typed columns, in Spark SQL.
 
 Values arrive as the texts that Spark makes of JSON values: strings without quotation marks, numbers
 and arrays as they are written.
@@ -7,30 +7,9 @@ and arrays as they are written.
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
-# Types that are not listed here stay strings: JSON, PostgreSQL's NUMERIC (it may have more digits
-# than Spark's decimals), INTERVAL, UUID, protos, and future types.
-_TYPES: Final[Mapping[str, str]] = {
-    "INT64": "BIGINT",
-    "FLOAT64": "DOUBLE",
-    "FLOAT32": "FLOAT",
-    "BOOL": "BOOLEAN",
-    "TIMESTAMP": "TIMESTAMP",
-    "DATE": "DATE",
-    "NUMERIC": "DECIMAL(38,9)",
-    "bigint": "BIGINT",
-    "double precision": "DOUBLE",
-    "real": "FLOAT",
-    "boolean": "BOOLEAN",
-    "timestamp with time zone": "TIMESTAMP",
-    "date": "DATE",
-}
-_BYTES: Final = ("BYTES", "bytea")
-_ARRAY: Final = re.compile(r"ARRAY<(.*)>(?:\(.*\))?|(.*)\[\]")
-_LENGTH: Final = re.compile(r"\(.*\)")
+from slackwater.column_types import element_type, spark_type
 
 
 def spanner_type(type_json: str) -> str:
@@ -57,18 +36,6 @@ def _type_name(kind: Any) -> str:
     return str(kind.get("type_annotation") or kind.get("code"))
 
 
-def spark_type(spanner_type: str) -> str:
-    """Return the Spark SQL type of a column.
-
-    Args:
-        spanner_type: as the information schema spells it, in either dialect.
-    """
-    if match := _ARRAY.fullmatch(spanner_type):
-        return f"ARRAY<{spark_type(match.group(1) or match.group(2))}>"
-    name = _LENGTH.sub("", spanner_type)
-    return "BINARY" if name in _BYTES else _TYPES.get(name, "STRING")
-
-
 def value_expression(text: str, spanner_type: str, *, cast: str = "CAST") -> str:
     """Return an SQL expression that converts a text to the column's type.
 
@@ -77,15 +44,15 @@ def value_expression(text: str, spanner_type: str, *, cast: str = "CAST") -> str
         spanner_type: as the information schema spells it, in either dialect.
         cast: CAST fails at a text that is not a value of the type; TRY_CAST makes it NULL.
     """
-    if match := _ARRAY.fullmatch(spanner_type):
+    element = element_type(spanner_type)
+    if element is not None:
         items = f"from_json({text}, 'array<string>')"
-        inner = match.group(1) or match.group(2)
-        item = value_expression("item", inner, cast=cast)
+        item = value_expression("item", element, cast=cast)
         return items if item == "item" else f"transform({items}, item -> {item})"
-    name = _LENGTH.sub("", spanner_type)
-    if name in _BYTES:
+    kind = spark_type(spanner_type)
+    if kind == "BINARY":
         return f"unbase64({text})" if cast == "CAST" else f"try_to_binary({text}, 'base64')"
-    return f"{cast}({text} AS {_TYPES[name]})" if name in _TYPES else text
+    return text if kind == "STRING" else f"{cast}({text} AS {kind})"
 
 
 def nanoseconds_expression(text: str) -> str:
@@ -105,9 +72,10 @@ def bad_value_condition(text: str, spanner_type: str) -> str:
         text: an SQL expression of the value's text.
         spanner_type: as the information schema spells it, in either dialect.
     """
-    if match := _ARRAY.fullmatch(spanner_type):
+    element = element_type(spanner_type)
+    if element is not None:
         items = f"from_json({text}, 'array<string>')"
-        inner = bad_value_condition("item", match.group(1) or match.group(2))
+        inner = bad_value_condition("item", element)
         return f"coalesce(exists({items}, item -> {inner}), false)"
     return (
         f"({text} IS NOT NULL AND {value_expression(text, spanner_type, cast='TRY_CAST')} IS NULL)"

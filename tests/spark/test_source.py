@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from slackwater.worker_errors import encoded_errors
 from tests.emulators import NewDatabase
 from tests.spark.sessions import Collected, wait_until
 from tests.truths import truth_of
+from tests.typed_changelogs import Change, change_in, expected_changes
 
 HAS_AVAILABLE_NOW = tuple(map(int, pyspark.__version__.split(".")[:2])) >= (4, 2)
 
@@ -150,6 +152,47 @@ def test_a_batch_read_holds_each_record_between_two_times_once(
     assert sorted(map(key, rows)) == expected
     assert len({row["low_watermark"] for row in rows}) == 2, "it was not read in slices"
     assert len(expected) > 50
+
+
+@pytest.mark.parametrize("dialect", list(Dialect), ids=str)
+def test_a_tables_changes_come_in_typed_columns(
+    dialect: Dialect, spark: SparkSession, new_database: NewDatabase, tmp_path: Path
+) -> None:
+    stream = new_database(dialect)
+    connection = Connection(stream)
+    start_ns = connection.strong_read_timestamp_ns()
+    Load(stream, dialect, seed=7).run(transactions_per_second=40, seconds=2)
+    end_ns = connection.strong_read_timestamp_ns()
+    bounds = {"start": format_rfc3339(start_ns), "end": format_rfc3339(end_ns)}
+    records = truth_of(stream, start_ns, end_ns, dialect).records
+    tables = {record.table_name for record in records}
+    assert len(tables) > 1
+    for table in tables:
+        expected = expected_changes(record for record in records if record.table_name == table)
+        options = {**address(stream), **bounds, "heartbeat": "1s", "table": table}
+        batch = spark.read.format("spanner_changes").options(**options).load()
+        assert typed(table, batch.collect()) == expected
+    source = spark.readStream.format("spanner_changes").options(**options).load()
+    assert source.schema == batch.schema
+    rows: list[Any] = []
+
+    def collect(epoch: DataFrame, _: int) -> None:
+        rows.extend(epoch.collect())
+
+    run_until(source, collect, tmp_path, lambda: len(rows) >= expected.total())
+    assert typed(table, rows) == expected
+
+
+def typed(table: str, rows: Iterable[Any]) -> Counter[Change]:
+    return Counter(change_in(table, row.asDict(recursive=True)) for row in rows)
+
+
+def test_a_table_that_the_stream_does_not_watch_is_named_with_a_similar_one(
+    spark: SparkSession, new_database: NewDatabase
+) -> None:
+    source = changes(spark, new_database())
+    with pytest.raises(Exception, match=r"watches no table 'Order'.* Did you mean 'Orders'\?"):
+        source.option("table", "Order").load()
 
 
 def test_available_now_reads_up_to_the_clock_and_ends(

@@ -25,6 +25,7 @@ from slackwater.spark_sink.tables.iceberg import Iceberg
 from slackwater.spark_sink.tables.table_format import TableFormat
 from tests.epoch_rows import START, Mods, Record, record
 from tests.typed_changelogs import rows_of
+from tests.typed_values import VALUES
 
 # Iceberg compacts from five files on.
 CHUNKS = 5
@@ -146,6 +147,15 @@ def test_before_and_after_depend_on_the_value_capture_type(epochs: Epochs) -> No
         assert row["after"] == {"Id": 1, "A": 2.5, "B": new.get("B")}
         assert row["before"] == {"Id": 1, "A": old.get("A"), "B": None}
         assert row["given"] == {"before": list(old), "after": list(new)}
+
+
+@FORMATS
+def test_each_value_is_of_its_columns_type(epochs: Epochs) -> None:
+    values = {f"C{n}": value for n, (_, value, _) in enumerate(VALUES)}
+    columns = {"Id": "INT64", **{f"C{n}": kind for n, (kind, _, _) in enumerate(VALUES)}}
+    epochs.write(record("INSERT", [({"Id": "1"}, values, {})], columns, at=1))
+    (row,) = epochs.rows()
+    assert row["after"] == {"Id": 1} | {f"C{n}": made for n, (_, _, made) in enumerate(VALUES)}
 
 
 @FORMATS

@@ -1,0 +1,87 @@
+"""The columns of typed changes: each mod of a table's records as a row of typed columns."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Final
+
+import pyarrow as pa
+
+from slackwater.column_types import element_type, spark_type
+from slackwater.reader.schema import SCHEMA
+
+KEY: Final = "key"
+BEFORE: Final = "before"
+AFTER: Final = "after"
+# The struct columns that hold a table's columns.
+STRUCTS: Final = (KEY, BEFORE, AFTER)
+# The mod type whose changes have no such row.
+MOD_TYPE_WITHOUT: Final = {BEFORE: "INSERT", AFTER: "DELETE"}
+MOD_NUMBER: Final = pa.field("mod_number", pa.int32())
+# The names of the columns that a change has; it says nothing of the others.
+GIVEN: Final = pa.field(
+    "given", pa.struct([(BEFORE, pa.list_(pa.string())), (AFTER, pa.list_(pa.string()))])
+)
+POSITION: Final = (
+    SCHEMA.field("commit_timestamp"),
+    SCHEMA.field("server_transaction_id"),
+    SCHEMA.field("record_sequence"),
+    MOD_NUMBER,
+    SCHEMA.field("mod_type"),
+)
+METADATA: Final = (
+    SCHEMA.field("is_last_record_in_transaction_in_partition"),
+    SCHEMA.field("value_capture_type"),
+    SCHEMA.field("number_of_records_in_transaction"),
+    SCHEMA.field("number_of_partitions_in_transaction"),
+    SCHEMA.field("transaction_tag"),
+    SCHEMA.field("is_system_transaction"),
+    SCHEMA.field("partition_token"),
+    SCHEMA.field("low_watermark"),
+)
+
+_ARROW_TYPES: Final[Mapping[str, pa.DataType]] = {
+    "BIGINT": pa.int64(),
+    "DOUBLE": pa.float64(),
+    "FLOAT": pa.float32(),
+    "BOOLEAN": pa.bool_(),
+    "TIMESTAMP": pa.timestamp("us", tz="UTC"),
+    "DATE": pa.date32(),
+    "DECIMAL(38,9)": pa.decimal128(38, 9),
+    "BINARY": pa.binary(),
+    "STRING": pa.string(),
+}
+
+
+def arrow_type(spanner_type: str) -> pa.DataType:
+    """Return the Arrow type of a column.
+
+    Args:
+        spanner_type: as the information schema spells it, in either dialect.
+    """
+    element = element_type(spanner_type)
+    if element is not None:
+        return pa.list_(arrow_type(element))
+    return _ARROW_TYPES[spark_type(spanner_type)]
+
+
+def typed_schema(columns: Mapping[str, str], key: Collection[str]) -> pa.Schema:
+    """Return the schema of a table's typed changes.
+
+    Args:
+        columns: Spanner types by column name, in the table's order.
+        key: the names of the primary key's columns; a table may have none.
+    """
+    fields = [pa.field(name, arrow_type(kind)) for name, kind in columns.items()]
+    structs = {KEY: [field for field in fields if field.name in key], BEFORE: fields, AFTER: fields}
+    parts = [pa.field(part, pa.struct(structs[part])) for part in STRUCTS if structs[part]]
+    return pa.schema([*POSITION, *parts, GIVEN, *METADATA])
+
+
+def is_typed(schema: pa.Schema) -> bool:
+    """Return whether a schema is that of a table's typed changes."""
+    structs = [field for field in schema if field.name in STRUCTS]
+    others = [field.name for field in schema if field.name not in STRUCTS]
+    return others == [field.name for field in (*POSITION, GIVEN, *METADATA)] and all(
+        pa.types.is_struct(field.type) for field in structs
+    )

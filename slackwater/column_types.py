@@ -1,0 +1,50 @@
+"""Spanner's column types, and what each is in typed columns: the type in Spark SQL.
+
+Sink and source share this: a mirror, a typed changelog and a notebook show a value in the same way.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+# Types that are not listed here stay strings: JSON, PostgreSQL's NUMERIC (it may have more digits
+# than Spark's decimals), INTERVAL, UUID, protos, and future types.
+_TYPES: Final[Mapping[str, str]] = {
+    "INT64": "BIGINT",
+    "FLOAT64": "DOUBLE",
+    "FLOAT32": "FLOAT",
+    "BOOL": "BOOLEAN",
+    "TIMESTAMP": "TIMESTAMP",
+    "DATE": "DATE",
+    "NUMERIC": "DECIMAL(38,9)",
+    "BYTES": "BINARY",
+    "bigint": "BIGINT",
+    "double precision": "DOUBLE",
+    "real": "FLOAT",
+    "boolean": "BOOLEAN",
+    "timestamp with time zone": "TIMESTAMP",
+    "date": "DATE",
+    "bytea": "BINARY",
+}
+_ARRAY: Final = re.compile(r"ARRAY<(.*)>(?:\(.*\))?|(.*)\[\]")
+_LENGTH: Final = re.compile(r"\(.*\)")
+
+
+def element_type(spanner_type: str) -> str | None:
+    """Return the type of an array's elements; None if the type is no array's."""
+    match = _ARRAY.fullmatch(spanner_type)
+    return match and (match.group(1) or match.group(2))
+
+
+def spark_type(spanner_type: str) -> str:
+    """Return the Spark SQL type of a column.
+
+    Args:
+        spanner_type: as the information schema spells it, in either dialect.
+    """
+    element = element_type(spanner_type)
+    if element is not None:
+        return f"ARRAY<{spark_type(element)}>"
+    return _TYPES.get(_LENGTH.sub("", spanner_type), "STRING")
