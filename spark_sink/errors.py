@@ -12,6 +12,7 @@ SinkError
 |- ClientSettingError    user: a setting of Kafka's client can't be used
 |- MessageRefusedError   user: a Kafka broker refuses a message, a topic or a right
 |- ObjectStoreError      user: an object store can't be opened, or refuses
+|- FileSystemError       user: Spark can't reach a path, or not safely
 |- TransactionsUnsupportedError  user: a Kafka broker has no transactions
 `- PublishError          world: a file system, table or registry failed
 """
@@ -103,6 +104,12 @@ class MessageRefusedError(SinkError):
 
 class ObjectStoreError(SinkError):
     """An object store can't be opened, or refuses: look at its address, its options, its rights."""
+
+    user_error = True
+
+
+class FileSystemError(SinkError):
+    """Spark can't reach a path, or two processes are not safe there: the message says why."""
 
     user_error = True
 

@@ -16,12 +16,21 @@ from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_ba
 from werkzeug.serving import make_server
 
 BUCKET: Final = "changes"
+_ACCESS_DENIED: Final = (
+    b"<?xml version='1.0' encoding='UTF-8'?>"
+    b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"
+)
 # moto looks at the service only.
 _AUTHORIZATION: Final = "AWS4-HMAC-SHA256 Credential=key/20260101/us-east-1/s3/aws4_request"
 
 
 def nothing(method: str, name: str) -> None:
     """Do nothing before a request."""
+
+
+def nobody(method: str, name: str) -> bool:
+    """Return False: there are all rights."""
+    return False
 
 
 @dataclass
@@ -32,12 +41,14 @@ class ServedStore:
         endpoint: its address.
         requests: the method and the name of each.
         before: is called with them before a request is answered.
+        refuses: whether a request is answered as one for which there are no rights.
         heeds_conditions: an object is created only if there is none, as the request asks.
     """
 
     endpoint: str = ""
     requests: list[tuple[str, str]] = field(default_factory=list)
     before: Callable[[str, str], None] = nothing
+    refuses: Callable[[str, str], bool] = nobody
     heeds_conditions: bool = True
 
     @property
@@ -86,6 +97,9 @@ class ServedStore:
             request = environ["REQUEST_METHOD"], environ["PATH_INFO"].removeprefix(f"/{BUCKET}/")
             self.requests.append(request)
             self.before(*request)
+            if self.refuses(*request):
+                start_response("403 Forbidden", [("Content-Type", "application/xml")])
+                return [_ACCESS_DENIED]
             if not self.heeds_conditions:
                 environ.pop("HTTP_IF_NONE_MATCH", None)
             answered: Iterable[bytes] = application(environ, start_response)

@@ -22,6 +22,7 @@ from slackwater.pipeline.source import (
     check_shown_changes,
     connect,
 )
+from slackwater.pipeline.spark.class_path import jar_names
 from slackwater.pipeline.spark.java import find_java
 from slackwater.reader.database.watched_tables import watched_tables
 from slackwater.state.store import Store
@@ -123,6 +124,7 @@ def _check_sink(settings: Settings) -> str:
     for text in (settings.sink.path, settings.sink.checkpoint):
         if "://" not in str(text) or text.startswith("file://"):
             _require_writable(text, Path(text.removeprefix("file://")))
+    settings.sink.check_places(settings.spark.conf, jar_names(settings.spark, os.environ))
     settings.sink.check()
     return f"{settings.sink.format} in {settings.sink.path}"
 

@@ -39,6 +39,7 @@ from slackwater.pipeline.source import (
     source_options,
 )
 from slackwater.pipeline.spanner_clock import SpannerClock
+from slackwater.pipeline.spark.class_path import jar_names
 from slackwater.pipeline.spark.jvm import executor_count
 from slackwater.pipeline.spark.query import QuerySettings, SparkQuery, start_query
 from slackwater.pipeline.spark.session import session_for_pipeline
@@ -95,6 +96,7 @@ class PipelineSupervisor:
         self.settings = settings
         self._recovery = options.recovery
         self._observer = observer
+        settings.sink.check_places(settings.spark.conf, jar_names(settings.spark, os.environ))
         self._sink = make_sink(settings)
         self._source_handle: SourceHandle | None = None
         self._clock: SpannerClock | None = None

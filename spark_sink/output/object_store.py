@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 # Those of Hadoop's connectors among them.
 SCHEMES: Final = frozenset({"s3", "s3a", "gs", "abfs", "abfss", "az"})
 _ALLOW_HTTP: Final = "allow_http"
+# How the options end that are addresses.
+_ADDRESSES: Final = ("endpoint", "endpoint_url", "base_url")
+# Where a machine of a cloud is asked for its credentials.
+_MACHINES: Final = ("169.254.169.254", "169.254.170.2", "metadata.google.internal")
 # After a refused request the epoch is tried again by the pipeline, which says so in its log.
 _RETRIES: Final = 5
 # Of a request, as a copy of a large file.
@@ -46,14 +50,16 @@ def open_object_store(path: str, options: Mapping[str, str]) -> ObjectStore:
     from obstore.store import from_url
 
     settings = dict(options)
-    is_http = settings.pop(_ALLOW_HTTP, "false").lower() == "true"
     try:
-        opened: ObjectStore = from_url(
-            path.rstrip("/"),
-            config=settings,  # type: ignore[call-overload]
-            client_options={_ALLOW_HTTP: is_http, "timeout": _TIMEOUT},
-            retry_config={"max_retries": _RETRIES},
-        )
+        is_http = _boolean(_ALLOW_HTTP, settings.pop(_ALLOW_HTTP, "false"))
+        _check_addresses(settings, is_http=is_http)
+        with _panics_as_errors():
+            opened: ObjectStore = from_url(
+                path.rstrip("/"),
+                config=settings,  # type: ignore[call-overload]
+                client_options={_ALLOW_HTTP: is_http, "timeout": _TIMEOUT},
+                retry_config={"max_retries": _RETRIES},
+            )
     except (BaseError, ValueError) as error:
         raise ObjectStoreError(
             f"{path} can't be opened: {_reason(error)}.",
@@ -62,12 +68,46 @@ def open_object_store(path: str, options: Mapping[str, str]) -> ObjectStore:
     return opened
 
 
+def _boolean(name: str, text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError(f"{name} is {text!r}; it can be true or false")
+    return text.lower() == "true"
+
+
+def _check_addresses(settings: Mapping[str, str], *, is_http: bool) -> None:
+    """Refuse what the client would not explain.
+
+    Raises:
+        ValueError: an address is not a URL, or has no TLS and that is not permitted.
+    """
+    for name, address in settings.items():
+        if not name.endswith(_ADDRESSES):
+            continue
+        scheme = address.partition("://")[0]
+        if scheme not in ("http", "https"):
+            raise ValueError(f"{name} is {address!r}, which is not a URL such as https://host")
+        if scheme == "http" and not is_http:
+            raise ValueError(f'{name} {address} has no TLS; {_ALLOW_HTTP}: "true" permits that')
+
+
 @contextmanager
-def requests_to(path: str, *, is_start: bool = False) -> Iterator[None]:
+def _panics_as_errors() -> Iterator[None]:
+    """Raise a ValueError for a panic of the client's, which is no Exception."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        raise ValueError(str(error)) from error
+
+
+@contextmanager
+def requests_to(path: str, *, is_start: bool = False, purpose: str = "a request") -> Iterator[None]:
     """Turn the errors of an object store's client into ours.
 
     Args:
         path: the output's URL, for messages.
+        purpose: what is asked of the store, likewise.
         is_start: nothing has been written yet, so that a refusal is the settings' fault. Later it
             may pass, as when credentials are replaced.
 
@@ -80,7 +120,10 @@ def requests_to(path: str, *, is_start: bool = False) -> Iterator[None]:
     try:
         yield
     except (BaseError, FileNotFoundError) as error:
-        message = f"{path}: a request to the object store failed: {_reason(error)}."
+        message = f"{path}: {purpose} failed: {_reason(error)}."
+        if any(machine in message for machine in _MACHINES):
+            hint = "There are no credentials in the environment, and the machine has none either"
+            raise (ObjectStoreError if is_start else PublishError)(message, hint) from error
         refusals = (PermissionDeniedError, UnauthenticatedError, FileNotFoundError)
         # A list request for a bucket that does not exist fails without a class of its own.
         if isinstance(error, refusals) or "404 Not Found" in message:
@@ -136,13 +179,19 @@ def probe(path: str, options: Mapping[str, str]) -> None:
         PublishError: the store does not answer, or fails.
     """
     name = f"_probe-{uuid.uuid4().hex}"
-    with requests_to(path, is_start=True):
-        store = open_object_store(path, options)
+    store = open_object_store(path, options)
+    with requests_to(path, is_start=True, purpose="creating an object"):
         create(store, name, b"first")
-        is_protected = create(store, name, b"second") is None
-        content = read(store, name)
-        names = names_at_top(store)
-        store.delete(name)
+    try:
+        with requests_to(path, is_start=True, purpose="reading an object"):
+            content = read(store, name)
+        with requests_to(path, is_start=True, purpose="creating an object again"):
+            is_protected = create(store, name, b"second") is None
+        with requests_to(path, is_start=True, purpose="listing the objects"):
+            names = names_at_top(store)
+    finally:
+        with requests_to(path, is_start=True, purpose=f"deleting the object {name}"):
+            store.delete(name)
     if not is_protected or content != b"first" or name not in names:
         raise ObjectStoreError(
             f"{path}: the object store creates an object again that exists, or does not show one"

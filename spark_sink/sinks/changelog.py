@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from slackwater.spark_sink.formats import JSON, ORC, PARQUET, TEXT
 from slackwater.spark_sink.message_rows import messages
 from slackwater.spark_sink.output.application import application_of
 from slackwater.spark_sink.output.epoch_files import EpochFiles, EpochFolders
+from slackwater.spark_sink.output.hadoop_files import require_file_system
 from slackwater.spark_sink.output.object_store import (
     ObjectFiles,
     is_object_store,
@@ -104,6 +105,13 @@ class ChangelogSettings(EnvelopeSettings, TableSettings):
             watermarks,
             compact_every_s=self.compact_every_s,
         )
+
+    def check_places(self, conf: Mapping[str, str], jars: Collection[str]) -> None:
+        """Check the checkpoint alone where Spark does not write the output; see SinkSettings."""
+        if self.is_in_object_store:
+            require_file_system(self.checkpoint, conf, jars)
+        else:
+            super().check_places(conf, jars)
 
     def check(self) -> None:
         """Write, read and remove an object; see SinkSettings."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import posixpath
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, ClassVar, Self
 
@@ -23,7 +23,10 @@ from slackwater.spark_sink.envelopes.registry import (
     with_timestamp_options,
 )
 from slackwater.spark_sink.filters.record_filter import RecordFilter
+from slackwater.spark_sink.output.hadoop_files import require_file_system, require_log_store
+from slackwater.spark_sink.output.object_store import is_object_store
 from slackwater.spark_sink.sink import Sink
+from slackwater.spark_sink.tables.delta import Delta
 from slackwater.spark_sink.tables.registry import table_formats
 from slackwater.spark_sink.tables.table_format import TableFormat
 from slackwater.timestamp import ms_to_seconds
@@ -119,6 +122,21 @@ class SinkSettings(Section, ABC):
             record_filter: which records are written, and which of their columns.
         """
 
+    def check_places(self, conf: Mapping[str, str], jars: Collection[str]) -> None:
+        """Check that Spark can reach path and checkpoint, and is safe there, before it is started.
+
+        Args:
+            conf: Spark's settings.
+            jars: the names of the jars on its class path.
+
+        Raises:
+            FileSystemError: it can't, or is not.
+        """
+        for path in (self.path, self.checkpoint):
+            require_file_system(path, conf, jars)
+        if Delta.using in self.spark_needs:
+            require_log_store(self.path, conf)
+
     def check(self) -> None:
         """Connect to the services that the sink needs and write nothing, for `slackwater check`.
 
@@ -187,6 +205,18 @@ class TableSettings(SinkSettings, ABC):
         """Return the table format; None if epochs are files."""
         made = table_formats().get(self.format)
         return None if made is None else made.from_settings(self.catalog, partition_by)
+
+    @model_validator(mode="after")
+    def _catalog_in_object_store(self) -> Self:
+        made = table_formats().get(self.format)
+        if made is None or not made.has_catalogs or self.catalog is not None:
+            return self
+        if is_object_store(self.path):
+            raise ValueError(
+                f"{self.format} in an object store needs a catalog: in one of files another process"
+                " could replace a commit"
+            )
+        return self
 
     @model_validator(mode="after")
     def _compaction_of_format(self) -> Self:

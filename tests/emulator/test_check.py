@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from slackwater.reader.change_stream import ChangeStream
 from slackwater.testing.emulator import Emulator
 from tests import services
 from tests.emulators import database_on
+from tests.object_stores import ServedStore, s3
 
 KAFKA = {"kind": "kafka", "format": "json", "envelope": "key_only"}
 
@@ -67,6 +68,67 @@ def test_a_wrong_set_up_is_named(
     assert list(wrong) == [name]
     assert said in wrong[name]
     assert list(tmp_path.iterdir()) == []
+
+
+def without_right(method: str, part: str = "") -> Callable[[ServedStore], None]:
+    """Return what takes the right to do something from all objects whose names have a part."""
+
+    def refuse(store: ServedStore) -> None:
+        store.refuses = lambda asked, name: asked == method and part in name
+
+    return refuse
+
+
+def without_conditions(store: ServedStore) -> None:
+    store.heeds_conditions = False
+
+
+def as_it_is(store: ServedStore) -> None:
+    del store
+
+
+IN_STORE = "s3://changes/orders"
+
+
+@pytest.mark.parametrize(
+    ("sink", "change", "said"),
+    [
+        ({"path": "s3://nobodys/orders"}, as_it_is, "bucket does not exist"),
+        ({}, without_right("PUT"), "creating an object failed"),
+        ({}, without_right("GET", "_probe"), "reading an object failed"),
+        ({}, without_right("GET", "changes"), "listing the objects failed"),
+        ({}, without_right("POST"), "deleting the object _probe"),
+        ({}, without_conditions, "creates an object again that exists"),
+        ({"aws_endpoint": "http://127.0.0.1:1"}, as_it_is, "http://127.0.0.1:1/"),
+        ({"aws_access_key_id": None, "aws_secret_access_key": None}, as_it_is, "no credentials"),
+        ({"checkpoint": "s3a://changes/checkpoint"}, as_it_is, "no connector for s3a"),
+        ({"checkpoint": "s4://changes/checkpoint"}, as_it_is, "knows no file system s4"),
+        (
+            {"path": "s3a://changes/o", "kind": "mirror", "format": "delta"},
+            as_it_is,
+            "no connector for s3a",
+        ),
+    ],
+    ids=lambda value: str(value)[:60],
+)
+def test_what_is_wrong_with_an_object_store_is_named(
+    sink: dict[str, Any],
+    change: Callable[[ServedStore], None],
+    said: str,
+    stream: ChangeStream,
+    tmp_path: Path,
+) -> None:
+    with s3() as store:
+        change(store)
+        options = store.options | {name: sink.pop(name) for name in [*sink] if "aws" in name}
+        given = {name: value for name, value in options.items() if value is not None}
+        values = {"path": IN_STORE, "kind": "changelog", **sink}
+        if values["kind"] == "changelog":
+            values["storage_options"] = given
+        results = checked(stream, tmp_path, {"sink": values})
+    wrong = {check.name: str(check.problem) for check in results.values() if check.problem}
+    assert list(wrong) == ["sink"]
+    assert said in wrong["sink"]
 
 
 def test_a_right_set_up_is_said_to_be_so(stream: ChangeStream, tmp_path: Path) -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
-from slackwater.spark_sink.errors import ObjectStoreError
+from slackwater.config.settings import Spark
+from slackwater.pipeline.spark.class_path import jar_names
+from slackwater.spark_sink.errors import FileSystemError, ObjectStoreError
+from slackwater.spark_sink.output.hadoop_files import require_file_system
 from slackwater.spark_sink.output.object_store import ObjectFiles, probe
 from slackwater.spark_sink.sinks.registry import parse_sink_settings
 from tests.object_stores import s3
@@ -48,11 +53,89 @@ def test_everything_else_needs_one(path: str) -> None:
 
 
 def test_options_that_nothing_would_use_are_refused() -> None:
-    for values in ({"path": "out"}, {"path": "s3://bucket/changes", "format": "iceberg"}):
+    for values in ({"path": "out"}, {"path": "s3://bucket/c", "format": "iceberg", "catalog": "a"}):
         with pytest.raises(ValidationError, match=r"spark\.conf"):
             parse(**values, checkpoint="c", storage_options={"aws_region": "r"})
     with pytest.raises(ValidationError, match="aws_regoin"):
         parse(path="s3://bucket/changes", storage_options={"aws_regoin": "r"})
+
+
+@pytest.mark.parametrize(
+    ("path", "options", "said"),
+    [
+        ("s3:///changes", {}, "recognise URL"),
+        ("az://bucket/changes", {}, "Account must be specified"),
+        ("gs://bucket/changes", {"google_service_account": "/none"}, "/none"),
+        ("gs://bucket/changes", {"aws_region": "r"}, "aws_region"),
+        ("s3://bucket/changes", {"aws_endpoint": "host:9000"}, "not a URL"),
+        ("s3://bucket/changes", {"aws_endpoint": "http://host"}, 'allow_http: "true" permits'),
+        ("s3://bucket/changes", {"allow_http": "yes"}, "true or false"),
+        # The client's library panics.
+        ("s3://bucket/changes", {"aws_allow_http": "true"}, "prefix"),
+    ],
+)
+def test_settings_that_can_not_be_used_say_why(
+    path: str, options: dict[str, str], said: str
+) -> None:
+    with pytest.raises(ValidationError, match=re.escape(said)):
+        parse(path=path, storage_options=options)
+
+
+def test_a_catalog_of_files_is_refused_in_an_object_store() -> None:
+    values = {"path": "gs://bucket/tables", "checkpoint": "c", "format": "iceberg"}
+    for kind in ("changelog", "changelogs", "mirror"):
+        with pytest.raises(ValidationError, match="needs a catalog"):
+            parse(kind=kind, **values)
+        parse(kind=kind, **values, catalog="lake.changes")
+        parse(kind=kind, **(values | {"path": "hdfs://host/tables"}))
+
+
+HADOOP_AWS = ["org.apache.hadoop:hadoop-aws:3.4.2"]
+LOG_STORE = {"spark.delta.logStore.s3a.impl": "io.delta.storage.S3DynamoDBLogStore"}
+
+
+def test_spark_needs_a_connector_for_what_it_writes() -> None:
+    for path in ("out", "/data/out", "hdfs://host/out", "file:///out"):
+        require_file_system(path, {}, [])
+    for path in ("s3a://b/out", "gs://b/out", "abfss://c@a.dfs.core.windows.net/out"):
+        with pytest.raises(FileSystemError, match="no connector"):
+            require_file_system(path, {}, ["hadoop-client-api-3.4.2.jar"])
+    require_file_system("s3a://b/out", {}, HADOOP_AWS)
+    require_file_system("gs://b/out", {}, ["/opt/jars/gcs-connector-4.0.0-shaded.jar"])
+    with pytest.raises(FileSystemError, match="s3a://"):
+        require_file_system("s3://b/out", {}, HADOOP_AWS)
+    # As on EMR.
+    require_file_system("s3://b/out", {"spark.hadoop.fs.s3.impl": "EmrFileSystem"}, [])
+
+
+def test_a_delta_table_that_spark_writes_to_s3_needs_a_log_store() -> None:
+    values = {"path": "s3a://b/tables", "checkpoint": "/data/c", "format": "delta"}
+    for kind in ("mirror", "changelogs"):
+        sink = parse(kind=kind, **values)
+        with pytest.raises(FileSystemError, match=r"spark\.delta\.logStore\.s3a\.impl"):
+            sink.check_places({}, HADOOP_AWS)
+        sink.check_places(LOG_STORE, HADOOP_AWS)
+    # Slackwater's own commits need none.
+    parse(**values).check_places({}, [])
+    parse(kind="mirror", **(values | {"path": "gs://b/tables"})).check_places({}, ["gcs-connector"])
+
+
+def test_jars_are_found_where_spark_looks(tmp_path: Path) -> None:
+    (tmp_path / "jars").mkdir()
+    jar = tmp_path / "jars" / "hadoop-aws-3.4.2.jar"
+    jar.touch()
+    everything = f"/nowhere:{tmp_path}/jars/*"
+    places: list[tuple[Spark, dict[str, str]]] = [
+        (Spark(jars=str(tmp_path / "jars")), {}),
+        (Spark(conf={"spark.jars": f"/other.jar,{jar}"}), {}),
+        (Spark(conf={"spark.driver.extraClassPath": everything}), {}),
+        (Spark(), {"SPARK_HOME": str(tmp_path)}),
+        (Spark(), {"SPARK_DIST_CLASSPATH": everything}),
+    ]
+    for spark, environ in places:
+        require_file_system("s3a://b/out", {}, jar_names(spark, environ))
+    with pytest.raises(FileSystemError):
+        require_file_system("s3a://b/out", {}, jar_names(Spark(), {}))
 
 
 def test_the_check_tries_the_store_and_leaves_nothing() -> None:

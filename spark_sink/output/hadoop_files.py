@@ -1,0 +1,76 @@
+"""The file systems that Spark reaches through Hadoop, and what a path needs of them.
+
+All of this is known from the settings, before Spark is started.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from slackwater.spark_sink.errors import FileSystemError
+
+# Hadoop's own, whose classes Spark has.
+_OF_HADOOP: Final = frozenset({"file", "hdfs", "webhdfs", "swebhdfs", "viewfs"})
+# Those of Hadoop's connectors, each with how the name of its jar begins.
+_CONNECTORS: Final = {
+    "s3a": "hadoop-aws",
+    "gs": "gcs-connector",
+    "abfs": "hadoop-azure",
+    "abfss": "hadoop-azure",
+    "wasb": "hadoop-azure",
+    "wasbs": "hadoop-azure",
+}
+_S3: Final = ("s3", "s3a")
+# Settings of Delta's that choose how the next commit is created.
+_LOG_STORES: Final = ("spark.delta.logStore.{scheme}.impl", "spark.delta.logStore.class")
+
+
+def require_file_system(path: str, conf: Mapping[str, str], jars: Collection[str]) -> None:
+    """Check that Spark can reach a path.
+
+    Args:
+        path: a path or URL that Spark is to use.
+        conf: Spark's settings.
+        jars: the names of the jars on its class path, whose folders or coordinates may be left on.
+
+    Raises:
+        FileSystemError: it has no file system for the URL's scheme.
+    """
+    scheme, separator, _ = path.partition("://")
+    if not separator or scheme in _OF_HADOOP or f"spark.hadoop.fs.{scheme}.impl" in conf:
+        return
+    connector = _CONNECTORS.get(scheme)
+    if connector is None:
+        schemes = "Hadoop's connector has s3a://" if scheme == "s3" else _all_schemes()
+        hint = f"{schemes}. For one of your own set spark.hadoop.fs.{scheme}.impl in spark.conf"
+        raise FileSystemError(f"{path}: Spark knows no file system {scheme}.", hint)
+    if not any(connector in jar for jar in jars):
+        raise FileSystemError(
+            f"{path}: Spark has no connector for {scheme}.",
+            f"Put {connector} and what it needs on Spark's class path, by spark.jars or"
+            " spark.jars.packages in spark.conf",
+        )
+
+
+def require_log_store(path: str, conf: Mapping[str, str]) -> None:
+    """Check that two processes can't create the same commit of a Delta table that Spark writes.
+
+    S3A creates a file whether or not there is one, and Delta's own log store for S3 knows the
+    commits of one process only.
+
+    Raises:
+        FileSystemError: the path is in S3, and no log store is chosen.
+    """
+    scheme = path.partition("://")[0]
+    names = [name.format(scheme=scheme) for name in _LOG_STORES]
+    if "://" in path and scheme in _S3 and not any(name in conf for name in names):
+        raise FileSystemError(
+            f"{path}: a second process could replace a commit of a Delta table there.",
+            f"Set {names[0]} in spark.conf to a log store that coordinates writers, or use a"
+            " changelog, which needs none",
+        )
+
+
+def _all_schemes() -> str:
+    return f"Known: {', '.join(sorted(_OF_HADOOP | _CONNECTORS.keys()))}"
