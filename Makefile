@@ -93,7 +93,7 @@ faults: install ## The long tests: seeded faults, kills, takeovers, simulated li
 	@$(BIN)/python -m tests.object_kills --kills 30 --freezes 10 --format delta
 	@$(BIN)/python -m tests.object_kills --kills 10 --freezes 5 --format json --dialect POSTGRESQL
 	@$(BIN)/python -m tests.kafka_kills --kills 30 --freezes 3
-	@for format in json avro; do for envelope in record wrapped row key_only datastream debezium; do \
+	@for format in json avro; do for envelope in flat record wrapped row key_only datastream debezium; do \
 		$(BIN)/python -m tests.kafka_kills --kills 3 --freezes 1 --envelope $$envelope --format $$format \
 		|| exit 1; done; done
 	@$(BIN)/python -m tests.kafka_foreign --seconds 3600
