@@ -23,18 +23,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import psutil
-import sqlalchemy as sa
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from slackwater.demo.load import Load
 from slackwater.demo.service import Service
 from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.transport.connection import Connection
-from slackwater.state.store import Store
 from slackwater.testing.plain_client import Truth
 from slackwater.timestamp import format_rfc3339
 from tests.emulators import own_database, whole_row_ddl
+from tests.freezing import Frozen
 from tests.kafka_broker import Broker, read_topics, spark_conf
 from tests.kafka_messages import (
     ENVELOPES,
@@ -227,22 +225,11 @@ class Killing:
 
     def _freeze(self, owner: Service, standby: Service) -> None:
         """Freeze the owner in a transaction; wake it up when the other one has gone on."""
-        tree = psutil.Process(owner.pid)
-        processes = [tree, *tree.children(recursive=True)]
         OpenTransactions(self.host, "killed.").wait()
-        store = Store.open(f"sqlite:///{self.folder / 'state.db'}", migrate=False)
-
-        def freeze(_connection: sa.Connection) -> None:
-            # Not while it writes to SQLite: that would block the other process, too.
-            for process in processes:
-                process.suspend()
-
-        store.write(freeze)
-        store.close()
+        frozen = Frozen(owner, f"sqlite:///{self.folder / 'state.db'}")
         reached_ns = standby.low_watermark_ns() or 0
         standby.wait_for_watermark(reached_ns + 5_000_000_000, seconds_max=_START_S_MAX)
-        for process in processes:
-            process.resume()
+        frozen.thaw()
         self.done["frozen"] += 1
         # Awake, it finds that it is not the owner any more; the other one goes on.
         reached_ns = standby.low_watermark_ns() or 0

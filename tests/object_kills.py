@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import queue
 import random
 import sys
 import tempfile
@@ -33,10 +34,10 @@ from slackwater.demo.load import Load
 from slackwater.demo.service import Service
 from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.transport.connection import Connection
-from slackwater.state.store import Store
 from slackwater.testing.compare import read_changelog
 from slackwater.timestamp import datetime_to_rfc3339, format_rfc3339
 from tests.emulators import own_database
+from tests.freezing import Frozen
 from tests.object_stores import BUCKET, ServedStore, nothing, s3
 from tests.services import settings
 from tests.sinks import from_json
@@ -245,44 +246,29 @@ class Run:
 
     def freeze(self, moment: tuple[str, str]) -> None:
         """Freeze the service at a request that arrives after its successor's next epochs."""
-        released, frozen = threading.Event(), threading.Event()
+        released, made = threading.Event(), queue.SimpleQueue[Frozen]()
         former = self.service
 
         def freeze() -> None:
-            self._suspend(psutil.Process(former.pid))
-            frozen.set()
+            made.put(Frozen(former, self._values["state"]["url"]))
             assert released.wait(2 * _WAIT_S_MAX)
 
         if not self._spring(moment, freeze):
             return
-        assert frozen.wait(_WAIT_S_MAX)
+        frozen = made.get(timeout=_WAIT_S_MAX)
         reached_ns = former.low_watermark_ns() or 0
         self.service = self._new_service()
         self.service.start()
         for _ in range(3):
             self.service.wait_for_watermark(reached_ns + 1, seconds_max=_WAIT_S_MAX)
             reached_ns = self.service.low_watermark_ns() or 0
-        process = psutil.Process(former.pid)
-        tree = [process, *process.children(recursive=True)]
         released.set()
-        for part in tree:
-            part.resume()
+        frozen.thaw()
         for _ in range(3):
             self.service.wait_for_watermark(reached_ns + 1, seconds_max=_WAIT_S_MAX)
             reached_ns = self.service.low_watermark_ns() or 0
         former.kill()
         self.done[f"frozen at {' '.join(moment)}"] += 1
-
-    def _suspend(self, process: psutil.Process) -> None:
-        """Freeze a service while it does not write to the store, which would block all others."""
-        store = Store.open(self._values["state"]["url"], migrate=False)
-
-        def stop(_connection: object) -> None:
-            for part in [process, *process.children(recursive=True)]:
-                part.suspend()
-
-        store.write(stop)
-        store.close()
 
     def _spring(self, moment: tuple[str, str], action: Callable[[], None]) -> bool:
         if self._trap.spring(moment, action):

@@ -11,11 +11,9 @@ import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import psutil
 import sqlalchemy as sa
 
 from slackwater.demo.load import Load
@@ -27,6 +25,7 @@ from slackwater.state.tables import pipelines
 from slackwater.testing.compare import read_changelog
 from slackwater.timestamp import format_rfc3339
 from tests.emulators import own_database
+from tests.freezing import Frozen
 from tests.services import settings
 from tests.truths import require_equal, truth_of
 
@@ -76,7 +75,7 @@ class Pair:
         killed_at = time.monotonic()
         if elsewhere:
             # Frozen before it is renamed, or it would notice and leave in good order.
-            self.freeze([psutil.Process(self.first.pid)])
+            self.freeze()
             store = Store.open(f"sqlite:///{self.folder / 'state.db'}", migrate=False)
             store.write(lambda c: c.execute(sa.update(pipelines).values(owner=ELSEWHERE)))
             store.close()
@@ -84,19 +83,9 @@ class Pair:
         self.second.wait_for_watermark(killed_ns, seconds_max=60)
         return time.monotonic() - killed_at
 
-    def freeze(self, processes: Sequence[psutil.Process]) -> None:
-        """Freeze processes while none of them is writing to the store.
-
-        A process frozen in a transaction would block all other writers to SQLite.
-        """
-        store = Store.open(f"sqlite:///{self.folder / 'state.db'}", migrate=False)
-
-        def stop(_connection: sa.Connection) -> None:
-            for process in processes:
-                process.suspend()
-
-        store.write(stop)
-        store.close()
+    def freeze(self) -> Frozen:
+        """Freeze the first owner."""
+        return Frozen(self.first, f"sqlite:///{self.folder / 'state.db'}")
 
     def end(self, service: Service) -> None:
         """End the load, let the service catch up and drain, and require the truth in its output."""
