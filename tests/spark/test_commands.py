@@ -27,7 +27,7 @@ def slackwater(*arguments: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-m", "slackwater.cli", *arguments],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
 
