@@ -23,8 +23,13 @@ SCHEMES: Final = frozenset({"s3", "s3a", "gs", "abfs", "abfss", "az"})
 _ALLOW_HTTP: Final = "allow_http"
 # How the options end that are addresses.
 _ADDRESSES: Final = ("endpoint", "endpoint_url", "base_url")
-# Where a machine of a cloud is asked for its credentials.
-_MACHINES: Final = ("169.254.169.254", "169.254.170.2", "metadata.google.internal")
+# In the addresses at which a cloud's machine is asked for its credentials.
+_OF_MACHINES: Final = (
+    "/latest/api/token",
+    "/latest/meta-data/",
+    "/computeMetadata/",
+    "/metadata/identity",
+)
 # After a refused request the epoch is tried again by the pipeline, which says so in its log.
 _RETRIES: Final = 5
 # Of a request, as a copy of a large file.
@@ -121,7 +126,7 @@ def requests_to(path: str, *, is_start: bool = False, purpose: str = "a request"
         yield
     except (BaseError, FileNotFoundError) as error:
         message = f"{path}: {purpose} failed: {_reason(error)}."
-        if any(machine in message for machine in _MACHINES):
+        if any(part in message for part in _OF_MACHINES):
             hint = "There are no credentials in the environment, and the machine has none either"
             raise (ObjectStoreError if is_start else PublishError)(message, hint) from error
         refusals = (PermissionDeniedError, UnauthenticatedError, FileNotFoundError)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -90,26 +91,35 @@ def as_it_is(store: ServedStore) -> None:
 IN_STORE = "s3://changes/orders"
 
 
+WRONG_STORES: list[tuple[dict[str, Any], Callable[[ServedStore], None], str]] = [
+    ({"path": "s3://nobodys/orders"}, as_it_is, "bucket does not exist"),
+    ({}, without_right("PUT"), "creating an object failed"),
+    ({}, without_right("GET", "_probe"), "reading an object failed"),
+    ({}, without_right("GET", "changes"), "listing the objects failed"),
+    ({}, without_right("POST"), "deleting the object _probe"),
+    ({}, without_conditions, "creates an object again that exists"),
+    ({"aws_endpoint": "http://127.0.0.1:1"}, as_it_is, "http://127.0.0.1:1/"),
+    (
+        {
+            "aws_access_key_id": None,
+            "aws_secret_access_key": None,
+            "aws_metadata_endpoint": "http://127.0.0.1:1",
+        },
+        as_it_is,
+        "no credentials",
+    ),
+    ({"checkpoint": "s3a://changes/checkpoint"}, as_it_is, "no connector for s3a"),
+    ({"checkpoint": "s4://changes/checkpoint"}, as_it_is, "knows no file system s4"),
+    (
+        {"path": "s3a://changes/o", "kind": "mirror", "format": "delta"},
+        as_it_is,
+        "no connector for s3a",
+    ),
+]
+
+
 @pytest.mark.parametrize(
-    ("sink", "change", "said"),
-    [
-        ({"path": "s3://nobodys/orders"}, as_it_is, "bucket does not exist"),
-        ({}, without_right("PUT"), "creating an object failed"),
-        ({}, without_right("GET", "_probe"), "reading an object failed"),
-        ({}, without_right("GET", "changes"), "listing the objects failed"),
-        ({}, without_right("POST"), "deleting the object _probe"),
-        ({}, without_conditions, "creates an object again that exists"),
-        ({"aws_endpoint": "http://127.0.0.1:1"}, as_it_is, "http://127.0.0.1:1/"),
-        ({"aws_access_key_id": None, "aws_secret_access_key": None}, as_it_is, "no credentials"),
-        ({"checkpoint": "s3a://changes/checkpoint"}, as_it_is, "no connector for s3a"),
-        ({"checkpoint": "s4://changes/checkpoint"}, as_it_is, "knows no file system s4"),
-        (
-            {"path": "s3a://changes/o", "kind": "mirror", "format": "delta"},
-            as_it_is,
-            "no connector for s3a",
-        ),
-    ],
-    ids=lambda value: str(value)[:60],
+    ("sink", "change", "said"), WRONG_STORES, ids=[said for _, _, said in WRONG_STORES]
 )
 def test_what_is_wrong_with_an_object_store_is_named(
     sink: dict[str, Any],
@@ -117,14 +127,18 @@ def test_what_is_wrong_with_an_object_store_is_named(
     said: str,
     stream: ChangeStream,
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    for name in os.environ:
+        if name.startswith("AWS_"):
+            monkeypatch.delenv(name)
     with s3() as store:
         change(store)
-        options = store.options | {name: sink.pop(name) for name in [*sink] if "aws" in name}
-        given = {name: value for name, value in options.items() if value is not None}
+        options = {**store.options, **{k: v for k, v in sink.items() if k.startswith("aws")}}
         values = {"path": IN_STORE, "kind": "changelog", **sink}
+        values = {name: value for name, value in values.items() if not name.startswith("aws")}
         if values["kind"] == "changelog":
-            values["storage_options"] = given
+            values["storage_options"] = {k: v for k, v in options.items() if v is not None}
         results = checked(stream, tmp_path, {"sink": values})
     wrong = {check.name: str(check.problem) for check in results.values() if check.problem}
     assert list(wrong) == ["sink"]
