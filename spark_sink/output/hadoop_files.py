@@ -49,7 +49,7 @@ def require_file_system(path: str, conf: Mapping[str, str], jars: Collection[str
         raise FileSystemError(
             f"{path}: Spark has no connector for {scheme}.",
             f"Put {connector} and what it needs on Spark's class path, by spark.jars or"
-            " spark.jars.packages in spark.conf",
+            f" spark.jars.packages of spark.conf. If it is there set spark.hadoop.fs.{scheme}.impl",
         )
 
 
