@@ -49,7 +49,8 @@ test: install $(VENV42)/.installed ## All tests on Spark 4.1, and the source's t
 	@$(BIN)/mypy
 	@$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not long" --durations=25
 	@$(VENV42)/bin/python -m pytest -n 2 --dist loadfile tests/spark/test_source.py tests/spark/test_pipeline_session.py \
-		tests/spark/test_object_stores.py::test_a_large_epoch_and_a_chunk_are_staged_and_land_whole
+		tests/spark/test_object_stores.py::test_a_large_epoch_and_a_chunk_are_staged_and_land_whole \
+		"tests/spark/test_delta_objects.py::test_an_object_store_gets_the_table_that_spark_writes_to_a_disk[flat]"
 
 lint: install ## Style and types
 	@$(BIN)/ruff check .

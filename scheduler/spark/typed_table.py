@@ -9,9 +9,10 @@ from __future__ import annotations
 import difflib
 from functools import partial
 
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from slackwater.arrow_schema import arrow_schema_of
 from slackwater.reader.change_stream import ChangeStream
 from slackwater.reader.database.change_stream_info import read_change_stream_info
 from slackwater.reader.database.watched_tables import watched_tables
@@ -51,7 +52,7 @@ def rows_of_table(name: str, schema: StructType) -> ToRows:
     Raises:
         OptionError: the query has a schema of its own.
     """
-    arrow_schema = to_arrow_schema(schema)
+    arrow_schema = arrow_schema_of(schema)
     if not is_typed(arrow_schema):
         raise OptionError("option table: Spanner says the columns.", "Leave out .schema(...)")
     return partial(typed_changes, table=name, schema=arrow_schema)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from slackwater.arrow_schema import arrow_schema_of
 from slackwater.spark_sink.formats import PARQUET
 from slackwater.spark_sink.java import map_in_arrow
 from slackwater.spark_sink.output.application import scan_application
@@ -112,11 +113,9 @@ class DeltaObjects:
 
     def stage(self, epoch: DataFrame, epoch_id: int) -> EpochSummary:
         """Write an epoch's files, which no commit names yet; see EpochFiles."""
-        from pyspark.sql.pandas.types import to_arrow_schema
-
         prepared = self._preparation.prepare(epoch)
         if self._schema is None:
-            self._schema = to_arrow_schema(prepared.frame.schema)
+            self._schema = arrow_schema_of(prepared.frame.schema)
         self._commits.open(self._schema, self._partition_by)
         writer = FileWriter(
             self._path,
