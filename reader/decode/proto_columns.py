@@ -36,7 +36,7 @@ from slackwater.reader.decode.protobuf_cursor import (
 )
 from slackwater.reader.decode.row_spans import RowSpans
 from slackwater.reader.schema import DATA_SCHEMA
-from slackwater.timestamp import NANOSECONDS_PER_MICROSECOND
+from slackwater.timestamp import NANOSECONDS_PER_MICROSECOND, NANOSECONDS_PER_SECOND
 
 _STRING_VALUE: Final = tag(3, LEN)
 _DATA_CHANGE: Final = tag(1, LEN)
@@ -150,7 +150,8 @@ def _timestamp_us(at: Cursors) -> Ints:
         step.expect(_NANOS)
         nanos[has_nanos] = _varint(step)
         _go_on(at, step, has_nanos)
-    at.require(at.at == end)
+    # Protobuf's parser keeps 32 bits of a number that has more.
+    at.require((at.at == end) & (nanos < NANOSECONDS_PER_SECOND))
     return seconds * _MICROSECONDS_PER_SECOND + nanos // NANOSECONDS_PER_MICROSECOND
 
 
