@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from slackwater.pipeline.spark.jvm import jvm_process
 from slackwater.pipeline.spark.session import session_for_pipeline, start_spark, stop_spark
@@ -22,6 +24,22 @@ def test_a_session_that_is_stopped_leaves_no_jvm() -> None:
     assert jvm is not None
     stop_spark(session)
     assert jvm.poll() is not None
+
+
+def test_workers_look_for_modules_in_no_archive() -> None:
+    """Python reads the directory of each again before every task, and Delta's jars are some."""
+    session = start_spark(["orders"], "local[1]", {}, ["delta"])
+    try:
+        rows = session.range(1).select(F.udf(archives, "array<string>")("id").alias("archives"))
+        assert rows.collect()[0]["archives"] == []
+    finally:
+        stop_spark(session)
+
+
+def archives(_: int) -> list[str]:
+    """Those in which this process looks for modules."""
+    places = [*sys.path, *sys.path_importer_cache]
+    return [place for place in places if ".jar" in place or "pyspark.zip" in place]
 
 
 def manager(session: SparkSession, checkpoint: str) -> str:

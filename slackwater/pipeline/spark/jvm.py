@@ -35,6 +35,16 @@ def launch(conf: SparkConf) -> JavaGateway:
     return launch_gateway(conf, popen_kwargs={"start_new_session": True})
 
 
+def leave_out_jars(context: SparkContext) -> None:
+    """Keep workers from looking for modules in jars.
+
+    Spark takes the jars of spark.jars.packages for Python packages as well; see
+    slackwater.scheduler.spark.worker_path for what that costs.
+    """
+    includes = context._python_includes or []
+    context._python_includes = [name for name in includes if not name.endswith(".jar")]
+
+
 def shut_down() -> None:
     """End the JVM, so that the next session starts another one."""
     gateway = SparkContext._gateway

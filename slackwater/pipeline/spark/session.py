@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 
 from slackwater.errors import SettingsError, SparkFailedError
-from slackwater.pipeline.spark.jvm import activate, is_local, launch, shut_down
+from slackwater.pipeline.spark.jvm import activate, is_local, launch, leave_out_jars, shut_down
 from slackwater.pipeline.spark.kubernetes import (
     DRIVER_CLASS_PATH,
     driver_class_path,
@@ -115,8 +115,8 @@ def _needed_to_run(names: Sequence[str], master: str, conf: Mapping[str, str]) -
     if len(names) > 1:
         # Otherwise a pipeline that catches up would make the others wait.
         needed["spark.scheduler.mode"] = "FAIR"
-    if master == "local" or master.startswith("local["):
-        # On a cluster Spark's daemon may start before our packages are there.
+    if master == "local" or master.startswith("local[") or on_kubernetes(master):
+        # On another cluster Spark's daemon may start before our packages are there.
         needed["spark.python.daemon.module"] = "slackwater.scheduler.spark.worker_daemon"
     if on_kubernetes(master):
         needed |= pod_conf(os.environ, own_namespace()) | parallelism(conf)
@@ -142,6 +142,7 @@ def _context(settings: SparkConf) -> SparkContext:
         ) from error
     context = SparkContext(conf=settings, gateway=gateway)
     context.setLogLevel("ERROR")
+    leave_out_jars(context)
     return context
 
 

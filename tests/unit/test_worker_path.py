@@ -1,0 +1,39 @@
+"""Workers leave out the archives of the PySpark that is installed, and nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from slackwater.scheduler.spark.worker_path import without_archives
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """Return a folder in which PySpark and Py4J are installed, with PySpark's archives."""
+    for name in ("pyspark/__init__.py", "py4j/__init__.py", "pyspark/python/lib/pyspark.zip"):
+        file = tmp_path / "site" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    return tmp_path / "site"
+
+
+def test_the_archives_of_the_installed_pyspark_are_left_out(site: Path) -> None:
+    archive = str(site / "pyspark/python/lib/pyspark.zip")
+    assert without_archives(["", archive, str(site)]) == ["", str(site)]
+
+
+def test_archives_of_another_spark_and_of_the_user_stay(site: Path, tmp_path: Path) -> None:
+    theirs = tmp_path / "spark" / "pyspark.zip"
+    theirs.parent.mkdir()
+    theirs.touch()
+    places = [str(theirs), str(site)]
+    assert without_archives(places) == places
+
+
+@pytest.mark.parametrize("missing", ["pyspark", "py4j"])
+def test_what_is_not_installed_is_looked_for_in_archives(site: Path, missing: str) -> None:
+    (site / missing / "__init__.py").unlink()
+    places = [str(site / "pyspark/python/lib/pyspark.zip"), str(site)]
+    assert without_archives(places) == places
