@@ -21,11 +21,13 @@ class Mark:
         low_watermark: in whole microseconds.
         epoch_id: Spark's number of the micro-batch; None for a scan.
         chunk: the chunk's number in a scan; None for an epoch, and for the scan as a whole.
+        is_small: its messages are so few and short that the driver may hold them.
     """
 
     low_watermark: datetime
     epoch_id: int | None = None
     chunk: int | None = None
+    is_small: bool = False
 
 
 @dataclass(frozen=True, slots=True)

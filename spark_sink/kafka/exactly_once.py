@@ -1,7 +1,7 @@
 """Delivery in Kafka's transactions: a consumer that reads committed messages gets each one once.
 
 positions has the rules. Here they are carried out from the driver: shards are sent by Spark's tasks
-(shard_sender), and what follows them by the driver.
+(shard_sender), or by the driver if they are small, and what follows them by the driver.
 """
 
 from __future__ import annotations
@@ -25,7 +25,13 @@ from slackwater.spark_sink.kafka.positions import (
     is_after,
     shards_to_use,
 )
-from slackwater.spark_sink.kafka.shard_sender import COLUMNS, ShardSender, settings_of
+from slackwater.spark_sink.kafka.shard_sender import (
+    COLUMNS,
+    KeptTransactions,
+    ShardResult,
+    ShardSender,
+    settings_of,
+)
 from slackwater.spark_sink.kafka.transaction import (
     ANY_PARTITION,
     MESSAGE_BYTES_MAX,
@@ -59,6 +65,7 @@ class _Owned:
         whole: up to where every shard is complete.
         ahead: the end of an epoch that was sent in part; None if there was none.
         transactions: of the pipeline as a whole.
+        kept: the transactions of shards that this process sent in last, by shard.
     """
 
     def __init__(
@@ -66,6 +73,7 @@ class _Owned:
     ) -> None:
         self.shards, self.whole, self.ahead = shards, whole, ahead
         self.transactions = transactions
+        self.kept: dict[int, KeptTransactions] = {}
 
 
 class ExactlyOnce:
@@ -91,7 +99,9 @@ class ExactlyOnce:
         """Send the shards that were not sent; see Delivery."""
         from pyspark.sql import functions as F
 
-        shards = self.shards_in_use()
+        with self._typed_errors():
+            owned = self._own()
+        shards = owned.shards
         position = _position(mark, shards)
         # A table's rows with one key go through one shard, in order. Which one it is does not
         # depend on the settings: an epoch that was sent in part may come again with others.
@@ -99,15 +109,20 @@ class ExactlyOnce:
         rows = message_rows.withColumn("shard", shard + 1).withColumn(
             "committed_us", F.unix_micros("commit_timestamp")
         )
-        by_shard = rows.repartitionById(shards, shard).sortWithinPartitions("shard", *ORDER)
+        together = rows.coalesce(1) if mark.is_small else rows.repartitionById(shards, shard)
+        in_order = together.sortWithinPartitions("shard", *ORDER).select(*COLUMNS)
         sender = ShardSender(settings_of(self._settings), self._ids, position)
-        results = _run(by_shard.select(*COLUMNS), sender)
+        if mark.is_small:
+            results = sender.send_from_here(in_order.toArrow(), owned.kept)
+        else:
+            owned.kept.clear()
+            results = _run(in_order, sender)
         for result in results:
-            if result["code"] is not None:
+            if result.code is not None:
                 # Another process may have gone on: look again at what was sent.
                 self._owned = None
-                raise typed_error(result["code"], result["reason"], result["topic"])
-        return {topic for result in results for topic in result["topics"]}
+                raise typed_error(result.code, result.reason or "", result.topic)
+        return {topic for result in results for topic in result.topics}
 
     def close(self, spark: SparkSession, messages: Sequence[ClosingMessage], mark: Mark) -> None:  # noqa: ARG002
         """Send what follows, and commit the position of the pipeline as a whole; see Delivery.
@@ -286,7 +301,7 @@ class ExactlyOnce:
             ) from error
 
 
-def _run(rows: DataFrame, sender: ShardSender) -> list[dict[str, Any]]:
+def _run(rows: DataFrame, sender: ShardSender) -> list[ShardResult]:
     """Send rows in Spark's tasks, and return the result of each shard."""
     from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
 
@@ -295,7 +310,7 @@ def _run(rows: DataFrame, sender: ShardSender) -> list[dict[str, Any]]:
     # Otherwise Spark may call it once for the column and once for the filter.
     once = send.asNondeterministic()
     results = rows.select(once(*COLUMNS).alias("results")).where("results is not null").collect()
-    return [result for row in results for result in json.loads(row["results"])]
+    return [ShardResult(**result) for row in results for result in json.loads(row["results"])]
 
 
 def _position(mark: Mark, shards: int) -> Position:

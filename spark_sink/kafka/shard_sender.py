@@ -1,4 +1,4 @@
-"""Sends the shards of an epoch, in Spark's tasks: each shard in one transaction.
+"""Sends the shards of an epoch, each in one transaction: in Spark's tasks, or in the driver.
 
 Errors of Kafka are returned and not raised, so that the driver has them whole.
 """
@@ -6,6 +6,7 @@ Errors of Kafka are returned and not raised, so that the driver has them whole.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 # The columns of a shard's messages, in this order.
 COLUMNS: Final = ("shard", "topic", "key", "value", "committed_us")
 SPLIT_CHANGED: Final = "_SPLIT_CHANGED"
+# A broker forgets a transactional id that was not in use for days (transactional.id.expiration.ms).
+_KEPT_S_MAX: Final = 3_600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,23 @@ class ShardResult:
     code: str | None = None
     topic: str | None = None
     reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KeptTransactions:
+    """A shard's transactions that a process keeps for the next epoch.
+
+    Nobody else has sent in this shard meanwhile: who does, fences these transactions before that.
+
+    Attributes:
+        transactions: begun and committed one after the other.
+        position: that the last one committed.
+        at_s: when, by the monotonic clock.
+    """
+
+    transactions: Transactions
+    position: Position
+    at_s: float
 
 
 @dataclass(frozen=True)
@@ -95,12 +115,42 @@ class ShardSender:
             last = json.dumps([asdict(result) for result in results])
             yield pa.array([*[None] * (length - 1), last], pa.string())
 
+    def send_from_here(
+        self, messages: pa.Table, kept: dict[int, KeptTransactions]
+    ) -> list[ShardResult]:
+        """Send messages in this process; a new producer for each would take longer than a few.
+
+        Args:
+            messages: the columns of COLUMNS; the rows of a shard follow each other.
+            kept: what this process has kept, by shard; changed.
+        """
+        results = []
+        rows = zip(*(messages[name].to_pylist() for name in COLUMNS), strict=True)
+        for shard, of_shard in groupby(rows, itemgetter(0)):
+            former = kept.pop(shard, None)
+            if former is not None and time.monotonic() - former.at_s > _KEPT_S_MAX:
+                former = None
+            sending = _Sending(self, shard, former)
+            sending.add(of_shard)
+            results.append(sending.finish())
+            if sending.kept is not None:
+                kept[shard] = sending.kept
+        return results
+
 
 class _Sending:
-    """A shard on its way. After an error its other messages are read and left out."""
+    """A shard on its way. After an error its other messages are read and left out.
 
-    def __init__(self, sender: ShardSender, shard: int) -> None:
+    Attributes:
+        shard: its number.
+        kept: what may be kept for the next epoch; None if there is nothing.
+    """
+
+    def __init__(
+        self, sender: ShardSender, shard: int, kept: KeptTransactions | None = None
+    ) -> None:
         self.shard = shard
+        self.kept = kept
         self._sender = sender
         self._topics: set[str] = set()
         self._sent = 0
@@ -111,22 +161,31 @@ class _Sending:
         self._begin()
 
     def _begin(self) -> None:
-        sender = self._sender
+        position = self._sender.position
         with self._failing():
-            reader = _reader(sender.settings, sender.ids)
-            transactions = Transactions(
-                dict(sender.settings), sender.ids, self.shard, sender.position.shards
-            )
-            positions = reader.read([self.shard])
-            whole = positions.whole
-            if whole is not None and whole.shards not in (0, sender.position.shards):
-                # Another process goes on with another number: a shard has other keys there.
-                raise MessageFailedError(SPLIT_CHANGED, "", "the number of shards was changed")
-            begins = later(positions.by_shard.get(self.shard), whole)
-            if is_after(sender.position, begins):
-                self._sent_until_us = _sent_until_us(begins, sender.position)
-                transactions.begin()
+            begins: Position | None
+            if self.kept is None:
+                transactions, begins = self._take_over()
+            else:
+                transactions, begins = self.kept.transactions, self.kept.position
+            if is_after(position, begins):
+                self._sent_until_us = _sent_until_us(begins, position)
                 self._transactions = transactions
+                transactions.begin()
+
+    def _take_over(self) -> tuple[Transactions, Position | None]:
+        """Fence whoever sent in this shard, and return up to where they did."""
+        sender = self._sender
+        reader = _reader(sender.settings, sender.ids)
+        transactions = Transactions(
+            dict(sender.settings), sender.ids, self.shard, sender.position.shards
+        )
+        positions = reader.read([self.shard])
+        whole = positions.whole
+        if whole is not None and whole.shards not in (0, sender.position.shards):
+            # Another process goes on with another number: a shard has other keys there.
+            raise MessageFailedError(SPLIT_CHANGED, "", "the number of shards was changed")
+        return transactions, later(positions.by_shard.get(self.shard), whole)
 
     def add(self, messages: Iterable[tuple[int, str, Any, Any, int]]) -> None:
         """Send messages, rows of COLUMNS, unless they were sent before."""
@@ -144,6 +203,9 @@ class _Sending:
             with self._failing():
                 reader = _reader(self._sender.settings, self._sender.ids)
                 self._transactions.commit(reader, self._sender.position)
+                self.kept = KeptTransactions(
+                    self._transactions, self._sender.position, time.monotonic()
+                )
         return self._failed or ShardResult(self.shard, self._sent, tuple(sorted(self._topics)))
 
     @contextmanager
@@ -158,6 +220,7 @@ class _Sending:
             if self._transactions is not None:
                 reason = self._transactions.abort(error)
                 self._transactions = None
+            self.kept = None
             self._failed = _result_of(self.shard, reason)
 
 

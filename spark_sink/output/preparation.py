@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 # The column with the day of the commit, in UTC.
 DATE_COLUMN: Final = "date"
+# What a message holds besides the values of its mod: names, types, the transaction.
+_MESSAGE_OVERHEAD_BYTES: Final = 2_000
+_TEXTS: Final = ("keys", "new_values", "old_values")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +28,14 @@ class Counts:
         summary: of its records.
         rows: of what is written: of messages, not of the records that they come from.
         distinct: by column, the values in the records before the filter.
+        message_bytes: an estimate of what the records' messages take, before the filter; None if
+            it was not asked for.
     """
 
     summary: EpochSummary
     rows: int
     distinct: Mapping[str, frozenset[str]]
+    message_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +59,7 @@ class Preparation:
         transform: turns the contract's rows into what is written; None writes them as they are.
         has_date: whether DATE_COLUMN is added.
         distinct: the columns of records whose values are collected.
+        has_message_bytes: whether the bytes of messages are estimated.
     """
 
     def __init__(
@@ -62,16 +69,22 @@ class Preparation:
         *,
         has_date: bool = False,
         distinct: Sequence[str] = (),
+        has_message_bytes: bool = False,
     ) -> None:
         self._filter = record_filter or RecordFilter()
         self._transform = transform
         self._has_date = has_date
         self._distinct_columns = tuple(distinct)
+        self._has_message_bytes = has_message_bytes
 
     def unfiltered(self) -> Preparation:
         """Return the same for an initial scan, whose reads are filtered."""
         return Preparation(
-            None, self._transform, has_date=self._has_date, distinct=self._distinct_columns
+            None,
+            self._transform,
+            has_date=self._has_date,
+            distinct=self._distinct_columns,
+            has_message_bytes=self._has_message_bytes,
         )
 
     def prepare(self, epoch: DataFrame) -> Prepared:
@@ -104,14 +117,17 @@ class Preparation:
             commit_timestamp_max=metrics["last"],
         )
         distinct = {name: frozenset(metrics[name] or ()) for name in self._distinct_columns}
-        return Counts(summary, rows, distinct)
+        message_bytes = (metrics["message_bytes"] or 0) if self._has_message_bytes else None
+        return Counts(summary, rows, distinct, message_bytes)
 
     @cached_property
     def _observed_metrics(self) -> Sequence[Column]:
         """The metrics observed of an epoch; made once, because each step is a call to the JVM."""
         from pyspark.sql import functions as F
 
+        sizes = [F.sum(_message_bytes()).alias("message_bytes")] if self._has_message_bytes else []
         return (
+            *sizes,
             *(F.collect_set(name).alias(name) for name in self._distinct_columns),
             F.count(F.lit(1)).alias("records"),
             # Each of a transaction's n records counts as one nth of it.
@@ -123,3 +139,14 @@ class Preparation:
     @cached_property
     def _condition(self) -> Column:
         return self._filter.condition()
+
+
+def _message_bytes() -> Column:
+    """Return an estimate of what the messages of a record's mods take."""
+    from pyspark.sql import functions as F
+
+    def add(total: Column, mod: Column) -> Column:
+        texts = (F.coalesce(F.octet_length(mod[name]), F.lit(0)) for name in _TEXTS)
+        return sum(texts, total + F.lit(_MESSAGE_OVERHEAD_BYTES))
+
+    return F.aggregate("mods", F.lit(0).cast("long"), add)

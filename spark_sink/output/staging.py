@@ -56,6 +56,7 @@ class Staging:
         # Of the epoch that was staged last.
         self._rows: dict[int, int] = {}
         self._distinct: dict[int, Mapping[str, frozenset[str]]] = {}
+        self._message_bytes: dict[int, int | None] = {}
         # Kept, because inferring it from the staged files would take a Spark job.
         self._schema: StructType | None = None
 
@@ -83,6 +84,7 @@ class Staging:
         counts = prepared.counts()
         self._rows = {epoch_id: counts.rows}
         self._distinct = {epoch_id: counts.distinct}
+        self._message_bytes = {epoch_id: counts.message_bytes}
         return counts.summary
 
     def take_over(self, spark: SparkSession) -> None:
@@ -108,6 +110,10 @@ class Staging:
     def distinct(self, epoch_id: int, column: str) -> frozenset[str]:
         """Return the values of a column in the records of an epoch, before the filter."""
         return self._distinct[epoch_id][column]
+
+    def message_bytes(self, epoch_id: int) -> int | None:
+        """Return an estimate of what the messages of an epoch take; see Counts."""
+        return self._message_bytes[epoch_id]
 
     def epoch_directory(self, spark: SparkSession) -> EpochDirectory:
         """Return the output's directory, which contains the staging directory."""

@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from slackwater.spark_sink.avro.messages import AvroMessages
 
 AVRO: Final = "avro"
+# Up to this estimate an epoch's messages may be held by the driver.
+_SMALL_BYTES_MAX: Final = 4 * 1024 * 1024
 ReadKeyColumns = Callable[[datetime], Mapping[str, Sequence[str]]]
 
 
@@ -263,7 +265,11 @@ class Kafka:
         self._send_messages = letters.send if keeps_bad_records else delivery.send
         self._written = WrittenTopics(staging)
         self._read_key_columns: ReadKeyColumns | None = None
-        preparation = Preparation(record_filter, distinct=("table_name", "value_capture_type"))
+        preparation = Preparation(
+            record_filter,
+            distinct=("table_name", "value_capture_type"),
+            has_message_bytes=True,
+        )
         self._staging = Staging(staging, "parquet", preparation)
         self._scanned = self._staging.for_scan()
         self._resolved_at = float("-inf")
@@ -288,7 +294,9 @@ class Kafka:
         Consumers of committed messages see the shards of an epoch appear one by one; the resolved
         messages say when it is complete.
         """
-        mark = Mark(low_watermark, epoch_id)
+        message_bytes = self._staging.message_bytes(epoch_id)
+        is_small = message_bytes is not None and message_bytes <= _SMALL_BYTES_MAX
+        mark = Mark(low_watermark, epoch_id, is_small=is_small)
         if summary.written:
             self._look_at(self._staging, epoch_id, low_watermark)
             self._send(self._staging.read_staged(spark, epoch_id), mark)

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
@@ -27,7 +28,7 @@ from slackwater.spark_sink.kafka.broker_errors import typed_error
 from slackwater.spark_sink.kafka.delivery import ClosingMessage, Mark
 from slackwater.spark_sink.kafka.exactly_once import ExactlyOnce
 from slackwater.spark_sink.kafka.positions import Position
-from slackwater.spark_sink.kafka.shard_sender import ShardSender
+from slackwater.spark_sink.kafka.shard_sender import COLUMNS, KeptTransactions, ShardSender
 from slackwater.spark_sink.kafka.transaction import Ids, PositionReader, Transactions
 from slackwater.spark_sink.sink import OutputPosition
 from tests.kafka_broker import PARTITIONS, read_topics
@@ -95,6 +96,23 @@ class Pipeline:
                         raise typed_error(result["code"], result["reason"], result["topic"])
                     sent += result["sent"]
         return sent
+
+    def send_from_here(
+        self, messages: Sequence[Message], end: int, kept: dict[int, KeptTransactions]
+    ) -> int:
+        """Send an epoch in two shards as the driver does, and return the number of messages."""
+        sender = ShardSender(tuple(self.settings.items()), self.ids, Position(end, 2, epoch_id=end))
+        rows = sorted(
+            (crc32(key.encode()) % 2 + 1, self.topic, key, f"{time}", time)
+            for time, key in messages
+        )
+        in_order = sorted(rows, key=lambda row: (row[0], row[4]))
+        table = pa.table(dict(zip(COLUMNS, zip(*in_order, strict=True), strict=True)))
+        results = sender.send_from_here(table, kept)
+        for result in results:
+            if result.code is not None:
+                raise typed_error(result.code, result.reason or "", result.topic)
+        return sum(result.sent for result in results)
 
     def close(self, owner: ExactlyOnce, end: int, *, resolved: bool = False) -> None:
         message = ClosingMessage(self.topic, 0, None, f"resolved {end}".encode())
@@ -226,6 +244,56 @@ def test_an_epoch_is_sent_to_its_end_with_the_shards_that_it_was_begun_with(
         pipeline.send(epoch(40, 60), 60, 3)
     pipeline.send(epoch(40, 60), 60, 2)
     pipeline.close(successor, 60)
+    assert pipeline.committed() == Counter(epoch(0, 60))
+
+
+def test_a_driver_that_keeps_its_transactions_sends_each_epoch_once(pipeline: Pipeline) -> None:
+    owner = pipeline.owner()
+    owner.position(NO_SPARK)
+    kept: dict[int, KeptTransactions] = {}
+    assert pipeline.send_from_here(epoch(0, 20), 20, kept) == 20
+    kept_first = {shard: of_shard.transactions for shard, of_shard in kept.items()}
+    # An epoch that comes again, as after an error that came late.
+    assert pipeline.send_from_here(epoch(0, 20), 20, kept) == 0
+    pipeline.close(owner, 20, resolved=True)
+    assert pipeline.send_from_here(epoch(20, 40), 40, kept) == 20
+    pipeline.close(owner, 40, resolved=True)
+    assert {shard: of_shard.transactions for shard, of_shard in kept.items()} == kept_first
+    # What was not in use for long may be forgotten by the broker.
+    old = {shard: replace(of_shard, at_s=float("-inf")) for shard, of_shard in kept.items()}
+    assert pipeline.send_from_here(epoch(40, 60), 60, old) == 20
+    assert all(of_shard.transactions is not kept_first[shard] for shard, of_shard in old.items())
+    assert pipeline.committed() == Counter(epoch(0, 60))
+
+
+def test_a_former_owner_that_wakes_up_with_kept_transactions_is_fenced(pipeline: Pipeline) -> None:
+    former, kept = pipeline.owner(), dict[int, KeptTransactions]()
+    former.position(NO_SPARK)
+    pipeline.send_from_here(epoch(0, 20), 20, kept)
+    pipeline.close(former, 20, resolved=True)
+    successor, kept_by_successor = pipeline.owner(), dict[int, KeptTransactions]()
+    assert complete(successor) == AT + timedelta(microseconds=20)
+    with pytest.raises(PublishError, match=FENCED):
+        # The successor has sent nothing yet.
+        pipeline.send_from_here(epoch(20, 40), 40, dict(kept))
+    pipeline.send_from_here(epoch(20, 30), 30, kept_by_successor)
+    pipeline.close(successor, 30, resolved=True)
+    with pytest.raises(PublishError, match=FENCED):
+        pipeline.send_from_here(epoch(20, 40), 40, kept)
+    assert not kept
+    pipeline.send_from_here(epoch(30, 40), 40, kept_by_successor)
+    pipeline.close(successor, 40, resolved=True)
+    assert pipeline.committed() == Counter(epoch(0, 40))
+
+
+def test_transactions_that_were_kept_while_tasks_sent_are_fenced(pipeline: Pipeline) -> None:
+    owner, kept = pipeline.owner(), dict[int, KeptTransactions]()
+    owner.position(NO_SPARK)
+    pipeline.send_from_here(epoch(0, 20), 20, kept)
+    pipeline.send(epoch(20, 40), 40)
+    with pytest.raises(PublishError, match=FENCED):
+        pipeline.send_from_here(epoch(40, 60), 60, kept)
+    pipeline.send_from_here(epoch(40, 60), 60, {})
     assert pipeline.committed() == Counter(epoch(0, 60))
 
 
