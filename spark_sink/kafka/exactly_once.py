@@ -65,7 +65,7 @@ class _Owned:
         whole: up to where every shard is complete.
         ahead: the end of an epoch that was sent in part; None if there was none.
         transactions: of the pipeline as a whole.
-        kept: the transactions of shards that this process sent in last, by shard.
+        by_shard: the transactions of shards that this process sent in last.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class _Owned:
     ) -> None:
         self.shards, self.whole, self.ahead = shards, whole, ahead
         self.transactions = transactions
-        self.kept: dict[int, KeptTransactions] = {}
+        self.by_shard: dict[int, KeptTransactions] = {}
 
 
 class ExactlyOnce:
@@ -113,9 +113,9 @@ class ExactlyOnce:
         in_order = together.sortWithinPartitions("shard", *ORDER).select(*COLUMNS)
         sender = ShardSender(settings_of(self._settings), self._ids, position)
         if mark.is_small:
-            results = sender.send_from_here(in_order.toArrow(), owned.kept)
+            results = sender.send_from_here(in_order.toArrow(), owned.by_shard)
         else:
-            owned.kept.clear()
+            owned.by_shard.clear()
             results = _run(in_order, sender)
         for result in results:
             if result.code is not None:

@@ -116,25 +116,25 @@ class ShardSender:
             yield pa.array([*[None] * (length - 1), last], pa.string())
 
     def send_from_here(
-        self, messages: pa.Table, kept: dict[int, KeptTransactions]
+        self, messages: pa.Table, by_shard: dict[int, KeptTransactions]
     ) -> list[ShardResult]:
         """Send messages in this process; a new producer for each would take longer than a few.
 
         Args:
             messages: the columns of COLUMNS; the rows of a shard follow each other.
-            kept: what this process has kept, by shard; changed.
+            by_shard: what this process has kept; changed.
         """
         results = []
         rows = zip(*(messages[name].to_pylist() for name in COLUMNS), strict=True)
         for shard, of_shard in groupby(rows, itemgetter(0)):
-            former = kept.pop(shard, None)
+            former = by_shard.pop(shard, None)
             if former is not None and time.monotonic() - former.at_s > _KEPT_S_MAX:
                 former = None
             sending = _Sending(self, shard, former)
             sending.add(of_shard)
             results.append(sending.finish())
-            if sending.kept is not None:
-                kept[shard] = sending.kept
+            if sending.reusable is not None:
+                by_shard[shard] = sending.reusable
         return results
 
 
@@ -143,14 +143,14 @@ class _Sending:
 
     Attributes:
         shard: its number.
-        kept: what may be kept for the next epoch; None if there is nothing.
+        reusable: what may be kept for the next epoch; None if there is nothing.
     """
 
     def __init__(
-        self, sender: ShardSender, shard: int, kept: KeptTransactions | None = None
+        self, sender: ShardSender, shard: int, reusable: KeptTransactions | None = None
     ) -> None:
         self.shard = shard
-        self.kept = kept
+        self.reusable = reusable
         self._sender = sender
         self._topics: set[str] = set()
         self._sent = 0
@@ -164,10 +164,10 @@ class _Sending:
         position = self._sender.position
         with self._failing():
             begins: Position | None
-            if self.kept is None:
+            if self.reusable is None:
                 transactions, begins = self._take_over()
             else:
-                transactions, begins = self.kept.transactions, self.kept.position
+                transactions, begins = self.reusable.transactions, self.reusable.position
             if is_after(position, begins):
                 self._sent_until_us = _sent_until_us(begins, position)
                 self._transactions = transactions
@@ -203,7 +203,7 @@ class _Sending:
             with self._failing():
                 reader = _reader(self._sender.settings, self._sender.ids)
                 self._transactions.commit(reader, self._sender.position)
-                self.kept = KeptTransactions(
+                self.reusable = KeptTransactions(
                     self._transactions, self._sender.position, time.monotonic()
                 )
         return self._failed or ShardResult(self.shard, self._sent, tuple(sorted(self._topics)))
@@ -220,7 +220,7 @@ class _Sending:
             if self._transactions is not None:
                 reason = self._transactions.abort(error)
                 self._transactions = None
-            self.kept = None
+            self.reusable = None
             self._failed = _result_of(self.shard, reason)
 
 

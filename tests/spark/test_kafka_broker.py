@@ -18,7 +18,7 @@ from slackwater.spark_sink.errors import MessageRefusedError, PublishError
 from slackwater.spark_sink.kafka.client_settings import librdkafka_settings
 from slackwater.spark_sink.sinks.kafka import KafkaSettings
 from tests.kafka_broker import Broker
-from tests.spark.test_kafka_transactions import NO_SPARK, Pipeline, complete, epoch
+from tests.kafka_pipeline import NO_SPARK, Pipeline, complete, epoch
 
 PAGE = Path(__file__).parents[2] / "docs" / "kafka.md"
 

@@ -11,146 +11,23 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
-from datetime import UTC, datetime, timedelta
-from itertools import count
+from datetime import timedelta
 from pathlib import Path
-from typing import Any, cast
-from zlib import crc32
+from typing import Any
 
-import pyarrow as pa
 import pytest
 from confluent_kafka import Producer, TopicPartition
 
 from slackwater.spark_sink.errors import MessageRefusedError, PublishError
-from slackwater.spark_sink.kafka.broker_errors import typed_error
-from slackwater.spark_sink.kafka.delivery import ClosingMessage, Mark
-from slackwater.spark_sink.kafka.exactly_once import ExactlyOnce
-from slackwater.spark_sink.kafka.positions import Position
-from slackwater.spark_sink.kafka.shard_sender import COLUMNS, KeptTransactions, ShardSender
-from slackwater.spark_sink.kafka.transaction import Ids, PositionReader, Transactions
+from slackwater.spark_sink.kafka.transaction import PositionReader, Transactions
 from slackwater.spark_sink.sink import OutputPosition
-from tests.kafka_broker import PARTITIONS, read_topics
+from tests.kafka_broker import PARTITIONS
 from tests.kafka_broker import kafka_broker as kafka_broker
+from tests.kafka_pipeline import AT, FENCED, NO_SPARK, Pipeline, complete, epoch
+from tests.kafka_pipeline import pipeline as pipeline
 
-AT = datetime(1970, 1, 1, tzinfo=UTC)
-FENCED = r"another process sends for this pipeline \((FENCED|INVALID_PRODUCER_EPOCH)"
-NO_SPARK = cast("Any", None)
-_numbers = count(1)
-Message = tuple[int, str]
 PAGE = Path(__file__).parents[2] / "docs" / "kafka.md"
 DOCUMENTED = "documented.Orders"
-
-
-class Pipeline:
-    """The epochs of one pipeline in a topic of its own; messages are (commit time, key)."""
-
-    def __init__(self, host: str) -> None:
-        self.host, self.topic = host, f"changes-{next(_numbers)}"
-        self.ids = Ids(f"group-{self.topic}", f"positions-{self.topic}")
-        self.settings = {"bootstrap.servers": host}
-
-    def owner(self, shards: int = 2) -> ExactlyOnce:
-        """Return what another process sends with."""
-        return ExactlyOnce(self.topic, self.ids, self.settings, shards)
-
-    def send(
-        self,
-        messages: Sequence[Message],
-        end: int,
-        shards: int = 2,
-        *,
-        only: Iterable[int] | None = None,
-        before: Callable[[], object] = lambda: None,
-        halfway: Callable[[], object] = lambda: None,
-    ) -> int:
-        """Send an epoch's shards as Spark's tasks do, and return the number of messages sent.
-
-        Args:
-            messages: of the epoch, in commit order.
-            end: the epoch's low watermark.
-            shards: their number.
-            only: the shards to send; None for all.
-            before, halfway: what happens before a shard is begun, and within its transaction.
-        """
-        sender = ShardSender(
-            tuple(self.settings.items()), self.ids, Position(end, shards, epoch_id=end)
-        )
-        sent = 0
-        for shard in range(1, shards + 1) if only is None else only:
-            rows = [m for m in messages if crc32(m[1].encode()) % shards + 1 == shard]
-
-            def batches(rows: Sequence[Message] = rows, shard: int = shard) -> Iterator[Any]:
-                for number, (time, key) in enumerate(rows):
-                    if number == 1:
-                        halfway()
-                    columns = [[shard], [self.topic], [key], [f"{time}"], [time]]
-                    yield tuple(pa.array(column) for column in columns)
-
-            if rows:
-                before()
-            for results in (row for array in sender(batches()) for row in array.to_pylist()):
-                for result in json.loads(results or "[]"):
-                    if result["code"] is not None:
-                        raise typed_error(result["code"], result["reason"], result["topic"])
-                    sent += result["sent"]
-        return sent
-
-    def send_from_here(
-        self, messages: Sequence[Message], end: int, kept: dict[int, KeptTransactions]
-    ) -> int:
-        """Send an epoch in two shards as the driver does, and return the number of messages."""
-        sender = ShardSender(tuple(self.settings.items()), self.ids, Position(end, 2, epoch_id=end))
-        rows = sorted(
-            (crc32(key.encode()) % 2 + 1, self.topic, key, f"{time}", time)
-            for time, key in messages
-        )
-        in_order = sorted(rows, key=lambda row: (row[0], row[4]))
-        table = pa.table(dict(zip(COLUMNS, zip(*in_order, strict=True), strict=True)))
-        results = sender.send_from_here(table, kept)
-        for result in results:
-            if result.code is not None:
-                raise typed_error(result.code, result.reason or "", result.topic)
-        return sum(result.sent for result in results)
-
-    def close(self, owner: ExactlyOnce, end: int, *, resolved: bool = False) -> None:
-        message = ClosingMessage(self.topic, 0, None, f"resolved {end}".encode())
-        mark = Mark(AT + timedelta(microseconds=end), end)
-        owner.close(NO_SPARK, [message] if resolved else [], mark)
-
-    def committed(self) -> Counter[Message]:
-        """Return what a consumer reads, after checking the order of each key."""
-        changes: Counter[Message] = Counter()
-        for messages in read_topics(self.host, self.topic).values():
-            resolved = 0
-            newest: dict[str, int] = {}
-            for message in messages:
-                word, _, time = (message.value() or b"").decode().rpartition(" ")
-                if word:
-                    resolved = int(time)
-                    continue
-                key = (message.key() or b"").decode()
-                assert int(time) > resolved, "a change behind its resolved message"
-                assert int(time) >= newest.get(key, 0), "a key's changes out of order"
-                newest[key] = int(time)
-                changes[int(time), key] += 1
-        return changes
-
-
-@pytest.fixture
-def pipeline(kafka_broker: str) -> Pipeline:
-    return Pipeline(kafka_broker)
-
-
-def complete(owner: ExactlyOnce) -> datetime | None:
-    position = owner.position(NO_SPARK)
-    assert position is not None
-    return position.complete
-
-
-def epoch(after: int, end: int, keys: int = 7) -> list[Message]:
-    return [(time, f"key {time % keys}") for time in range(after + 1, end + 1)]
 
 
 def test_an_epoch_that_comes_again_is_not_sent_again(pipeline: Pipeline) -> None:
@@ -247,56 +124,6 @@ def test_an_epoch_is_sent_to_its_end_with_the_shards_that_it_was_begun_with(
     assert pipeline.committed() == Counter(epoch(0, 60))
 
 
-def test_a_driver_that_keeps_its_transactions_sends_each_epoch_once(pipeline: Pipeline) -> None:
-    owner = pipeline.owner()
-    owner.position(NO_SPARK)
-    kept: dict[int, KeptTransactions] = {}
-    assert pipeline.send_from_here(epoch(0, 20), 20, kept) == 20
-    kept_first = {shard: of_shard.transactions for shard, of_shard in kept.items()}
-    # An epoch that comes again, as after an error that came late.
-    assert pipeline.send_from_here(epoch(0, 20), 20, kept) == 0
-    pipeline.close(owner, 20, resolved=True)
-    assert pipeline.send_from_here(epoch(20, 40), 40, kept) == 20
-    pipeline.close(owner, 40, resolved=True)
-    assert {shard: of_shard.transactions for shard, of_shard in kept.items()} == kept_first
-    # What was not in use for long may be forgotten by the broker.
-    old = {shard: replace(of_shard, at_s=float("-inf")) for shard, of_shard in kept.items()}
-    assert pipeline.send_from_here(epoch(40, 60), 60, old) == 20
-    assert all(of_shard.transactions is not kept_first[shard] for shard, of_shard in old.items())
-    assert pipeline.committed() == Counter(epoch(0, 60))
-
-
-def test_a_former_owner_that_wakes_up_with_kept_transactions_is_fenced(pipeline: Pipeline) -> None:
-    former, kept = pipeline.owner(), dict[int, KeptTransactions]()
-    former.position(NO_SPARK)
-    pipeline.send_from_here(epoch(0, 20), 20, kept)
-    pipeline.close(former, 20, resolved=True)
-    successor, kept_by_successor = pipeline.owner(), dict[int, KeptTransactions]()
-    assert complete(successor) == AT + timedelta(microseconds=20)
-    with pytest.raises(PublishError, match=FENCED):
-        # The successor has sent nothing yet.
-        pipeline.send_from_here(epoch(20, 40), 40, dict(kept))
-    pipeline.send_from_here(epoch(20, 30), 30, kept_by_successor)
-    pipeline.close(successor, 30, resolved=True)
-    with pytest.raises(PublishError, match=FENCED):
-        pipeline.send_from_here(epoch(20, 40), 40, kept)
-    assert not kept
-    pipeline.send_from_here(epoch(30, 40), 40, kept_by_successor)
-    pipeline.close(successor, 40, resolved=True)
-    assert pipeline.committed() == Counter(epoch(0, 40))
-
-
-def test_transactions_that_were_kept_while_tasks_sent_are_fenced(pipeline: Pipeline) -> None:
-    owner, kept = pipeline.owner(), dict[int, KeptTransactions]()
-    owner.position(NO_SPARK)
-    pipeline.send_from_here(epoch(0, 20), 20, kept)
-    pipeline.send(epoch(20, 40), 40)
-    with pytest.raises(PublishError, match=FENCED):
-        pipeline.send_from_here(epoch(40, 60), 60, kept)
-    pipeline.send_from_here(epoch(40, 60), 60, {})
-    assert pipeline.committed() == Counter(epoch(0, 60))
-
-
 def test_a_former_owner_with_other_shards_is_fenced_within_its_transaction(
     pipeline: Pipeline,
 ) -> None:
@@ -316,7 +143,7 @@ def test_a_former_owner_with_other_shards_is_fenced_within_its_transaction(
 
 KILLED = """
 import os, signal, sys
-from tests.spark.test_kafka_transactions import Pipeline, epoch
+from tests.kafka_pipeline import Pipeline, epoch
 pipeline = Pipeline(sys.argv[1])
 pipeline.topic = sys.argv[2]
 from slackwater.spark_sink.kafka.transaction import Ids
