@@ -65,7 +65,9 @@ def end_offsets(host: str, without: Container[str] = ()) -> Ends:
 def make_foreign_topics(host: str) -> None:
     """Make the topics of others; each partition has a message."""
     new = [NewTopic(name, PARTITIONS, 1) for name in FOREIGN]
-    for made in AdminClient({"bootstrap.servers": host}).create_topics(new).values():
+    # Kept in a variable: what it was asked for is broken off when it is freed.
+    client = AdminClient({"bootstrap.servers": host})
+    for made in client.create_topics(new).values():
         made.result()
     producer = Producer({"bootstrap.servers": host})
     for name in FOREIGN:
