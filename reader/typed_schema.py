@@ -7,8 +7,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from slackwater.column_types import element_type, spark_type
 from slackwater.reader.schema import SCHEMA
+from slackwater.typed_values import arrow_type
 
 KEY: Final = "key"
 BEFORE: Final = "before"
@@ -39,30 +39,6 @@ METADATA: Final = (
     SCHEMA.field("partition_token"),
     SCHEMA.field("low_watermark"),
 )
-
-_ARROW_TYPES: Final[Mapping[str, pa.DataType]] = {
-    "BIGINT": pa.int64(),
-    "DOUBLE": pa.float64(),
-    "FLOAT": pa.float32(),
-    "BOOLEAN": pa.bool_(),
-    "TIMESTAMP": pa.timestamp("us", tz="UTC"),
-    "DATE": pa.date32(),
-    "DECIMAL(38,9)": pa.decimal128(38, 9),
-    "BINARY": pa.binary(),
-    "STRING": pa.string(),
-}
-
-
-def arrow_type(spanner_type: str) -> pa.DataType:
-    """Return the Arrow type of a column.
-
-    Args:
-        spanner_type: as the information schema spells it, in either dialect.
-    """
-    element = element_type(spanner_type)
-    if element is not None:
-        return pa.list_(arrow_type(element))
-    return _ARROW_TYPES[spark_type(spanner_type)]
 
 
 def typed_schema(columns: Mapping[str, str], key: Collection[str]) -> pa.Schema:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from base64 import b64decode
-from collections.abc import Callable, Collection, Mapping, Sequence
-from datetime import date
-from decimal import Decimal
-from functools import partial
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -24,11 +20,9 @@ from slackwater.reader.typed_schema import (
     MOD_TYPE_WITHOUT,
     STRUCTS,
 )
-from slackwater.timestamp import ns_to_us, parse_rfc3339
+from slackwater.typed_values import ValueTypeError, arrow_array
 
 _SOURCES: Final = {KEY: "keys", BEFORE: "old_values", AFTER: "new_values"}
-# What conversions raise, Arrow's among them.
-_NOT_OF_TYPE: Final = (ValueError, TypeError, ArithmeticError)
 
 Values = Mapping[str, Any]
 
@@ -94,25 +88,14 @@ def _struct(
 
 
 def _column(field: pa.Field, rows: Sequence[Values], name: str) -> pa.Array:
-    convert = _converter(field.type)
-    values = [row.get(field.name) for row in rows]
     try:
-        return pa.array([convert(value) for value in values], field.type)
-    except _NOT_OF_TYPE as error:
-        bad = next(value for value in values if not _is_of_type(value, field.type))
+        return arrow_array([row.get(field.name) for row in rows], field.type)
+    except ValueTypeError as error:
         raise ColumnTypeError(
-            f"column {name}: {bad!r} is not of type {field.type}.",
+            f"column {name}: {error}.",
             "The column had another type. If it was changed after the source was loaded, load the"
             " source again; otherwise start after the change, or leave out the option table",
         ) from error
-
-
-def _is_of_type(value: Any, kind: pa.DataType) -> bool:
-    try:
-        pa.array([_converter(kind)(value)], kind)
-    except _NOT_OF_TYPE:
-        return False
-    return True
 
 
 def _named_columns(
@@ -139,66 +122,3 @@ def _named_columns(
 def _loads(text: str | None) -> Values:
     values: Values = orjson.loads(text) if text else {}
     return values
-
-
-def _converter(kind: pa.DataType) -> Callable[[Any], Any]:
-    """Return what makes of a JSON value what Arrow takes; NULL stays None."""
-    if pa.types.is_list(kind):
-        return partial(_list, _converter(kind.value_type))
-    return partial(_value, _CONVERTERS[kind.id])
-
-
-def _value(convert: Callable[[Any], Any], value: Any) -> Any:
-    return None if value is None else convert(value)
-
-
-def _list(convert: Callable[[Any], Any], values: Any) -> list[Any] | None:
-    if values is None:
-        return None
-    if not isinstance(values, list):
-        raise TypeError(values)
-    return list(map(convert, values))
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else orjson.dumps(value).decode()
-
-
-def _boolean(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise TypeError(value)
-    return value
-
-
-def _integer(value: Any) -> int:
-    if isinstance(value, bool | float):
-        raise TypeError(value)
-    return int(value)
-
-
-def _float(value: Any) -> float:
-    if isinstance(value, bool):
-        raise TypeError(value)
-    return float(value)
-
-
-def _timestamp_us(value: Any) -> int:
-    return ns_to_us(parse_rfc3339(value))
-
-
-def _bytes(value: Any) -> bytes:
-    return b64decode(value, validate=True)
-
-
-# Spanner writes INT64, NUMERIC, TIMESTAMP, DATE, BYTES, and the floats NaN and Infinity as strings.
-_CONVERTERS: Final[Mapping[int, Callable[[Any], Any]]] = {
-    pa.string().id: _text,
-    pa.bool_().id: _boolean,
-    pa.int64().id: _integer,
-    pa.float32().id: _float,
-    pa.float64().id: _float,
-    pa.decimal128(38, 9).id: Decimal,
-    pa.timestamp("us", tz="UTC").id: _timestamp_us,
-    pa.date32().id: date.fromisoformat,
-    pa.binary().id: _bytes,
-}

@@ -22,10 +22,10 @@ from slackwater.reader.typed_schema import (
     BEFORE,
     KEY,
     METADATA,
-    arrow_type,
     is_typed,
     typed_schema,
 )
+from slackwater.typed_values import arrow_type
 from tests.epoch_rows import Mods, Record, inserts, record
 from tests.typed_values import VALUES
 
