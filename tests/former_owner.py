@@ -1,7 +1,7 @@
 """A former owner, frozen at a step of publishing, goes on after its successor's next epochs.
 
 Nothing of the successor's may change: no file, no line of the watermark log, no row of a table. A
-step is a call to the JVM, or an operation on files.
+step is a call to the JVM, an operation on files, or a call of delta-rs.
 
 python -m tests.former_owner [--kind NAME ...] [--every 5]
 """
@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
+from deltalake.table import TableAlterer, TableMerger
 from py4j.java_gateway import GatewayClient
 from pyspark.sql import SparkSession
 
@@ -52,7 +54,18 @@ KINDS: Mapping[str, Mapping[str, Any]] = {
 TABLES = ("sales.Orders", "Keys")
 # The former owner's epoch, and the last of the successor's.
 FROZEN, LAST = 2, 5
-_FILE_OPERATIONS = ((os, "rename"), (os, "unlink"), (os, "link"), (os, "listdir"))
+_OPERATIONS: tuple[tuple[Any, str], ...] = (
+    (os, "rename"),
+    (os, "unlink"),
+    (os, "link"),
+    (os, "listdir"),
+    (DeltaTable, "__init__"),
+    (DeltaTable, "transaction_version"),
+    (DeltaTable, "get_add_actions"),
+    (DeltaTable, "metadata"),
+    (TableMerger, "execute"),
+    (TableAlterer, "set_table_properties"),
+)
 
 
 def records(epoch: int) -> list[Record]:
@@ -89,7 +102,7 @@ def stepping(before_step: Callable[[], None]) -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(GatewayClient, "send_command", send_command)
-        for module, name in _FILE_OPERATIONS:
+        for module, name in _OPERATIONS:
             operation = getattr(module, name)
 
             def stepped(*args: Any, operation: Any = operation, **kwargs: Any) -> Any:

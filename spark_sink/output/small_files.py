@@ -56,12 +56,25 @@ def small_files(spark: SparkSession, path: str) -> SmallFiles:
         spark: the session, for its Hadoop configuration.
         path: a path or URL that Spark accepts.
     """
-    root = jvm_of(spark).org.apache.hadoop.fs.Path(path)
-    files = root.getFileSystem(hadoop_conf(spark))
-    if files.getScheme() == LOCAL_SCHEME:
+    folder = local_path(spark, path)
+    if folder is not None:
         # Without Hadoop, which would write checksum files beside them.
-        return LocalFiles(Path(str(root.toUri().getPath())))
-    return HadoopFiles(spark, root, files)
+        return LocalFiles(folder)
+    root = jvm_of(spark).org.apache.hadoop.fs.Path(path)
+    return HadoopFiles(spark, root, root.getFileSystem(hadoop_conf(spark)))
+
+
+def local_path(spark: SparkSession, path: str) -> Path | None:
+    """Return a path on a local disk as Python names it; None if it is elsewhere.
+
+    Args:
+        spark: the session, for its Hadoop configuration.
+        path: a path or URL that Spark accepts.
+    """
+    root = jvm_of(spark).org.apache.hadoop.fs.Path(path)
+    if root.getFileSystem(hadoop_conf(spark)).getScheme() != LOCAL_SCHEME:
+        return None
+    return Path(str(root.toUri().getPath()))
 
 
 def rename_to_new(spark: SparkSession, source: Any, target: Any) -> None:

@@ -7,9 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from slackwater.spark_sink.formats import OF_LINES, TEXT, write_options
 from slackwater.spark_sink.output.epoch_directory import EpochDirectory
 from slackwater.spark_sink.output.preparation import Preparation
+from slackwater.spark_sink.output.small_files import local_path
 from slackwater.spark_sink.sink import EpochSummary
 
 if TYPE_CHECKING:
@@ -101,6 +105,25 @@ class Staging:
         assert self._schema is not None  # noqa: S101 - set by stage()
         reader = spark.read.format(self._format).schema(self._schema)
         return reader.load(self.epoch_directory(spark).staging(epoch_id))
+
+    def read_small(
+        self, spark: SparkSession, epoch_id: int, columns: Sequence[str], max_bytes: int
+    ) -> pa.Table | None:
+        """Return columns of a staged epoch in Parquet as Arrow, without a job of Spark's.
+
+        Returns:
+            None if its files are larger than max_bytes, or are not on a local disk.
+        """
+        folder = local_path(spark, self.epoch_directory(spark).staging(epoch_id))
+        if folder is None:
+            return None
+        files = sorted(folder.glob("*.parquet"))
+        if sum(file.stat().st_size for file in files) > max_bytes:
+            return None
+        return pa.concat_tables(
+            pq.ParquetFile(file, coerce_int96_timestamp_unit="us").read(list(columns))
+            for file in files
+        )
 
     def staged_files(self, spark: SparkSession, epoch_id: int) -> StagedFiles:
         """Return the files of a staged epoch, which are to be published."""

@@ -27,7 +27,8 @@ from slackwater.spark_sink.sql.quoting import literal, timestamp_literal
 from slackwater.spark_sink.tables.cut import Cut, TableVersion, low_watermark_at
 from slackwater.spark_sink.tables.managed_table import AppendId
 from slackwater.spark_sink.tables.mirror_table import MirrorTable
-from slackwater.spark_sink.tables.table_format import TableFormat
+from slackwater.spark_sink.tables.small_epoch import SmallEpoch
+from slackwater.spark_sink.tables.table_format import MergeId, TableFormat
 from slackwater.timestamp import datetime_to_rfc3339
 
 if TYPE_CHECKING:
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _PUBLISH_ALL_EVERY_S: Final = 60.0
+# An epoch up to both is applied by the driver, if the format can: of records, and of staged bytes.
+_SMALL_RECORDS_MAX: Final = 20_000
+_SMALL_BYTES_MAX: Final = 32 << 20
 
 
 class MirrorSettings(ManagedTableSettings):
@@ -133,7 +137,8 @@ class Mirrors(ManagedTables[MirrorTable]):
         """
         former, self._former = self._former, Former()
         changes = self._staging.read_staged(spark, epoch_id) if summary.written else None
-        changed = self._merge(spark, changes, former, low_watermark)
+        small = None if former.tables or former.columns else self._small(spark, epoch_id, summary)
+        changed = self._merge(spark, changes, small, former, low_watermark)
         self._staging.epoch_directory(spark).discard(epoch_id)
         self._watermarks.add(spark, epoch_id, summary, low_watermark)
         last = self._watermarks.last(spark)
@@ -197,12 +202,32 @@ class Mirrors(ManagedTables[MirrorTable]):
             chunk=append_id.chunk,
         )
 
+    def _small(
+        self, spark: SparkSession, epoch_id: int, summary: EpochSummary
+    ) -> SmallEpoch | None:
+        """Return a staged epoch if the driver may apply it; otherwise Spark does."""
+        if not 0 < summary.written <= _SMALL_RECORDS_MAX:
+            return None
+        if not self._format.merges_rows(spark, self._path):
+            return None
+        columns = SmallEpoch.columns_read()
+        records = self._staging.read_small(spark, epoch_id, columns, _SMALL_BYTES_MAX)
+        return None if records is None else SmallEpoch(records)
+
     def _merge(
-        self, spark: SparkSession, changes: DataFrame | None, former: Former, watermark: datetime
+        self,
+        spark: SparkSession,
+        changes: DataFrame | None,
+        small: SmallEpoch | None,
+        former: Former,
+        watermark: datetime,
     ) -> set[str]:
         """Bring the tables that an epoch changes to its low watermark, and return their names."""
         cleared = self._cleared(spark, former, watermark)
-        present = {} if changes is None else columns_by_table(_without_former(changes, cleared))
+        if small is not None:
+            present = small.columns_by_table()
+        else:
+            present = {} if changes is None else columns_by_table(_without_former(changes, cleared))
         renewed = self._renewed(spark, former)
         changed = {
             table: mirror_columns(_renew(columns, renewed.get(table, ())))
@@ -219,6 +244,9 @@ class Mirrors(ManagedTables[MirrorTable]):
             mirror = self._table(spark, table)
             if changes is None or table in unchanged:
                 mirror.forget(columns, cleared.get(table))
+                return
+            merge_id = MergeId(self._application, watermark)
+            if small is not None and mirror.merge_rows(small.latest(table), columns, merge_id):
                 return
             current = _without_former(changes, cleared)
             self._dead_letters.write(

@@ -41,6 +41,11 @@ class Column:
             return "INT"
         return spark_type(self.spanner_type)
 
+    @property
+    def is_set_by_update(self) -> bool:
+        """Whether an update sets it: not the key, but for nanoseconds that a row may lack."""
+        return not self.is_key or self.nanoseconds_of is not None
+
 
 def columns_from_records(lists: Iterable[Iterable[Mapping[str, Any]]]) -> tuple[Column, ...]:
     """Merge the column lists of several records into a table's columns, in the table's order.

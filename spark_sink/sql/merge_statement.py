@@ -126,16 +126,11 @@ def _row(columns: Sequence[Column]) -> dict[str, str]:
 
 
 def _whole_row(columns: Sequence[Column]) -> dict[str, str]:
-    return {column.name: _new_value(column) for column in columns if _is_set(column)}
-
-
-def _is_set(column: Column) -> bool:
-    """Return whether an update sets the column: not the key, but for nanoseconds it may lack."""
-    return not column.is_key or column.nanoseconds_of is not None
+    return {column.name: _new_value(column) for column in columns if column.is_set_by_update}
 
 
 def _changed_columns(columns: Sequence[Column]) -> dict[str, str]:
-    return {column.name: _changed_value(column) for column in columns if _is_set(column)}
+    return {column.name: _changed_value(column) for column in columns if column.is_set_by_update}
 
 
 def _changed_value(column: Column) -> str:

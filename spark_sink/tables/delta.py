@@ -8,6 +8,7 @@ Spark counts its micro-batches from 0 again.
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -17,19 +18,43 @@ from typing import TYPE_CHECKING, Final
 
 from slackwater.spark_sink.errors import AsOfTimeError, commit_conflict
 from slackwater.spark_sink.java import java_session, jvm_of
+from slackwater.spark_sink.output.small_files import local_path
 from slackwater.spark_sink.output.staging import StagedFiles
 from slackwater.spark_sink.sql.quoting import identifier, literal
 from slackwater.spark_sink.tables.delta_kernel import KernelRefusedError, KernelWriter
 from slackwater.spark_sink.tables.delta_log import missing_files, read_history
-from slackwater.spark_sink.tables.table_format import LOW_WATERMARK_PROPERTY, TableFormat
+from slackwater.spark_sink.tables.delta_merge import (
+    DeltaMergeRefusedError,
+    LargeTableError,
+    has_property,
+    merge_rows,
+    publish_low_watermark,
+)
+from slackwater.spark_sink.tables.table_format import (
+    LOW_WATERMARK_PROPERTY,
+    MergeId,
+    TableFormat,
+)
 from slackwater.spark_sink.tables.table_history import gone_error, version_at
 from slackwater.timestamp import datetime_to_us
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+
+    from slackwater.spark_sink.sql.columns import Column
+
+_log = logging.getLogger(__name__)
 
 _APPLICATION: Final = "spark.databricks.delta.write.txnAppId"
 _VERSION: Final = "spark.databricks.delta.write.txnVersion"
+# With it, a change marks a row's place in its file, and the row is written to another file.
+_DELETION_VECTORS: Final = "delta.enableDeletionVectors"
+# For a MERGE that reads many rows; see spark_conf() for the others.
+_COMPILED: Final = {
+    "spark.sql.codegen.wholeStage": "true",
+    "spark.sql.codegen.factoryMode": "FALLBACK",
+}
 _CONFLICTS: Final = ("Concurrent", "MetadataChanged", "ProtocolChanged", "MaxCommitRetryLimit")
 
 _PACKAGES: Final = {
@@ -69,6 +94,10 @@ class Delta(TableFormat):
     def __init__(self, partition_by: Sequence[str] = ()) -> None:
         self._partition_by = tuple(partition_by)
         self._kernel = KernelWriter()
+        # Asking costs calls to the JVM.
+        self._local_paths: dict[str, str | None] = {}
+        self._merged_by_spark: set[str] = set()
+        self._has_large = False
 
     @classmethod
     def from_settings(cls, catalog: str | None, partition_by: Sequence[str]) -> Delta:  # noqa: ARG003
@@ -158,6 +187,17 @@ class Delta(TableFormat):
         version = snapshot.transactions().get(application)
         return int(version.get()) if version.isDefined() else None
 
+    def _set_property(self, spark: SparkSession, path: str, name: str, value: str) -> None:
+        properties = f"{literal(name)} = {literal(value)}"
+        with self.translating_conflicts(path):
+            spark.sql(f"ALTER TABLE {self.name(spark, path)} SET TBLPROPERTIES ({properties})")
+
+    def _local_path(self, spark: SparkSession, path: str) -> str | None:
+        if path not in self._local_paths:
+            folder = local_path(spark, path)
+            self._local_paths[path] = None if folder is None else str(folder)
+        return self._local_paths[path]
+
     @contextmanager
     def translating_conflicts(self, path: str) -> Iterator[None]:
         """Turn Delta's commit conflicts, raised inside, into a PublishError."""
@@ -177,19 +217,62 @@ class Delta(TableFormat):
         It works by settings of the session: nothing else may write Delta tables with it meanwhile.
         """
         settings = {_APPLICATION: application, _VERSION: str(datetime_to_us(low_watermark))}
-        for name, value in settings.items():
+        former = {name: str(spark.conf.get(name)) for name in _COMPILED}
+        for name, value in (settings | (_COMPILED if self._has_large else {})).items():
             spark.conf.set(name, value)
         try:
             yield
         finally:
             for name in settings:
                 spark.conf.unset(name)
+            for name, value in former.items():
+                spark.conf.set(name, value)
+
+    def merges_rows(self, spark: SparkSession, path: str) -> bool:
+        """Return whether the tables are on a local disk."""
+        return self._local_path(spark, path) is not None
+
+    def merge_rows(
+        self,
+        spark: SparkSession,
+        path: str,
+        rows: pa.Table,
+        columns: Sequence[Column],
+        merge_id: MergeId,
+        *,
+        keeps_deleted: bool,
+    ) -> bool:
+        """Merge a few rows by delta-rs, if it can; see TableFormat."""
+        folder = self._local_path(spark, path)
+        if folder is None or path in self._merged_by_spark:
+            return False
+        try:
+            merge_rows(folder, rows, columns, merge_id, keeps_deleted=keeps_deleted)
+        except DeltaMergeRefusedError as error:
+            self._merged_by_spark.add(path)
+            _log.info("Spark merges into %s from now on: %s", path, error)
+            if isinstance(error, LargeTableError):
+                self._prepare_large(spark, path, folder)
+            return False
+        return True
+
+    def _prepare_large(self, spark: SparkSession, path: str, folder: str) -> None:
+        """Have Spark merge into a large table by deletion vectors, in compiled code."""
+        self._has_large = True
+        for name, value in _COMPILED.items():
+            spark.conf.set(name, value)
+        if not has_property(folder, _DELETION_VECTORS):
+            _log.info("%s gets deletion vectors: a change no longer rewrites a file", path)
+            self._set_property(spark, path, _DELETION_VECTORS, "true")
 
     def publish_watermark(self, spark: SparkSession, path: str, low_watermark: str) -> None:
         """Write to the table's properties up to when it has all changes."""
-        property_value = f"{literal(LOW_WATERMARK_PROPERTY)} = {literal(low_watermark)}"
-        with self.translating_conflicts(path):
-            spark.sql(f"ALTER TABLE {self.name(spark, path)} SET TBLPROPERTIES ({property_value})")
+        folder = self._local_path(spark, path)
+        if folder is not None:
+            with suppress(DeltaMergeRefusedError):
+                publish_low_watermark(folder, low_watermark)
+                return
+        self._set_property(spark, path, LOW_WATERMARK_PROPERTY, low_watermark)
 
     def read_at_watermark(self, spark: SparkSession, path: str) -> tuple[DataFrame, str] | None:
         """Read the table as its history has it at the published low watermark."""

@@ -7,6 +7,7 @@ that the table has is not written again. A repeated MERGE of the same changes ch
 from __future__ import annotations
 
 import hashlib
+import logging
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,14 +17,25 @@ from typing import TYPE_CHECKING, Any, Final
 
 from slackwater.spark_sink.errors import UnknownFormatError, commit_conflict
 from slackwater.spark_sink.java import java_raised, java_session, jvm_of
+from slackwater.spark_sink.output.small_files import local_path
 from slackwater.spark_sink.output.staging import StagedFiles
 from slackwater.spark_sink.sql.quoting import identifier, literal
-from slackwater.spark_sink.tables.table_format import LOW_WATERMARK_PROPERTY, TableFormat
+from slackwater.spark_sink.tables.iceberg_merge import (
+    IcebergMerge,
+    IcebergMergeRefusedError,
+    LargeTableError,
+)
+from slackwater.spark_sink.tables.table_format import LOW_WATERMARK_PROPERTY, MergeId, TableFormat
 from slackwater.spark_sink.tables.table_history import Commit, History, version_at
 from slackwater.timestamp import datetime_to_us, ns_to_us, parse_rfc3339
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+
+    from slackwater.spark_sink.sql.columns import Column
+
+_log = logging.getLogger(__name__)
 
 _APPLICATION: Final = "slackwater.application"
 _VERSION: Final = "slackwater.version"
@@ -35,6 +47,10 @@ _COMMITS_MAX: Final = 10
 _ANCESTORS_MAX: Final = 100
 _CATALOG: Final = "org.apache.iceberg.spark.SparkCatalog"
 _CONFLICTS: Final = ("CommitFailedException", "ValidationException")
+
+# How Spark's MERGE changes a row.
+_MODE: Final = "write.merge.mode"
+_MERGE_ON_READ: Final = "merge-on-read"
 
 _PACKAGES: Final = {"4.1": "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.11.0"}
 
@@ -56,6 +72,7 @@ class Iceberg(TableFormat):
         self._namespace = namespace
         # The latest version that this process has seen in the table, by path and application.
         self._versions: dict[tuple[str, str], int] = {}
+        self._merged_by_spark: set[str] = set()
 
     @classmethod
     def from_settings(cls, catalog: str | None, partition_by: Sequence[str]) -> Iceberg:
@@ -153,7 +170,10 @@ class Iceberg(TableFormat):
         """Rewrite many small files as few large ones."""
         catalog, _, table = self.name(spark, path).partition(".")
         with self.translating_conflicts(path):
-            spark.sql(f"CALL {catalog}.system.rewrite_data_files(table => {literal(table)})")
+            name = f"table => {literal(table)}"
+            spark.sql(f"CALL {catalog}.system.rewrite_data_files({name})")
+            if self._load_table(spark, path).properties().get(_MODE) == _MERGE_ON_READ:
+                spark.sql(f"CALL {catalog}.system.rewrite_position_delete_files({name})")
 
     def rename_column(self, spark: SparkSession, path: str, name: str, new_name: str) -> None:
         """Rename a column; files stay as they are."""
@@ -164,7 +184,11 @@ class Iceberg(TableFormat):
         """Return the latest version in the summaries of the current snapshot and its ancestors."""
         if not self.exists(spark, path):
             return None
-        table = self._load_table(spark, path)
+        return self._last_version(spark, path, self._load_table(spark, path), application)
+
+    def _last_version(
+        self, spark: SparkSession, path: str, table: Any, application: str
+    ) -> int | None:
         snapshot = table.currentSnapshot()
         for _ in range(_ANCESTORS_MAX):
             if snapshot is None:
@@ -204,6 +228,42 @@ class Iceberg(TableFormat):
         finally:
             for name in properties:
                 spark.conf.unset(f"{_SNAPSHOT_SETTING}.{name}")
+
+    def merges_rows(self, spark: SparkSession, path: str) -> bool:
+        """Return whether the tables may be on a local disk."""
+        return self._namespace is not None or local_path(spark, path) is not None
+
+    def merge_rows(
+        self,
+        spark: SparkSession,
+        path: str,
+        rows: pa.Table,
+        columns: Sequence[Column],
+        merge_id: MergeId,
+        *,
+        keeps_deleted: bool,
+    ) -> bool:
+        """Merge a few rows by Arrow and Iceberg's library, if they can; see TableFormat."""
+        if path in self._merged_by_spark:
+            return False
+        version = datetime_to_us(merge_id.low_watermark)
+        summary = {_APPLICATION: merge_id.application, _VERSION: str(version)}
+        table = self._load_table(spark, path)
+        last = self._last_version(spark, path, table, merge_id.application)
+        if last is not None and last >= version:
+            return True
+        try:
+            with self.translating_conflicts(path):
+                merge = IcebergMerge(spark, table)
+                merge.merge(rows, columns, summary, keeps_deleted=keeps_deleted)
+        except IcebergMergeRefusedError as error:
+            self._merged_by_spark.add(path)
+            _log.info("Spark merges into %s from now on: %s", path, error)
+            if isinstance(error, LargeTableError) and _MODE not in table.properties():
+                _log.info("%s gets files of deletes: a change no longer rewrites a file", path)
+                table.updateProperties().set(_MODE, _MERGE_ON_READ).commit()
+            return False
+        return True
 
     def publish_watermark(self, spark: SparkSession, path: str, low_watermark: str) -> None:
         """Write to the table's properties up to when it has all changes.

@@ -20,8 +20,10 @@ from slackwater.spark_sink.sql.merge_statement import (
 )
 from slackwater.spark_sink.sql.quoting import identifier
 from slackwater.spark_sink.tables.managed_table import AppendId, ManagedTable
-from slackwater.spark_sink.tables.table_format import TableFormat
+from slackwater.spark_sink.tables.small_epoch import RowChange, latest_rows
+from slackwater.spark_sink.tables.table_format import MergeId, TableFormat
 from slackwater.timestamp import datetime_to_ns, datetime_to_rfc3339, parse_rfc3339
+from slackwater.typed_values import ValueTypeError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -78,6 +80,37 @@ class MirrorTable(ManagedTable):
             )
         finally:
             self._spark.catalog.dropTempView(view)
+
+    def merge_rows(
+        self, changes: Mapping[str, RowChange], columns: Sequence[Column], merge_id: MergeId
+    ) -> bool:
+        """Apply a small epoch's changes in one commit, without a job of Spark's.
+
+        Args:
+            changes: by the JSON of the key.
+            columns: the columns of their rows; ensure_columns() has been called with them.
+            merge_id: identifies the merge.
+
+        Returns:
+            False if Spark has to apply them: columns had another type, or a value is not of its
+            column's type, or the format can't.
+
+        Raises:
+            PublishError: two processes committed at the same time; the epoch is read again.
+        """
+        if any(column.former_types or column.absent_at for column in columns):
+            return False
+        names = {field.name for field in (self._schema or ())}
+        # Spark ignores case, and other writers do not.
+        if any(column.name not in names for column in columns):
+            return False
+        try:
+            rows = latest_rows(changes, columns)
+        except ValueTypeError:
+            return False
+        return self._format.merge_rows(
+            self._spark, self._path, rows, columns, merge_id, keeps_deleted=self._keeps_deleted
+        )
 
     def forget(self, columns: Sequence[Column], cleared_at: datetime | None) -> None:
         """Drop what a former table or former columns left; arguments as for forget_statement()."""

@@ -5,15 +5,31 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, ClassVar, Final
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from slackwater.spark_sink.output.staging import StagedFiles
+    from slackwater.spark_sink.sql.columns import Column
 
 LOW_WATERMARK_PROPERTY: Final = "slackwater.low_watermark"
+
+
+@dataclass(frozen=True, slots=True)
+class MergeId:
+    """Identifies a merge into a table, so that repeating it changes nothing.
+
+    Attributes:
+        application: names the writer.
+        low_watermark: the epoch's.
+    """
+
+    application: str
+    low_watermark: datetime
 
 
 class TableFormat(ABC):
@@ -122,6 +138,43 @@ class TableFormat(ABC):
 
         The table remembers the low watermark, see last_version().
         """
+
+    def merges_rows(self, spark: SparkSession, path: str) -> bool:
+        """Return whether merge_rows() may merge into tables at a path or below it."""
+        del spark, path
+        return False
+
+    def merge_rows(
+        self,
+        spark: SparkSession,
+        path: str,
+        rows: pa.Table,
+        columns: Sequence[Column],
+        merge_id: MergeId,
+        *,
+        keeps_deleted: bool,
+    ) -> bool:
+        """Merge a few rows in one commit without a job of Spark's.
+
+        It changes nothing if the table has the merge's low watermark or a later one, as
+        idempotent_merge() does.
+
+        Args:
+            spark: the session.
+            path: the table's directory.
+            rows: as latest_rows() makes them.
+            columns: the columns of the rows, which the table has.
+            merge_id: identifies the merge.
+            keeps_deleted: a deleted row stays with its last values, and is marked as deleted.
+
+        Returns:
+            False if Spark has to merge them; the table is as it was, or has them.
+
+        Raises:
+            PublishError: two processes committed at the same time; the epoch is read again.
+        """
+        del spark, path, rows, columns, merge_id, keeps_deleted
+        return False
 
     @abstractmethod
     def publish_watermark(self, spark: SparkSession, path: str, low_watermark: str) -> None:

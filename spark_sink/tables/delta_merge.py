@@ -1,0 +1,257 @@
+"""The MERGE of a few rows into a Delta table by delta-rs, without a job of Spark's.
+
+A commit creates the next file of Delta's log, if its name is free, and carries a transaction
+identifier (Delta's protocol, "Transaction Identifiers") with the low watermark: it is refused if
+another commit has changed that identifier since the table was loaded. So of two owners only one
+merges an epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from slackwater.spark_sink.errors import commit_conflict
+from slackwater.spark_sink.sql.columns import Column
+from slackwater.spark_sink.sql.merge_statement import CHANGED_AT
+from slackwater.spark_sink.sql.merge_statement import IS_DELETED as IS_MARKED_DELETED
+from slackwater.spark_sink.tables.small_epoch import (
+    COMMIT_TIMESTAMP,
+    IS_CHANGED,
+    IS_DELETED,
+    IS_WHOLE,
+)
+from slackwater.spark_sink.tables.table_format import LOW_WATERMARK_PROPERTY, MergeId
+from slackwater.timestamp import datetime_to_us, parse_rfc3339
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from deltalake import DeltaTable
+    from deltalake.table import TableMerger
+
+_MIRROR: Final = "mirror"
+_LATEST: Final = "latest"
+# With it, columns have other names in the files.
+_COLUMN_MAPPING: Final = "delta.columnMapping.mode"
+# In bytes, compressed: of a table whose files may be read and written whole.
+_SMALL_TABLE_MAX: Final = 128 << 20
+
+
+class DeltaMergeRefusedError(Exception):
+    """Spark has to merge into this table; the message says why."""
+
+
+class LargeTableError(DeltaMergeRefusedError):
+    """The table is too large to have its files written again."""
+
+
+def merge_rows(
+    path: str,
+    rows: pa.Table,
+    columns: Sequence[Column],
+    merge_id: MergeId,
+    *,
+    keeps_deleted: bool,
+) -> None:
+    """Apply an epoch's changes in one commit, unless the table has its low watermark.
+
+    Args:
+        path: the table's directory on a local disk.
+        rows: as latest_rows() makes them.
+        columns: the columns of the rows, which the table has.
+        merge_id: identifies the merge.
+        keeps_deleted: a deleted row stays with its last values, and is marked as deleted.
+
+    Raises:
+        LargeTableError: the table is large.
+        DeltaMergeRefusedError: the table has features that delta-rs can't write, or no key that it
+            compares as Spark does, or its disk does not take the commit.
+        PublishError: two processes committed at the same time; the epoch is read again.
+    """
+    from deltalake.transaction import CommitProperties, Transaction
+
+    application, version = merge_id.application, datetime_to_us(merge_id.low_watermark)
+    condition = _same_key(rows, columns)
+    with _translating(path):
+        table = _load(path)
+        latest = table.transaction_version(application)
+        if latest is not None and latest >= version:
+            return
+        _require_small(table)
+        merger = table.merge(
+            rows,
+            condition,
+            source_alias=_LATEST,
+            target_alias=_MIRROR,
+            # Otherwise no file is skipped by its statistics.
+            streamed_exec=False,
+            commit_properties=CommitProperties(
+                app_transactions=[Transaction(application, version)]
+            ),
+        )
+        clauses = _mark_deleted if keeps_deleted else _apply_deleted
+        clauses(merger, columns, has_partial=_has_partial(rows)).execute()
+
+
+def publish_low_watermark(path: str, low_watermark: str) -> None:
+    """Write to a table's properties up to when it has all changes, unless it says a later time.
+
+    A former owner that wakes up takes nothing back: the commit is refused if another one has
+    changed the table's properties since they were looked at.
+
+    Args:
+        path: the table's directory on a local disk.
+        low_watermark: in RFC 3339.
+
+    Raises:
+        DeltaMergeRefusedError: delta-rs can't write the table.
+        PublishError: two processes committed at the same time.
+    """
+    with _translating(path):
+        table = _load(path)
+        published = table.metadata().configuration.get(LOW_WATERMARK_PROPERTY)
+        if published is None or parse_rfc3339(published) < parse_rfc3339(low_watermark):
+            properties = {LOW_WATERMARK_PROPERTY: low_watermark}
+            table.alter.set_table_properties(properties, raise_if_not_exists=False)
+
+
+def has_property(path: str, name: str) -> bool:
+    """Return whether a table says anything of a property.
+
+    Raises:
+        DeltaMergeRefusedError: delta-rs can't read the table.
+    """
+    with _translating(path):
+        return name in _load(path).metadata().configuration
+
+
+def _load(path: str) -> DeltaTable:
+    from deltalake import DeltaTable
+
+    table = DeltaTable(path)
+    if table.metadata().configuration.get(_COLUMN_MAPPING, "none") != "none":
+        raise DeltaMergeRefusedError(f"it has {_COLUMN_MAPPING}")
+    return table
+
+
+def _require_small(table: DeltaTable) -> None:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    sizes = pa.table(table.get_add_actions()).column("size_bytes")
+    if (pc.sum(sizes).as_py() or 0) > _SMALL_TABLE_MAX:
+        raise LargeTableError(f"it has more than {_SMALL_TABLE_MAX >> 20} MiB")
+
+
+def _has_partial(rows: pa.Table) -> bool:
+    return any(name.startswith(IS_CHANGED) for name in rows.column_names)
+
+
+def _same_key(rows: pa.Table, columns: Sequence[Column]) -> str:
+    """Return the join condition."""
+    key = [column for column in columns if column.is_key]
+    if not key:
+        raise DeltaMergeRefusedError("it has no key")
+    # Spark takes -0.0 for 0.0.
+    if any(column.spark_type in {"DOUBLE", "FLOAT"} for column in key):
+        raise DeltaMergeRefusedError("its key has floating-point numbers")
+    return " AND ".join(_same_value(column, rows.column(column.name)) for column in key)
+
+
+def _same_value(column: Column, values: pa.ChunkedArray) -> str:
+    mirror, latest = _of_mirror(column.name), _of_latest(column.name)
+    # A plain comparison lets delta-rs skip files by their statistics.
+    same = "IS NOT DISTINCT FROM" if values.null_count else "="
+    # DataFusion takes an AND that follows for a part of the right side of IS NOT DISTINCT FROM.
+    condition = f"({mirror} {same} {latest})"
+    # A row that a version without nanoseconds wrote has none.
+    return f"({mirror} IS NULL OR {condition})" if column.nanoseconds_of else condition
+
+
+def _apply_deleted(
+    merger: TableMerger, columns: Sequence[Column], *, has_partial: bool
+) -> TableMerger:
+    is_deleted = _of_latest(IS_DELETED)
+    merger = merger.when_matched_delete(is_deleted)
+    # All columns of a table may belong to its key.
+    if _whole_row(columns):
+        merger = _update(merger, columns, {}, has_partial=has_partial)
+    return merger.when_not_matched_insert(_row(columns), f"NOT {is_deleted}")
+
+
+def _mark_deleted(
+    merger: TableMerger, columns: Sequence[Column], *, has_partial: bool
+) -> TableMerger:
+    mark = {
+        _quoted(IS_MARKED_DELETED): _of_latest(IS_DELETED),
+        _quoted(CHANGED_AT): _of_latest(COMMIT_TIMESTAMP),
+    }
+    merger = merger.when_matched_update(mark, _of_latest(IS_DELETED))
+    merger = _update(merger, columns, mark, has_partial=has_partial)
+    return merger.when_not_matched_insert(_row(columns) | mark)
+
+
+def _update(
+    merger: TableMerger,
+    columns: Sequence[Column],
+    mark: dict[str, str],
+    *,
+    has_partial: bool,
+) -> TableMerger:
+    whole = _whole_row(columns) | mark
+    merger = merger.when_matched_update(whole, _of_latest(IS_WHOLE))
+    return merger.when_matched_update(_changed_columns(columns) | mark) if has_partial else merger
+
+
+def _row(columns: Sequence[Column]) -> dict[str, str]:
+    return {_quoted(column.name): _of_latest(column.name) for column in columns}
+
+
+def _whole_row(columns: Sequence[Column]) -> dict[str, str]:
+    return _row([column for column in columns if column.is_set_by_update])
+
+
+def _changed_columns(columns: Sequence[Column]) -> dict[str, str]:
+    return {
+        _quoted(column.name): _changed_value(column)
+        for column in columns
+        if column.is_set_by_update
+    }
+
+
+def _changed_value(column: Column) -> str:
+    new = _of_latest(column.name)
+    if column.is_key:
+        return new
+    is_changed = _of_latest(IS_CHANGED + column.name)
+    return f"CASE WHEN {is_changed} THEN {new} ELSE {_of_mirror(column.name)} END"
+
+
+def _of_mirror(name: str) -> str:
+    return f"{_MIRROR}.{_quoted(name)}"
+
+
+def _of_latest(name: str) -> str:
+    return f"{_LATEST}.{_quoted(name)}"
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+@contextmanager
+def _translating(path: str) -> Iterator[None]:
+    """Turn the errors of delta-rs into ours.
+
+    A commit that failed for another reason than a conflict may have been made: who tries again by
+    another way finds its transaction identifier.
+    """
+    from deltalake.exceptions import CommitFailedError, DeltaError
+
+    try:
+        yield
+    except CommitFailedError as error:
+        raise commit_conflict(path) from error
+    except (DeltaError, OSError) as error:
+        raise DeltaMergeRefusedError(str(error)) from error

@@ -1,0 +1,74 @@
+"""Epochs of single changes of mirrors, and who merged them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from slackwater.reader.schema import ddl
+from slackwater.spark_sink.sinks.mirrors import Mirrors
+from tests.epoch_rows import START, Record
+from tests.mirrors import current, iceberg_table
+
+# Not a name that a plain SQL statement may have.
+TABLE = "sales.Order lines"
+# The columns of keys, of all tables.
+KEY = {"Id": "INT64", "At": "TIMESTAMP", "Order": "STRING"}
+Change = tuple[str, Mapping[str, Any], Mapping[str, Any], str]
+
+
+def record(at: int, change: Change, columns: Mapping[str, str], table: str = TABLE) -> Record:
+    mod_type, key, values, capture = change
+    types = [
+        (name, json.dumps({"code": kind}), name in KEY, place)
+        for place, (name, kind) in enumerate(columns.items(), 1)
+        if name in key or name in values
+    ]
+    moment = START + timedelta(microseconds=at)
+    mods = [(json.dumps(key), json.dumps(values), "{}")]
+    of_transaction = (mod_type, capture, 1, 1, "", False, "p", START)
+    return (moment, f"t{at}", "00000000", True, table, types, mods, *of_transaction)
+
+
+def publish(spark: SparkSession, sink: Mirrors, epoch: int, records: Sequence[Record]) -> None:
+    summary = sink.stage(spark.createDataFrame(list(records), ddl()), epoch)
+    sink.publish(spark, epoch, summary, START + timedelta(seconds=epoch))
+
+
+def operations(path: Path) -> list[str]:
+    """Return what merged into a table: the driver or Spark."""
+    if (path / "metadata").exists():
+        summaries = [snapshot.summary for snapshot in iceberg_table(path).snapshots()]
+        return ["spark" if (s and s["spark.app.id"]) else "driver" for s in summaries]
+    commits = sorted((path / "_delta_log").glob("*.json"))
+    infos = [
+        json.loads(line)["commitInfo"]
+        for commit in commits
+        for line in commit.read_text().splitlines()
+        if "commitInfo" in line
+    ]
+    return [
+        "driver" if info["engineInfo"].startswith("delta-rs") else "spark"
+        for info in infos
+        if info["operation"] == "MERGE"
+    ]
+
+
+COLUMNS = {"Id": "INT64", "A": "STRING"}
+
+
+def one(epoch: int, value: str) -> list[Record]:
+    """Return an epoch that changes one row."""
+    mod_type = "INSERT" if epoch == 1 else "UPDATE"
+    return [record(epoch, (mod_type, {"Id": "1"}, {"A": value}, "NEW_ROW"), COLUMNS, "T")]
+
+
+def value(path: Path) -> str:
+    ((row,),) = (current(path / "T").rows,)
+    text: str = row["A"]
+    return text

@@ -1,0 +1,85 @@
+"""Spark merges into large mirrors, which then are not written again for a few changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from slackwater.pipeline.spark.java import find_java
+from slackwater.pipeline.spark.session import start_spark, stop_spark
+from slackwater.spark_sink.sinks.mirrors import Mirrors
+from slackwater.spark_sink.tables import delta_merge, iceberg_merge
+from slackwater.spark_sink.tables.delta import Delta
+from slackwater.spark_sink.tables.iceberg import Iceberg
+from tests.merge_epochs import COLUMNS, one, operations, publish, record
+from tests.mirrors import current, iceberg_table
+
+DELETION_VECTORS = "delta.enableDeletionVectors"
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[SparkSession]:
+    find_java()
+    spark = start_spark(["large-mirrors"], "local[2]", {}, ["delta", "iceberg"])
+    yield spark
+    stop_spark(spark)
+
+
+def test_spark_merges_into_large_tables_and_tables_that_others_can_not_write(
+    session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = Mirrors(str(tmp_path), "orders", Delta())
+    publish(session, sink, 1, one(1, "one"))
+    with monkeypatch.context() as patch:
+        patch.setattr(delta_merge, "_SMALL_TABLE_MAX", 0)
+        publish(session, sink, 2, one(2, "two"))
+    publish(session, sink, 3, one(3, "three"))
+    of_spark = operations(tmp_path / "T")
+    assert (of_spark[0], len(of_spark), "driver" in of_spark[1:]) == ("driver", 3, False)
+    # One row is marked in its file, and is in another one now.
+    three = session.read.format("delta").load(str(tmp_path / "T")).collect()
+    assert [row["A"] for row in three] == ["three"]
+    detail = session.sql(f"DESCRIBE DETAIL delta.`{tmp_path}/T`").first()
+    assert detail is not None
+    assert detail["properties"][DELETION_VECTORS] == "true"
+    assert session.conf.get("spark.sql.codegen.wholeStage") == "false"
+    # A new process looks again.
+    sink = Mirrors(str(tmp_path), "orders", Delta())
+    publish(session, sink, 4, one(4, "four"))
+    assert operations(tmp_path / "T")[-1] == "driver"
+    properties = "'delta.columnMapping.mode' = 'name'"
+    session.sql(f"ALTER TABLE delta.`{tmp_path}/T` SET TBLPROPERTIES ({properties})")
+    publish(session, sink, 5, one(5, "five"))
+    rows = session.read.format("delta").load(str(tmp_path / "T")).collect()
+    assert [row["A"] for row in rows] == ["five"]
+
+
+def test_spark_merges_into_large_iceberg_tables_and_their_files_of_deletes(
+    session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = Mirrors(str(tmp_path), "orders", Iceberg())
+    rows = [("INSERT", {"Id": str(key)}, {"A": "one"}, "NEW_ROW") for key in range(1, 21)]
+    publish(session, sink, 1, [record(1, change, COLUMNS, "T") for change in rows])
+    files = set((tmp_path / "T" / "data").glob("*.parquet"))
+    with monkeypatch.context() as patch:
+        patch.setattr(iceberg_merge, "_SMALL_TABLE_MAX", 0)
+        publish(session, sink, 2, one(2, "two"))
+    # A new process, for which the table is small, but has files of deletes.
+    sink = Mirrors(str(tmp_path), "orders", Iceberg())
+    for epoch in (3, 4, 5, 6):
+        publish(session, sink, epoch, one(epoch, f"e{epoch}"))
+    assert operations(tmp_path / "T") == ["driver", *["spark"] * 5]
+    ones = [(key, "one") for key in range(2, 21)]
+    table = iceberg_table(tmp_path / "T")
+    assert {Path(task.file.file_path) for task in table.scan().plan_files()} > files
+    seen = [(row["Id"], row["A"]) for row in current(tmp_path / "T").rows]
+    assert sorted(seen) == [(1, "e6"), *ones]
+    deletes = sum(len(task.delete_files) for task in table.scan().plan_files())
+    Iceberg().compact(session, str(tmp_path / "T"))
+    table = iceberg_table(tmp_path / "T")
+    assert sum(len(task.delete_files) for task in table.scan().plan_files()) < deletes
+    seen = [(row["Id"], row["A"]) for row in current(tmp_path / "T").rows]
+    assert sorted(seen) == [(1, "e6"), *ones]

@@ -1,0 +1,307 @@
+"""A small epoch that the driver merges does to a mirror what Spark's MERGE does."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.table import TableMerger
+from pyspark.sql import SparkSession
+
+from slackwater.pipeline.spark.java import find_java
+from slackwater.pipeline.spark.session import start_spark, stop_spark
+from slackwater.spark_sink.errors import PublishError
+from slackwater.spark_sink.output.application import application_of
+from slackwater.spark_sink.sinks.mirrors import GoneRows, Mirrors
+from slackwater.spark_sink.tables.delta import Delta
+from slackwater.spark_sink.tables.iceberg import Iceberg
+from slackwater.spark_sink.tables.iceberg_merge import IcebergMerge
+from slackwater.spark_sink.tables.table_format import TableFormat
+from slackwater.timestamp import datetime_to_us
+from tests.epoch_rows import START, Record
+from tests.merge_epochs import (
+    COLUMNS,
+    KEY,
+    TABLE,
+    Change,
+    one,
+    operations,
+    publish,
+    record,
+    value,
+)
+from tests.mirrors import current, iceberg_table
+from tests.typed_values import VALUES
+
+# Not names that a plain SQL statement may have.
+NAMES = ("select", 'a"quoted"', "With.Dot", "Ünï`code", "s.A")
+TIMES = (None, "2026-01-31T09:00:00.000001001Z", "2026-01-31T09:00:00.000001002Z")
+CAPTURES = ("OLD_AND_NEW_VALUES", "NEW_ROW")
+
+
+class DeltaBySpark(Delta):
+    """Delta tables into which only Spark merges."""
+
+    def merges_rows(self, *_: Any) -> bool:
+        return False
+
+
+class IcebergBySpark(Iceberg):
+    """Iceberg tables into which only Spark merges."""
+
+    def merges_rows(self, *_: Any) -> bool:
+        return False
+
+
+BY_SPARK: Mapping[type[TableFormat], type[TableFormat]] = {
+    Delta: DeltaBySpark,
+    Iceberg: IcebergBySpark,
+}
+both_formats = pytest.mark.parametrize("format_class", BY_SPARK, ids=["delta", "iceberg"])
+
+
+def by_driver(format_class: type[TableFormat]) -> TableFormat:
+    return format_class.from_settings(None, ())
+
+
+def by_spark(format_class: type[TableFormat]) -> TableFormat:
+    return BY_SPARK[format_class].from_settings(None, ())
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[SparkSession]:
+    find_java()
+    spark = start_spark(["small-merges"], "local[2]", {}, ["delta", "iceberg"])
+    yield spark
+    stop_spark(spark)
+
+
+def random_epochs(seed: int) -> Iterator[list[Change]]:
+    """Yield epochs of random but possible changes of a few rows."""
+    rng = random.Random(seed)
+    keys = [
+        {"Id": number, "At": at, "Order": order}
+        for number in (None, "1", "-2")
+        for at in TIMES
+        for order in ("a'b", None)
+    ]
+    there = [False] * len(keys)
+    for _ in range(4):
+        changes: list[Change] = []
+        for _ in range(60):
+            chosen = rng.randrange(len(keys))
+            capture = rng.choice(CAPTURES)
+            everything = {name: rng.choice([None, "x", "ÿ'\\"]) for name in NAMES}
+            some = {name: everything[name] for name in rng.sample(NAMES, 2)}
+            if not there[chosen]:
+                changes.append(("INSERT", keys[chosen], everything, capture))
+            elif rng.random() < 0.25:
+                changes.append(("DELETE", keys[chosen], {}, capture))
+            else:
+                values = everything if capture == "NEW_ROW" else some
+                changes.append(("UPDATE", keys[chosen], values, capture))
+            there[chosen] = changes[-1][0] != "DELETE"
+        yield changes
+
+
+@both_formats
+@pytest.mark.parametrize("keeps_deleted", [False, True])
+def test_random_epochs_leave_the_rows_that_spark_leaves(
+    session: SparkSession, tmp_path: Path, format_class: type[TableFormat], *, keeps_deleted: bool
+) -> None:
+    columns = {**KEY, **dict.fromkeys(NAMES, "STRING")}
+    rows = GoneRows(are_kept=keeps_deleted)
+    ways = {"driver": by_driver(format_class), "spark": by_spark(format_class)}
+    sinks = {
+        way: Mirrors(str(tmp_path / way), "orders", table_format, gone_rows=rows)
+        for way, table_format in ways.items()
+    }
+    at = 0
+    for epoch, changes in enumerate(random_epochs(seed=7)):
+        records = [record(at + place, change, columns) for place, change in enumerate(changes)]
+        at += len(records)
+        for sink in sinks.values():
+            publish(session, sink, epoch, records)
+        looks = [current(tmp_path / way / TABLE).rows for way in sinks]
+        of_driver, of_spark = (sorted(map(repr, look)) for look in looks)
+        assert of_driver == of_spark, epoch
+        assert of_driver
+    for way in sinks:
+        assert operations(tmp_path / way / TABLE) == [way] * 4
+
+
+@both_formats
+def test_values_of_all_types_are_those_that_spark_writes(
+    session: SparkSession, tmp_path: Path, format_class: type[TableFormat]
+) -> None:
+    columns = {"Id": "INT64", **{f"c{n}": kind for n, (kind, _, _) in enumerate(VALUES)}}
+    values = {f"c{n}": value for n, (_, value, _) in enumerate(VALUES)}
+    nothing = dict.fromkeys(values)
+    inserts = [
+        record(n, ("INSERT", {"Id": str(n)}, row, "NEW_ROW"), columns)
+        for n, row in enumerate((values, nothing))
+    ]
+    # Of one row all values become others, and of the other one none.
+    swapped = [
+        record(9, ("UPDATE", {"Id": "0"}, nothing, "OLD_AND_NEW_VALUES"), columns),
+        record(9, ("UPDATE", {"Id": "1"}, {"c6": True}, "OLD_AND_NEW_VALUES"), columns),
+    ]
+    looks = []
+    for way in (by_driver(format_class), by_spark(format_class)):
+        path = tmp_path / type(way).__name__
+        sink = Mirrors(str(path), "orders", way)
+        publish(session, sink, 1, _named(inserts))
+        first = sorted(map(repr, current(path / TABLE).rows))
+        publish(session, sink, 2, _named(swapped))
+        looks.append((first, sorted(map(repr, current(path / TABLE).rows))))
+    assert looks[0] == looks[1]
+    assert looks[0][0] != looks[0][1]
+    assert operations(tmp_path / format_class.__name__ / TABLE) == ["driver"] * 2
+
+
+def _named(records: Sequence[Record]) -> list[Record]:
+    """Return records whose types are names of types, as the information schema has them."""
+    return [
+        (
+            *values[:5],
+            [(n, json.loads(kind)["code"], key, at) for n, kind, key, at in values[5]],
+            *values[6:],
+        )
+        for values in records
+    ]
+
+
+def properties(path: Path) -> Mapping[str, str]:
+    """Return a table's properties."""
+    if (path / "metadata").exists():
+        return iceberg_table(path).properties
+    return DeltaTable(path).metadata().configuration
+
+
+def before_merge(monkeypatch: pytest.MonkeyPatch, interlude: Callable[[], None]) -> None:
+    """Do something between reading a table and committing to it, once."""
+    steps: tuple[tuple[Any, str], ...] = ((TableMerger, "execute"), (IcebergMerge, "_commit"))
+    for owner, name in steps:
+        step = getattr(owner, name)
+
+        def late(*args: Any, owner: Any = owner, name: str = name, step: Any = step) -> Any:
+            monkeypatch.setattr(owner, name, step)
+            interlude()
+            return step(*args)
+
+        monkeypatch.setattr(owner, name, late)
+
+
+@both_formats
+def test_a_former_owner_that_has_read_the_table_merges_nothing(
+    session: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    format_class: type[TableFormat],
+) -> None:
+    former = Mirrors(str(tmp_path), "orders", by_driver(format_class))
+    publish(session, former, 1, one(1, "one"))
+
+    def succeed() -> None:
+        successor = Mirrors(str(tmp_path), "orders", by_driver(format_class))
+        publish(session.newSession(), successor, 2, one(2, "two"))
+        publish(session.newSession(), successor, 3, one(3, "three"))
+
+    before_merge(monkeypatch, succeed)
+    with pytest.raises(PublishError, match="at the same time"):
+        publish(session, former, 2, one(2, "former"))
+    assert value(tmp_path) == "three"
+    # Woken before it has loaded the table, it has nothing to do.
+    late = Mirrors(str(tmp_path), "orders", by_driver(format_class))
+    publish(session, late, 2, one(2, "former"))
+    assert value(tmp_path) == "three"
+    assert properties(tmp_path / "T")["slackwater.low_watermark"] == "2026-01-31T09:00:03.000000Z"
+
+
+@both_formats
+def test_files_that_were_compacted_meanwhile_send_the_epoch_round_again(
+    session: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    format_class: type[TableFormat],
+) -> None:
+    sink = Mirrors(str(tmp_path), "orders", by_driver(format_class))
+    publish(session, sink, 1, one(1, "one"))
+    keys = [("INSERT", {"Id": str(key)}, {"A": "other"}, "NEW_ROW") for key in (2, 3)]
+    for epoch, change in enumerate(keys, 2):
+        publish(session, sink, epoch, [record(epoch, change, COLUMNS, "T")])
+    table = by_driver(format_class)
+
+    def compact() -> None:
+        if isinstance(table, Delta):
+            table.compact(session, str(tmp_path / "T"))
+            return
+        # Iceberg's own compaction leaves a few small files alone.
+        catalog, _, name = table.name(session, str(tmp_path / "T")).partition(".")
+        options = "options => map('rewrite-all', 'true')"
+        session.sql(f"CALL {catalog}.system.rewrite_data_files(table => '{name}', {options})")
+
+    before_merge(monkeypatch, compact)
+    with pytest.raises(PublishError, match="at the same time"):
+        publish(session, sink, 4, one(4, "four"))
+    publish(session, sink, 4, one(4, "four"))
+    assert sorted(row["A"] for row in current(tmp_path / "T").rows) == ["four", "other", "other"]
+
+
+def test_many_epochs_leave_checkpoints_and_a_table_that_spark_goes_on_with(
+    session: SparkSession, tmp_path: Path
+) -> None:
+    sink = Mirrors(str(tmp_path), "orders", Delta())
+    for epoch in range(1, 36):
+        publish(session, sink, epoch, one(epoch, f"e{epoch}"))
+    log = tmp_path / "T" / "_delta_log"
+    assert len(list(log.glob("*.checkpoint.parquet"))) == 2
+    by_spark = Mirrors(str(tmp_path), "orders", DeltaBySpark())
+    assert by_spark.position(session).complete == START + timedelta(seconds=35)
+    publish(session, by_spark, 35, one(35, "again"))
+    assert value(tmp_path) == "e35"
+    publish(session, by_spark, 36, one(36, "by Spark"))
+    publish(session, sink, 36, one(36, "again"))
+    assert value(tmp_path) == "by Spark"
+    publish(session, sink, 37, one(37, "e37"))
+    rows = session.read.format("delta").load(str(tmp_path / "T")).collect()
+    assert [row["A"] for row in rows] == ["e37"]
+
+
+def test_a_commit_that_was_made_before_its_failure_is_not_made_again(
+    session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver may be told that a commit failed which is there."""
+    sink = Mirrors(str(tmp_path), "orders", Delta())
+    publish(session, sink, 1, one(1, "one"))
+    execute = TableMerger.execute
+
+    def failing(merger: TableMerger) -> Any:
+        execute(merger)
+        raise OSError("no answer")
+
+    monkeypatch.setattr(TableMerger, "execute", failing)
+    publish(session, sink, 2, one(2, "two"))
+    assert value(tmp_path) == "two"
+    assert operations(tmp_path / "T") == ["driver", "driver"]
+
+
+def test_a_table_with_another_pipelines_transactions_is_merged_into(
+    session: SparkSession, tmp_path: Path
+) -> None:
+    sink = Mirrors(str(tmp_path), "orders", Delta())
+    publish(session, sink, 1, one(1, "one"))
+    later = Transaction(application_of("other"), datetime_to_us(START + timedelta(days=1)))
+    DeltaTable(tmp_path / "T").alter.set_table_properties(
+        {"a": "b"},
+        raise_if_not_exists=False,
+        commit_properties=CommitProperties(app_transactions=[later]),
+    )
+    publish(session, sink, 2, one(2, "two"))
+    assert value(tmp_path) == "two"
