@@ -7,9 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from slackwater.spark_sink.formats import OF_LINES, TEXT, write_options
 from slackwater.spark_sink.output.epoch_directory import EpochDirectory
 from slackwater.spark_sink.output.preparation import Preparation
@@ -17,6 +14,7 @@ from slackwater.spark_sink.output.small_files import local_path
 from slackwater.spark_sink.sink import EpochSummary
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
@@ -114,6 +112,9 @@ class Staging:
         Returns:
             None if its files are larger than max_bytes, or are not on a local disk.
         """
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
         folder = local_path(spark, self.epoch_directory(spark).staging(epoch_id))
         if folder is None:
             return None

@@ -27,12 +27,13 @@ from slackwater.spark_sink.sql.quoting import literal, timestamp_literal
 from slackwater.spark_sink.tables.cut import Cut, TableVersion, low_watermark_at
 from slackwater.spark_sink.tables.managed_table import AppendId
 from slackwater.spark_sink.tables.mirror_table import MirrorTable
-from slackwater.spark_sink.tables.small_epoch import SmallEpoch
 from slackwater.spark_sink.tables.table_format import MergeId, TableFormat
 from slackwater.timestamp import datetime_to_rfc3339
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from slackwater.spark_sink.tables.row_merges.small_epoch import SmallEpoch
 
 _log = logging.getLogger(__name__)
 
@@ -210,6 +211,8 @@ class Mirrors(ManagedTables[MirrorTable]):
             return None
         if not self._format.merges_rows(spark, self._path):
             return None
+        from slackwater.spark_sink.tables.row_merges.small_epoch import SmallEpoch
+
         columns = SmallEpoch.columns_read()
         records = self._staging.read_small(spark, epoch_id, columns, _SMALL_BYTES_MAX)
         return None if records is None else SmallEpoch(records)

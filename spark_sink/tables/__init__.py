@@ -7,13 +7,11 @@ decided in sql/types, where a Spanner NUMERIC becomes DECIMAL(38,9).
 - registry: which table formats there are, by name.
 - delta, iceberg: the two formats; how a repeated commit is recognized, and what conflicts.
 - delta_kernel: when staged files become a Delta commit as they are, without Spark.
-- small_epoch: what a small epoch does to each row, on the driver.
-- delta_merge, iceberg_merge: how the driver merges it without Spark, and which tables it leaves to
-  Spark; merged_rows: what becomes of the rows.
+- row_merges: how the driver merges a small epoch without Spark.
 - managed_table: what mirrors and typed changelogs share; when columns are added.
 - mirror_table: a table kept equal to Spanner's; its merge and its low watermark.
 - changelog_table: a table of all changes of one of Spanner's tables.
-- table_history: which version stands at a low watermark; delta_log: a Delta table's commits.
+- table_history: which version stands at a low watermark; delta_log, iceberg_history: the commits.
 - cut: the versions of several tables at one low watermark.
 - compaction: when small files are compacted.
 """

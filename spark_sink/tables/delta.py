@@ -23,7 +23,7 @@ from slackwater.spark_sink.output.staging import StagedFiles
 from slackwater.spark_sink.sql.quoting import identifier, literal
 from slackwater.spark_sink.tables.delta_kernel import KernelRefusedError, KernelWriter
 from slackwater.spark_sink.tables.delta_log import missing_files, read_history
-from slackwater.spark_sink.tables.delta_merge import (
+from slackwater.spark_sink.tables.row_merges.delta_merge import (
     DeltaMergeRefusedError,
     LargeTableError,
     has_property,

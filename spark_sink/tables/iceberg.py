@@ -11,7 +11,6 @@ import logging
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,13 +19,9 @@ from slackwater.spark_sink.java import java_raised, java_session, jvm_of
 from slackwater.spark_sink.output.small_files import local_path
 from slackwater.spark_sink.output.staging import StagedFiles
 from slackwater.spark_sink.sql.quoting import identifier, literal
-from slackwater.spark_sink.tables.iceberg_merge import (
-    IcebergMerge,
-    IcebergMergeRefusedError,
-    LargeTableError,
-)
+from slackwater.spark_sink.tables.iceberg_history import Ancestor, ancestors
 from slackwater.spark_sink.tables.table_format import LOW_WATERMARK_PROPERTY, MergeId, TableFormat
-from slackwater.spark_sink.tables.table_history import Commit, History, version_at
+from slackwater.spark_sink.tables.table_history import History, version_at
 from slackwater.timestamp import datetime_to_us, ns_to_us, parse_rfc3339
 
 if TYPE_CHECKING:
@@ -244,6 +239,12 @@ class Iceberg(TableFormat):
         keeps_deleted: bool,
     ) -> bool:
         """Merge a few rows by Arrow and Iceberg's library, if they can; see TableFormat."""
+        from slackwater.spark_sink.tables.row_merges.iceberg_merge import (
+            IcebergMerge,
+            IcebergMergeRefusedError,
+            LargeTableError,
+        )
+
         if path in self._merged_by_spark:
             return False
         version = datetime_to_us(merge_id.low_watermark)
@@ -353,45 +354,6 @@ class Iceberg(TableFormat):
         version = summary[_VERSION].cast("bigint")
         row = own.join(ancestors, "snapshot_id").agg(F.max(version)).first()
         return None if row is None or row[0] is None else int(row[0])
-
-
-@dataclass(frozen=True, slots=True)
-class Ancestor:
-    """A snapshot: its parent, and the low watermark if the pipeline merged an epoch with it."""
-
-    parent: int | None
-    low_watermark_us: int | None
-
-
-def ancestors(
-    snapshots: Mapping[int, Ancestor],
-    current: int | None,
-    published: int | None,
-    published_us: int | None,
-) -> History:
-    """Return the history of a table's current snapshot.
-
-    Args:
-        snapshots: those that are not expired, by their ids.
-        current: the current one; None without rows.
-        published: the one that was current when a low watermark was last published.
-        published_us: that low watermark, in microseconds.
-    """
-    commits: list[Commit] = []
-    place = current
-    while place is not None and place in snapshots:
-        commits.append(Commit(place, snapshots[place].low_watermark_us))
-        place = snapshots[place].parent
-    commits.reverse()
-    if place is None or not commits:
-        return History(commits, is_whole=place is None)
-    # What the oldest one holds may be known from the publication only, which is of that snapshot or
-    # of one that is expired.
-    numbers = {commit.version: number for number, commit in enumerate(commits)}
-    number = numbers.get(-1 if published is None else published, 0)
-    if commits[number].low_watermark_us is None:
-        commits[number] = replace(commits[number], low_watermark_us=published_us)
-    return History(commits, is_whole=False)
 
 
 def _file_catalog(path: str) -> str:

@@ -20,10 +20,9 @@ from slackwater.spark_sink.sql.merge_statement import (
 )
 from slackwater.spark_sink.sql.quoting import identifier
 from slackwater.spark_sink.tables.managed_table import AppendId, ManagedTable
-from slackwater.spark_sink.tables.small_epoch import RowChange, latest_rows
+from slackwater.spark_sink.tables.row_merges.row_changes import RowChange
 from slackwater.spark_sink.tables.table_format import MergeId, TableFormat
 from slackwater.timestamp import datetime_to_ns, datetime_to_rfc3339, parse_rfc3339
-from slackwater.typed_values import ValueTypeError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -98,6 +97,9 @@ class MirrorTable(ManagedTable):
         Raises:
             PublishError: two processes committed at the same time; the epoch is read again.
         """
+        from slackwater.spark_sink.tables.row_merges.small_epoch import latest_rows
+        from slackwater.typed_values import ValueTypeError
+
         if any(column.former_types or column.absent_at for column in columns):
             return False
         names = {field.name for field in (self._schema or ())}

@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 from slackwater.pipeline.spark.java import find_java
 from slackwater.pipeline.spark.session import start_spark, stop_spark
 from slackwater.spark_sink.sinks.mirrors import Mirrors
-from slackwater.spark_sink.tables import delta_merge, iceberg_merge
 from slackwater.spark_sink.tables.delta import Delta
 from slackwater.spark_sink.tables.iceberg import Iceberg
+from slackwater.spark_sink.tables.row_merges import small_table
 from tests.merge_epochs import COLUMNS, one, operations, publish, record
 from tests.mirrors import current, iceberg_table
 
@@ -34,7 +34,7 @@ def test_spark_merges_into_large_tables_and_tables_that_others_can_not_write(
     sink = Mirrors(str(tmp_path), "orders", Delta())
     publish(session, sink, 1, one(1, "one"))
     with monkeypatch.context() as patch:
-        patch.setattr(delta_merge, "_SMALL_TABLE_MAX", 0)
+        patch.setattr(small_table, "BYTES_MAX", 0)
         publish(session, sink, 2, one(2, "two"))
     publish(session, sink, 3, one(3, "three"))
     of_spark = operations(tmp_path / "T")
@@ -65,7 +65,7 @@ def test_spark_merges_into_large_iceberg_tables_and_their_files_of_deletes(
     publish(session, sink, 1, [record(1, change, COLUMNS, "T") for change in rows])
     files = set((tmp_path / "T" / "data").glob("*.parquet"))
     with monkeypatch.context() as patch:
-        patch.setattr(iceberg_merge, "_SMALL_TABLE_MAX", 0)
+        patch.setattr(small_table, "ROWS_MAX", 19)
         publish(session, sink, 2, one(2, "two"))
     # A new process, for which the table is small, but has files of deletes.
     sink = Mirrors(str(tmp_path), "orders", Iceberg())

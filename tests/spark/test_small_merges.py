@@ -21,7 +21,7 @@ from slackwater.spark_sink.output.application import application_of
 from slackwater.spark_sink.sinks.mirrors import GoneRows, Mirrors
 from slackwater.spark_sink.tables.delta import Delta
 from slackwater.spark_sink.tables.iceberg import Iceberg
-from slackwater.spark_sink.tables.iceberg_merge import IcebergMerge
+from slackwater.spark_sink.tables.row_merges.iceberg_merge import IcebergMerge
 from slackwater.spark_sink.tables.table_format import TableFormat
 from slackwater.timestamp import datetime_to_us
 from tests.epoch_rows import START, Record

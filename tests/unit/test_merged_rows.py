@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater.spark_sink.sql.columns import Column
-from slackwater.spark_sink.tables.merged_rows import inserted_rows, places, updated_rows
-from slackwater.spark_sink.tables.small_epoch import RowChange, latest_rows
+from slackwater.spark_sink.tables.row_merges.merged_rows import inserted_rows, places, updated_rows
+from slackwater.spark_sink.tables.row_merges.row_changes import RowChange
+from slackwater.spark_sink.tables.row_merges.small_epoch import latest_rows
 
 AT = datetime(2026, 1, 31, 9, tzinfo=UTC)
 KEY = (Column("Id", "INT64", is_key=True), Column("Name", "STRING", is_key=True))

@@ -15,17 +15,16 @@ from hypothesis import strategies as st
 
 from slackwater.reader.schema import SCHEMA
 from slackwater.spark_sink.sql.columns import Column, mirror_columns
-from slackwater.spark_sink.tables.small_epoch import (
+from slackwater.spark_sink.tables.row_merges.row_changes import (
     COMMIT_TIMESTAMP,
     IS_CHANGED,
     IS_DELETED,
     IS_WHOLE,
     Mod,
     RowChange,
-    SmallEpoch,
     latest_by_key,
-    latest_rows,
 )
+from slackwater.spark_sink.tables.row_merges.small_epoch import SmallEpoch, latest_rows
 from slackwater.typed_values import ValueTypeError
 from tests.epoch_rows import Mods, Record, record
 from tests.typed_values import VALUES

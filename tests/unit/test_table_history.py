@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from slackwater.spark_sink.errors import AsOfTimeError
 from slackwater.spark_sink.tables.delta_log import first_readable
-from slackwater.spark_sink.tables.iceberg import Ancestor, ancestors
+from slackwater.spark_sink.tables.iceberg_history import Ancestor, ancestors
 from slackwater.spark_sink.tables.table_history import BEFORE_ALL_US, Commit, History, version_at
 
 # Of an initial scan: the table is made, and gets two chunks.

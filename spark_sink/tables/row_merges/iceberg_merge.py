@@ -20,7 +20,8 @@ import pyarrow.parquet as pq
 from slackwater.spark_sink.java import jvm_of
 from slackwater.spark_sink.output.small_files import local_path
 from slackwater.spark_sink.sql.columns import Column
-from slackwater.spark_sink.tables.merged_rows import inserted_rows, places, updated_rows
+from slackwater.spark_sink.tables.row_merges import small_table
+from slackwater.spark_sink.tables.row_merges.merged_rows import inserted_rows, places, updated_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 _FIELD_ID: Final = b"PARQUET:field_id"
 _FLOATS: Final = frozenset({"DOUBLE", "FLOAT"})
 _PARQUET: Final = "PARQUET"
-# In bytes: of a table whose files may be read and written whole.
-_SMALL_TABLE_MAX: Final = 128 << 20
 _TYPES: Final[Mapping[str, pa.DataType]] = {
     "long": pa.int64(),
     "int": pa.int32(),
@@ -154,9 +153,10 @@ class IcebergMerge:
     def _data_files(self) -> Iterator[Any]:
         if self._snapshot is None:
             return
-        total = int(self._snapshot.summary().get("total-files-size") or 0)
-        if total > _SMALL_TABLE_MAX:
-            raise LargeTableError(f"it has more than {_SMALL_TABLE_MAX >> 20} MiB")
+        summary = self._snapshot.summary()
+        totals = [int(summary.get(name) or 0) for name in ("total-files-size", "total-records")]
+        if (reason := small_table.reason_against(*totals)) is not None:
+            raise LargeTableError(reason)
         tasks = self._table.newScan().useSnapshot(self._snapshot.snapshotId()).planFiles()
         try:
             iterator = tasks.iterator()

@@ -16,7 +16,8 @@ from slackwater.spark_sink.errors import commit_conflict
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.sql.merge_statement import CHANGED_AT
 from slackwater.spark_sink.sql.merge_statement import IS_DELETED as IS_MARKED_DELETED
-from slackwater.spark_sink.tables.small_epoch import (
+from slackwater.spark_sink.tables.row_merges import small_table
+from slackwater.spark_sink.tables.row_merges.row_changes import (
     COMMIT_TIMESTAMP,
     IS_CHANGED,
     IS_DELETED,
@@ -34,8 +35,6 @@ _MIRROR: Final = "mirror"
 _LATEST: Final = "latest"
 # With it, columns have other names in the files.
 _COLUMN_MAPPING: Final = "delta.columnMapping.mode"
-# In bytes, compressed: of a table whose files may be read and written whole.
-_SMALL_TABLE_MAX: Final = 128 << 20
 
 
 class DeltaMergeRefusedError(Exception):
@@ -139,9 +138,10 @@ def _require_small(table: DeltaTable) -> None:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    sizes = pa.table(table.get_add_actions()).column("size_bytes")
-    if (pc.sum(sizes).as_py() or 0) > _SMALL_TABLE_MAX:
-        raise LargeTableError(f"it has more than {_SMALL_TABLE_MAX >> 20} MiB")
+    files = pa.table(table.get_add_actions())
+    totals = [pc.sum(files.column(name)).as_py() or 0 for name in ("size_bytes", "num_records")]
+    if (reason := small_table.reason_against(*totals)) is not None:
+        raise LargeTableError(reason)
 
 
 def _has_partial(rows: pa.Table) -> bool:

@@ -1,0 +1,75 @@
+"""What the changes of an epoch do to each row of a table.
+
+The rules are those of sql.latest_changes, which says them to Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+import orjson
+
+# The columns of small_epoch.latest_rows() besides the table's. No name in Spanner begins with an
+# underscore.
+IS_DELETED: Final = "_latest_is_deleted"
+IS_WHOLE: Final = "_latest_is_whole"
+COMMIT_TIMESTAMP: Final = "_latest_commit_timestamp"
+# Before the name of a column: whether the changes have a value of it.
+IS_CHANGED: Final = "_latest_is_changed_"
+
+
+@dataclass(frozen=True, slots=True)
+class Mod:
+    """A change of one row.
+
+    Attributes:
+        key: JSON of the key.
+        mod_type: INSERT, UPDATE or DELETE.
+        is_whole: whether the value capture type captures whole rows.
+        new_values: JSON of the values after the change; None for none.
+        commit_timestamp: of the change.
+    """
+
+    key: str
+    mod_type: str
+    is_whole: bool
+    new_values: str | None
+    commit_timestamp: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class RowChange:
+    """What an epoch does to a row.
+
+    Attributes:
+        is_deleted: the row is gone.
+        is_whole: the changes have the whole row: what is not in values is NULL.
+        values: the JSON values that the changes have, by column.
+        commit_timestamp: the latest change's.
+    """
+
+    is_deleted: bool
+    is_whole: bool
+    values: Mapping[str, Any]
+    commit_timestamp: datetime
+
+
+def latest_by_key(mods: Iterable[Mod]) -> dict[str, RowChange]:
+    """Return what the mods of a table, in their order, do to each row, by the JSON of its key."""
+    latest: dict[str, RowChange] = {}
+    for mod in mods:
+        latest[mod.key] = _after(latest.get(mod.key), mod)
+    return latest
+
+
+def _after(before: RowChange | None, mod: Mod) -> RowChange:
+    if mod.mod_type == "DELETE":
+        return RowChange(True, True, {}, mod.commit_timestamp)
+    values = orjson.loads(mod.new_values) if mod.new_values else {}
+    if before is None or mod.mod_type == "INSERT" or mod.is_whole:
+        is_whole = mod.mod_type == "INSERT" or mod.is_whole
+        return RowChange(False, is_whole, values, mod.commit_timestamp)
+    return RowChange(False, before.is_whole, {**before.values, **values}, mod.commit_timestamp)
