@@ -305,3 +305,20 @@ def test_a_table_with_another_pipelines_transactions_is_merged_into(
     )
     publish(session, sink, 2, one(2, "two"))
     assert value(tmp_path) == "two"
+
+
+@both_formats
+def test_a_row_that_was_written_without_nanoseconds_gets_them(
+    session: SparkSession, tmp_path: Path, format_class: type[TableFormat]
+) -> None:
+    columns = {"At": "TIMESTAMP", "A": "STRING"}
+    key = {"At": "2026-01-31T09:00:00.000001002Z"}
+    sink = Mirrors(str(tmp_path), "orders", by_driver(format_class))
+    first = record(1, ("INSERT", key, {"A": "one"}, "NEW_ROW"), columns, "T")
+    publish(session, sink, 1, [first])
+    name = by_driver(format_class).name(session, str(tmp_path / "T"))
+    session.sql(f"UPDATE {name} SET `_At_nanoseconds` = NULL")
+    second = record(2, ("UPDATE", key, {"A": "two"}, "OLD_AND_NEW_VALUES"), columns, "T")
+    publish(session, sink, 2, [second])
+    seen = [(row["_At_nanoseconds"], row["A"]) for row in current(tmp_path / "T").rows]
+    assert seen == [(2, "two")]

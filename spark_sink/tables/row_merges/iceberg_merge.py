@@ -93,7 +93,7 @@ class IcebergMerge:
             keeps_deleted: a deleted row stays with its last values, and is marked as deleted.
 
         Raises:
-            IcebergMergeRefusedError: Arrow does not compare the key's columns as Spark does.
+            IcebergMergeRefusedError: Arrow does not compare the keys as Spark does.
             Py4JJavaError: the commit failed.
         """
         key = [column for column in columns if column.is_key]
@@ -101,7 +101,9 @@ class IcebergMerge:
             raise IcebergMergeRefusedError("it has no key, or one with floating-point numbers")
         changed, rows, places_of_changed = [], [], list[pa.Array]()
         for path in self._files:
-            in_file = places(self._read(path, [column.name for column in key]), latest, key)
+            keys = self._read(path, [column.name for column in key])
+            _require_nanoseconds(keys, key)
+            in_file = places(keys, latest, key)
             if in_file.null_count == len(in_file):
                 continue
             changed.append(path)
@@ -191,6 +193,16 @@ class IcebergMerge:
         if path is None:
             raise IcebergMergeRefusedError("its files are not on a local disk")
         return str(path)
+
+
+def _require_nanoseconds(keys: pa.Table, key: Sequence[Column]) -> None:
+    """Refuse rows that a version without nanoseconds wrote: those match any."""
+    for column in key:
+        if column.nanoseconds_of is None:
+            continue
+        times, nanoseconds = keys.column(column.nanoseconds_of), keys.column(column.name)
+        if nanoseconds.null_count > times.null_count:
+            raise IcebergMergeRefusedError("rows have no nanoseconds yet")
 
 
 def _is_not_in(size: int, taken: Sequence[pa.Array]) -> pa.Array:
