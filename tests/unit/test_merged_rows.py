@@ -5,12 +5,18 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 from typing import Any
+from unittest.mock import Mock
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater.spark_sink.sql.columns import Column
+from slackwater.spark_sink.tables.row_merges.iceberg_merge import (
+    IcebergMergeRefusedError,
+    local_file,
+)
 from slackwater.spark_sink.tables.row_merges.merged_rows import inserted_rows, places, updated_rows
 from slackwater.spark_sink.tables.row_merges.row_changes import RowChange
 from slackwater.spark_sink.tables.row_merges.small_epoch import latest_rows
@@ -107,6 +113,13 @@ def test_deleted_rows_stay_marked_with_their_last_values(there: list[Key], drawn
     made = [*updated.to_pylist(), *inserted.to_pylist()]
     assert {row["_commit_timestamp"] for row in made} == {AT}
     assert sorted(map(_text, made)) == sorted(map(_text, expected))
+
+
+@pytest.mark.parametrize("location", ["s3://lake/T/data/a.parquet", "gs://lake/a", "abfss://c@a/b"])
+def test_files_that_only_a_catalogs_client_can_read_are_left_to_spark(location: str) -> None:
+    # Without a session: Hadoop may not know the scheme, and would fail.
+    with pytest.raises(IcebergMergeRefusedError, match="not on a local disk"):
+        local_file(Mock(spec=[]), location)
 
 
 def _text(row: dict[str, Any]) -> str:

@@ -12,13 +12,14 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from slackwater.spark_sink.java import jvm_of
-from slackwater.spark_sink.output.small_files import local_path
+from slackwater.spark_sink.output.small_files import LOCAL_SCHEME, local_path
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.tables.row_merges import small_table
 from slackwater.spark_sink.tables.row_merges.merged_rows import inserted_rows, places, updated_rows
@@ -74,7 +75,7 @@ class IcebergMerge:
         self._schema = _arrow_schema(
             self._jvm.org.apache.iceberg.SchemaParser.toJson(table.schema())
         )
-        self._files = {self._local(file.location()): file for file in self._data_files()}
+        self._files = {local_file(spark, file.location()): file for file in self._data_files()}
 
     def merge(
         self,
@@ -141,7 +142,7 @@ class IcebergMerge:
         """Write a file that no snapshot names yet, and return Iceberg's DataFile."""
         iceberg = self._jvm.org.apache.iceberg
         location = self._table.locationProvider().newDataLocation(f"{uuid.uuid4()}.parquet")
-        path = Path(self._local(location))
+        path = Path(local_file(self._spark, location))
         path.parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(rows, path, compression="zstd")
         file = self._table.io().newInputFile(location)
@@ -188,11 +189,18 @@ class IcebergMerge:
         ]
         return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
 
-    def _local(self, location: str) -> str:
-        path = local_path(self._spark, location)
-        if path is None:
-            raise IcebergMergeRefusedError("its files are not on a local disk")
-        return str(path)
+
+def local_file(spark: SparkSession, location: str) -> str:
+    """Return a location as Python names it.
+
+    Raises:
+        IcebergMergeRefusedError: it is not on a local disk.
+    """
+    # Hadoop fails at a scheme that only the catalog's own client can read, such as s3.
+    path = local_path(spark, location) if urlsplit(location).scheme in {"", LOCAL_SCHEME} else None
+    if path is None:
+        raise IcebergMergeRefusedError("its files are not on a local disk")
+    return str(path)
 
 
 def _require_nanoseconds(keys: pa.Table, key: Sequence[Column]) -> None:
