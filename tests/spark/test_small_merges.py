@@ -322,3 +322,30 @@ def test_a_row_that_was_written_without_nanoseconds_gets_them(
     publish(session, sink, 2, [second])
     seen = [(row["_At_nanoseconds"], row["A"]) for row in current(tmp_path / "T").rows]
     assert seen == [(2, "two")]
+
+
+def test_spark_takes_over_a_table_with_a_feature_that_others_do_not_know(
+    session: SparkSession, tmp_path: Path
+) -> None:
+    sink = Mirrors(str(tmp_path), "orders", Delta())
+    publish(session, sink, 1, one(1, "one"))
+    widening = "'delta.enableTypeWidening' = 'true'"
+    session.sql(f"ALTER TABLE delta.`{tmp_path}/T` SET TBLPROPERTIES ({widening})")
+    publish(session, sink, 2, one(2, "two"))
+    rows = session.read.format("delta").load(str(tmp_path / "T")).collect()
+    assert [row["A"] for row in rows] == ["two"]
+    assert operations(tmp_path / "T") == ["driver", "spark"]
+
+
+@both_formats
+def test_a_query_for_large_numbers_finds_the_rows_that_are_not_numbers(
+    session: SparkSession, tmp_path: Path, format_class: type[TableFormat]
+) -> None:
+    """For Spark NaN is larger than all others, and it skips files by their statistics."""
+    columns = {"Id": "INT64", "D": "FLOAT64"}
+    sink = Mirrors(str(tmp_path), "orders", by_driver(format_class))
+    inserts = [("INSERT", {"Id": str(n)}, {"D": d}, "NEW_ROW") for n, d in ((1, "NaN"), (2, 0.5))]
+    publish(session, sink, 1, [record(1, change, columns, "T") for change in inserts])
+    assert operations(tmp_path / "T") == ["driver"]
+    name = by_driver(format_class).name(session, str(tmp_path / "T"))
+    assert [row["Id"] for row in session.table(name).where("D > 1").collect()] == [1]

@@ -28,13 +28,16 @@ from slackwater.timestamp import datetime_to_us, parse_rfc3339
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from deltalake import DeltaTable
+    from deltalake import DeltaTable, WriterProperties
     from deltalake.table import TableMerger
 
+_FLOATS: Final = frozenset({"DOUBLE", "FLOAT"})
 _MIRROR: Final = "mirror"
 _LATEST: Final = "latest"
 # With it, columns have other names in the files.
 _COLUMN_MAPPING: Final = "delta.columnMapping.mode"
+# In what delta-rs says of a table that it can't write.
+_UNSUPPORTED: Final = ("Unsupported", "append-only", "appendOnly")
 
 
 class DeltaMergeRefusedError(Exception):
@@ -85,6 +88,7 @@ def merge_rows(
             target_alias=_MIRROR,
             # Otherwise no file is skipped by its statistics.
             streamed_exec=False,
+            writer_properties=_without_float_statistics(columns),
             commit_properties=CommitProperties(
                 app_transactions=[Transaction(application, version)]
             ),
@@ -144,6 +148,18 @@ def _require_small(table: DeltaTable) -> None:
         raise LargeTableError(reason)
 
 
+def _without_float_statistics(columns: Sequence[Column]) -> WriterProperties:
+    """Leave out statistics of floating-point columns: delta-rs's ignore NaN.
+
+    For Spark NaN is larger than all other numbers, and it would skip files that have one.
+    """
+    from deltalake import ColumnProperties, WriterProperties
+
+    none = ColumnProperties(statistics_enabled="NONE")
+    floats = [column.name for column in columns if column.spark_type in _FLOATS]
+    return WriterProperties(column_properties=dict.fromkeys(floats, none))
+
+
 def _has_partial(rows: pa.Table) -> bool:
     return any(name.startswith(IS_CHANGED) for name in rows.column_names)
 
@@ -154,7 +170,7 @@ def _same_key(rows: pa.Table, columns: Sequence[Column]) -> str:
     if not key:
         raise DeltaMergeRefusedError("it has no key")
     # Spark takes -0.0 for 0.0.
-    if any(column.spark_type in {"DOUBLE", "FLOAT"} for column in key):
+    if any(column.spark_type in _FLOATS for column in key):
         raise DeltaMergeRefusedError("its key has floating-point numbers")
     return " AND ".join(_same_value(column, rows.column(column.name)) for column in key)
 
@@ -252,6 +268,9 @@ def _translating(path: str) -> Iterator[None]:
     try:
         yield
     except CommitFailedError as error:
+        # It says so of tables with features that it does not know, too.
+        if any(word in str(error) for word in _UNSUPPORTED):
+            raise DeltaMergeRefusedError(str(error)) from error
         raise commit_conflict(path) from error
     except (DeltaError, OSError) as error:
         raise DeltaMergeRefusedError(str(error)) from error

@@ -144,7 +144,9 @@ class IcebergMerge:
         location = self._table.locationProvider().newDataLocation(f"{uuid.uuid4()}.parquet")
         path = Path(local_file(self._spark, location))
         path.parent.mkdir(parents=True, exist_ok=True)
-        pq.write_table(rows, path, compression="zstd")
+        # Arrow's statistics ignore NaN, which for Spark is larger than all other numbers.
+        others = [field.name for field in rows.schema if not pa.types.is_floating(field.type)]
+        pq.write_table(rows, path, compression="zstd", write_statistics=others)
         file = self._table.io().newInputFile(location)
         metrics = iceberg.parquet.ParquetUtil.fileMetrics(
             file, iceberg.MetricsConfig.forTable(self._table)
