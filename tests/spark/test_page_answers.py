@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal, cast
@@ -69,6 +69,15 @@ MENDED = Scenario(
     (*range(500, 350, -1), *range(60, 0, -1)), (0.8,) * 210, partitions=3_000, stalled=2
 )
 LOST = Scenario((4_200.0, 4_100.0, 4_000.0), (1.0 * 24 * HOUR_S - 40,) * 3, partitions=3_000)
+# Of each: the answer, its level, and how many gaps the plots show.
+ANSWERS = {
+    "live": (LIVE, r"Keeps up: behind by [\d.]+ s", "ok", 0),
+    "outage": (OUTAGE, r"Behind by 3 min: no epoch for 3 min", "warning", 1),
+    "catch-up": (CATCH_UP, r"Behind by 6\d min, caught up in about \d+ min", "warning", 0),
+    "mended": (MENDED, r"Keeps up: behind by [\d.]+ s", "ok", 1),
+    "lost": (LOST, r"Behind by 25\.\d h: no epoch for 6\d min; Spanner no longer", "critical", 1),
+}
+SCHEMES: tuple[Literal["dark", "light"], ...] = ("dark", "light")
 
 
 @contextmanager
@@ -136,43 +145,43 @@ def opened(browser: Browser, address: str, scheme: Literal["dark", "light"]) -> 
     assert not errors
 
 
-@pytest.mark.parametrize(
-    ("name", "scenario", "text", "level"),
-    [
-        ("live", LIVE, r"Keeps up: behind by [\d.]+ s", "ok"),
-        ("outage", OUTAGE, r"Behind by 3 min: no epoch for 3 min", "warning"),
-        ("catch-up", CATCH_UP, r"Behind by 6\d min, caught up in about \d+ min", "warning"),
-        ("mended", MENDED, r"Keeps up: behind by [\d.]+ s", "ok"),
-        ("lost", LOST, r"Behind by 25\.\d h: no epoch for 6\d min; Spanner no longer", "critical"),
-    ],
-)
+@pytest.mark.parametrize("partitions", [1, 300, 3_000])
+@pytest.mark.parametrize("name", ANSWERS)
 def test_one_element_says_whether_the_pipeline_keeps_up(
-    browser: Browser,
-    tmp_path: Path,
-    name: str,
-    scenario: Scenario,
-    text: str,
-    level: str,
+    browser: Browser, tmp_path: Path, name: str, partitions: int
 ) -> None:
-    scheme: Literal["dark", "light"] = "dark" if name in ("outage", "mended") else "light"
-    with served(tmp_path, scenario) as address, opened(browser, address, scheme) as page:
+    scenario, text, level, gaps = ANSWERS[name]
+    stalled = min(scenario.stalled, partitions)
+    scenario = replace(scenario, partitions=partitions, stalled=stalled)
+    with served(tmp_path, scenario) as address, opened(browser, address, "light") as page:
         answer = page.locator("#keeps-up")
         expect(answer).to_have_text(re.compile(text))
         expect(answer).to_have_attribute("data-level", level)
         expect(page.locator("#badge")).to_have_attribute("data-level", level)
-        gaps = {"outage": 1, "mended": 1, "lost": 1}.get(name, 0)
         for plot in ("#lag-plot", "#records-plot"):
             expect(page.locator(f"{plot} .gap")).to_have_count(gaps)
         expect_partitions(page, scenario)
-        for size in (DESKTOP, PHONE):
-            page.set_viewport_size(cast(Any, size))
-            page.evaluate("draw()")
-            rights = page.evaluate(RIGHT_EDGES)
-            assert len(rights) > 6
-            assert max(rights) <= size["width"], "an epoch's row is cut"
-            width = page.evaluate("document.documentElement.scrollWidth")
-            assert width <= size["width"], "the page is wider than the screen"
-            page.screenshot(path=tmp_path / f"{name}-{size['width']}-{scheme}.png", full_page=True)
+        colours = set()
+        for scheme in SCHEMES:
+            page.emulate_media(color_scheme=scheme)
+            colours.add(answer.evaluate("(answer) => getComputedStyle(answer).color"))
+            for size in (DESKTOP, PHONE):
+                page.set_viewport_size(cast(Any, size))
+                page.evaluate("draw()")
+                rights = page.evaluate(RIGHT_EDGES)
+                assert len(rights) > 6
+                assert max(rights) <= size["width"], "an epoch's row is cut"
+                width = page.evaluate("document.documentElement.scrollWidth")
+                assert width <= size["width"], "the page is wider than the screen"
+                image = f"{name}-{partitions}-{size['width']}-{scheme}.png"
+                page.screenshot(path=tmp_path / image, full_page=True)
+        assert len(colours) == 2, "the answer has one colour on dark and on light"
+
+
+def test_the_marks_of_an_axis_have_one_unit(browser: Browser, tmp_path: Path) -> None:
+    with served(tmp_path, OUTAGE) as address, opened(browser, address, "light") as page:
+        marks = page.locator("#lag-plot text[text-anchor=end]").all_text_contents()
+        assert [mark.split()[-1] for mark in marks[:3]] == ["min"] * 3
 
 
 def expect_partitions(page: Page, scenario: Scenario) -> None:

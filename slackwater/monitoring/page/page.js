@@ -50,6 +50,11 @@ function duration(seconds) {
   return `${(seconds / 3600).toFixed(1)} h`;
 }
 
+// All marks of an axis have the unit of its highest.
+function unitOf(seconds) {
+  return seconds < 120 ? [" s", 1] : seconds < 7200 ? [" min", 60] : [" h", 3600];
+}
+
 function amount(value) {
   if (value < 1e3) return value < 10 && value % 1 ? value.toFixed(1) : value.toFixed(0);
   for (const [unit, size] of [["G", 1e9], ["M", 1e6], ["k", 1e3]]) {
@@ -125,15 +130,16 @@ function drawPlot(svg, points, now, rises) {
   for (const [from, to] of gaps) {
     const band = element("rect", { x: x(from[0]), y: 4, width: x(to) - x(from[0]), height: y(0) - 4, class: "gap" }, svg);
     element("title", {}, band, `no epoch from ${moment(from[0])} to ${moment(to)}`);
-    if (x(to) - x(from[0]) > 60) element("text", { x: (x(from[0]) + x(to)) / 2, y: 16, "text-anchor": "middle" }, svg, "no epoch");
+    if (x(to) - x(from[0]) > 60) element("text", { x: (x(from[0]) + x(to)) / 2, y: y(0) - 6, "text-anchor": "middle" }, svg, "no epoch");
     if (rises) element("polyline", { points: `${x(from[0])},${y(from[1])} ${x(to)},${y(risen([from, to]))}`, class: "curve rising" }, svg);
   }
+  const [unit, size] = rises ? unitOf(top) : ["", 1];
   for (const part of [0, 0.5, 1]) {
     const at = y(top * part);
     element("line", { x1: left, x2: width, y1: at, y2: at, class: "axis" }, svg);
-    const label = top * part;
-    const text = rises ? duration(label) : label < 10 ? label.toFixed(label < 1 ? 2 : 1) : amount(label);
-    element("text", { x: left - 4, y: at + 4, "text-anchor": "end" }, svg, text);
+    const value = top * part / size;
+    const text = part === 0 ? "0" : value < 10 ? value.toFixed(value < 1 ? 2 : 1) : amount(value);
+    element("text", { x: left - 4, y: at + 4, "text-anchor": "end" }, svg, `${text}${unit}`);
   }
   for (const [t, anchor] of [[first, "start"], [last, "end"]]) {
     element("text", { x: x(t), y: height - 2, "text-anchor": anchor }, svg, clockTime(t));
