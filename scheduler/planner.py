@@ -73,13 +73,16 @@ class Planner:
         """Return the low watermark after which the pipeline starts, as start_position decides."""
         return first_watermark_ns(self._options.start, self._source)
 
-    def next_watermark_ns(self, base_ns: int | None, *, clock_ns: int | None = None) -> int:
+    def next_watermark_ns(
+        self, base_ns: int | None, *, clock_ns: int | None = None, is_bounded: bool = True
+    ) -> int:
         """Return the end of the next epoch; base_ns if the pipeline should not run.
 
         Args:
             base_ns: the low watermark at which the epoch starts; None if it is not known.
             clock_ns: a reading of Spanner's clock that the end must not exceed; None reads the
                 clock now and goes ahead of it as scheduler.epoch_lead says.
+            is_bounded: False for an epoch of any length, up to the clock.
         """
         pipeline = self._store.pipeline(self._options.pipeline)
         if base_ns is not None and pipeline and pipeline.desired_state is not DesiredState.RUNNING:
@@ -98,7 +101,7 @@ class Planner:
             clock_ns=clock_ns,
             lead_ns=lead_ns,
             base_ns=base_ns,
-            span_max_ns=self._span_max_ns(),
+            span_max_ns=self._span_max_ns() if is_bounded else clock_ns,
             end_ns=self._options.end_ns,
         )
 

@@ -73,6 +73,7 @@ class SpannerChangesStreamReader(DataSourceStreamReader, _AvailableNow):  # type
         self._spanner: SpannerSource | None = None
         self._base_ns: int | None = None
         self._available_now_ns: int | None = None
+        self._has_chosen = False
 
     def initialOffset(self) -> Offset:  # noqa: N802
         """Return the offset before the first epoch."""
@@ -91,6 +92,8 @@ class SpannerChangesStreamReader(DataSourceStreamReader, _AvailableNow):  # type
             limit: a read limit of Spark's; epochs are bounded by max_span instead.
         """
         planner = self._planning()
+        is_bounded = start is not None or self._has_chosen or self._knows_checkpoint()
+        self._has_chosen = True
         if start is not None:
             self._base_ns = self._watermark_ns(start)
             is_first = self._base_ns is None
@@ -103,7 +106,9 @@ class SpannerChangesStreamReader(DataSourceStreamReader, _AvailableNow):  # type
         if is_first:
             return self._offset(planner.first_watermark_ns())
         return self._offset(
-            planner.next_watermark_ns(self._base_ns, clock_ns=self._available_now_ns)
+            planner.next_watermark_ns(
+                self._base_ns, clock_ns=self._available_now_ns, is_bounded=is_bounded
+            )
         )
 
     @encoded_errors()
@@ -159,6 +164,15 @@ class SpannerChangesStreamReader(DataSourceStreamReader, _AvailableNow):  # type
         If the checkpoint were ahead of an early start after all, the low watermark would go back.
         """
         return self._options.is_checkpoint_empty is True or self._options.start == NOW
+
+    def _knows_checkpoint(self) -> bool:
+        """Return True if Spark 4.1 is run by a program that bounds its epochs, or asked for it.
+
+        A notebook's first epoch on Spark 4.1 reaches up to now: with AvailableNow, which a source
+        does not see there, Spark asks for one offset and stops when it is reached.
+        """
+        options = self._options
+        return options.is_checkpoint_empty is not None or options.checkpoint_ns is not None
 
     def _planning(self) -> Planner:
         if self._planner is None:
