@@ -44,6 +44,7 @@ check: install ## The quick checks: style, types, import contracts, unit tests
 
 test: install $(VENV42)/.installed ## All tests on Spark 4.1, and the source's tests on Spark 4.2
 	@$(BIN)/python -m slackwater.pipeline.spark.java
+	@$(BIN)/python -m tests.browsers
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy

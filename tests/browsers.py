@@ -1,8 +1,12 @@
-"""Chromium without a window, for the page's tests."""
+"""Chromium without a window, for the page's tests.
+
+As a program, which `make test` runs first, it prints where Chromium is or how to get it.
+"""
 
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -20,11 +24,23 @@ _ARGUMENTS = (
 )
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
+def find_chromium() -> str:
     executable = next((path for name in _NAMES if (path := shutil.which(name))), None)
     assert executable, "Chromium is missing; on Debian and Ubuntu: apt-get install chromium"
+    return executable
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    executable = find_chromium()
     with sync_playwright() as playwright:
         running = playwright.chromium.launch(executable_path=executable, args=list(_ARGUMENTS))
         yield running
         running.close()
+
+
+if __name__ == "__main__":
+    try:
+        print(find_chromium())
+    except AssertionError as missing:
+        sys.exit(str(missing))

@@ -43,6 +43,6 @@ def test_the_quick_start_runs_word_for_word(tmp_path: Path) -> None:
     assert re.search(r"^state +running$", said, re.MULTILINE)
     records = re.search(r"^(\d+) records$", said, re.MULTILINE)
     assert records
-    assert int(records.group(1)) >= 100
+    assert int(records.group(1)) >= 1
     for answer in ("orders: paused", "orders: not running"):
         assert answer in said
