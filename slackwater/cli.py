@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from slackwater.commands import options
 from slackwater.commands.error_texts import exit_code, text_of
@@ -118,7 +116,8 @@ def _request_command(desired: DesiredState) -> Callable[..., None]:
         from slackwater.commands import request as commands
 
         try:
-            milliseconds = parse_duration_ms(0 if wait == "0" else wait)
+            # A bare number means seconds, as it does for `timeout` and kubectl.
+            milliseconds = parse_duration_ms(f"{wait}s" if wait.isdecimal() else wait)
         except ValueError as error:
             raise SettingsError(f"--wait: {error}") from error
         settings = load_settings(config, pipeline=pipeline)
@@ -182,6 +181,7 @@ def partitions(
 ) -> None:
     """List the partitions: running, waiting for their parents, or recently finished."""
     from slackwater.commands import status as inspect
+    from slackwater.commands.partition_table import partition_table
     from slackwater.monitoring.json_fields import partition_fields
     from slackwater.monitoring.lineage_graph import to_dot
     from slackwater.scheduler.lineage import states
@@ -195,18 +195,8 @@ def partitions(
     if partition_format is PartitionFormat.JSON:
         print(json.dumps(rows, indent=2))  # noqa: T201
         return
-    table = Table("token", "state", "start", "end", "stalls", "parents")
-    for row in rows:
-        parents = ", ".join(parent[:12] for parent in row["parents"])
-        table.add_row(
-            row["token"][:12],
-            row["state"],
-            row["start_timestamp"],
-            row["end_timestamp"] or "-",
-            str(row["stalls"]),
-            parents,
-        )
-    Console().print(table)
+    for line in partition_table(rows):
+        print(line)  # noqa: T201
 
 
 @app.command(name="tail")

@@ -16,6 +16,7 @@ SlackwaterError
 |- CheckpointError        user: the checkpoint does not belong to the pipeline
 |- PartsDisagreeError     user: checkpoint, metadata store and output do not agree
 |- RecoveryError          user: the requested recovery does not fit the pipeline
+|- PipelineNotStartedError user: the pipeline has never run, or with another metadata store
 |- PipelineOwnedError     user: another process runs the pipeline
 |- HttpError              user: the address can't be listened on
 |- RequestTimeoutError    world: the pipeline's owner has not done in time what was requested
@@ -105,6 +106,12 @@ class PartsDisagreeError(SlackwaterError):
 
 class RecoveryError(SlackwaterError):
     """The requested recovery does not fit the pipeline: do what the hint says."""
+
+    user_error = True
+
+
+class PipelineNotStartedError(SlackwaterError):
+    """The pipeline has never run, or with another metadata store: run it, or correct state.url."""
 
     user_error = True
 

@@ -13,7 +13,7 @@ from sqlalchemy.engine import URL, Engine, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
 from slackwater.state import spanner_dialect as spanner
-from slackwater.state.errors import StoreUnreachableError, StoreUrlError
+from slackwater.state.errors import StoreMissingError, StoreUnreachableError, StoreUrlError
 
 _BUSY_SECONDS: Final = 30
 _CONNECT_SECONDS: Final = 5
@@ -39,8 +39,9 @@ def make_engine(url_text: str, *, create: bool) -> Engine:
         create: create a SQLite file, private to its user, and its folder if they are missing.
 
     Raises:
-        StoreUrlError: the URL is malformed, or its driver is not installed.
-        StoreUnreachableError: the SQLite file is missing or can't be created.
+        StoreUrlError: the URL is malformed, its driver is not installed, or a SQLite file can't be
+            where it says.
+        StoreUnreachableError: the SQLite file is missing, or the disk fails.
     """
     try:
         url = make_url(url_text)
@@ -59,11 +60,9 @@ def make_engine(url_text: str, *, create: bool) -> Engine:
             "the metadata store's URL is malformed: the port is not a number.", _HINT
         ) from None
     except (ArgumentError, NoSuchModuleError, ModuleNotFoundError) as error:
-        raise StoreUrlError(
-            f"the metadata store's URL can't be used: {type(error).__name__}"
-            f"{'' if isinstance(error, ArgumentError) else f' {error}'}.",
-            _HINT,
-        ) from error
+        # An ArgumentError's message has the URL, with its password.
+        reason = "it is not a URL" if isinstance(error, ArgumentError) else str(error)
+        raise StoreUrlError(f"the metadata store's URL can't be used: {reason}.", _HINT) from error
 
 
 def snapshot_options(engine: Engine) -> dict[str, Any]:
@@ -95,11 +94,16 @@ def _sqlite(url: URL, *, create: bool) -> Engine:
             path.parent.mkdir(parents=True, exist_ok=True)
             _make_private(path)
         elif not path.exists():
-            raise StoreUnreachableError(
+            raise StoreMissingError(
                 f"the metadata store {path} does not exist.",
                 "If this is a Spark executor, it needs a store that all executors can reach, such"
                 " as PostgreSQL; otherwise run the pipeline once to create it",
             )
+    except (FileExistsError, NotADirectoryError, PermissionError) as error:
+        raise StoreUrlError(
+            f"the metadata store {path} can't be made: {error.strerror}.",
+            "Choose another place for state.url, or a folder that this user may write to",
+        ) from error
     except OSError as error:
         raise StoreUnreachableError(
             f"the metadata store {path} can't be opened: {error.strerror}.",

@@ -3,6 +3,7 @@
 StateError
 |- StoreUrlError         user: the URL is malformed or names a driver that is not installed
 |- StoreUnreachableError world: the store does not answer
+|  `- StoreMissingError  world: there is no store at the URL yet, or not from here
 |- StoreRefusedError     world: the store answers, but refuses the operation
 |- NewerSchemaError      user: a later version of this program made the store
 |- PipelineMismatchError user: the pipeline's name is used for another change stream
@@ -46,6 +47,10 @@ class StoreUrlError(StateError):
 
 class StoreUnreachableError(StateError):
     """The store does not answer: check that it runs and that the URL is right."""
+
+
+class StoreMissingError(StoreUnreachableError):
+    """Nothing has made a store at the URL: no pipeline has run, or this is another machine."""
 
 
 class StoreRefusedError(StateError):

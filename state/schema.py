@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from slackwater.state.errors import NewerSchemaError, PlanMissingError
+from slackwater.state.errors import NewerSchemaError, StoreMissingError
 from slackwater.state.tables import HEAD
 
 _VERSION: Final = sa.text("SELECT version_num FROM alembic_version")
@@ -27,11 +27,11 @@ def check(connection: sa.Connection, url: str) -> None:
 
     Raises:
         NewerSchemaError: a later version made it.
-        PlanMissingError: there is no schema, so this is not the store that planned.
+        StoreMissingError: there is no schema: no pipeline has run, or in another store.
     """
     actual = version(connection)
     if actual is None:
-        raise PlanMissingError(
+        raise StoreMissingError(
             f"the metadata store {url} is empty.",
             "Every Spark executor must reach the store of the pipeline: on a cluster use a"
             " database server",

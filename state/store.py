@@ -60,7 +60,7 @@ class Store:
             StoreUnreachableError: the store does not answer within 5 s.
             StoreRefusedError: it answers, but can't be read or migrated.
             NewerSchemaError: a later version of this program created the schema.
-            PlanMissingError: migrate is False and the schema does not exist.
+            StoreMissingError: migrate is False and the store does not exist.
         """
         store = cls(make_engine(url, create=migrate))
         if migrate and store.is_on_spanner:

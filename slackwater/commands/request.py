@@ -29,7 +29,7 @@ def request(settings: Settings, desired: DesiredState, *, seconds_max: float) ->
         Lines for the user.
 
     Raises:
-        SettingsError: the store does not know the pipeline.
+        PipelineNotStartedError: the store does not know the pipeline.
         StateError: the store can't be reached.
         RequestTimeoutError: the owner has not complied in time.
     """

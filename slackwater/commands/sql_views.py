@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from slackwater.config.filters import tables_to_read
 from slackwater.config.settings import Settings
@@ -67,7 +68,9 @@ def views(settings: Settings, names: Sequence[str]) -> Iterator[str]:
             else "the database has no table with a primary key.",
             f"The database has: {', '.join(table.name for table in in_database) or 'no tables'}",
         )
-    changes = f"{sink.format}.`{sink.path}`"
+    # Whoever creates the views has another working directory.
+    path = sink.path if "://" in sink.path else Path(sink.path).absolute()
+    changes = f"{sink.format}.`{path}`"
     for table in with_key:
         yield create_view(
             table.name,

@@ -52,6 +52,8 @@ def status(settings: Settings) -> dict[str, Any]:
             "held_back_by": _held_back(store, pipeline),
             "partitions": {str(state): count for state, count in sorted(by_state.items())},
             "stalls": sum(stalls(store, settings.pipeline).values()),
+            # Older ones are forgotten after state.keep.
+            "counted_since": rfc3339_or_none(epochs[0].start_ns) if epochs else None,
             "epochs": len(epochs),
             "records": sum(epoch.records for epoch in epochs),
             "late_records": sum(epoch.late_records for epoch in epochs),

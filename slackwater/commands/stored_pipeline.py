@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from slackwater.config.settings import Settings
-from slackwater.errors import SettingsError
+from slackwater.errors import PipelineNotStartedError
+from slackwater.state.errors import StoreMissingError
 from slackwater.state.models import Pipeline
 from slackwater.state.store import Store
 
@@ -12,16 +13,23 @@ def open_pipeline(settings: Settings) -> tuple[Store, Pipeline]:
     """Open the store and return it with its row of the pipeline.
 
     Raises:
-        SettingsError: the store does not know the pipeline.
+        PipelineNotStartedError: the store does not know the pipeline, or does not exist.
         StateError: the store can't be opened.
     """
-    store = Store.open(settings.state.url, migrate=False)
+    not_started = f"pipeline {settings.pipeline!r} has not started yet"
+    try:
+        store = Store.open(settings.state.url, migrate=False)
+    except StoreMissingError as error:
+        raise PipelineNotStartedError(
+            f"{not_started}: {error.message}",
+            "`slackwater run` starts it. If it has run before, look at state.url",
+        ) from error
     pipeline = store.pipeline(settings.pipeline)
     if pipeline is None:
         names = ", ".join(p.name for p in store.pipelines()) or "none"
         store.close()
-        raise SettingsError(
-            f"the metadata store {store.url} has no pipeline {settings.pipeline!r}.",
-            f"It has: {names}",
+        raise PipelineNotStartedError(
+            f"{not_started}: it is not in the metadata store {store.url}.",
+            f"`slackwater run` starts it. The store has: {names}",
         )
     return store, pipeline

@@ -211,7 +211,9 @@ def _status_gauges(statuses: Sequence[PipelineStatus]) -> Iterator[Metric]:
         name = pipeline.name
         for pipeline_state in PipelineState:
             is_in_state = pipeline.state is pipeline_state
-            state.add_metric([name, pipeline_state.value], float(is_in_state))
+            # A label with a space is awkward to write in queries and paths.
+            label = pipeline_state.value.replace(" ", "_")
+            state.add_metric([name, label], float(is_in_state))
         owner.add_metric([name], float(status.is_owner))
         for partition_state in PartitionState:
             partitions.add_metric([name, partition_state.value], status.by_state[partition_state])

@@ -7,9 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from slackwater import cli
 from slackwater.errors import ClassArchiveError, SettingsError
+from slackwater.state.store import Store
+from tests.unit.test_settings import MINIMAL
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
@@ -76,6 +79,25 @@ def test_the_exit_code_says_whether_the_user_has_to_change_something(
     printed = capsys.readouterr()
     assert printed.err == "slackwater: a.\n      b\n"
     assert printed.out == ""
+
+
+@pytest.mark.parametrize(("wait", "code"), [("5", 0), ("0", 0), ("1m", 0), ("soon", 2)])
+def test_a_wait_may_be_a_bare_number_of_seconds(
+    wait: str,
+    code: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    url = f"sqlite:///{tmp_path / 'state.db'}"
+    config = tmp_path / "slackwater.yaml"
+    config.write_text(yaml.safe_dump(MINIMAL | {"state": {"url": url}}))
+    store = Store.open(url, migrate=True)
+    store.ensure_pipeline("orders", "stream")
+    store.close()
+    assert run(monkeypatch, "stop", "-c", str(config), "--wait", wait) == code
+    printed = capsys.readouterr()
+    assert ("orders: no process runs it" in printed.out) is (code == 0)
 
 
 def test_help_is_printed_without_loading_spark_or_a_client() -> None:

@@ -1,8 +1,12 @@
-"""The histogram to which values are added with their counts."""
+"""The histogram to which values are added with their counts, and the gauges of a status."""
 
 from __future__ import annotations
 
-from slackwater.monitoring.metrics import WeightedHistogram
+from dataclasses import replace
+
+from slackwater.monitoring.metrics import StatusCollector, WeightedHistogram
+from slackwater.state.models import PipelineState
+from tests.unit.test_monitoring_status import READY, RUNNING
 
 
 def test_a_value_counts_in_each_bucket_from_its_own_on() -> None:
@@ -22,3 +26,13 @@ def test_a_pipeline_without_values_is_shown_with_empty_buckets() -> None:
     (family,) = histogram.collect()
     assert {sample.value for sample in family.samples} == {0}
     assert {sample.labels["pipeline"] for sample in family.samples} == {"orders"}
+
+
+def test_the_labels_of_states_have_no_spaces() -> None:
+    failed = replace(RUNNING, state=PipelineState.FAILED_PERMANENTLY)
+    families = StatusCollector(lambda: [replace(READY, pipeline=failed)]).collect()
+    samples = [sample for family in families for sample in family.samples]
+    states = {s.labels["state"]: s.value for s in samples if s.name == "slackwater_state"}
+    assert states["failed_permanently"] == 1
+    assert sum(states.values()) == 1
+    assert not any(" " in value for s in samples for value in s.labels.values())
