@@ -3,8 +3,8 @@
 ReaderError
 |- ChangeStreamNameError      user: a project, instance, database or stream name is malformed
 |- NotFoundError              user: the name is well-formed but does not exist
-|- PermissionDeniedError      world: the credentials are valid but not sufficient
-|- UnauthenticatedError       world: there are no credentials
+|- PermissionDeniedError      tried again, exit code 2: the credentials are valid but not sufficient
+|- UnauthenticatedError       tried again, exit code 2: there are no credentials
 |- StartTooOldError           user: the start is before the retention period or the stream
 |- StartInFutureError         user: the start is after Spanner's clock
 |- InvalidQueryError          user: Spanner refused an argument
@@ -25,9 +25,12 @@ class ReaderError(Exception):
         message: what is wrong, and where.
         hint: what to do about it; may be empty.
         user_error: True if the user's input is at fault, False if the environment is.
+        needs_user: True if a user has to act although the input may be right, and although a
+            pipeline that runs tries again.
     """
 
     user_error = False
+    needs_user = False
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(f"{message} {hint}".strip())
@@ -54,9 +57,13 @@ class NotFoundError(ReaderError):
 class PermissionDeniedError(ReaderError):
     """The credentials may not read the stream: grant roles/spanner.databaseReader or the role."""
 
+    needs_user = True
+
 
 class UnauthenticatedError(ReaderError):
     """No usable credentials: provide Application Default Credentials."""
+
+    needs_user = True
 
 
 class StartTooOldError(ReaderError):

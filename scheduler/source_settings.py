@@ -313,4 +313,4 @@ def require_end_after_start(start: str, end: str | None) -> None:
         and start not in (NOW, EARLIEST)
         and parse_rfc3339(end) < parse_rfc3339(start)
     ):
-        raise ValueError(f"end {end} lies before start {start}")
+        raise ValueError(f"end {end} lies before start {start}; write a later end")

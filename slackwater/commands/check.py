@@ -25,6 +25,7 @@ from slackwater.pipeline.source import (
 from slackwater.pipeline.spark.class_path import jar_names
 from slackwater.pipeline.spark.java import find_java
 from slackwater.reader.database.watched_tables import watched_tables
+from slackwater.state.errors import StoreMissingError
 from slackwater.state.store import Store
 from slackwater.timestamp import ns_to_seconds
 
@@ -112,7 +113,10 @@ def _check_store(settings: Settings) -> str:
     if path != url and not Path(path).exists():
         _require_writable(url, Path(path).parent)
         return f"{url} (will be created)"
-    store = Store.open(url, migrate=False)
+    try:
+        store = Store.open(url, migrate=False)
+    except StoreMissingError:
+        return "is empty, will be set up"
     try:
         pipeline = store.pipeline(settings.pipeline)
         return f"{store.url}, {'known pipeline' if pipeline else 'new pipeline'}"
@@ -137,7 +141,10 @@ def _require_writable(what: str, folder: Path) -> None:
     """
     nearest = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
     if not (nearest.is_dir() and os.access(nearest, os.W_OK)):
-        raise SettingsError(f"{what} can't be written: {nearest} is not a writable folder.")
+        raise SettingsError(
+            f"{what} can't be written: {nearest} is not a writable folder.",
+            "Choose another place, or make that one a folder that this user may write to",
+        )
 
 
 def _check_address(settings: Settings) -> str:

@@ -9,7 +9,7 @@ def exit_code(error: BaseException) -> int:
     """Return 2 if the user has to change something, 1 otherwise."""
     record = decode(str(getattr(error, "_desc", "")))  # one that a Spark worker raised
     is_user_error = getattr(error, "user_error", False) or (record and record.user_error)
-    return 2 if is_user_error else 1
+    return 2 if is_user_error or getattr(error, "needs_user", False) else 1
 
 
 def text_of(error: BaseException) -> str:

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from slackwater.config.settings import Settings
 from slackwater.monitoring.epoch_history import EpochHistory
-from slackwater.monitoring.http import serving
+from slackwater.monitoring.http import listen, serving
 from slackwater.monitoring.live_view import LiveView
 from slackwater.monitoring.metrics import Metrics
 from slackwater.monitoring.tracing import tracing
@@ -61,6 +61,9 @@ def _run(pipelines: Sequence[Settings], options: RunOptions, signalled: Terminat
         observers: list[Observer] = [_display(pipelines, stack), metrics, history]
         spans = stack.enter_context(tracing(first.trace.endpoint))
         observers += [] if spans is None else [spans]
+        if first.http.listen is not None:
+            # Refused before the supervisors make a store.
+            listen(first.http).close()
         supervisors: list[PipelineSupervisor] = []
         for settings in pipelines:
             metrics.begin(settings.pipeline)

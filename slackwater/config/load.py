@@ -28,6 +28,8 @@ from slackwater.errors import SettingsError
 PIPELINES: Final = "pipelines"
 # A process has one of each.
 _OF_PROCESS: Final = ("spark", "http", "log", "trace")
+_REQUIRED: Final = [n for n, field in Settings.model_fields.items() if field.is_required()]
+_NAME_A_FILE: Final = "Name one with -c slackwater.yaml; `slackwater init` writes one"
 # Two pipelines that shared one would mix what they write.
 _OWN: Final = ("path", "checkpoint")
 
@@ -103,7 +105,11 @@ def _parse(
     try:
         return Settings.model_validate(values)
     except ValidationError as error:
-        raise SettingsError(explain(error, _place(path), lines, names, Settings)) from error
+        if path is None and values.keys().isdisjoint(_REQUIRED):
+            raise SettingsError("no settings file was named.", _NAME_A_FILE) from error
+        hint = _NAME_A_FILE if path is None else ""
+        problems = explain(error, _place(path), lines, names, Settings)
+        raise SettingsError(problems, hint) from error
 
 
 def _require_form(

@@ -42,7 +42,8 @@ def read_yaml(path: Path) -> tuple[dict[str, Any], dict[Key, int]]:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise SettingsError(f"the settings file {path} can't be read: {reason}.") from error
+        hint = "Name one with -c; `slackwater init` writes one" if not path.exists() else ""
+        raise SettingsError(f"the settings file {path} can't be read: {reason}.", hint) from error
     try:
         node = yaml.compose(text, Loader=_Loader)
         values = yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader

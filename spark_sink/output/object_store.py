@@ -130,14 +130,16 @@ def requests_to(path: str, *, is_start: bool = False, purpose: str = "a request"
             hint = "There are no credentials in the environment, and the machine has none either"
             raise (ObjectStoreError if is_start else PublishError)(message, hint) from error
         refusals = (PermissionDeniedError, UnauthenticatedError, FileNotFoundError)
-        # A list request for a bucket that does not exist fails without a class of its own.
-        if isinstance(error, refusals) or "404 Not Found" in message:
+        # A list request that is refused fails without a class of its own.
+        is_refused = any(status in message for status in ("403 Forbidden", "404 Not Found"))
+        if isinstance(error, refusals) or is_refused:
             hint = (
                 "Look at the bucket's name, at sink.storage_options, and at the rights: the"
                 " pipeline lists, reads, writes and deletes objects there"
             )
             raise (ObjectStoreError if is_start else PublishError)(message, hint) from error
-        raise PublishError(message) from error
+        hint = "Check the network, and the address in sink.storage_options"
+        raise PublishError(message, hint) from error
 
 
 def names_below(store: ObjectStore, folder: str) -> list[str]:

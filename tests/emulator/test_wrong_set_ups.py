@@ -1,0 +1,78 @@
+"""A wrong set-up is named by `check` or `run`, with what to do, and leaves nothing behind.
+
+Both run in this process, and Spark is not started. What only Spark can see is in
+tests/spark/test_bad_input.py.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from slackwater import cli
+from slackwater.commands import run as run_command
+from slackwater.reader.change_stream import ChangeStream
+from slackwater.testing.emulator import Emulator
+from tests import services
+from tests.emulators import database_on
+from tests.wrong_set_ups import WRONG
+
+# How a line of `check` or of any other command begins.
+ANSWERS = ("wrong ", "slackwater: ")
+
+
+@pytest.fixture(scope="module")
+def stream(emulator: Emulator) -> ChangeStream:
+    return database_on(emulator)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the working directory, which is empty."""
+    made = tmp_path / "work"
+    made.mkdir()
+    monkeypatch.chdir(made)
+    return made
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_set_up_is_named_with_what_to_do_and_leaves_nothing(
+    name: str,
+    stream: ChangeStream,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    set_up = WRONG[name]
+    monkeypatch.setattr(run_command, "start_spark", None)
+    for variable, value in set_up.environ.items():
+        if value is None:
+            monkeypatch.delenv(variable, raising=False)
+        else:
+            monkeypatch.setenv(variable, value)
+    with set_up.world() as more:
+        values = services.settings(stream, folder, "now")
+        for sections in (set_up.sections, more):
+            for section, keys in sections.items():
+                merged = {**values.get(section, {}), **keys}
+                values[section] = {key: value for key, value in merged.items() if value is not None}
+        config = folder.parent / "slackwater.yaml"
+        config.write_text(yaml.safe_dump(values) if set_up.text is None else set_up.text)
+        arguments = ("-c", str(config)) if set_up.arguments is None else set_up.arguments
+        for command in set_up.by:
+            monkeypatch.setattr(sys, "argv", ["slackwater", command, *arguments])
+            with pytest.raises(SystemExit) as end:
+                cli.main()
+            printed = capsys.readouterr()
+            said = printed.out + printed.err
+            assert set_up.says in said
+            assert set_up.remedy in said
+            assert end.value.code == set_up.code, said
+            named = [line for line in said.splitlines() if line.startswith(ANSWERS)]
+            assert len(named) == 1, said
+            assert "Traceback" not in said
+            assert "secret" not in said
+    assert list(folder.iterdir()) == []
