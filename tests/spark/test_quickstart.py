@@ -22,21 +22,25 @@ def test_the_quick_start_runs_word_for_word(tmp_path: Path) -> None:
     # What fails takes along what the commands before it have started.
     script.write_text(f"trap 'kill 0' ERR\n{''.join(commands)}")
     environ = {k: v for k, v in os.environ.items() if k != "SPANNER_EMULATOR_HOST"}
-    with subprocess.Popen(
-        ["bash", "-euo", "pipefail", str(script)],
-        cwd=ROOT,
-        env=environ,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    ) as shell:
+    log = tmp_path / "log"
+    with (
+        log.open("wb") as output,
+        subprocess.Popen(
+            ["bash", "-euo", "pipefail", str(script)],
+            cwd=ROOT,
+            env=environ,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        ) as shell,
+    ):
         try:
-            said, _ = shell.communicate(timeout=240)
+            shell.wait(timeout=540)
         finally:
             # Also what it has left behind when it failed.
             with suppress(ProcessLookupError):
                 os.killpg(shell.pid, signal.SIGKILL)
+    said = log.read_text()
     assert shell.returncode == 0, said[-3_000:]
     assert re.search(r"^\S+Z (INSERT|UPDATE|DELETE) ", said, re.MULTILINE)
     assert said.count("\nok ") >= 5
