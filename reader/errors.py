@@ -9,6 +9,8 @@ ReaderError
 |- StartInFutureError         user: the start is after Spanner's clock
 |- InvalidQueryError          user: Spanner refused an argument
 |- UnsupportedStreamError     user: this reader can't read a stream of this form
+|- PlacementDroppedError      user: a placement was dropped before all of its changes were read
+|- StreamAlteredError         world: the stream's read functions are others than a moment ago
 |- StartOutsidePartitionError the partition ended before the start: it is read from an earlier one
 |- DecodeError                world: Spanner's answer is not what its documentation says
 |- ColumnTypeError            world: a value is not of its column's type in typed columns
@@ -88,6 +90,16 @@ class UnsupportedStreamError(ReaderError):
     """The change stream exists in a form that this version can't read."""
 
     user_error = True
+
+
+class PlacementDroppedError(ReaderError):
+    """A placement's read function is gone, and with it changes that may not have been read."""
+
+    user_error = True
+
+
+class StreamAlteredError(ReaderError):
+    """The stream has other read functions than when the epoch was planned: plan it again."""
 
 
 class StartOutsidePartitionError(ReaderError):

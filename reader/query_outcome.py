@@ -27,12 +27,17 @@ def earliest_start_ns(message: str) -> int | None:
     spare: the low watermark of a start lies half a microsecond before it, and Spanner would refuse
     that too.
     """
+    named_ns = named_start_ns(message)
+    return None if named_ns is None else ceil_to_us(named_ns + HALF_MICROSECOND_NS)
+
+
+def named_start_ns(message: str) -> int | None:
+    """Return the earliest start that Spanner's refusal of a start names, as it stands there."""
     match = _EARLIEST.search(message)
     try:
-        named_ns = parse_rfc3339(match.group(1)) if match else None
+        return parse_rfc3339(match.group(1)) if match else None
     except ValueError:
         return None
-    return None if named_ns is None else ceil_to_us(named_ns + HALF_MICROSECOND_NS)
 
 
 @dataclass(frozen=True, slots=True)

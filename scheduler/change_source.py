@@ -7,11 +7,12 @@ implementation; tests/simulation has another.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from slackwater.reader.change_stream import PartitionMode
 from slackwater.reader.query.batch_decoder import BatchDecoder, RecordConsumer
+from slackwater.state.models import Partition
 
 
 class Query(Protocol):
@@ -54,18 +55,33 @@ class PartitionQueries(Protocol):
     def partition_mode(self) -> PartitionMode:
         """The way in which its partitions follow the keys."""
 
-    def query(self, token: str, start_ns: int, end_ns: int | None) -> Query:
+    def query(self, token: str, start_ns: int, end_ns: int | None, function: str = "") -> Query:
         """Return a query of a partition's records.
 
         Args:
             token: the partition token.
             start_ns: the first commit timestamp, inclusive.
             end_ns: the last one, inclusive; None for the end of the partition.
+            function: as in MutablePartition.
+        """
+
+    def require_same_functions(self) -> None:
+        """Check that the stream still has the read functions with which the epoch was planned.
+
+        A task asks when the epoch's end has passed, so the answer holds for the whole epoch.
+
+        Raises:
+            StreamAlteredError: it has others.
+            ReaderError: the source does not answer.
         """
 
 
 class ChangeSource(PartitionQueries, Protocol):
     """All that planning needs of a source of change records."""
+
+    @property
+    def read_functions(self) -> Sequence[str]:
+        """The read functions whose records together are the stream's, as in MutablePartition."""
 
     def check(self) -> None:
         """Check that the source exists and can be read; a new pipeline starts with it.
@@ -83,8 +99,16 @@ class ChangeSource(PartitionQueries, Protocol):
             ReaderError: the source does not answer.
         """
 
-    def partitions_alive(self, at_ns: int) -> list[str]:
-        """Return the tokens of the partitions alive at a time.
+    def partitions_alive(
+        self, at_ns: int, functions: Sequence[str] | None = None
+    ) -> Sequence[Partition]:
+        """Return the partitions alive at a time, as partitions that start there.
+
+        A read function that did not exist then has those that it began with.
+
+        Args:
+            at_ns: the time.
+            functions: only the partitions of these read functions; None for all.
 
         Raises:
             StartTooOldError: the time lies before the retention or the stream's creation.

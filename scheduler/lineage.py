@@ -144,12 +144,12 @@ def prunable(partitions: Sequence[Partition], watermark_ns: int, *, keep_ns: int
 
 
 def states(partitions: Collection[Partition], watermark_ns: int) -> dict[str, PartitionState]:
-    """Return the state of every partition at a low watermark, by token."""
-    finished = {p.token for p in partitions if is_finished(p, watermark_ns)}
+    """Return the state of every partition at a low watermark, by label."""
+    finished = {p.label for p in partitions if is_finished(p, watermark_ns)}
     return {
-        p.token: (
+        p.label: (
             PartitionState.FINISHED
-            if p.token in finished
+            if p.label in finished
             else PartitionState.RUNNING
             if p.parents <= finished and p.start_timestamp_ns <= watermark_ns
             else PartitionState.WAITING

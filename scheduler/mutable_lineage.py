@@ -27,6 +27,9 @@ What differs from the other mode (scheduler.lineage), and which source says so:
   equality only. A record at T proves that everything before T was seen: a query resumes at T and
   leaves out what it has handed on there (reader.partition_progress).
 - Each move of keys shows twice, at one time: scheduler.moves audits that.
+- A stream may have a read function for each placement (reader.database.read_functions). A partition
+  is one of a function, as are those that its start records name. A move may lead from a placement
+  to another; its two sides then come from two functions.
 
 Two facts about a partition count only when a committed epoch has confirmed them, as in the other
 mode: that it ended, and here also that it was read from its start. There the parents' unfinished
@@ -61,6 +64,30 @@ def roots(partitions: Iterable[MutablePartition], cut: Cut) -> list[MutableParti
         if not cut.is_beyond(p.start_timestamp_ns) and not is_finished(p, cut.start_ns)
     ]
     return sorted(starting, key=lambda p: (p.start_timestamp_ns, p.key))
+
+
+def new_functions(partitions: Iterable[MutablePartition], functions: Collection[str]) -> list[str]:
+    """Return the read functions of which no partition is recorded: a placement was added.
+
+    Args:
+        partitions: every partition that is recorded and not pruned.
+        functions: those of the change stream.
+    """
+    return sorted(set(functions) - {p.function for p in partitions})
+
+
+def lost_functions(
+    partitions: Iterable[MutablePartition], functions: Collection[str], watermark_ns: int
+) -> list[str]:
+    """Return the read functions that are gone although their partitions have not finished.
+
+    Args:
+        partitions: every partition that is recorded and not pruned.
+        functions: those of the change stream.
+        watermark_ns: the low watermark at which the epoch starts.
+    """
+    unfinished = {p.function for p in partitions if not is_finished(p, watermark_ns)}
+    return sorted(unfinished - set(functions))
 
 
 def announced(

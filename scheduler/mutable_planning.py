@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 
+from slackwater.reader.database.read_functions import OWN_FUNCTION
+from slackwater.reader.errors import PlacementDroppedError
 from slackwater.scheduler import mutable_lineage
+from slackwater.scheduler.change_source import ChangeSource
 from slackwater.scheduler.epoch import Cut, cut_of
 from slackwater.scheduler.plan import Task
 from slackwater.state.models import MutablePartition, PartitionKey, Plan
 from slackwater.state.mutable_lineage import (
+    add_alive_partitions,
     claims_of_plan,
     lineage_since_ns,
     partitions_with_mutable_ranges,
@@ -16,6 +21,9 @@ from slackwater.state.mutable_lineage import (
 )
 from slackwater.state.plans import latest_plan
 from slackwater.state.store import Store
+from slackwater.timestamp import HALF_MICROSECOND_NS, format_rfc3339
+
+_log = logging.getLogger(__name__)
 
 
 def roots_of(store: Store, plan: Plan) -> list[MutablePartition]:
@@ -42,10 +50,46 @@ def claims_of(tasks: Iterable[Task], plan: Plan) -> list[tuple[PartitionKey, int
     ]
 
 
-def has_lineage_at(store: Store, pipeline: str, watermark_ns: int) -> bool:
-    """Return True if the store has partitions of this kind that can be read at a low watermark."""
+def has_lineage_at(
+    store: Store, pipeline: str, watermark_ns: int, source: ChangeSource, *, generation: int | None
+) -> bool:
+    """Return True if the store has the partitions that can be read at a low watermark.
+
+    Those of placements that were added since they were found are added to them here.
+
+    Raises:
+        PlacementDroppedError: partitions of a placement that is gone were not read to their ends.
+        LeaseLostError: the pipeline has another owner now.
+        ReaderError, StateError: the source or the store failed.
+    """
     partitions = partitions_with_mutable_ranges(store, pipeline)
-    return bool(mutable_lineage.roots(partitions, Cut(watermark_ns, watermark_ns)))
+    if not mutable_lineage.roots(partitions, Cut(watermark_ns, watermark_ns)):
+        return False
+    functions = source.read_functions
+    lost = mutable_lineage.lost_functions(partitions, functions, watermark_ns)
+    if OWN_FUNCTION in lost or (lost and set(functions) == {OWN_FUNCTION}):
+        # per_placement_tvf was altered: other functions return the same records now.
+        return False
+    if lost:
+        raise PlacementDroppedError(
+            f"the change stream's read functions for {' and '.join(lost)} are gone, and with them"
+            f" changes after low watermark {format_rfc3339(watermark_ns)}, if there were any.",
+            "If the placement was empty by then, go on with --skip-to"
+            f" {format_rfc3339(watermark_ns + 3 * HALF_MICROSECOND_NS)}, which skips one"
+            " microsecond. Otherwise restore what is missing from the tables",
+        )
+    new = mutable_lineage.new_functions(partitions, functions)
+    if new:
+        _log.warning(
+            "pipeline %s: the change stream has got read functions for placements %s; they are"
+            " read from low watermark %s",
+            pipeline,
+            ", ".join(new),
+            format_rfc3339(watermark_ns),
+        )
+        alive = source.partitions_alive(watermark_ns, new)
+        add_alive_partitions(store, pipeline, alive, generation=generation)
+    return True
 
 
 def prune(

@@ -26,7 +26,7 @@ from slackwater.scheduler.start_position import first_watermark_ns
 from slackwater.state.commit import commit_epoch, restart_at
 from slackwater.state.epochs import last_epochs
 from slackwater.state.gaps import gaps
-from slackwater.state.models import DesiredState, Gap, MutablePartition, Partition, Plan
+from slackwater.state.models import DesiredState, Gap, Partition, Plan
 from slackwater.state.mutable_lineage import lineage_since_ns
 from slackwater.state.plans import (
     begin_plan,
@@ -291,7 +291,9 @@ class Planner:
         if committed_ns is None or committed_ns - self._options.keep_ns > watermark_ns:
             return False
         if self._is_mutable:
-            return mutable_planning.has_lineage_at(self._store, name, watermark_ns)
+            return mutable_planning.has_lineage_at(
+                self._store, name, watermark_ns, self._source, generation=self._options.generation
+            )
         return bool(lineage.roots(self._store.partitions(name), watermark_ns))
 
     def _find_partitions_anew(self, watermark_ns: int) -> None:
@@ -310,7 +312,7 @@ class Planner:
             self._store,
             self._options.pipeline,
             watermark_ns,
-            self._alive(watermark_ns),
+            self._source.partitions_alive(watermark_ns),
             generation=self._options.generation,
         )
 
@@ -328,10 +330,5 @@ class Planner:
         ):
             return
         self._store.replace_partitions(
-            name, self._alive(watermark_ns), generation=self._options.generation
+            name, self._source.partitions_alive(watermark_ns), generation=self._options.generation
         )
-
-    def _alive(self, watermark_ns: int) -> list[Partition]:
-        tokens = self._source.partitions_alive(watermark_ns)
-        kind = MutablePartition if self._is_mutable else Partition
-        return [kind(token, watermark_ns) for token in tokens]

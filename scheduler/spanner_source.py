@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from slackwater.reader.change_stream import Dialect, PartitionMode
@@ -10,10 +11,12 @@ from slackwater.reader.database.change_stream_info import (
     partitions_alive,
     read_change_stream_info,
 )
-from slackwater.reader.errors import StartTooOldError
+from slackwater.reader.database.read_functions import OWN_FUNCTION
+from slackwater.reader.errors import StartTooOldError, StreamAlteredError
 from slackwater.reader.query.partition_query import PartitionQuery
-from slackwater.reader.query_outcome import earliest_start_ns
+from slackwater.reader.query_outcome import earliest_start_ns, named_start_ns
 from slackwater.reader.transport.connection import Connection
+from slackwater.state.models import MutablePartition, Partition
 from slackwater.timestamp import seconds_to_ns
 
 _LONG_AGO_NS: Final = 0
@@ -28,7 +31,7 @@ class SpannerSource:
         connection: to the database.
         heartbeat_ms: the heartbeat interval asked of Spanner.
         dialect: the database's, if the caller knows it; then queries do not have to look it up.
-        mode: the change stream's partition mode, likewise.
+        mode, functions: the change stream's partition mode and read functions, likewise.
         info: the change stream's, if the caller has it; otherwise it is looked up when needed.
     """
 
@@ -39,12 +42,14 @@ class SpannerSource:
         *,
         dialect: Dialect | None = None,
         mode: PartitionMode | None = None,
+        functions: Sequence[str] | None = None,
         info: ChangeStreamInfo | None = None,
     ) -> None:
         self._connection = connection
         self._heartbeat_ms = heartbeat_ms
         self._dialect = dialect
         self._mode = mode
+        self._functions = functions
         self._info = info
 
     def info(self) -> ChangeStreamInfo:
@@ -67,22 +72,83 @@ class SpannerSource:
             self._mode = self.info().partition_mode
         return self._mode
 
+    @property
+    def read_functions(self) -> Sequence[str]:
+        """The read functions whose records together are the change stream's."""
+        if self._functions is None:
+            self._functions = self.info().read_functions
+        return self._functions
+
     def check(self) -> None:
         """Look the change stream up; see read_change_stream_info for what can be wrong."""
         self.info()
+
+    def require_same_functions(self) -> None:
+        """Check that the information schema still has the read functions that are known here.
+
+        Only a stream with mutable key ranges can have others.
+        """
+        if self.partition_mode is PartitionMode.IMMUTABLE_KEY_RANGE:
+            return
+        present = read_change_stream_info(self._connection).read_functions
+        if set(present) != set(self.read_functions):
+            raise StreamAlteredError(
+                f"the read functions of {self._connection.change_stream.path} were"
+                f" {_names(self.read_functions)} when the epoch was planned, and now they are"
+                f" {_names(present)}.",
+                "The epoch is planned again with them",
+            )
 
     def strong_read_timestamp_ns(self) -> int:
         """Return Spanner's clock by a strong read."""
         return self._connection.strong_read_timestamp_ns()
 
-    def partitions_alive(self, at_ns: int) -> list[str]:
-        """Return the partitions that a query with a NULL partition token announces."""
+    def partitions_alive(
+        self, at_ns: int, functions: Sequence[str] | None = None
+    ) -> Sequence[Partition]:
+        """Return the partitions that queries with a NULL partition token announce."""
+        if self.partition_mode is PartitionMode.IMMUTABLE_KEY_RANGE:
+            return [Partition(token, at_ns) for token in self._tokens(at_ns, OWN_FUNCTION)]
+        alive: list[Partition] = []
+        for function in self.read_functions if functions is None else functions:
+            start_ns = at_ns
+            try:
+                tokens = self._tokens(at_ns, function)
+            except StartTooOldError as error:
+                start_ns = self._begin_ns(function, at_ns, error)
+                tokens = self._tokens(start_ns, function)
+            alive += [MutablePartition(token, start_ns, function=function) for token in tokens]
+        return alive
+
+    def _begin_ns(self, function: str, at_ns: int, refusal: StartTooOldError) -> int:
+        """Return when a read function began that Spanner refuses to read at a time.
+
+        Spanner refuses with the same words where records are no longer retained. Then another
+        function, asked after this one, is refused too.
+
+        Raises:
+            StartTooOldError: that is the case, or the refusal does not say when it began.
+        """
+        begin_ns = named_start_ns(refusal.message)
+        others = [other for other in self.read_functions if other != function]
+        if begin_ns is None or begin_ns <= at_ns or not others:
+            raise refusal
+        for other in others:
+            try:
+                self._tokens(at_ns, other)
+            except StartTooOldError:
+                continue
+            return begin_ns
+        raise refusal
+
+    def _tokens(self, at_ns: int, function: str) -> list[str]:
         return partitions_alive(
             self._connection,
             self.dialect,
             at_ns,
             heartbeat_ms=self._heartbeat_ms,
             mode=self.partition_mode,
+            function=function,
         )
 
     def earliest_start_ns(self) -> int:
@@ -90,15 +156,20 @@ class SpannerSource:
 
         Where Spanner names none, or one that expires within a minute, the retention decides.
         """
-        try:
-            self.partitions_alive(_LONG_AGO_NS)
-        except StartTooOldError as error:
-            clock_ns = self.strong_read_timestamp_ns()
-            lasting_ns = clock_ns - self.info().retention_ns + _GRACE_NS
-            return max(earliest_start_ns(error.message) or lasting_ns, lasting_ns)
-        return _LONG_AGO_NS
+        refused_ns = []
+        for function in self.read_functions:
+            try:
+                self._tokens(_LONG_AGO_NS, function)
+            except StartTooOldError as error:
+                refused_ns.append(earliest_start_ns(error.message) or _LONG_AGO_NS)
+            else:
+                return _LONG_AGO_NS
+        lasting_ns = self.strong_read_timestamp_ns() - self.info().retention_ns + _GRACE_NS
+        return max(min(refused_ns), lasting_ns)
 
-    def query(self, token: str, start_ns: int, end_ns: int | None) -> PartitionQuery:
+    def query(
+        self, token: str, start_ns: int, end_ns: int | None, function: str = OWN_FUNCTION
+    ) -> PartitionQuery:
         """Return a partition query of the change stream's."""
         return PartitionQuery(
             self._connection,
@@ -108,4 +179,9 @@ class SpannerSource:
             end_timestamp_ns=end_ns,
             heartbeat_ms=self._heartbeat_ms,
             mode=self.partition_mode,
+            function=function,
         )
+
+
+def _names(functions: Sequence[str]) -> str:
+    return " and ".join(function or "its own" for function in functions)

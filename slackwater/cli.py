@@ -191,7 +191,7 @@ def partitions(
         print(to_dot(listed, low_watermark_ns=watermark_ns), end="")  # noqa: T201
         return
     state_of = states(listed, watermark_ns or 0)
-    rows = [partition_fields(p, state_of[p.token], stalls.get(p.token, 0)) for p in listed]
+    rows = [partition_fields(p, state_of[p.label], stalls.get(p.label, 0)) for p in listed]
     if partition_format is PartitionFormat.JSON:
         print(json.dumps(rows, indent=2))  # noqa: T201
         return

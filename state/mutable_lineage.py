@@ -6,7 +6,7 @@ says that they are of this one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, TypeVar
 
@@ -19,7 +19,7 @@ from slackwater.state.lineage_rows import (
     key_conditions,
     read_mutable_partitions,
 )
-from slackwater.state.models import MutablePartition, PartitionKey, TaskCounts
+from slackwater.state.models import MutablePartition, Partition, PartitionKey, TaskCounts
 from slackwater.state.store import Store
 from slackwater.state.tables import (
     mutable_lineages,
@@ -208,6 +208,31 @@ def lineage_since_ns(store: Store, pipeline: str) -> int | None:
     None if the pipeline has no partitions with mutable key ranges.
     """
     return store.read(lambda c: _since_ns(c, pipeline))
+
+
+def add_alive_partitions(
+    store: Store, pipeline: str, alive: Sequence[Partition], *, generation: int | None = None
+) -> None:
+    """Add partitions that a pipeline has to read besides those that it has.
+
+    Args:
+        store: the metadata store.
+        pipeline: the pipeline's name.
+        alive: partitions with mutable key ranges, of read functions of which it has none.
+        generation: the generation of the caller's lease; None if it has no lease.
+
+    Raises:
+        LeaseLostError: the pipeline's generation is not this one.
+        ContradictionError: the store has one of them with another start.
+    """
+    partitions = [p for p in alive if isinstance(p, MutablePartition)]
+
+    def work(transaction: MutableTransaction) -> None:
+        transaction.require_generation(pipeline, generation)
+        recorded = transaction.mutable_partitions(pipeline, [p.key for p in partitions])
+        transaction.record_starts(pipeline, partitions, recorded)
+
+    run_mutable(store, work)
 
 
 def remove_mutable_partitions(

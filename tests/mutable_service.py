@@ -22,7 +22,12 @@ from slackwater.reader.records import PartitionEndRecord, PartitionEventRecord, 
 from slackwater.scheduler.epoch import watermark_for_end
 from slackwater.testing.compare import cut_violations, read_changelog
 from slackwater.timestamp import format_rfc3339
-from tests.faults.mutable_seeded import expected_rows, require_equal, rows_of
+from tests.faults.mutable_seeded import (
+    expected_rows,
+    read_functions,
+    require_equal,
+    rows_of,
+)
 from tests.kills import Moment, Watched
 from tests.services import settings
 from tests.simulation.mutable_history import random_mutable_history
@@ -45,7 +50,7 @@ def run(seed: int, kills: int, folder: Path) -> Counter[str]:
     choose = random.Random(seed)
     dialect = list(Dialect)[seed % 2]
     begin_us = time.time_ns() // 1_000
-    history = random_mutable_history(choose, steps=_STEPS)
+    history = random_mutable_history(choose, steps=_STEPS, **read_functions(seed))
     script = scripted(history, dialect, start_us=begin_us, step_us=_STEP_US)
     start_us, end_us = begin_us + _STEP_US, begin_us + _STEPS * _STEP_US
     with synthetic_process(script) as host:

@@ -7,6 +7,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from slackwater.reader.change_stream import Dialect, PartitionMode
+from slackwater.reader.database.read_functions import (
+    OPTION,
+    OWN_FUNCTION,
+    is_per_placement,
+    read_functions,
+)
 from slackwater.reader.errors import NotFoundError, UnavailableError, UnsupportedStreamError
 from slackwater.reader.query.partition_query import PartitionQuery
 from slackwater.reader.records import ChildPartitionsRecord, PartitionStartRecord
@@ -33,16 +39,18 @@ class ChangeStreamInfo:
         dialect: the database's.
         retention_ns: how long records are retained, nanoseconds.
         options: the stream's options, as they stand there.
+        read_functions: those whose records together are the stream's, as in read_functions.
     """
 
     dialect: Dialect
     retention_ns: int
     options: Mapping[str, str]
+    read_functions: tuple[str, ...] = (OWN_FUNCTION,)
 
     @property
     def partition_mode(self) -> PartitionMode:
         """The way in which the stream's partitions follow the keys."""
-        return PartitionMode(self.options.get("partition_mode", _PARTITION_MODE).upper())
+        return partition_mode_of(self.options)
 
     @property
     def omissions(self) -> list[str]:
@@ -59,7 +67,7 @@ def read_change_stream_info(connection: Connection) -> ChangeStreamInfo:
 
     Raises:
         NotFoundError: the database has no such change stream; the hint names those it has.
-        UnsupportedStreamError: as require_supported().
+        UnsupportedStreamError: as require_supported() and read_functions().
         ReaderError: as Connection.query().
     """
     dialect, streams = read_change_streams(connection)
@@ -72,7 +80,11 @@ def read_change_stream_info(connection: Connection) -> ChangeStreamInfo:
         )
     options = streams[name]
     require_supported(name, options)
-    return ChangeStreamInfo(dialect, parse_retention_ns(options.get("retention_period")), options)
+    functions: tuple[str, ...] = (OWN_FUNCTION,)
+    if is_per_placement(options):
+        functions = read_functions(connection, dialect, partition_mode_of(options), streams)
+    retention_ns = parse_retention_ns(options.get("retention_period"))
+    return ChangeStreamInfo(dialect, retention_ns, options, functions)
 
 
 def read_change_streams(
@@ -101,8 +113,8 @@ def require_supported(name: str, options: Mapping[str, str]) -> None:
         options: the stream's, as the information schema shows them.
 
     Raises:
-        UnsupportedStreamError: its partition_mode is not known here, or each placement has a query
-            function of its own, of which the stream's default function shows only a part.
+        UnsupportedStreamError: its partition_mode is not known here, or it has a read function for
+            each placement in a mode in which it is not known how these would be read.
     """
     partition_mode = options.get("partition_mode", _PARTITION_MODE)
     if partition_mode.upper() not in set(PartitionMode):
@@ -110,12 +122,18 @@ def require_supported(name: str, options: Mapping[str, str]) -> None:
             f"change stream {name!r} has partition_mode {partition_mode}.",
             f"Only {' and '.join(PartitionMode)} can be read; create a stream with one of them",
         )
-    if options.get("per_placement_tvf", "false").lower() != "false":
+    is_mutable = partition_mode_of(options) is PartitionMode.MUTABLE_KEY_RANGE
+    if is_per_placement(options) and not is_mutable:
         raise UnsupportedStreamError(
-            f"change stream {name!r} has per_placement_tvf = {options['per_placement_tvf']}.",
-            "Streams with a function for each placement can't be read yet; create one without"
-            " that option",
+            f"change stream {name!r} has {OPTION} = {options[OPTION]} without partition_mode"
+            f" {PartitionMode.MUTABLE_KEY_RANGE}.",
+            "Create a stream with both options, or with neither",
         )
+
+
+def partition_mode_of(options: Mapping[str, str]) -> PartitionMode:
+    """Return the partition mode of a stream with these options."""
+    return PartitionMode(options.get("partition_mode", _PARTITION_MODE).upper())
 
 
 def parse_retention_ns(text: str | None) -> int:
@@ -133,8 +151,11 @@ def partitions_alive(
     *,
     heartbeat_ms: int,
     mode: PartitionMode = PartitionMode.IMMUTABLE_KEY_RANGE,
+    function: str = OWN_FUNCTION,
 ) -> list[str]:
     """Return the tokens of the partitions alive at a time: a query with a NULL partition token.
+
+    Those of one read function, as in reader.database.read_functions.
 
     Raises:
         StartTooOldError: the time is before the retention period or the stream's creation.
@@ -149,6 +170,7 @@ def partitions_alive(
         end_timestamp_ns=at_ns,
         heartbeat_ms=heartbeat_ms,
         mode=mode,
+        function=function,
     )
     tokens: set[str] = set()
     for message in query:

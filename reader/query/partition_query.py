@@ -20,7 +20,12 @@ from tenacity import RetryCallState, wait_random_exponential
 
 from slackwater.reader.change_stream import Dialect, PartitionMode
 from slackwater.reader.decode.records import ChangeRecordDecoder
-from slackwater.reader.errors import ReaderError, UnavailableError
+from slackwater.reader.errors import (
+    NotFoundError,
+    ReaderError,
+    StreamAlteredError,
+    UnavailableError,
+)
 from slackwater.reader.query.batch_decoder import (
     PORTION_BYTES,
     BatchDecoder,
@@ -91,6 +96,7 @@ class PartitionQuery:
         end_timestamp_ns: int | None,
         heartbeat_ms: int,
         mode: PartitionMode = PartitionMode.IMMUTABLE_KEY_RANGE,
+        function: str = "",
     ) -> None:
         self._connection = connection
         self._dialect = dialect
@@ -98,6 +104,7 @@ class PartitionQuery:
         self._end_ns = end_timestamp_ns
         self._heartbeat_ms = heartbeat_ms
         self._mode = mode
+        self._function = function
         # The end of the running query, which may be only one of several.
         self._query_end_ns = end_timestamp_ns
         self._tracker = DeliveryTracker(partition_token, start_timestamp_ns)
@@ -242,6 +249,7 @@ class PartitionQuery:
                 partition_token=self._token,
                 heartbeat_ms=self._heartbeat_ms,
                 mode=self._mode,
+                function=self._function,
             )
         )
         WATCHDOG.add(self)
@@ -322,9 +330,20 @@ class PartitionQuery:
         self._connection.forget_session_if_lost(error)
         is_worth_retrying = is_worth_retrying or is_retryable(error)
         if not is_worth_retrying or self._connection.is_closed or failures >= _ATTEMPTS_MAX:
-            raise to_reader_error(error, self._connection.change_stream) from error
+            raise self._reader_error(error) from error
         self.retried[code_of(error).name] += 1
         self._wait(failures)
+
+    def _reader_error(self, error: BaseException) -> ReaderError:
+        """Return the error to raise for a failed call."""
+        refusal = to_reader_error(error, self._connection.change_stream)
+        if self._function and isinstance(refusal, NotFoundError):
+            # The stream may still be there: the next plan finds out which functions it has.
+            return StreamAlteredError(
+                f"the read function for placement {self._function} is gone. {refusal.message}",
+                "The epoch is planned again with the functions that the stream has now",
+            )
+        return refusal
 
     def _give_up_or_reopen(self, failures: int) -> None:
         if self._cancelled.is_set():

@@ -35,6 +35,7 @@ class Meaning(Enum):
     START_IN_FUTURE = "the start lies in the future"
     ENDED_BEFORE_START = "the partition ended before the start"
     OTHER_STREAM = "the partition is of another stream, mostly one dropped and created again"
+    OTHER_PLACEMENT = "the partition is of another placement, mostly one dropped and created again"
     NO_STREAM = "the stream does not exist, or no longer"
     NO_DATABASE = "a name is wrong"
     INVALID_QUERY = "the query is invalid"
@@ -101,6 +102,12 @@ ANSWERS: Final = (
         Reaction.LOOK_BACK,
     ),
     Answer(_REFUSED, ("partition_token is invalid",), Meaning.OTHER_STREAM, Reaction.STOP),
+    Answer(
+        _REFUSED,
+        ("does not belong to the placement",),
+        Meaning.OTHER_PLACEMENT,
+        Reaction.RETRY_EPOCH,
+    ),
     # In GoogleSQL, in PostgreSQL, and where the stream was dropped while its query was open.
     Answer(
         _UNKNOWN_NAME,

@@ -77,6 +77,13 @@ def to_reader_error(error: BaseException, change_stream: ChangeStream) -> Reader
             return StartOutsidePartitionError(message)
         case Meaning.OTHER_STREAM:
             return _foreign_token(where)
+        case Meaning.OTHER_PLACEMENT:
+            return UnavailableError(
+                f"a partition of the pipeline does not belong to the placement by which it is read."
+                f" {where}",
+                "The epoch is planned again. If the answer stays the same, the placement was"
+                f" dropped and created again, and changes in it are gone. To continue, {_GO_ON}",
+            )
         case Meaning.NO_STREAM:
             return _no_stream(where)
         case Meaning.NO_DATABASE:

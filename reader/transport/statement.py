@@ -37,6 +37,19 @@ DATABASE_DIALECT: Final = (
 )
 
 
+# The read functions that the session may execute, and the database's placements.
+READ_FUNCTIONS: Final = {
+    Dialect.GOOGLE_STANDARD_SQL: "SELECT ROUTINE_NAME FROM INFORMATION_SCHEMA.ROUTINES",
+    Dialect.POSTGRESQL: "SELECT routine_name FROM information_schema.routines",
+}
+PLACEMENTS: Final = {
+    Dialect.GOOGLE_STANDARD_SQL: (
+        "SELECT PLACEMENT_NAME, IF(IS_DEFAULT, 'YES', 'NO') FROM INFORMATION_SCHEMA.PLACEMENTS"
+    ),
+    Dialect.POSTGRESQL: "SELECT placement_name, is_default FROM information_schema.placements",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Statement:
     """An SQL statement: text, parameters as Spanner's JSON values, and their type codes."""
@@ -55,6 +68,7 @@ def partition_query(
     partition_token: str | None,
     heartbeat_ms: int,
     mode: PartitionMode = PartitionMode.IMMUTABLE_KEY_RANGE,
+    function: str = "",
 ) -> Statement:
     """Return the query of one partition.
 
@@ -66,6 +80,7 @@ def partition_query(
         partition_token: None asks for the partitions that are alive at the start.
         heartbeat_ms: the heartbeat interval, milliseconds.
         mode: the stream's partition mode. In PostgreSQL the name of the function depends on it.
+        function: as in reader.database.read_functions, checked.
 
     Raises:
         ValueError: heartbeat_ms is outside Spanner's 1,000 to 300,000, or end is before start, or
@@ -86,15 +101,14 @@ def partition_query(
         ("STRING", partition_token),
         ("INT64", str(heartbeat_ms)),
     )
+    name = function_name(dialect, mode, change_stream, function)
     if dialect is Dialect.POSTGRESQL:
         # A checked name holds no quotation mark; quoting preserves its case.
-        prefix = "read_proto_bytes_" if is_mutable else "read_json_"
-        function = f'"spanner"."{prefix}{change_stream}"'
-        sql = f"SELECT * FROM {function}($1, $2, $3, $4, null)"  # noqa: S608 - name checked
+        sql = f'SELECT * FROM "spanner"."{name}"($1, $2, $3, $4, null)'  # noqa: S608 - name checked
         names: tuple[str, ...] = ("p1", "p2", "p3", "p4")
     else:
         sql = (
-            f"SELECT ChangeRecord FROM `READ_{change_stream}`("  # noqa: S608 - name checked
+            f"SELECT ChangeRecord FROM `{name}`("  # noqa: S608 - name checked
             "start_timestamp => @start_timestamp, end_timestamp => @end_timestamp,"
             " partition_token => @partition_token, heartbeat_milliseconds => @heartbeat_ms)"
         )
@@ -104,3 +118,21 @@ def partition_query(
         params={name: value for name, (_, value) in zip(names, values, strict=True)},
         types={name: code for name, (code, _) in zip(names, values, strict=True)},
     )
+
+
+def function_name(
+    dialect: Dialect, mode: PartitionMode, change_stream: str, function: str = ""
+) -> str:
+    """Return the name of a read function of a change stream, without schema and quotes.
+
+    Args:
+        dialect: the database's.
+        mode: the stream's partition mode.
+        change_stream: the stream's name.
+        function: as in reader.database.read_functions.
+    """
+    prefix = "READ_"
+    if dialect is Dialect.POSTGRESQL:
+        is_mutable = mode is PartitionMode.MUTABLE_KEY_RANGE
+        prefix = "read_proto_bytes_" if is_mutable else "read_json_"
+    return f"{prefix}{change_stream}_{function}" if function else f"{prefix}{change_stream}"

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from zipimport import zipimporter
 
@@ -48,14 +48,18 @@ ToRows = Callable[[pa.RecordBatch], pa.RecordBatch]
 class TaskPartition(InputPartition):
     """The input of a Spark task: a task of the plan, and what its queries depend on.
 
-    These are the dialect of the database and the partition mode of the change stream.
+    These are the dialect of the database, and the partition mode and the read functions of the
+    change stream.
     """
 
-    def __init__(self, task: Task, dialect: Dialect, mode: PartitionMode) -> None:
+    def __init__(
+        self, task: Task, dialect: Dialect, mode: PartitionMode, functions: Sequence[str]
+    ) -> None:
         super().__init__(task.index)
         self.task = task
         self.dialect = dialect
         self.mode = mode
+        self.functions = functions
 
 
 class SpannerChangesStreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
@@ -126,7 +130,10 @@ class SpannerChangesStreamReader(DataSourceStreamReader, _AvailableNow):  # type
         tasks = planner.plan_first(end_ns) if start_ns is None else planner.plan(start_ns, end_ns)
         self._base_ns = end_ns
         source = self._source()
-        return [TaskPartition(task, source.dialect, source.partition_mode) for task in tasks]
+        return [
+            TaskPartition(task, source.dialect, source.partition_mode, source.read_functions)
+            for task in tasks
+        ]
 
     def read(self, partition: TaskPartition) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
         """Read the records of one task of the plan."""
@@ -143,6 +150,7 @@ class SpannerChangesStreamReader(DataSourceStreamReader, _AvailableNow):  # type
                     options.heartbeat_ms,
                     dialect=partition.dialect,
                     mode=partition.mode,
+                    functions=partition.functions,
                 ),
                 options=options.read,
             )

@@ -157,7 +157,9 @@ class MutablePartitionReader:
         Data change records are delivered only if there is an audit.
         """
         end_ns = self._plan.end_ns
-        query = self._source.query(partition.token, start_ns, end_ns if proof is Proof.OK else None)
+        query = self._source.query(
+            partition.token, start_ns, end_ns if proof is Proof.OK else None, partition.function
+        )
         consumer = CutFilter(partition.token, delivered_cut(partition, cut_of(self._plan)), audit)
         with self._running(partition, query):
             query.run(decoder, consumer)

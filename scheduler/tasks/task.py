@@ -81,6 +81,8 @@ def read_task(
     plan_by_id(store, task.plan.plan_id)
     run = _TaskRun(task, store, source, options, threads)
     wait_until_past(task.plan.end_ns)
+    if task.index == 0:
+        source.require_same_functions()
     with threads.pool(options.concurrent_queries) as pool:
         run.start(pool)
         try:

@@ -20,7 +20,7 @@ def partition_table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for row in rows:
         start, end = row["start_timestamp"], row["end_timestamp"]
         first, *others = [parent[:_TOKEN] for parent in row["parents"]] or [""]
-        cells = [row["token"][:_TOKEN], row["state"], _shown(start), _end(start, end), first]
+        cells = [_shortened(row["token"]), row["state"], _shown(start), _end(start, end), first]
         table.append([*cells, str(row["stalls"] or "")])
         table += [["", "", "", "", parent, ""] for parent in others]
     if not any(row["stalls"] for row in rows):
@@ -29,6 +29,12 @@ def partition_table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for cells in table:
         padded = (cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
         yield "  ".join(padded).rstrip()
+
+
+def _shortened(label: str) -> str:
+    """Return a partition's label with the beginning of its token, and its whole placement."""
+    placement, colon, token = label.rpartition(":")
+    return f"{placement}{colon}{token[:_TOKEN]}"
 
 
 def _shown(time: str) -> str:

@@ -36,7 +36,7 @@ def _rounded(value: float | None) -> float | None:
 def partition_fields(partition: Partition, state: PartitionState, stalls: int) -> dict[str, Any]:
     """Return the fields of a partition, and how often its queries have stalled."""
     return {
-        "token": partition.token,
+        "token": partition.label,
         "state": state.value,
         "start_timestamp": rfc3339_or_none(partition.start_timestamp_ns),
         "end_timestamp": rfc3339_or_none(partition.end_timestamp_ns),

@@ -29,10 +29,10 @@ def to_dot(partitions: Sequence[Partition], *, low_watermark_ns: int | None) -> 
         partitions: in any order; the same partitions always give the same text.
         low_watermark_ns: decides which are finished, running and waiting; None takes the last end.
     """
-    ordered = sorted(partitions, key=lambda p: (p.start_timestamp_ns, p.token))
+    ordered = sorted(partitions, key=lambda p: (p.start_timestamp_ns, p.label))
     ends = [p.end_timestamp_ns for p in ordered if p.end_timestamp_ns is not None]
     state_of = states(ordered, low_watermark_ns or max(ends, default=0))
-    names = _short_names([p.token for p in ordered])
+    names = _short_names([p.label for p in ordered])
     origin_ns = ordered[0].start_timestamp_ns if ordered else 0
     lines = [
         "digraph lineage {",
@@ -40,13 +40,13 @@ def to_dot(partitions: Sequence[Partition], *, low_watermark_ns: int | None) -> 
         '  node [shape=box, style="rounded,filled", fontname="Helvetica", fontsize=10];',
     ]
     for p in ordered:
-        label = f"{_escaped(names[p.token])}\\n{_span(p, origin_ns)}"
+        label = f"{_escaped(names[p.label])}\\n{_span(p, origin_ns)}"
         lines.append(
-            f'  "{_escaped(p.token)}" [label="{label}", fillcolor="{_COLOURS[state_of[p.token]]}",'
-            f' tooltip="{state_of[p.token]}"];'
+            f'  "{_escaped(p.label)}" [label="{label}", fillcolor="{_COLOURS[state_of[p.label]]}",'
+            f' tooltip="{state_of[p.label]}"];'
         )
     lines += [
-        f'  "{_escaped(parent)}" -> "{_escaped(p.token)}";'
+        f'  "{_escaped(parent)}" -> "{_escaped(p.label)}";'
         for p in ordered
         for parent in sorted(p.parents & names.keys())
     ]

@@ -281,7 +281,7 @@ class StatusPoller:
         of_state = states(status.partitions, status.pipeline.low_watermark_ns or 0)
         stalled = stalls(self.supervisor.store, self.supervisor.name)
         return [
-            partition_fields(partition, of_state[partition.token], stalled.get(partition.token, 0))
+            partition_fields(partition, of_state[partition.label], stalled.get(partition.label, 0))
             for partition in status.partitions
             if partition.end_timestamp_ns is None or partition.end_timestamp_ns >= since_ns
         ]

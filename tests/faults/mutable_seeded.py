@@ -1,7 +1,8 @@
 """Seeded runs over streams with mutable key ranges, through the fault proxy, against the truth.
 
 `python -m tests.faults.mutable_seeded --seeds 200` runs many; the tests run the first of them. The
-server is synthetic: the emulator does not know this kind of change stream yet.
+server is synthetic: the emulator does not know this kind of change stream yet. Two of three streams
+have a read function for each of three placements.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -29,7 +30,7 @@ from slackwater.state.errors import StateError
 from slackwater.timestamp import format_rfc3339
 from tests.epochs import AbandonedError, EpochLoop
 from tests.faults.proxy import Breaks, Delays, FaultProxy, Rule
-from tests.simulation.mutable_history import random_mutable_history
+from tests.simulation.mutable_history import PLACEMENTS, random_mutable_history
 from tests.synthetic.mutable import scripted
 from tests.synthetic.rows import ListedRows
 from tests.synthetic.script import Script
@@ -74,8 +75,22 @@ def require_equal(rows: Iterable[Row], expected: Iterable[Row]) -> None:
     assert not doubled, f"{doubled.total()} doubled, such as {min(doubled)}"
 
 
-def run(seed: int, folder: Path) -> Counter[str]:
+def read_functions(seed: int) -> Mapping[str, Any]:
+    """Return of what kind a seed's stream is: two of three have functions for three placements.
+
+    Of half of those, one began while the history went on.
+    """
+    return {"functions": PLACEMENTS, "adds": seed % 3 == 1} if seed % 3 else {}
+
+
+def run(seed: int, folder: Path, *, is_calm: bool = False) -> Counter[str]:
     """Make one run, and return what was injected and what happened.
+
+    Args:
+        seed: chooses everything.
+        folder: for the metadata store.
+        is_calm: True if no query breaks; attempts are abandoned and processes replaced all the
+            same.
 
     Raises:
         AssertionError: the output differs from the truth, an epoch is no consistent cut, or a
@@ -83,13 +98,16 @@ def run(seed: int, folder: Path) -> Counter[str]:
     """
     choose = random.Random(seed)
     dialect = list(Dialect)[seed % 2]
-    script = scripted(random_mutable_history(choose), dialect, start_us=START_US, step_us=STEP_US)
+    history = random_mutable_history(choose, **read_functions(seed))
+    script = scripted(history, dialect, start_us=START_US, step_us=STEP_US)
     last_us = max(p.rows.time_us(len(p.rows) - 1) for p in script.partitions if len(p.rows))
     likely, refusals = choose.choice(((0.0, 0.0), (0.2, 0.3), (0.5, 0.05), (0.7, 0.0)))
     rules: list[Rule] = [
         Breaks(likely, choose.randint(0, 4), choose.choice((0.0, 0.3)), refusals),
         Delays(choose.choice((0.0, 0.1))),
     ]
+    if is_calm:
+        rules = []
     start_us = START_US + choose.randrange(1, 4) * STEP_US
     options = {
         "max_span_seconds": choose.choice(("1", "2")),
@@ -185,6 +203,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=200)
     parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--calm", action="store_true", help="no query breaks")
     options = parser.parse_args()
     total: Counter[str] = Counter()
     failed: list[int] = []
@@ -192,7 +211,7 @@ def main() -> int:
         for seed in range(options.first, options.first + options.seeds):
             began = time.monotonic()
             try:
-                seen = run(seed, Path(folder))
+                seen = run(seed, Path(folder), is_calm=options.calm)
             except AssertionError as error:
                 failed.append(seed)
                 print(f"seed {seed}: {str(error)[:2_000]}", flush=True)

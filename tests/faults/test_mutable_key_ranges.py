@@ -7,6 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
@@ -23,7 +24,12 @@ from slackwater.reader.database.change_stream_info import (
     partitions_alive,
     read_change_stream_info,
 )
-from slackwater.reader.errors import InvalidQueryError
+from slackwater.reader.errors import (
+    InvalidQueryError,
+    StartTooOldError,
+    StreamAlteredError,
+    UnavailableError,
+)
 from slackwater.reader.query.batch_decoder import BatchDecoder, Owners, Rows
 from slackwater.reader.query.partition_query import PartitionQuery
 from slackwater.reader.query_window import QUERY_SPAN_MAX_NS
@@ -39,11 +45,12 @@ from slackwater.reader.transport.connection import Connection
 from slackwater.scheduler.epoch import Cut
 from slackwater.scheduler.moves import count_moves
 from slackwater.scheduler.mutable_lineage import announced, claimable
+from slackwater.scheduler.spanner_source import SpannerSource
 from slackwater.state.models import MutablePartition
 from slackwater.timestamp import format_rfc3339
 from tests.faults import mutable_seeded
 from tests.faults.proxy import Breaks, FaultProxy
-from tests.simulation.mutable_history import random_mutable_history
+from tests.simulation.mutable_history import PLACEMENTS, random_mutable_history
 from tests.synthetic.mutable import scripted
 from tests.synthetic.rows import ListedRows
 from tests.synthetic.script import Script, ScriptedPartition
@@ -302,3 +309,92 @@ def test_epochs_hold_every_record_once_through_faults(seed: int, tmp_path: Path)
     """The real planner and tasks; `python -m tests.faults.mutable_seeded` runs more seeds."""
     seen = mutable_seeded.run(seed, tmp_path)
     assert seen["epochs"] > 1
+
+
+def placed(seed: int, dialect: Dialect, *, adds: bool = False) -> Script:
+    history = random_mutable_history(random.Random(seed), functions=PLACEMENTS, adds=adds)
+    return scripted(history, dialect, start_us=START_US, step_us=1_000)
+
+
+@DIALECTS
+def test_the_functions_of_placements_are_found_out_and_read_each_for_itself(
+    dialect: Dialect,
+) -> None:
+    script = placed(3, dialect)
+    start_ns, end_ns = times_of(script)
+    with SyntheticSpanner(script) as server, ExitStack() as stack:
+        connection = Connection(stream_at(server.host))
+        stack.callback(connection.close)
+        source = SpannerSource(connection, 300_000)
+        assert tuple(source.read_functions) == PLACEMENTS
+        alive = source.partitions_alive(start_ns)
+        assert all(isinstance(p, MutablePartition) for p in alive)
+        assert sorted(p.label for p in alive) == sorted(
+            f"{p.function}:{p.token}" for f in PLACEMENTS for p in script.alive(START_US, f)
+        )
+        assert len({p.token for p in alive}) < len(alive), "placements share tokens"
+        for partition in script.partitions:
+            query = source.query(
+                partition.token, partition.start_us * 1_000, end_ns, partition.function
+            )
+            read = [r for message in query for r in message.records]
+            assert [r for r in read if not isinstance(r, HeartbeatRecord)] == records_of(partition)
+
+
+def test_a_token_of_another_placement_is_refused_and_the_epoch_planned_again() -> None:
+    dialect = Dialect.GOOGLE_STANDARD_SQL
+    script = placed(3, dialect)
+    counts = Counter(p.token for p in script.partitions)
+    only = next(p for p in script.partitions if counts[p.token] == 1)
+    other = next(f for f in PLACEMENTS if f != only.function)
+    with SyntheticSpanner(script) as server, ExitStack() as stack:
+        connection = Connection(stream_at(server.host))
+        stack.callback(connection.close)
+        query = SpannerSource(connection, 300_000).query(
+            only.token, only.start_us * 1_000, only.start_us * 1_000, other
+        )
+        with pytest.raises(UnavailableError, match="does not belong to the placement by") as error:
+            list(query)
+        assert not error.value.user_error
+
+
+def test_a_function_that_began_later_is_read_from_its_beginning() -> None:
+    script = placed(2, Dialect.POSTGRESQL, adds=True)
+    begin_ns = script.begins_us["europe"] * 1_000
+    assert begin_ns > START_US * 1_000
+    with SyntheticSpanner(script) as server, ExitStack() as stack:
+        connection = Connection(stream_at(server.host))
+        stack.callback(connection.close)
+        source = SpannerSource(connection, 300_000)
+        alive = source.partitions_alive(START_US * 1_000)
+        starts = {p.label.partition(":")[0]: p.start_timestamp_ns for p in alive}
+        assert starts == dict.fromkeys(PLACEMENTS, START_US * 1_000) | {"europe": begin_ns}
+    # Where no function answers, the records are gone: nothing says that there were none.
+    gone = replace(script, retention_start_us=begin_ns // 1_000 + 1)
+    with SyntheticSpanner(gone) as server, ExitStack() as stack:
+        connection = Connection(stream_at(server.host))
+        stack.callback(connection.close)
+        with pytest.raises(StartTooOldError):
+            SpannerSource(connection, 300_000).partitions_alive(START_US * 1_000)
+
+
+def test_functions_that_change_while_an_epoch_is_read_are_noticed() -> None:
+    script = placed(5, Dialect.GOOGLE_STANDARD_SQL)
+    with SyntheticSpanner(script) as server, ExitStack() as stack:
+        connection = Connection(stream_at(server.host))
+        stack.callback(connection.close)
+        SpannerSource(connection, 1_000, functions=PLACEMENTS).require_same_functions()
+        planned = SpannerSource(connection, 1_000, functions=PLACEMENTS[:2])
+        with pytest.raises(StreamAlteredError, match=r"asia and default when .* europe") as error:
+            planned.require_same_functions()
+        assert not error.value.user_error
+
+
+def test_a_function_that_is_gone_leads_to_another_plan() -> None:
+    script = replace(placed(3, Dialect.GOOGLE_STANDARD_SQL), begins_us={"default": 0})
+    with SyntheticSpanner(script) as server, ExitStack() as stack:
+        connection = Connection(stream_at(server.host))
+        stack.callback(connection.close)
+        query = SpannerSource(connection, 300_000).query("p0", START_US * 1_000, None, "asia")
+        with pytest.raises(StreamAlteredError, match="placement asia is gone"):
+            list(query)

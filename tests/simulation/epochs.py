@@ -12,7 +12,7 @@ from sqlalchemy.exc import NoResultFound
 
 from slackwater.pipeline.epochs.audit import audit_written
 from slackwater.reader.change_stream import PartitionMode
-from slackwater.reader.errors import ReaderError
+from slackwater.reader.errors import ReaderError, StreamAlteredError
 from slackwater.scheduler.audit import SinkCounts
 from slackwater.scheduler.errors import AuditError, SchedulerError
 from slackwater.scheduler.options import parse_options
@@ -23,7 +23,7 @@ from slackwater.state.errors import LeaseLostError, StateError
 from slackwater.state.lease import acquire_lease, read_lease
 from slackwater.state.store import Store
 from tests.simulation.history import STEP_NS, random_history
-from tests.simulation.mutable_history import random_mutable_history
+from tests.simulation.mutable_history import PLACEMENTS, random_mutable_history
 from tests.simulation.mutable_world import MutableStream
 from tests.simulation.spark import (
     Attempt,
@@ -35,7 +35,14 @@ from tests.simulation.spark import (
     Worker,
 )
 from tests.simulation.threads import Process, Scheduler
-from tests.simulation.world import Faults, SimulatedStore, SimulatedStream, StoreFile, TaskSource
+from tests.simulation.world import (
+    DriverSource,
+    Faults,
+    SimulatedStore,
+    SimulatedStream,
+    StoreFile,
+    TaskSource,
+)
 
 # Both bounds are far beyond what any life needs.
 _STEPS_MAX: Final = 300_000
@@ -54,6 +61,8 @@ class Circumstances:
         faults: how many faults happen at most.
         only_stops: tasks are stopped, often, and jobs cancelled; nothing else happens.
         mode: the change stream's partition mode.
+        placements: the stream has a read function for each of three placements.
+        adds: one of them is added while the pipeline runs.
     """
 
     hide: float
@@ -63,6 +72,8 @@ class Circumstances:
     faults: int = 12
     only_stops: bool = False
     mode: PartitionMode = PartitionMode.IMMUTABLE_KEY_RANGE
+    placements: bool = False
+    adds: bool = False
 
 
 class Pipeline:
@@ -101,7 +112,11 @@ class Pipeline:
     def _stream(self, seed: int) -> SimulatedStream | MutableStream:
         hide = self.circumstances.hide
         if self.circumstances.mode is PartitionMode.MUTABLE_KEY_RANGE:
-            return MutableStream(random_mutable_history(self.choose), 0, seed, hide)
+            functions = PLACEMENTS if self.circumstances.placements else ("",)
+            history = random_mutable_history(
+                self.choose, functions=functions, adds=self.circumstances.adds
+            )
+            return MutableStream(history, 0, seed, hide)
         return SimulatedStream(random_history(self.choose), 0, seed, hide)
 
     def close(self) -> None:
@@ -136,7 +151,7 @@ class Pipeline:
     def attempt(self, task: Task, job: Job) -> Attempt:
         """Start an attempt at a task in a process of its own."""
         process = self.process()
-        source = TaskSource(self.stream, process, task.plan, self.faults)
+        source = TaskSource(self.stream, process, task.plan, self.faults, job.functions)
         worker = Worker(process, self.store_of(process), source)
         return Attempt(task, worker, self.options, job)
 
@@ -249,6 +264,9 @@ class Driver:
         except SchedulerError:
             # A former owner that awoke sees what the new one has committed.
             assert not self._is_owner(), "an owner was refused"
+        except JobFailedError:
+            # The next process looks the read functions up again.
+            self._pipeline.seen["functions changed"] += 1
         except (ConcurrentWriteError, NoResultFound, StateError):
             # A store that was lost has no row of the pipeline.
             pass
@@ -262,7 +280,8 @@ class Driver:
             lease = acquire_lease(self._store, "p", "somebody", read_lease(self._store, "p"))
         self._generation = lease.generation
         options = parse_options({**_OPTIONS, "generation": str(lease.generation)}, {})
-        self._planner = Planner(options, self._pipeline.stream, self._store)
+        self._source = DriverSource(self._pipeline.stream)
+        self._planner = Planner(options, self._source, self._store)
         self._repeat_last_end()
 
     def _repeat_last_end(self) -> None:
@@ -282,6 +301,8 @@ class Driver:
             except AuditError:
                 self._pipeline.seen["audits failed"] += 1
             except (JobFailedError, ReaderError, StateError) as error:
+                if isinstance(error.__cause__, StreamAlteredError):
+                    raise
                 is_audit = isinstance(error.__cause__, AuditError)
                 self._pipeline.seen["audits failed" if is_audit else "epochs failed"] += 1
             else:
@@ -298,7 +319,7 @@ class Driver:
         clock_ns = end_ns + pipeline.choose.randint(1, 3) * STEP_NS
         pipeline.stream.clock_ns = max(pipeline.stream.clock_ns, clock_ns)
         tasks = self._planner.plan(start_ns, end_ns)
-        self.job = Job(tasks, pipeline.attempt, pipeline.failures_max)
+        self.job = Job(tasks, pipeline.attempt, pipeline.failures_max, self._source.read_functions)
         job = self.job
         self.process.wait_until(lambda: job.is_over)
         rows = job.rows()

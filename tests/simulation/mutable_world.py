@@ -19,7 +19,7 @@ from slackwater.reader.records import (
     PartitionEndRecord,
 )
 from slackwater.scheduler.change_source import Query
-from slackwater.state.models import Plan
+from slackwater.state.models import MutablePartition, Partition, PartitionKey, Plan
 from tests.simulation.mutable_history import STEP_NS, MutableHistory, MutableLife
 
 
@@ -41,19 +41,22 @@ class MutableStream:
     asked: int = 0
     completed: set[tuple[str, str]] = field(default_factory=set)
 
-    def records(self, token: str, start_ns: int, end_ns: int | None) -> list[ChangeRecord]:
+    def records(
+        self, token: str, start_ns: int, end_ns: int | None, function: str = ""
+    ) -> list[ChangeRecord]:
         """Return what a query returns.
 
         Raises:
             StartOutsidePartitionError: as Spanner does.
         """
-        life = self.history.lives[token]
+        key = PartitionKey(function, token)
+        life = self.history.lives[key]
         if life.end_ns is not None and start_ns > life.end_ns:
             raise StartOutsidePartitionError("invalid for the partition")
         through_ns = self.clock_ns if end_ns is None else end_ns
         records = [
             record
-            for record in self._records[token]
+            for record in self._records[key]
             if start_ns <= record_time_ns(record) <= through_ns
         ]
         if life.end_ns is not None and life.end_ns <= through_ns:
@@ -63,7 +66,14 @@ class MutableStream:
             records.append(HeartbeatRecord(through_ns))
         return records
 
-    def query(self, token: str, start_ns: int, end_ns: int | None) -> Query:
+    @property
+    def read_functions(self) -> Sequence[str]:
+        return [f for f, begin_ns in self.history.begins.items() if begin_ns <= self.clock_ns]
+
+    def require_same_functions(self) -> None:
+        pass
+
+    def query(self, token: str, start_ns: int, end_ns: int | None, function: str = "") -> Query:
         raise NotImplementedError("a task has a source of its own")
 
     def check(self) -> None:
@@ -72,8 +82,18 @@ class MutableStream:
     def strong_read_timestamp_ns(self) -> int:
         return self.clock_ns
 
-    def partitions_alive(self, at_ns: int) -> list[str]:
-        return sorted(life.token for life in self.history.alive_at(at_ns))
+    def partitions_alive(
+        self, at_ns: int, functions: Sequence[str] | None = None
+    ) -> Sequence[Partition]:
+        alive: list[Partition] = []
+        for function in self.read_functions if functions is None else functions:
+            start_ns = max(at_ns, self.history.begins[function])
+            alive += [
+                MutablePartition(life.token, start_ns, function=function)
+                for life in self.history.alive_at(start_ns)
+                if life.function == function
+            ]
+        return alive
 
     def earliest_start_ns(self) -> int:
         return 0
@@ -81,8 +101,8 @@ class MutableStream:
     def expected(self, after_ns: int, through_ns: int) -> list[tuple[str, int, str]]:
         """Return the rows of all records in (after, through]: token, time, record_sequence."""
         return [
-            (token, record.commit_timestamp_ns, record.record_sequence)
-            for token, records in self._records.items()
+            (key.token, record.commit_timestamp_ns, record.record_sequence)
+            for key, records in self._records.items()
             for record in records
             if isinstance(record, DataChangeRecord)
             and after_ns < record.commit_timestamp_ns <= through_ns
@@ -92,10 +112,10 @@ class MutableStream:
         """Do nothing: there are no parents."""
 
     @cached_property
-    def _records(self) -> dict[str, Sequence[ChangeRecord]]:
+    def _records(self) -> dict[PartitionKey, Sequence[ChangeRecord]]:
         """All records of each partition in commit order; those at one time in any order."""
         choose = random.Random(self.seed)
-        return {token: self._of_life(life, choose) for token, life in self.history.lives.items()}
+        return {key: self._of_life(life, choose) for key, life in self.history.lives.items()}
 
     def _of_life(self, life: MutableLife, choose: random.Random) -> Sequence[ChangeRecord]:
         records: list[ChangeRecord] = [*life.starts, *life.events]
@@ -141,7 +161,7 @@ class MutableStream:
     def _hides(self, life: MutableLife, start_ns: int, end_ns: int) -> bool:
         if life.end_ns is None or end_ns - life.end_ns >= 2 * STEP_NS:
             return False
-        query = f"{self.seed} {life.token} {start_ns} {end_ns}"
+        query = f"{self.seed} {life.key} {start_ns} {end_ns}"
         if self.seed // 4 % 2:
             self.asked += 1
             query += f" {self.asked}"

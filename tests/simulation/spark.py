@@ -100,11 +100,17 @@ class Job:
         tasks: the tasks.
         attempt: starts an attempt at a task.
         failures_max: how often one may fail.
+        functions: the read functions with which the tasks were planned.
     """
 
     def __init__(
-        self, tasks: Sequence[Task], attempt: Callable[[Task, Job], Attempt], failures_max: int
+        self,
+        tasks: Sequence[Task],
+        attempt: Callable[[Task, Job], Attempt],
+        failures_max: int,
+        functions: Sequence[str] = ("",),
     ) -> None:
+        self.functions = functions
         self._attempt = attempt
         self._failures_max = failures_max
         self._failures: Counter[int] = Counter()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -23,11 +24,12 @@ from slackwater.scheduler.epoch import Cut, is_watermark
 from slackwater.scheduler.errors import AuditError, OptionError
 from slackwater.scheduler.options import SourceOptions, parse_options
 from slackwater.scheduler.spark.data_source import SpannerChangesDataSource
+from slackwater.state.models import Partition
 from slackwater.state.store import Store
 from slackwater.timestamp import datetime_to_us, format_rfc3339, us_to_ns
 from slackwater.worker_errors import WorkerError
 from tests.simulation.history import STEP_NS, random_history
-from tests.simulation.mutable_history import random_mutable_history
+from tests.simulation.mutable_history import PLACEMENTS, random_mutable_history
 from tests.simulation.mutable_world import MutableStream
 from tests.simulation.world import Faults, SimulatedQuery, SimulatedStream
 from tests.unit.test_scheduler_start_position import CLOCK_NS, FixedSource
@@ -109,7 +111,9 @@ def test_bounds_that_can_t_be_read_are_refused(
     texts: dict[str, str], error: type[Exception], said: str
 ) -> None:
     class Retaining(FixedSource):
-        def partitions_alive(self, at_ns: int) -> list[str]:
+        def partitions_alive(
+            self, at_ns: int, functions: Sequence[str] | None = None
+        ) -> Sequence[Partition]:
             if at_ns < self.earliest_start_ns():
                 raise StartTooOldError("too old")
             return super().partitions_alive(at_ns)
@@ -144,15 +148,16 @@ class Source:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
-    def query(self, token: str, start_ns: int, end_ns: int | None) -> Query:
-        records = self._stream.records(token, start_ns, end_ns)
+    def query(self, token: str, start_ns: int, end_ns: int | None, function: str = "") -> Query:
+        records = self._stream.records(token, start_ns, end_ns, function)
         return SimulatedQuery(records, Process(), NO_FAULTS, lambda: None)  # type: ignore[arg-type]
 
 
 def world(mode: PartitionMode, seed: int) -> SimulatedStream | MutableStream:
     choose = random.Random(seed)
     if mode is PartitionMode.MUTABLE_KEY_RANGE:
-        return MutableStream(random_mutable_history(choose), 0, seed, 0.5)
+        functions = ("",) if seed % 2 else PLACEMENTS
+        return MutableStream(random_mutable_history(choose, functions=functions), 0, seed, 0.5)
     return SimulatedStream(random_history(choose), 0, seed, 0.5)
 
 
@@ -194,8 +199,8 @@ def row_keys(rows: list[dict[str, Any]]) -> list[tuple[str, int, str]]:
 
 def test_a_slice_that_lacks_a_record_of_a_transaction_fails(tmp_path: Path) -> None:
     class Losing(Source):
-        def query(self, token: str, start_ns: int, end_ns: int | None) -> Query:
-            records = self._stream.records(token, start_ns, end_ns)
+        def query(self, token: str, start_ns: int, end_ns: int | None, function: str = "") -> Query:
+            records = self._stream.records(token, start_ns, end_ns, function)
             lost = next((r for r in records if hasattr(r, "mods")), None)
             left = [record for record in records if record is not lost]
             return SimulatedQuery(left, Process(), NO_FAULTS, lambda: None)  # type: ignore[arg-type]

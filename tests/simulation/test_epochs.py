@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
@@ -36,6 +37,13 @@ def make_template(folder: Path) -> Path:
 
 
 def circumstances_of(seed: int, mode: PartitionMode) -> Circumstances:
+    circumstances = _circumstances_of(seed, mode)
+    if mode is PartitionMode.IMMUTABLE_KEY_RANGE or seed % 3 == 0:
+        return circumstances
+    return replace(circumstances, placements=True, adds=seed % 3 == 1)
+
+
+def _circumstances_of(seed: int, mode: PartitionMode) -> Circumstances:
     hide = (0.0, 0.5)[seed % 2]
     proof = (Proof.OK, Proof.RECORD)[seed // 2 % 2]
     # An end that no committed epoch has shown is in the store alone: to lose it then is the one way

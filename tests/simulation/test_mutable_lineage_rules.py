@@ -22,6 +22,8 @@ from slackwater.scheduler.mutable_lineage import (
     claimable,
     confirm,
     delivered_cut,
+    lost_functions,
+    new_functions,
     prunable,
     query_start_ns,
     roots,
@@ -29,6 +31,7 @@ from slackwater.scheduler.mutable_lineage import (
 )
 from slackwater.state.models import MoveCounts, MutablePartition, PartitionKey
 from tests.simulation.mutable_history import (
+    PLACEMENTS,
     STEP_NS,
     MutableHistory,
     MutableLife,
@@ -38,7 +41,14 @@ from tests.simulation.mutable_history import (
 EPOCH_STEPS_MAX = 6
 # Longer than an epoch, so that a start that was shown late is not taken for one long finished.
 KEEP_NS = (EPOCH_STEPS_MAX + 1) * STEP_NS
-HISTORIES = st.integers(0, 2**32).map(lambda seed: random_mutable_history(random.Random(seed)))
+
+
+def history_of(seed: int) -> MutableHistory:
+    functions = PLACEMENTS if seed % 2 else ("",)
+    return random_mutable_history(random.Random(seed), functions=functions)
+
+
+HISTORIES = st.integers(0, 2**32).map(history_of)
 
 
 @dataclass
@@ -46,14 +56,14 @@ class Reading:
     """What one attempt at an epoch did.
 
     Attributes:
-        assigned: the tokens of the partitions that it had to read.
+        assigned: the keys of the partitions that it had to read.
         delivered: its data change records: key and time.
     """
 
-    assigned: set[str]
+    assigned: set[PartitionKey]
     delivered: list[tuple[int, int]] = field(default_factory=list)
     events: list[PartitionEventRecord] = field(default_factory=list)
-    ended: set[str] = field(default_factory=set)
+    ended: set[PartitionKey] = field(default_factory=set)
 
 
 class Ledger:
@@ -61,23 +71,26 @@ class Ledger:
 
     def __init__(self, alive: list[MutableLife], watermark_ns: int) -> None:
         self.pipeline_start_ns = watermark_ns
-        self.partitions = {life.token: MutablePartition(life.token, watermark_ns) for life in alive}
+        self.partitions = {
+            life.key: MutablePartition(life.token, watermark_ns, function=life.function)
+            for life in alive
+        }
 
-    def record_start(self, token: str, start_ns: int) -> None:
-        self.partitions.setdefault(token, MutablePartition(token, start_ns))
+    def record_start(self, key: PartitionKey, start_ns: int) -> None:
+        partition = MutablePartition(key.token, start_ns, function=key.function)
+        self.partitions.setdefault(key, partition)
 
-    def record_end(self, token: str, end_ns: int) -> None:
-        partition = self.partitions[token]
+    def record_end(self, key: PartitionKey, end_ns: int) -> None:
+        partition = self.partitions[key]
         assert partition.end_timestamp_ns in (None, end_ns)
-        self.partitions[token] = replace(partition, end_timestamp_ns=end_ns)
+        self.partitions[key] = replace(partition, end_timestamp_ns=end_ns)
 
     def commit(self, reading: Reading, cut: Cut) -> None:
-        read = [self.partitions[token] for token in reading.assigned]
-        ended = [PartitionKey("", token) for token in reading.ended]
-        for partition in confirm(read, ended, cut):
-            self.partitions[partition.token] = partition
+        read = [self.partitions[key] for key in reading.assigned]
+        for partition in confirm(read, reading.ended, cut):
+            self.partitions[partition.key] = partition
         for key in prunable(self.partitions.values(), cut.end_ns, keep_ns=KEEP_NS):
-            del self.partitions[key.token]
+            del self.partitions[key]
 
 
 class Attempt:
@@ -86,7 +99,7 @@ class Attempt:
     Args:
         hidden: partitions whose first query through their end shows neither their end record nor
             the other records at that time, except data (as in apache/beam issue 40232).
-        recorded_by_others: tokens whose start an attempt that was given up records meanwhile.
+        recorded_by_others: partitions whose start an attempt that was given up records meanwhile.
     """
 
     def __init__(
@@ -94,8 +107,8 @@ class Attempt:
         history: MutableHistory,
         ledger: Ledger,
         cut: Cut,
-        hidden: frozenset[str] = frozenset(),
-        recorded_by_others: frozenset[str] = frozenset(),
+        hidden: frozenset[PartitionKey] = frozenset(),
+        recorded_by_others: frozenset[PartitionKey] = frozenset(),
     ) -> None:
         self._history = history
         self._ledger = ledger
@@ -109,24 +122,24 @@ class Attempt:
         It dies in the worst place: an end is recorded, and the starts beside it are not.
         """
         ready = roots(self._ledger.partitions.values(), self._cut)
-        reading = Reading({p.token for p in ready})
-        for token in sorted(self._recorded_by_others):
-            self._ledger.record_start(token, self._history.lives[token].start_ns)
-        read: list[str] = []
+        reading = Reading({p.key for p in ready})
+        for key in sorted(self._recorded_by_others):
+            self._ledger.record_start(key, self._history.lives[key].start_ns)
+        read: list[PartitionKey] = []
         while ready:
             partition = ready.pop(choose.randrange(len(ready)))
             from_ns, through_ns = self._read_changes(partition, reading)
             self._record_end(partition, through_ns, reading)
             if len(read) == steps_max:
                 return None
-            read.append(partition.token)
+            read.append(partition.key)
             ready += self._claim_starts(partition, (from_ns, through_ns), reading)
         assert len(set(read)) == len(read), "a partition was read twice"
         return reading
 
     def _read_changes(self, partition: MutablePartition, reading: Reading) -> tuple[int, int]:
         """Read a partition through the epoch; return from when to when its records are shown."""
-        life, cut = self._history.lives[partition.token], self._cut
+        life, cut = self._history.lives[partition.key], self._cut
         from_ns, through_ns = query_start_ns(partition, cut.start_ns), cut.end_ns
         if life.end_ns is not None and from_ns > life.end_ns:
             # Refused: it is read again from an earlier start, for all but the data.
@@ -135,40 +148,42 @@ class Attempt:
             wanted = delivered_cut(partition, cut)
             changes = life.changes_in(from_ns, through_ns)
             reading.delivered += [change for change in changes if wanted.contains(change[1])]
-        if life.token in self._hidden and life.end_ns is not None and cut.contains(life.end_ns):
+        if life.key in self._hidden and life.end_ns is not None and cut.contains(life.end_ns):
             through_ns = life.end_ns - 1
         reading.events += [e for e in life.events if from_ns <= e.commit_timestamp_ns <= through_ns]
         return from_ns, through_ns
 
     def _record_end(self, partition: MutablePartition, through_ns: int, reading: Reading) -> None:
-        end_ns = self._history.lives[partition.token].end_ns
+        end_ns = self._history.lives[partition.key].end_ns
         if end_ns is not None and end_ns <= through_ns:
-            self._ledger.record_end(partition.token, end_ns)
-            reading.ended.add(partition.token)
+            self._ledger.record_end(partition.key, end_ns)
+            reading.ended.add(partition.key)
 
     def _claim_starts(
         self, partition: MutablePartition, shown: tuple[int, int], reading: Reading
     ) -> list[MutablePartition]:
         return [
             claim
-            for start in self._history.lives[partition.token].starts
+            for start in self._history.lives[partition.key].starts
             if shown[0] <= start.start_timestamp_ns <= shown[1]
-            for claim in self._claim(start, reading)
+            for claim in self._claim(start, partition.function, reading)
         ]
 
-    def _claim(self, start: PartitionStartRecord, reading: Reading) -> list[MutablePartition]:
+    def _claim(
+        self, start: PartitionStartRecord, function: str, reading: Reading
+    ) -> list[MutablePartition]:
         since_ns = starts_since_ns(
             self._ledger.pipeline_start_ns, self._cut.start_ns, keep_ns=KEEP_NS
         )
         claims = claimable(
-            announced(start, "", since_ns=since_ns),
-            {p.key: p for p in self._ledger.partitions.values()},
-            {PartitionKey("", token) for token in reading.assigned},
+            announced(start, function, since_ns=since_ns),
+            self._ledger.partitions,
+            reading.assigned,
             self._cut.start_ns,
         )
         for claim in claims:
-            self._ledger.record_start(claim.token, claim.start_timestamp_ns)
-            reading.assigned.add(claim.token)
+            self._ledger.record_start(claim.key, claim.start_timestamp_ns)
+            reading.assigned.add(claim.key)
         return claims
 
 
@@ -180,9 +195,9 @@ def test_every_record_is_delivered_once(
     choose = random.Random(seed)
     start_ns = choose.randint(1, history.end_ns // STEP_NS) * STEP_NS - 500
     ledger = Ledger(history.alive_at(start_ns), start_ns)
-    ending = sorted(t for t, life in history.lives.items() if life.end_ns is not None)
+    ending = sorted(key for key, life in history.lives.items() if life.end_ns is not None)
 
-    def hidden() -> frozenset[str]:
+    def hidden() -> frozenset[PartitionKey]:
         """What is hidden from one attempt, and may be shown to the next."""
         return frozenset(choose.sample(ending, choose.randint(0, len(ending))) if hides else ())
 
@@ -193,7 +208,7 @@ def test_every_record_is_delivered_once(
         # Attempts that die, in the middle or just before the commit; what they recorded stays.
         for _ in range(choose.randint(0, 2)):
             Attempt(history, ledger, cut, hidden()).run(choose, choose.randint(0, 6))
-        others = [life.token for life in history.lives.values() if cut.contains(life.start_ns)]
+        others = [life.key for life in history.lives.values() if cut.contains(life.start_ns)]
         recorded = choose.sample(others, choose.randint(0, len(others))) if others_record else ()
         reading = Attempt(history, ledger, cut, hidden(), frozenset(recorded)).run(choose)
         assert reading is not None
@@ -221,18 +236,27 @@ def test_a_partition_that_was_not_read_shows_in_the_moves_of_the_others(
     choose = random.Random(seed)
     missed = choose.choice(list(history.lives.values()))
     cut = Cut(-500, history.end_ns + 500)
-    events = [
-        event for life in history.lives.values() for event in life.events if life is not missed
-    ]
     # Each partition's events in a task of its own.
     counts = [
         count
         for life in history.lives.values()
-        for count in count_moves(
-            [event for event in events if event.partition_token == life.token], cut
-        )
+        for count in count_moves([event for event in life.events if life is not missed], cut)
     ]
     assert bool(describe_unmatched(counts)) == bool(missed.events)
+
+
+def test_a_placement_that_was_added_or_dropped_is_known_by_its_partitions() -> None:
+    recorded = [
+        MutablePartition("a", 1_000, function="asia"),
+        MutablePartition("a", 1_000, function="europe"),
+        MutablePartition("b", 1_000, frozenset(), 2_000, 1_500, function="africa"),
+    ]
+    functions = ("asia", "europe")
+    assert new_functions(recorded, functions) == []
+    assert new_functions(recorded, (*functions, "default")) == ["default"]
+    assert lost_functions(recorded, functions, 5_500) == [], "all of africa was read"
+    assert lost_functions(recorded, ("asia", "default"), 5_500) == ["europe"]
+    assert lost_functions(recorded, functions, 1_500) == ["africa"], "before its end counts"
 
 
 CUT = Cut(9_500, 19_500)

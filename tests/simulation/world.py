@@ -13,12 +13,16 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import sqlalchemy as sa
 
 from slackwater.reader.change_stream import PartitionMode
-from slackwater.reader.errors import StartOutsidePartitionError, UnavailableError
+from slackwater.reader.errors import (
+    StartOutsidePartitionError,
+    StreamAlteredError,
+    UnavailableError,
+)
 from slackwater.reader.query.batch_decoder import BatchDecoder, RecordConsumer
 from slackwater.reader.query.partition_query import QueryCancelledError
 from slackwater.reader.records import (
@@ -31,7 +35,7 @@ from slackwater.reader.records import (
 from slackwater.scheduler.change_source import Query
 from slackwater.state.engine import make_engine
 from slackwater.state.errors import StoreUnreachableError
-from slackwater.state.models import Plan
+from slackwater.state.models import Partition, Plan
 from slackwater.state.store import Store
 from tests.simulation.history import STEP_NS, History, Life
 from tests.simulation.mutable_world import MutableStream
@@ -113,7 +117,9 @@ class SimulatedStream:
     asked: int = 0
     completed: set[tuple[str, str]] = field(default_factory=set)
 
-    def records(self, token: str, start_ns: int, end_ns: int | None) -> list[ChangeRecord]:
+    def records(
+        self, token: str, start_ns: int, end_ns: int | None, function: str = ""
+    ) -> list[ChangeRecord]:
         """Return what a query returns.
 
         Raises:
@@ -133,7 +139,14 @@ class SimulatedStream:
             records.append(HeartbeatRecord(through_ns))
         return records
 
-    def query(self, token: str, start_ns: int, end_ns: int | None) -> Query:
+    @property
+    def read_functions(self) -> Sequence[str]:
+        return ("",)
+
+    def require_same_functions(self) -> None:
+        pass
+
+    def query(self, token: str, start_ns: int, end_ns: int | None, function: str = "") -> Query:
         raise NotImplementedError("a task has a source of its own")
 
     def check(self) -> None:
@@ -142,8 +155,10 @@ class SimulatedStream:
     def strong_read_timestamp_ns(self) -> int:
         return self.clock_ns
 
-    def partitions_alive(self, at_ns: int) -> list[str]:
-        return sorted(life.token for life in self.history.alive_at(at_ns))
+    def partitions_alive(
+        self, at_ns: int, functions: Sequence[str] | None = None
+    ) -> Sequence[Partition]:
+        return [Partition(life.token, at_ns) for life in self.history.alive_at(at_ns)]
 
     def earliest_start_ns(self) -> int:
         return 0
@@ -202,23 +217,44 @@ class SimulatedStream:
         return ChildPartitionsRecord(life.end_ns, "0", children)
 
 
+class DriverSource:
+    """The stream as one process has it, which looks its read functions up once."""
+
+    def __init__(self, stream: SimulatedStream | MutableStream) -> None:
+        self._stream = stream
+        self.read_functions = tuple(stream.read_functions)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def partitions_alive(
+        self, at_ns: int, functions: Sequence[str] | None = None
+    ) -> Sequence[Partition]:
+        return self._stream.partitions_alive(at_ns, functions or self.read_functions)
+
+
 @dataclass(frozen=True)
 class TaskSource:
-    """The PartitionQueries of one attempt at a task."""
+    """The PartitionQueries of one attempt at a task, planned with these read functions."""
 
     stream: SimulatedStream | MutableStream
     process: Process
     plan: Plan
     faults: Faults
+    functions: Sequence[str]
 
     @property
     def partition_mode(self) -> PartitionMode:
         return self.stream.partition_mode
 
-    def query(self, token: str, start_ns: int, end_ns: int | None) -> Query:
+    def require_same_functions(self) -> None:
+        if set(self.stream.read_functions) != set(self.functions):
+            raise StreamAlteredError("other functions")
+
+    def query(self, token: str, start_ns: int, end_ns: int | None, function: str = "") -> Query:
         self.stream.require_parents_first(self.plan, token)
         return SimulatedQuery(
-            self.stream.records(token, start_ns, end_ns),
+            self.stream.records(token, start_ns, end_ns, function),
             self.process,
             self.faults,
             lambda: self.stream.completed.add((self.plan.plan_id, token)),

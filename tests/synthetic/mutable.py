@@ -53,9 +53,11 @@ def scripted(
                 ns_to_us(moved(life.start_ns)),
                 None if life.end_ns is None else ns_to_us(moved(life.end_ns)),
                 rows=ListedRows(tuple(records), dialect, mode),
+                function=life.function,
             )
         )
-    return Script(dialect, tuple(partitions), mode=mode)
+    begins_us = {f: ns_to_us(moved(ns)) if ns else 0 for f, ns in history.begins.items()}
+    return Script(dialect, tuple(partitions), mode=mode, begins_us=begins_us)
 
 
 def moving(partitions: int, between_us: tuple[int, int], moves_per_s: int, *, seed: int) -> Script:

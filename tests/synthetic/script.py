@@ -6,7 +6,7 @@ Times are whole microseconds since the Unix epoch, as commit timestamps are.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
@@ -57,6 +57,7 @@ class ScriptedPartition:
     Attributes:
         end_us: None where it does not end.
         parents: tokens of those that it takes over from; empty for the first ones.
+        function: the read function that returns it: a placement, or the stream's own.
     """
 
     token: str
@@ -64,6 +65,7 @@ class ScriptedPartition:
     end_us: int | None = None
     parents: tuple[str, ...] = ()
     rows: Rows = field(default_factory=NoRows)
+    function: str = ""
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,8 @@ class Script:
         rows_per_message: the service sends one; the emulator packs some 40.
         retention_start_us: starts before it are refused.
         mode: how the partitions follow the keys.
+        begins_us: when each read function began; starts before it are refused. With more than the
+            stream's own function, its option per_placement_tvf is true.
     """
 
     dialect: Dialect
@@ -81,6 +85,16 @@ class Script:
     rows_per_message: int = 1
     retention_start_us: int = 0
     mode: PartitionMode = PartitionMode.IMMUTABLE_KEY_RANGE
+    begins_us: Mapping[str, int] = field(default_factory=lambda: {"": 0})
+
+    @property
+    def is_per_placement(self) -> bool:
+        """True if the stream has a read function for each placement."""
+        return set(self.begins_us) != {""}
+
+    def functions(self, now_us: int) -> list[str]:
+        """Return the read functions that have begun."""
+        return [function for function, us in self.begins_us.items() if us <= now_us]
 
     @property
     def is_mutable(self) -> bool:
@@ -88,9 +102,9 @@ class Script:
         return self.mode is PartitionMode.MUTABLE_KEY_RANGE
 
     @cached_property
-    def by_token(self) -> dict[str, ScriptedPartition]:
-        """Each partition by its token."""
-        return {partition.token: partition for partition in self.partitions}
+    def by_key(self) -> dict[tuple[str, str], ScriptedPartition]:
+        """Each partition by its read function and its token."""
+        return {(partition.function, partition.token): partition for partition in self.partitions}
 
     @cached_property
     def children(self) -> dict[str, tuple[ScriptedPartition, ...]]:
@@ -101,12 +115,14 @@ class Script:
                 by_parent.setdefault(parent, []).append(partition)
         return {token: tuple(children) for token, children in by_parent.items()}
 
-    def alive(self, time_us: int) -> list[ScriptedPartition]:
-        """The partitions that cover a time."""
+    def alive(self, time_us: int, function: str = "") -> list[ScriptedPartition]:
+        """The partitions of a read function that cover a time."""
         return [
             p
             for p in self.partitions
-            if p.start_us <= time_us and (p.end_us is None or time_us < p.end_us)
+            if p.function == function
+            and p.start_us <= time_us
+            and (p.end_us is None or time_us < p.end_us)
         ]
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import multiprocessing
 import re
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -51,6 +51,9 @@ CHANGE_STREAM: Final = "Synthetic"
 _BLOCK: Final = 8_192
 _QUERY_MAX_US: Final = 30 * 60 * 1_000_000
 _ARGUMENT: Final = re.compile(r"(\w+)\s*=>\s*@(\w+)|[@$](\w+)")
+_READ_FUNCTION: Final = re.compile(
+    rf"(?:READ|read_json|read_proto_bytes)_{CHANGE_STREAM}(?:_(\w+))?"
+)
 _NAMES: Final = ("start_timestamp", "end_timestamp", "partition_token", "heartbeat_milliseconds")
 
 
@@ -62,6 +65,7 @@ class _Query:
     end_us: int | None
     token: str | None
     heartbeat_us: int
+    function: str
 
 
 class SyntheticSpanner:
@@ -112,9 +116,10 @@ class SyntheticSpanner:
         answer = ResultSet.pb(ResultSet())
         now_ns = time.time_ns() // 1_000 * 1_000
         answer.metadata.transaction.read_timestamp.FromNanoseconds(now_ns)
-        table = self._table(asked.sql)
-        _name_columns(answer.metadata, table)
-        answer.rows.add().values.extend(value(cell) for cell in table.values())
+        names, rows = self._table(asked.sql)
+        _name_columns(answer.metadata, names)
+        for row in rows:
+            answer.rows.add().values.extend(map(value, row))
         return bytes(answer.SerializeToString())
 
     def stream(self, request: bytes) -> Iterator[Ready]:
@@ -125,19 +130,24 @@ class SyntheticSpanner:
             return
         query = _parse(asked)
         self._require_valid(asked.sql, query)
-        if query.start_us < self._script.retention_start_us:
-            earliest = format_rfc3339(self._script.retention_start_us * 1_000)
+        script = self._script
+        earliest_us = max(script.retention_start_us, script.begins_us[query.function])
+        if query.start_ns < earliest_us * 1_000:
+            earliest = format_rfc3339(earliest_us * 1_000)
             raise AbortError(
                 grpc.StatusCode.OUT_OF_RANGE,
                 "Specified start_timestamp is too far in the past. Please specify a"
                 f" start_timestamp within the earliest read timestamp: {earliest}.",
             )
         if query.token is None:
-            yield from self._messages(iter([self._announced(query.start_ns)]))
+            yield from self._messages(iter([self._announced(query.start_ns, query.function)]))
             return
-        partition = self._script.by_token.get(query.token)
+        partition = script.by_key.get((query.function, query.token))
         if partition is None:
-            raise AbortError(grpc.StatusCode.INVALID_ARGUMENT, "Invalid partition token.")
+            said = "Invalid partition token."
+            if any(p.token == query.token for p in script.partitions):
+                said = f"Partition token {query.token} does not belong to the placement TVF."
+            raise AbortError(grpc.StatusCode.INVALID_ARGUMENT, said)
         is_before = query.start_us < partition.start_us
         if is_before or (partition.end_us is not None and query.start_us > partition.end_us):
             raise AbortError(
@@ -151,10 +161,11 @@ class SyntheticSpanner:
 
         The bound of end_timestamp is the emulator's; the texts are ours.
         """
-        function = _function(self._script)
-        if function not in sql:
+        function = _READ_FUNCTION.search(sql)
+        if function is None or function[0] not in self._functions():
             raise AbortError(
-                grpc.StatusCode.INVALID_ARGUMENT, f"Table-valued function not found: {function}"
+                grpc.StatusCode.INVALID_ARGUMENT,
+                f"Table-valued function not found: {function and function[0]}",
             )
         if self._script.is_mutable and (
             query.end_us is None or query.end_us - query.start_us > _QUERY_MAX_US
@@ -208,9 +219,9 @@ class SyntheticSpanner:
             children = self._script.children.get(partition.token, ())
             yield [self._encode(_child_record(child)) for child in children]
 
-    def _announced(self, at_ns: int) -> list[bytes]:
+    def _announced(self, at_ns: int, function: str) -> list[bytes]:
         """Answer a query with a NULL token."""
-        alive = [partition.token for partition in self._script.alive(at_ns // 1_000)]
+        alive = [partition.token for partition in self._script.alive(at_ns // 1_000, function)]
         if self._script.is_mutable:
             return [
                 self._encode(PartitionStartRecord(at_ns, f"{i:08}", (token,)))
@@ -226,25 +237,43 @@ class SyntheticSpanner:
     def _encode(self, record: ChangeRecord) -> bytes:
         return bytes(PartialResultSetPb(values=[self._row(record)]).SerializeToString())
 
-    def _table(self, sql: str) -> dict[str, str]:
-        """The only row of an answer, by the names of its columns."""
-        if "database_options" in sql.lower():
-            return {"option_value": self._script.dialect.value}
-        if "change_streams" in sql.lower():
+    def _functions(self) -> list[str]:
+        """The names of the read functions that exist now."""
+        script = self._script
+        prefix = "READ"
+        if script.dialect is Dialect.POSTGRESQL:
+            prefix = "read_proto_bytes" if script.is_mutable else "read_json"
+        own = f"{prefix}_{CHANGE_STREAM}"
+        return [f"{own}_{f}" if f else own for f in script.functions(_now_us())]
+
+    def _table(self, sql: str) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
+        """The names of an answer's columns, and its rows."""
+        script, asked = self._script, sql.lower()
+        if "database_options" in asked:
+            return ["option_value"], [[script.dialect.value]]
+        if "change_streams" in asked:
+            options = {"retention_period": "7d", "partition_mode": script.mode.value}
+            if script.is_per_placement:
+                options["per_placement_tvf"] = "true"
             names = ("change_stream_name", "option_name", "option_value")
-            option = ("retention_period", "7d")
-            if self._script.is_mutable:
-                option = ("partition_mode", self._script.mode.value)
-            return dict(zip(names, (CHANGE_STREAM, *option), strict=True))
-        if "change_stream_options" in sql.lower():
-            return {"option_value": self._script.mode.value}
-        return {"one": "1"}
+            return names, [(CHANGE_STREAM, *option) for option in options.items()]
+        if "change_stream_options" in asked:
+            return ["option_value"], [[script.mode.value]]
+        if "routines" in asked:
+            return ["routine_name"], [[name] for name in self._functions()]
+        if "placements" in asked:
+            functions = script.functions(_now_us()) if script.is_per_placement else []
+            defaults = {"": "YES", "default": "YES"}
+            rows = [[f or "default", defaults.get(f, "NO")] for f in functions]
+            return ["placement_name", "is_default"], rows
+        return ["one"], [["1"]]
 
     def _other(self, sql: str) -> bytes:
         message = PartialResultSetPb()
-        table = self._table(sql)
-        _name_columns(message.metadata, table)
-        message.values.extend(value(cell) for cell in table.values())
+        names, rows = self._table(sql)
+        _name_columns(message.metadata, names)
+        for row in rows:
+            message.values.extend(map(value, row))
         return bytes(message.SerializeToString())
 
 
@@ -254,14 +283,6 @@ def _metadata(script: Script) -> Any:
     if script.dialect is Dialect.POSTGRESQL:
         return postgresql_metadata()
     return googlesql_metadata()
-
-
-def _function(script: Script) -> str:
-    if script.dialect is not Dialect.POSTGRESQL:
-        return f"READ_{CHANGE_STREAM}"
-    return (
-        f"read_proto_bytes_{CHANGE_STREAM}" if script.is_mutable else f"read_json_{CHANGE_STREAM}"
-    )
 
 
 def _name_columns(metadata: Any, names: Iterable[str]) -> None:
@@ -280,6 +301,7 @@ def _now_us() -> int:
 
 def _parse(asked: Any) -> _Query:
     """The arguments by name or by position, whatever a client calls its parameters."""
+    function = _READ_FUNCTION.search(asked.sql)
     inside = asked.sql[asked.sql.index("(") + 1 :]
     parameters: dict[str, str] = {}
     for position, match in enumerate(_ARGUMENT.finditer(inside)):
@@ -295,6 +317,7 @@ def _parse(asked: Any) -> _Query:
         parse_rfc3339(end) // 1_000 if end else None,
         parameters["partition_token"] or None,
         int(parameters["heartbeat_milliseconds"]) * 1_000,
+        (function and function[1]) or "",
     )
 
 

@@ -39,6 +39,7 @@ def test_a_stream_that_would_be_read_only_in_part_is_refused(option: str, value:
         {"partition_mode": "IMMUTABLE_KEY_RANGE"},
         {"partition_mode": "mutable_key_range"},
         {"per_placement_tvf": "false"},
+        {"partition_mode": "MUTABLE_KEY_RANGE", "per_placement_tvf": "true"},
     ],
 )
 def test_streams_of_both_partition_modes_are_accepted(options: dict[str, str]) -> None:

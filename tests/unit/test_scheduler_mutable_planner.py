@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
+from slackwater.pipeline.recovery import named_watermark_ns
 from slackwater.reader.change_stream import PartitionMode
-from slackwater.reader.errors import StartTooOldError
+from slackwater.reader.errors import PlacementDroppedError, StartTooOldError
 from slackwater.reader.records import PartitionStartRecord
 from slackwater.scheduler.change_source import Query
 from slackwater.scheduler.options import parse_options
@@ -17,7 +19,8 @@ from slackwater.scheduler.planner import Planner
 from slackwater.scheduler.tasks.mutable_attempt import MutableTaskAttempt
 from slackwater.scheduler.tasks.mutable_reader import PartitionFacts
 from slackwater.scheduler.tasks.task_attempt import TaskAttempt
-from slackwater.state.models import MutablePartition, Partition, TaskCounts
+from slackwater.state.gaps import record_gap
+from slackwater.state.models import Gap, MutablePartition, Partition, PartitionKey, TaskCounts
 from slackwater.state.mutable_lineage import lineage_since_ns
 from slackwater.state.plans import sealed_plan_id
 from slackwater.state.store import Store
@@ -29,11 +32,14 @@ START = PartitionFacts(None, (PartitionStartRecord(FIRST_NS + 500_000_000, "1", 
 
 
 class Source:
-    """A change stream with two partitions, made at a time."""
+    """A change stream with two partitions under each of its read functions, made at a time."""
 
-    def __init__(self, mode: PartitionMode, made_ns: int = 0) -> None:
+    def __init__(
+        self, mode: PartitionMode, made_ns: int = 0, functions: Sequence[str] = ("",)
+    ) -> None:
         self.partition_mode = mode
         self.made_ns = made_ns
+        self.read_functions = functions
 
     def check(self) -> None:
         pass
@@ -41,15 +47,26 @@ class Source:
     def strong_read_timestamp_ns(self) -> int:
         return LAST_NS + 10**9
 
-    def partitions_alive(self, at_ns: int) -> list[str]:
+    def require_same_functions(self) -> None:
+        pass
+
+    def partitions_alive(
+        self, at_ns: int, functions: Sequence[str] | None = None
+    ) -> Sequence[Partition]:
         if at_ns < self.made_ns:
             raise StartTooOldError("the records at the start are gone.", "")
-        return ["a", "b"]
+        if self.partition_mode is PartitionMode.IMMUTABLE_KEY_RANGE:
+            return [Partition("a", at_ns), Partition("b", at_ns)]
+        return [
+            MutablePartition(token, at_ns, function=function)
+            for function in functions or self.read_functions
+            for token in ("a", "b")
+        ]
 
     def earliest_start_ns(self) -> int:
         return self.made_ns
 
-    def query(self, token: str, start_ns: int, end_ns: int | None) -> Query:
+    def query(self, token: str, start_ns: int, end_ns: int | None, function: str = "") -> Query:
         raise NotImplementedError
 
 
@@ -126,3 +143,53 @@ def test_a_stream_made_anew_in_the_other_mode_is_not_read_before_it_was_made(
     planner.commit(NEXT_NS)
     with pytest.raises(StartTooOldError):
         planner_of(store, Source(MUTABLE, made_ns=NEXT_NS + 1)).plan(NEXT_NS, LAST_NS)
+
+
+def read_first(store: Store, *functions: str) -> None:
+    """Read and commit the epoch from FIRST_NS to NEXT_NS with these read functions."""
+    planner = planner_of(store, Source(MUTABLE, functions=functions))
+    (task,) = planner.plan_first(NEXT_NS)
+    MutableTaskAttempt(task, store).seal(TaskCounts())
+    planner.commit(NEXT_NS)
+
+
+def labels(task: Task) -> list[str]:
+    return [root.label for root in task.roots]
+
+
+def test_a_placement_that_is_added_is_read_from_the_low_watermark_on(store: Store) -> None:
+    read_first(store, "default", "europe")
+    planner = planner_of(store, Source(MUTABLE, functions=("default", "europe", "asia")))
+    (task,) = planner.plan(NEXT_NS, LAST_NS)
+    assert sorted(labels(task)) == [f"{f}:{t}" for f in ("asia", "default", "europe") for t in "ab"]
+    starts = {root.label: root.start_timestamp_ns for root in task.roots}
+    assert (starts["europe:a"], starts["asia:a"]) == (FIRST_NS, NEXT_NS), "europe's facts stay"
+    (again,) = planner.plan(NEXT_NS, LAST_NS)
+    assert labels(again) == labels(task), "added once"
+
+
+def test_a_placement_that_is_gone_before_it_was_read_stops_the_pipeline(store: Store) -> None:
+    read_first(store, "default", "europe")
+    planner = planner_of(store, Source(MUTABLE, functions=("default",)))
+    with pytest.raises(PlacementDroppedError, match="europe are gone") as dropped:
+        planner.plan(NEXT_NS, LAST_NS)
+    assert dropped.value.user_error
+    skip_to = re.search(r"--skip-to (\S+),", dropped.value.hint)
+    assert skip_to is not None
+    gap_end_ns = named_watermark_ns(skip_to[1])
+    assert gap_end_ns == NEXT_NS + 1_000, "no commit but those of one microsecond is skipped"
+    record_gap(store, Gap("orders", NEXT_NS, gap_end_ns, 0))
+    (task,) = planner.plan(NEXT_NS, LAST_NS)
+    assert labels(task) == ["default:a", "default:b"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [(("",), ("default", "europe")), (("default", "europe"), ("",))]
+)
+def test_an_altered_per_placement_tvf_leads_to_the_other_functions(
+    store: Store, before: tuple[str, ...], after: tuple[str, ...]
+) -> None:
+    read_first(store, *before)
+    (task,) = planner_of(store, Source(MUTABLE, functions=after)).plan(NEXT_NS, LAST_NS)
+    keys = [root.key for root in task.roots if isinstance(root, MutablePartition)]
+    assert sorted(keys) == sorted(PartitionKey(f, t) for f in after for t in "ab")

@@ -82,7 +82,12 @@ class ScriptedStream:
         self.hiding: set[str] = set()
         self.asked: list[tuple[str, int, int | None]] = []
 
-    def query(self, token: str, start_ns: int, end_ns: int | None) -> ScriptedQuery:
+    def require_same_functions(self) -> None:
+        pass
+
+    def query(
+        self, token: str, start_ns: int, end_ns: int | None, function: str = ""
+    ) -> ScriptedQuery:
         self.asked.append((token, start_ns, end_ns))
         script = self.scripts[token]
         if script and isinstance(script[-1], PartitionEndRecord):
@@ -179,10 +184,12 @@ def test_a_start_that_is_refused_although_the_partition_ends_later_fails_the_epo
     store: Store,
 ) -> None:
     class Refusing(ScriptedStream):
-        def query(self, token: str, start_ns: int, end_ns: int | None) -> ScriptedQuery:
+        def query(
+            self, token: str, start_ns: int, end_ns: int | None, function: str = ""
+        ) -> ScriptedQuery:
             if start_ns >= PLAN.start_ns:
                 raise StartOutsidePartitionError("invalid for the partition")
-            return super().query(token, start_ns, end_ns)
+            return super().query(token, start_ns, end_ns, function)
 
     stream = Refusing(a=[data(12_000), end("a", 13_000)], b=[end("b", 9_000)])
     stream.hiding = {"b"}

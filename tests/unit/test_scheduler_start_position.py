@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from slackwater.reader.change_stream import PartitionMode
@@ -9,6 +11,7 @@ from slackwater.reader.errors import StartInFutureError
 from slackwater.scheduler.change_source import Query
 from slackwater.scheduler.source_settings import EARLIEST, NOW
 from slackwater.scheduler.start_position import check_start, first_watermark_ns
+from slackwater.state.models import Partition
 
 CLOCK_NS = 5_000_000
 
@@ -17,6 +20,7 @@ class FixedSource:
     """A ChangeSource whose clock stands still; it notes for which times it was asked."""
 
     partition_mode = PartitionMode.IMMUTABLE_KEY_RANGE
+    read_functions = ("",)
 
     def __init__(self) -> None:
         self.checks = 0
@@ -28,14 +32,19 @@ class FixedSource:
     def strong_read_timestamp_ns(self) -> int:
         return CLOCK_NS
 
-    def partitions_alive(self, at_ns: int) -> list[str]:
+    def require_same_functions(self) -> None:
+        pass
+
+    def partitions_alive(
+        self, at_ns: int, functions: Sequence[str] | None = None
+    ) -> Sequence[Partition]:
         self.asked_ns.append(at_ns)
-        return ["p"]
+        return [Partition("p", at_ns)]
 
     def earliest_start_ns(self) -> int:
         return 2_000_000
 
-    def query(self, token: str, start_ns: int, end_ns: int | None) -> Query:
+    def query(self, token: str, start_ns: int, end_ns: int | None, function: str = "") -> Query:
         raise NotImplementedError
 
 

@@ -90,7 +90,10 @@ class ScriptedStream:
         self.running = self.most = 0
         self.gate: Callable[[ScriptedQuery], object] = lambda query: None
 
-    def query(self, token: str, start_ns: int, end_ns: int | None) -> Query:
+    def require_same_functions(self) -> None:
+        pass
+
+    def query(self, token: str, start_ns: int, end_ns: int | None, function: str = "") -> Query:
         records = self.scripts[token]
         with self.lock:
             self.asked.append((token, start_ns))
@@ -195,11 +198,11 @@ def test_no_record_is_lost_when_a_start_is_refused_although_the_partition_ends_l
     """The look back takes no data change records, so what lies after the start is not read."""
 
     class Refusing(ScriptedStream):
-        def query(self, token: str, start_ns: int, end_ns: int | None) -> Query:
+        def query(self, token: str, start_ns: int, end_ns: int | None, function: str = "") -> Query:
             if start_ns >= plan.start_ns:
                 self.asked.append((token, start_ns))
                 raise StartOutsidePartitionError("invalid for the partition")
-            return super().query(token, start_ns, end_ns)
+            return super().query(token, start_ns, end_ns, function)
 
     plan = replace(PLAN, plan_id="later", start_ns=PLAN.start_ns + 10**9, end_ns=2 * 10**9)
     begin_plan(store, plan, tasks=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
@@ -15,7 +16,7 @@ from slackwater.scheduler.spanner_source import SpannerSource
 from slackwater.scheduler.spark.stream_reader import Offset, SpannerChangesStreamReader
 from slackwater.state.commit import restart_at
 from slackwater.state.gaps import gaps, record_gap
-from slackwater.state.models import Gap
+from slackwater.state.models import Gap, Partition
 from slackwater.state.store import Store
 from slackwater.timestamp import format_rfc3339, parse_rfc3339
 
@@ -28,6 +29,7 @@ class Source:
 
     dialect = Dialect.GOOGLE_STANDARD_SQL
     partition_mode = PartitionMode.IMMUTABLE_KEY_RANGE
+    read_functions = ("",)
 
     def __init__(self, earliest_ns: int = 0) -> None:
         self.earliest_ns = earliest_ns
@@ -38,15 +40,20 @@ class Source:
     def strong_read_timestamp_ns(self) -> int:
         return WATERMARK_NS + 100 * SECOND_NS
 
-    def partitions_alive(self, at_ns: int) -> list[str]:
+    def partitions_alive(
+        self, at_ns: int, functions: Sequence[str] | None = None
+    ) -> Sequence[Partition]:
         if at_ns < self.earliest_ns:
             raise StartTooOldError("the records at the start are gone.", "")
-        return ["a"]
+        return [Partition("a", at_ns)]
+
+    def require_same_functions(self) -> None:
+        pass
 
     def earliest_start_ns(self) -> int:
         return self.earliest_ns
 
-    def query(self, token: str, start_ns: int, end_ns: int | None) -> Query:
+    def query(self, token: str, start_ns: int, end_ns: int | None, function: str = "") -> Query:
         raise NotImplementedError
 
 
