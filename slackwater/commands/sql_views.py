@@ -15,6 +15,7 @@ from slackwater.reader.database.watched_tables import tables
 from slackwater.reader.transport.connection import Connection
 from slackwater.scheduler.options import parse_options
 from slackwater.spark_sink.filters.record_filter import RecordFilter
+from slackwater.spark_sink.output.epoch_groups import current_epochs
 from slackwater.spark_sink.sinks.changelog import ChangelogSettings
 from slackwater.spark_sink.sinks.sink_settings import EnvelopeSettings
 from slackwater.spark_sink.sql.rebuild_view import (
@@ -71,6 +72,8 @@ def views(settings: Settings, names: Sequence[str]) -> Iterator[str]:
     # Whoever creates the views has another working directory.
     path = sink.path if "://" in sink.path else Path(sink.path).absolute()
     changes = f"{sink.format}.`{path}`"
+    if sink.compacts_epochs:
+        changes = current_epochs(changes)
     for table in with_key:
         yield create_view(
             table.name,

@@ -40,8 +40,6 @@ _LINE: Final = "slackwater.line"
 # Between an epoch's commit and the take-over after it there are others only if somebody else
 # changes the table.
 _COMMITS_LOOKED_AT: Final = 20
-# In bytes: of the files that compaction writes.
-_COMPACTED_SIZE: Final = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,20 +205,6 @@ class DeltaCommits:
                     if line is not None:
                         return line
         return None
-
-    def compact(self) -> None:
-        """Rewrite many small files as few large ones, in a commit of its own.
-
-        Raises:
-            PublishError: another process has taken the pipeline over, or the store fails.
-        """
-        table = self._loaded()
-        with self._committing(table):
-            table.optimize.compact(
-                target_size=_COMPACTED_SIZE,
-                max_concurrent_tasks=1,
-                commit_properties=self._properties(),
-            )
 
     def _load_and_own(self) -> None:
         from deltalake.exceptions import TableNotFoundError

@@ -5,6 +5,7 @@ Tasks write the table's files, or hand small ones on; the driver commits them.
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
@@ -14,11 +15,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from slackwater.arrow_schema import arrow_schema_of
+from slackwater.spark_sink.errors import ObjectStoreError
 from slackwater.spark_sink.formats import PARQUET
 from slackwater.spark_sink.java import map_in_arrow
+from slackwater.spark_sink.output import delta_maintenance
 from slackwater.spark_sink.output.application import scan_application
-from slackwater.spark_sink.output.compaction import Compaction
 from slackwater.spark_sink.output.delta_commits import DataFile, DeltaCommits
+from slackwater.spark_sink.output.delta_maintenance import DeltaUnsupportedError
 from slackwater.spark_sink.output.epoch_files import LatestEpoch
 from slackwater.spark_sink.output.file_writer import (
     RESULT,
@@ -28,11 +31,17 @@ from slackwater.spark_sink.output.file_writer import (
     merge_files,
     written_files,
 )
-from slackwater.spark_sink.output.object_store import open_object_store, remove, requests_to
+from slackwater.spark_sink.output.maintenance import NO_MAINTENANCE, Maintenance, MaintenancePolicy
+from slackwater.spark_sink.output.object_store import (
+    ObjectFiles,
+    open_object_store,
+    remove,
+    requests_to,
+)
 from slackwater.spark_sink.output.parquet_stats import stats_text
 from slackwater.spark_sink.output.preparation import Preparation
 from slackwater.spark_sink.sink import EpochSummary
-from slackwater.timestamp import datetime_to_us, us_to_datetime
+from slackwater.timestamp import datetime_to_us, seconds_to_ms, us_to_datetime
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -52,7 +61,7 @@ class DeltaObjects:
         preparation: makes what is written.
         partition_by: the partition columns of a table that is created.
         application: names the pipeline in the table's transaction identifiers.
-        compact_every_s: seconds after which the table's files are compacted; None for never.
+        policy: when the table is maintained.
         commits: the table's; None to open it.
     """
 
@@ -66,7 +75,7 @@ class DeltaObjects:
         partition_by: Sequence[str],
         application: str,
         *,
-        compact_every_s: float | None = None,
+        policy: MaintenancePolicy = NO_MAINTENANCE,
         commits: DeltaCommits | None = None,
     ) -> None:
         self._path = path
@@ -76,7 +85,8 @@ class DeltaObjects:
         self._application = application
         self._store = open_object_store(path, options)
         self._commits = commits or DeltaCommits(path, options, application, self._store)
-        self._compaction = Compaction(self._compact, compact_every_s)
+        self._policy = policy
+        self._maintenance = Maintenance(self._maintain, policy.every_s)
         # Of all epochs; it costs a call to the JVM.
         self._schema: pa.Schema | None = None
         self._written: dict[int, list[WrittenFile]] = {}
@@ -149,8 +159,7 @@ class DeltaObjects:
         written = self._written.pop(epoch_id)
         files = [self._data_file(file) for file in _merged(written)]
         self._commits.append(files, application, version, line)
-        if self._compaction.is_due:
-            self._compaction.run(spark, [self._path])
+        self._maintenance.begin_if_due(spark, lambda: [self._path])
 
     def discard(self, spark: SparkSession, epoch_id: int) -> None:  # noqa: ARG002
         """Remove the files of an epoch that is not committed."""
@@ -160,8 +169,18 @@ class DeltaObjects:
                 [file.staged for file in self._written.pop(epoch_id, []) if file.staged],
             )
 
-    def _compact(self, spark: SparkSession, path: str) -> None:  # noqa: ARG002
-        self._commits.compact()
+    def _maintain(self, spark: SparkSession, path: str) -> None:  # noqa: ARG002
+        keep_s = self._policy.keep_s
+        try:
+            delta_maintenance.compact(path, self._options)
+            delta_maintenance.set_missing_properties(
+                path, self._options, delta_maintenance.retention_properties(keep_s)
+            )
+        except DeltaUnsupportedError as error:
+            raise ObjectStoreError(f"{path} can't be maintained without Spark: {error}.") from error
+        if keep_s is not None:
+            log, data = (ObjectFiles(path, self._options, folder) for folder in ("_delta_log", ""))
+            delta_maintenance.remove_old_versions(log, data, seconds_to_ms(time.time() - keep_s))
 
     def _data_file(self, file: WrittenFile) -> DataFile:
         """Return a file that is in the table's folder; it is uploaded if it is not there."""

@@ -23,6 +23,7 @@ from slackwater.spark_sink.java import (
     java_raised,
     jvm_of,
 )
+from slackwater.spark_sink.output.epoch_groups import COMPACTED
 from slackwater.spark_sink.output.small_files import (
     ATOMIC_RENAME,
     LOCAL_SCHEME,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 # Spark, pyarrow and DuckDB ignore names that start with an underscore.
 STAGING_FOLDER: Final = "_staging"
-_NAME: Final = re.compile(r"epoch=\d{8}T\d{6}\.\d{6}Z")
+_NAME: Final = re.compile(rf"epoch=\d{{8}}T\d{{6}}\.\d{{6}}Z(?:{re.escape(COMPACTED)})?")
 _EPOCHS: Final = "epoch=[0-9]*T*Z"
 
 
@@ -50,9 +51,13 @@ def epoch_name(low_watermark: datetime, chunk: int | None = None) -> str:
 
 
 def parse_epoch_name(name: str) -> datetime | None:
-    """Return the low watermark in a directory's name, None if it is not an epoch's."""
+    """Return the low watermark in a directory's name, None if it is not an epoch's.
+
+    The directory may hold several epochs, the last of which has given it its name.
+    """
     try:
-        return datetime.strptime(name, "epoch=%Y%m%dT%H%M%S.%fZ").replace(tzinfo=UTC)
+        epoch = name.removesuffix(COMPACTED)
+        return datetime.strptime(epoch, "epoch=%Y%m%dT%H%M%S.%fZ").replace(tzinfo=UTC)
     except ValueError:
         return None
 

@@ -7,11 +7,20 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
+from slackwater.spark_sink.errors import PublishError
+from slackwater.spark_sink.output.maintenance import (
+    NO_MAINTENANCE,
+    Maintenance,
+    MaintenancePolicy,
+)
+from slackwater.spark_sink.output.small_files import local_path
 from slackwater.spark_sink.output.staging import Staging
 from slackwater.spark_sink.sink import EpochSummary
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from slackwater.spark_sink.output.epoch_compaction import EpochCompaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +85,14 @@ class EpochFolders:
 
     Args:
         staging: writes them.
+        policy: when epochs are compacted, on a local disk.
     """
 
-    def __init__(self, staging: Staging) -> None:
+    def __init__(self, staging: Staging, policy: MaintenancePolicy = NO_MAINTENANCE) -> None:
         self._staging = staging
+        self._policy = policy
+        self._maintenance = Maintenance(self._maintain, policy.every_s)
+        self._compaction: EpochCompaction | None = None
         self.is_one_commit = False
 
     def take_over(
@@ -112,6 +125,19 @@ class EpochFolders:
     ) -> None:
         """Rename an epoch's folder; see EpochFiles."""
         self._staging.epoch_directory(spark).publish(epoch_id, low_watermark, chunk=chunk)
+        if chunk is None:
+            self._maintenance.begin_if_due(spark, lambda: [self._staging.path])
+
+    def _maintain(self, spark: SparkSession, path: str) -> None:
+        # With Arrow, which the settings do without.
+        from slackwater.spark_sink.output.epoch_compaction import EpochCompaction
+
+        if self._compaction is None:
+            root = local_path(spark, path)
+            if root is None:
+                raise PublishError(f"{path} is not on a local disk: its epochs are not compacted.")
+            self._compaction = EpochCompaction(root, self._staging.owner)
+        self._compaction.run(self._policy.keep_s)
 
     def discard(self, spark: SparkSession, epoch_id: int) -> None:
         """Remove a staged epoch."""

@@ -155,7 +155,7 @@ def _merged(contents: Sequence[bytes], file_format: str) -> bytes:
         return b"".join(contents)
     read = pq.read_table if file_format == PARQUET else orc.read_table
     buffer = io.BytesIO()
-    with closing(_format_writer(buffer, file_format)) as writer:
+    with closing(format_writer(buffer, file_format)) as writer:
         writer.write(pa.concat_tables(read(io.BytesIO(content)) for content in contents))
     return buffer.getvalue()
 
@@ -176,7 +176,7 @@ class _OpenFile:
 
     def __init__(self, sink: _Spilling, file_format: str) -> None:
         self._sink = sink
-        self._writer = _format_writer(sink, file_format)
+        self._writer = format_writer(sink, file_format)
         self._tables: list[pa.Table] = []
         # In bytes: of rows that are not written yet.
         self.pending = 0
@@ -261,7 +261,13 @@ class _Lines:
         """Leave the file open: its content is taken from it. There are no statistics."""
 
 
-def _format_writer(sink: Any, file_format: str) -> Any:
+def format_writer(sink: Any, file_format: str) -> Any:
+    """Return a writer of tables, which writes the end of the file when it is closed.
+
+    Args:
+        sink: a file that is written to.
+        file_format: parquet, orc, or text, of which each row's value is a line.
+    """
     if file_format == TEXT:
         return _Lines(sink)
     return _Orc(sink) if file_format == ORC else _Parquet(sink)

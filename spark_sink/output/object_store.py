@@ -220,34 +220,35 @@ class ObjectFiles:
     Args:
         path: the output's URL.
         options: see open_object_store().
-        folder: the folder's name.
+        folder: the folder's name; empty for the URL's own.
     """
 
     def __init__(self, path: str, options: Mapping[str, str], folder: str) -> None:
         self._store = open_object_store(path, options)
         self._folder = folder
+        self._prefix = f"{folder}/" if folder else ""
         self._path = path
 
     def names(self) -> list[str]:
         """Return the names of the files, in any order."""
         with requests_to(self._path):
             names = names_below(self._store, self._folder)
-        return [name.removeprefix(f"{self._folder}/") for name in names]
+        return [name.removeprefix(self._prefix) for name in names]
 
     def read(self, name: str) -> str | None:
         """Return a file's text; None if it does not exist."""
         with requests_to(self._path):
-            content = read(self._store, f"{self._folder}/{name}")
+            content = read(self._store, f"{self._prefix}{name}")
         return None if content is None else content.decode()
 
     def create(self, name: str, text: str, *, is_durable: bool = False) -> bool:  # noqa: ARG002
         """Create a file, which is durable in any case; see SmallFiles."""
         with requests_to(self._path):
-            return create(self._store, f"{self._folder}/{name}", text.encode()) is not None
+            return create(self._store, f"{self._prefix}{name}", text.encode()) is not None
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove files; one that does not exist is ignored."""
-        removed = [f"{self._folder}/{name}" for name in names]
+        removed = [f"{self._prefix}{name}" for name in names]
         if removed:
             with requests_to(self._path):
                 remove(self._store, removed)

@@ -15,6 +15,7 @@ from slackwater.spark_sink.sink import EpochSummary
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.parquet as pq
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
@@ -49,11 +50,12 @@ class Staging:
         preparation: Preparation | None = None,
         partition_by: Sequence[str] = (),
     ) -> None:
-        self._path = path
+        self.path = path
         self._partition_by = tuple(partition_by)
         self._preparation = preparation or Preparation()
         self._format = file_format
-        self._owner = uuid.uuid4().hex
+        # Names the folder of this process.
+        self.owner = uuid.uuid4().hex
         self._is_taken_over = False
         # Of the epoch that was staged last.
         self._rows: dict[int, int] = {}
@@ -64,7 +66,7 @@ class Staging:
 
     def for_scan(self) -> Staging:
         """Return a staging for an initial scan: unfiltered, as the scan's reads are filtered."""
-        return Staging(self._path, self._format, self._preparation.unfiltered(), self._partition_by)
+        return Staging(self.path, self._format, self._preparation.unfiltered(), self._partition_by)
 
     def stage(self, epoch: DataFrame, epoch_id: int) -> EpochSummary:
         """Write one epoch, and return what it held."""
@@ -109,8 +111,14 @@ class Staging:
     ) -> pa.Table | None:
         """Return columns of a staged epoch in Parquet as Arrow, without a job of Spark's.
 
+        Args:
+            spark: the session.
+            epoch_id: as it was staged.
+            columns: their names.
+            max_bytes: of its files, before they were compressed.
+
         Returns:
-            None if its files are larger than max_bytes, or are not on a local disk.
+            None if its files are larger, or are not on a local disk.
         """
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -118,13 +126,13 @@ class Staging:
         folder = local_path(spark, self.epoch_directory(spark).staging(epoch_id))
         if folder is None:
             return None
-        files = sorted(folder.glob("*.parquet"))
-        if sum(file.stat().st_size for file in files) > max_bytes:
+        files = [
+            pq.ParquetFile(file, coerce_int96_timestamp_unit="us")
+            for file in sorted(folder.glob("*.parquet"))
+        ]
+        if sum(_uncompressed_size(file.metadata) for file in files) > max_bytes:
             return None
-        return pa.concat_tables(
-            pq.ParquetFile(file, coerce_int96_timestamp_unit="us").read(list(columns))
-            for file in files
-        )
+        return pa.concat_tables(file.read(list(columns)) for file in files)
 
     def staged_files(self, spark: SparkSession, epoch_id: int) -> StagedFiles:
         """Return the files of a staged epoch, which are to be published."""
@@ -141,4 +149,8 @@ class Staging:
 
     def epoch_directory(self, spark: SparkSession) -> EpochDirectory:
         """Return the output's directory, which contains the staging directory."""
-        return EpochDirectory(spark, self._path, self._owner)
+        return EpochDirectory(spark, self.path, self.owner)
+
+
+def _uncompressed_size(footer: pq.FileMetaData) -> int:
+    return sum(footer.row_group(number).total_byte_size for number in range(footer.num_row_groups))

@@ -22,6 +22,7 @@ from slackwater.spark_sink.message_rows import messages
 from slackwater.spark_sink.output.application import application_of
 from slackwater.spark_sink.output.epoch_files import EpochFiles, EpochFolders
 from slackwater.spark_sink.output.hadoop_files import require_file_system
+from slackwater.spark_sink.output.maintenance import NO_MAINTENANCE
 from slackwater.spark_sink.output.object_store import (
     ObjectFiles,
     is_object_store,
@@ -103,7 +104,7 @@ class ChangelogSettings(EnvelopeSettings, TableSettings):
             table_format,
             Staging(self.path, PARQUET, preparation),
             watermarks,
-            compact_every_s=self.compact_every_s,
+            policy=self.maintenance_policy,
         )
 
     def check_places(self, conf: Mapping[str, str], jars: Collection[str]) -> None:
@@ -139,12 +140,19 @@ class ChangelogSettings(EnvelopeSettings, TableSettings):
         file_format = TEXT if has_lines else self.format
         if not self.is_in_object_store:
             staging = Staging(self.path, file_format, preparation, self.partition_by)
-            return EpochFolders(staging)
+            policy = self.maintenance_policy if self.compacts_epochs else NO_MAINTENANCE
+            return EpochFolders(staging, policy)
         from slackwater.spark_sink.output.object_staging import ObjectStaging
 
         return ObjectStaging(
             self.path, self.storage_options, file_format, preparation, self.partition_by
         )
+
+    @property
+    def compacts_epochs(self) -> bool:
+        """Whether folders of epochs become larger ones, of which readers have to know."""
+        is_set = "compact_every" in self.model_fields_set and self.compact_every is not None
+        return is_set and self.format not in table_formats()
 
     def _table_files(self, origin: Origin, preparation: Preparation) -> EpochFiles:
         from slackwater.spark_sink.output.delta_objects import DeltaObjects
@@ -155,7 +163,7 @@ class ChangelogSettings(EnvelopeSettings, TableSettings):
             preparation,
             self.partition_by,
             application_of(origin.pipeline),
-            compact_every_s=self.compact_every_s,
+            policy=self.maintenance_policy,
         )
 
     def _watermark_files(self) -> SmallFiles:

@@ -13,8 +13,8 @@ from pydantic import Field
 from slackwater.setting_values import TextMapping
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.output.application import application_of, scan_application
-from slackwater.spark_sink.output.compaction import Compaction
 from slackwater.spark_sink.output.dead_letters import DeadLetters
+from slackwater.spark_sink.output.maintenance import Maintenance, MaintenancePolicy
 from slackwater.spark_sink.output.preparation import Preparation
 from slackwater.spark_sink.output.staging import Staging
 from slackwater.spark_sink.output.watermark_log import WatermarkLog, output_position
@@ -69,7 +69,7 @@ class ManagedTables(ABC, Generic[T]):
         table_format: of the tables.
         record_filter: which records are written, and which of their columns.
         dead_letters: takes records that can't be converted.
-        compact_every_s: seconds after which the tables' files are compacted; None for never.
+        policy: when the tables are maintained.
     """
 
     def __init__(
@@ -80,11 +80,12 @@ class ManagedTables(ABC, Generic[T]):
         record_filter: RecordFilter | None,
         *,
         dead_letters: DeadLetters,
-        compact_every_s: float | None,
+        policy: MaintenancePolicy,
     ) -> None:
         self._path = path
         self._format = table_format
-        self._compaction = Compaction(table_format.compact, compact_every_s)
+        self._policy = policy
+        self._maintenance = Maintenance(self._maintain, policy.every_s)
         self._dead_letters = dead_letters
         self._application = application_of(pipeline)
         self._staging = Staging(path, "parquet", Preparation(record_filter))
@@ -181,8 +182,13 @@ class ManagedTables(ABC, Generic[T]):
             (row["key"], row["value"]) == (SOURCE_TABLE_PROPERTY, name) for row in properties
         )
 
-    def _compact(self, spark: SparkSession) -> None:
-        if self._compaction.is_due:
-            self._compaction.run(
-                spark, [f"{self._path}/{name}" for name in self._existing_tables(spark)]
-            )
+    def _begin_maintenance(self, spark: SparkSession) -> None:
+        """Begin to maintain the tables, if that is due."""
+
+        def paths() -> list[str]:
+            return [f"{self._path}/{name}" for name in self._existing_tables(spark)]
+
+        self._maintenance.begin_if_due(spark, paths)
+
+    def _maintain(self, spark: SparkSession, path: str) -> None:
+        self._format.maintain(spark, path, self._application, self._policy.keep_s)

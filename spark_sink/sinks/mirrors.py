@@ -15,6 +15,7 @@ from slackwater.spark_sink.errors import TableRecreatedError
 from slackwater.spark_sink.filters.globs import glob_pattern
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.output.dead_letters import DeadLetters
+from slackwater.spark_sink.output.maintenance import NO_MAINTENANCE, MaintenancePolicy
 from slackwater.spark_sink.sink import EpochSummary, Former
 from slackwater.spark_sink.sinks.managed_tables import (
     ManagedTables,
@@ -55,6 +56,7 @@ class MirrorSettings(ManagedTableSettings):
         "envelope": "mirrors have rows: leave envelope out"
     }
     has_initial_scan = True
+    are_streamed = False
     needs_all_changes = True
 
     kind: Kind = "mirror"
@@ -71,7 +73,7 @@ class MirrorSettings(ManagedTableSettings):
             GoneRows(self.deletes == "mark", self.when_recreated == "clear"),
             properties=self.table_properties,
             keeps_bad_records=self.sets_bad_records_aside,
-            compact_every_s=self.compact_every_s,
+            policy=self.maintenance_policy,
         )
 
 
@@ -93,7 +95,7 @@ class Mirrors(ManagedTables[MirrorTable]):
     """Merges each epoch into the mirrors of the tables that it changes.
 
     Args:
-        path, pipeline, table_format, compact_every_s: see ManagedTables.
+        path, pipeline, table_format, policy: see ManagedTables.
         record_filter: which records are applied.
         gone_rows: what becomes of rows that the table no longer has.
         properties: of tables that are created.
@@ -110,7 +112,7 @@ class Mirrors(ManagedTables[MirrorTable]):
         *,
         properties: Mapping[str, str] | None = None,
         keeps_bad_records: bool = False,
-        compact_every_s: float | None = None,
+        policy: MaintenancePolicy = NO_MAINTENANCE,
     ) -> None:
         super().__init__(
             path,
@@ -118,10 +120,13 @@ class Mirrors(ManagedTables[MirrorTable]):
             table_format,
             record_filter,
             dead_letters=DeadLetters(path, is_enabled=keeps_bad_records),
-            compact_every_s=compact_every_s,
+            policy=policy,
         )
         self._gone_rows = gone_rows
-        self._properties = properties
+        self._properties = {
+            **table_format.retention_properties(policy.keep_s),
+            **(properties or {}),
+        }
         self._former = Former()
         self._all_published_at = float("-inf")
 
@@ -146,7 +151,7 @@ class Mirrors(ManagedTables[MirrorTable]):
         if last is None or last.low_watermark <= low_watermark:
             # Otherwise another process owns the pipeline, and has published a later one.
             self._publish_watermark(spark, changed, low_watermark)
-        self._compact(spark)
+        self._begin_maintenance(spark)
 
     def as_of(self, spark: SparkSession, time: datetime | None, names: Sequence[str] = ()) -> Cut:
         """Return the version of each mirror at the newest low watermark at or before a time.

@@ -10,7 +10,8 @@ import posixpath
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, ClassVar, Final, Self
+from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
@@ -24,12 +25,18 @@ from slackwater.spark_sink.envelopes.registry import (
 )
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.output.hadoop_files import require_file_system, require_log_store
+from slackwater.spark_sink.output.maintenance import MaintenancePolicy
 from slackwater.spark_sink.output.object_store import is_object_store
+from slackwater.spark_sink.output.small_files import LOCAL_SCHEME
 from slackwater.spark_sink.sink import Sink
 from slackwater.spark_sink.tables.delta import Delta
 from slackwater.spark_sink.tables.registry import table_formats
 from slackwater.spark_sink.tables.table_format import TableFormat
 from slackwater.timestamp import ms_to_seconds
+
+_HOUR_MS: Final = 3_600_000
+# A stream finds in Delta's log where it stopped. In Iceberg a snapshot makes every commit larger.
+_DAY_MS: Final = 24 * _HOUR_MS
 
 
 def one_of(value: object, names: Sequence[str]) -> object:
@@ -51,6 +58,11 @@ def _kind(value: object) -> object:
     return one_of(value, list(sink_kinds()))
 
 
+def _never(value: object) -> object:
+    return None if value == "never" else value
+
+
+_Never = BeforeValidator(_never)
 Kind = Annotated[str, BeforeValidator(_kind)]
 
 
@@ -192,14 +204,27 @@ class TableSettings(SinkSettings, ABC):
 
     Attributes:
         compact_every: milliseconds after which small files become large ones; None for never.
+        keep_versions: milliseconds for which a version that was replaced can still be read; None
+            for ever.
+        are_streamed: others may read the output as a stream, and continue where they stopped.
     """
 
-    compact_every: Annotated[DurationMs, Field(ge=60_000)] | None = None
+    are_streamed: ClassVar[bool] = True
+
+    compact_every: Annotated[Annotated[DurationMs, Field(ge=60_000)] | None, _Never] = _HOUR_MS
+    keep_versions: Annotated[Annotated[DurationMs, Field(ge=600_000)] | None, _Never] = _HOUR_MS
 
     @property
-    def compact_every_s(self) -> float | None:
-        """The same in seconds."""
-        return None if self.compact_every is None else ms_to_seconds(self.compact_every)
+    def maintenance_policy(self) -> MaintenancePolicy:
+        """When the output is maintained."""
+        every, keep = self.compact_every, self.keep_versions
+        is_streamed = self.are_streamed and self.format == Delta.using
+        if is_streamed and "keep_versions" not in self.model_fields_set:
+            keep = _DAY_MS
+        return MaintenancePolicy(
+            None if every is None else ms_to_seconds(every),
+            None if keep is None else ms_to_seconds(keep),
+        )
 
     def table_format(self, partition_by: Sequence[str] = ()) -> TableFormat | None:
         """Return the table format; None if epochs are files."""
@@ -220,9 +245,13 @@ class TableSettings(SinkSettings, ABC):
 
     @model_validator(mode="after")
     def _compaction_of_format(self) -> Self:
-        if self.compact_every is not None and self.format not in table_formats():
+        is_set = "compact_every" in self.model_fields_set and self.compact_every is not None
+        is_local = urlsplit(self.path).scheme in {"", LOCAL_SCHEME}
+        if is_set and self.format not in table_formats() and not is_local:
             names = " and ".join(table_formats())
-            raise ValueError(f"compact_every goes with format {names} only")
+            raise ValueError(
+                f"compact_every goes with format {names}, and with other formats on a local disk"
+            )
         return self
 
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from slackwater.spark_sink.output.application import application_of, scan_application
-from slackwater.spark_sink.output.compaction import Compaction
+from slackwater.spark_sink.output.maintenance import NO_MAINTENANCE, Maintenance, MaintenancePolicy
 from slackwater.spark_sink.output.staging import Staging
 from slackwater.spark_sink.output.watermark_log import WatermarkLog, output_position
 from slackwater.spark_sink.sink import EpochSummary, OutputPosition
@@ -28,7 +28,7 @@ class TableChangelog:
         staging: writes an epoch's rows as Parquet files: a commit can't be held back until the
             audit is done.
         watermarks: the output's.
-        compact_every_s: seconds after which the table's files are compacted; None for never.
+        policy: when the table is maintained.
     """
 
     def __init__(
@@ -38,12 +38,13 @@ class TableChangelog:
         staging: Staging,
         watermarks: WatermarkLog,
         *,
-        compact_every_s: float | None = None,
+        policy: MaintenancePolicy = NO_MAINTENANCE,
     ) -> None:
         self._path = path
         self._table = table_format
         self._application = application_of(watermarks.pipeline)
-        self._compaction = Compaction(table_format.compact, compact_every_s)
+        self._policy = policy
+        self._maintenance = Maintenance(self._maintain, policy.every_s)
         self._staging = staging
         self._scanned = staging.for_scan()
         self._watermarks = watermarks
@@ -71,8 +72,7 @@ class TableChangelog:
             self._table.append(rows, self._path, self._application, version, staged)
         self._staging.epoch_directory(spark).discard(epoch_id)
         self._watermarks.add(spark, epoch_id, summary, low_watermark)
-        if self._compaction.is_due:
-            self._compaction.run(spark, [self._path])
+        self._maintenance.begin_if_due(spark, lambda: [self._path])
 
     def begin_scan(self, spark: SparkSession, tables: Mapping[str, Sequence[Column]]) -> None:
         """Do nothing: nothing has to be prepared."""
@@ -90,3 +90,6 @@ class TableChangelog:
     def end_scan(self, spark: SparkSession, records: int, low_watermark: datetime) -> None:
         """Write the scan's low watermark; see Sink."""
         self._watermarks.add_scan(spark, records, low_watermark)
+
+    def _maintain(self, spark: SparkSession, path: str) -> None:
+        self._table.maintain(spark, path, self._application, self._policy.keep_s)

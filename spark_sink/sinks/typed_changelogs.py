@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from slackwater.spark_sink.envelopes.message import Origin
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.output.dead_letters import DeadLetters
+from slackwater.spark_sink.output.maintenance import NO_MAINTENANCE, MaintenancePolicy
 from slackwater.spark_sink.sink import EpochSummary
 from slackwater.spark_sink.sinks.managed_tables import (
     ManagedTables,
@@ -45,7 +46,7 @@ class TypedChangelogSettings(ManagedTableSettings):
             record_filter,
             properties=self.table_properties,
             keeps_bad_records=self.sets_bad_records_aside,
-            compact_every_s=self.compact_every_s,
+            policy=self.maintenance_policy,
         )
 
 
@@ -53,7 +54,7 @@ class TypedChangelogs(ManagedTables[ChangelogTable]):
     """Appends each epoch to the typed changelogs of the tables that it changes.
 
     Args:
-        path, pipeline, table_format, record_filter, compact_every_s: see ManagedTables.
+        path, pipeline, table_format, record_filter, policy: see ManagedTables.
         properties: of tables that are created.
         keeps_bad_records: records that can't be converted are set aside; otherwise the epoch fails.
     """
@@ -67,7 +68,7 @@ class TypedChangelogs(ManagedTables[ChangelogTable]):
         *,
         properties: Mapping[str, str] | None = None,
         keeps_bad_records: bool = False,
-        compact_every_s: float | None = None,
+        policy: MaintenancePolicy = NO_MAINTENANCE,
     ) -> None:
         super().__init__(
             path,
@@ -75,9 +76,12 @@ class TypedChangelogs(ManagedTables[ChangelogTable]):
             table_format,
             record_filter,
             dead_letters=DeadLetters(path, is_enabled=keeps_bad_records, mod_columns=MOD_ID),
-            compact_every_s=compact_every_s,
+            policy=policy,
         )
-        self._properties = properties
+        self._properties = {
+            **table_format.retention_properties(policy.keep_s),
+            **(properties or {}),
+        }
 
     def publish(
         self, spark: SparkSession, epoch_id: int, summary: EpochSummary, low_watermark: datetime
@@ -98,7 +102,7 @@ class TypedChangelogs(ManagedTables[ChangelogTable]):
             self._at_once(add, columns_by_table(changes).items())
         self._staging.epoch_directory(spark).discard(epoch_id)
         self._watermarks.add(spark, epoch_id, summary, low_watermark)
-        self._compact(spark)
+        self._begin_maintenance(spark)
 
     def _add(
         self, changes: DataFrame, table: str, columns: Sequence[Column], append_id: AppendId

@@ -13,5 +13,5 @@ decided in sql/types, where a Spanner NUMERIC becomes DECIMAL(38,9).
 - changelog_table: a table of all changes of one of Spanner's tables.
 - table_history: which version stands at a low watermark; delta_log, iceberg_history: the commits.
 - cut: the versions of several tables at one low watermark.
-- compaction: when small files are compacted.
+- iceberg_maintenance: removes old snapshots.
 """

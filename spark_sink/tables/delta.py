@@ -9,8 +9,9 @@ Spark counts its micro-batches from 0 again.
 from __future__ import annotations
 
 import logging
+import time
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from itertools import takewhile
@@ -18,11 +19,13 @@ from typing import TYPE_CHECKING, Final
 
 from slackwater.spark_sink.errors import AsOfTimeError, commit_conflict
 from slackwater.spark_sink.java import java_session, jvm_of
-from slackwater.spark_sink.output.small_files import local_path
+from slackwater.spark_sink.output import delta_maintenance
+from slackwater.spark_sink.output.delta_maintenance import DeltaUnsupportedError
+from slackwater.spark_sink.output.small_files import local_path, small_files
 from slackwater.spark_sink.output.staging import StagedFiles
 from slackwater.spark_sink.sql.quoting import identifier, literal
 from slackwater.spark_sink.tables.delta_kernel import KernelRefusedError, KernelWriter
-from slackwater.spark_sink.tables.delta_log import missing_files, read_history
+from slackwater.spark_sink.tables.delta_log import LOG, missing_files, read_history
 from slackwater.spark_sink.tables.row_merges.delta_merge import (
     DeltaMergeRefusedError,
     LargeTableError,
@@ -36,7 +39,7 @@ from slackwater.spark_sink.tables.table_format import (
     TableFormat,
 )
 from slackwater.spark_sink.tables.table_history import gone_error, version_at
-from slackwater.timestamp import datetime_to_us
+from slackwater.timestamp import datetime_to_us, seconds_to_ms
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -96,6 +99,8 @@ class Delta(TableFormat):
         self._kernel = KernelWriter()
         # Asking costs calls to the JVM.
         self._local_paths: dict[str, str | None] = {}
+        # Tables into which the driver merges, and those into which Spark does though it could.
+        self._merged_by_driver: set[str] = set()
         self._merged_by_spark: set[str] = set()
         self._has_large = False
 
@@ -161,8 +166,46 @@ class Delta(TableFormat):
             writer = writer.option("txnAppId", application)
             writer.option("txnVersion", str(version)).save(path)
 
-    def compact(self, spark: SparkSession, path: str) -> None:
-        """Rewrite many small files as few large ones."""
+    def retention_properties(self, keep_s: float | None) -> Mapping[str, str]:
+        """Return the properties by which checkpoints forget removed files; see TableFormat."""
+        return delta_maintenance.retention_properties(keep_s)
+
+    def maintain(
+        self,
+        spark: SparkSession,
+        path: str,
+        application: str,  # noqa: ARG002 - Delta's checkpoints remember it
+        keep_s: float | None,
+    ) -> None:
+        """Compact a table, by delta-rs if it can, and remove old versions; see TableFormat."""
+        spark = spark.newSession()
+        if not self.exists(spark, path):
+            return
+        # A merge compacts by itself; it would fail if its files were compacted meanwhile.
+        if path not in self._merged_by_driver:
+            self._compact(spark, path)
+        if keep_s is None:
+            return
+        table = self.name(spark, path)
+        present = {row["key"] for row in spark.sql(f"SHOW TBLPROPERTIES {table}").collect()}
+        for name, value in self.retention_properties(keep_s).items():
+            if name not in present:
+                self._set_property(spark, path, name, value)
+        log, data = small_files(spark, f"{path}/{LOG}"), small_files(spark, path)
+        delta_maintenance.remove_old_versions(log, data, seconds_to_ms(time.time() - keep_s))
+
+    def _compact(self, spark: SparkSession, path: str) -> None:
+        """Compact a table; the session is nobody else's."""
+        folder = self._local_path(spark, path)
+        if folder is not None:
+            try:
+                delta_maintenance.compact(folder, {})
+            except DeltaUnsupportedError as error:
+                _log.debug("Spark compacts %s: %s", path, error)
+            else:
+                return
+        for name, value in _COMPILED.items():
+            spark.conf.set(name, value)
         with self.translating_conflicts(path):
             spark.sql(f"OPTIMIZE {self.name(spark, path)}")
 
@@ -251,9 +294,11 @@ class Delta(TableFormat):
         except DeltaMergeRefusedError as error:
             self._merged_by_spark.add(path)
             _log.info("Spark merges into %s from now on: %s", path, error)
+            self._merged_by_driver.discard(path)
             if isinstance(error, LargeTableError):
                 self._prepare_large(spark, path, folder)
             return False
+        self._merged_by_driver.add(path)
         return True
 
     def _prepare_large(self, spark: SparkSession, path: str, folder: str) -> None:

@@ -20,6 +20,11 @@ from slackwater.spark_sink.output.small_files import local_path
 from slackwater.spark_sink.output.staging import StagedFiles
 from slackwater.spark_sink.sql.quoting import identifier, literal
 from slackwater.spark_sink.tables.iceberg_history import Ancestor, ancestors
+from slackwater.spark_sink.tables.iceberg_maintenance import (
+    METADATA_PROPERTIES,
+    remove_old_metadata,
+    remove_old_snapshots,
+)
 from slackwater.spark_sink.tables.table_format import LOW_WATERMARK_PROPERTY, MergeId, TableFormat
 from slackwater.spark_sink.tables.table_history import History, version_at
 from slackwater.timestamp import datetime_to_us, ns_to_us, parse_rfc3339
@@ -67,6 +72,8 @@ class Iceberg(TableFormat):
         self._namespace = namespace
         # The latest version that this process has seen in the table, by path and application.
         self._versions: dict[tuple[str, str], int] = {}
+        # Tables into which the driver merges, and those into which Spark does though it could.
+        self._merged_by_driver: set[str] = set()
         self._merged_by_spark: set[str] = set()
 
     @classmethod
@@ -161,7 +168,31 @@ class Iceberg(TableFormat):
                 writer.create()
         self._versions[key] = version
 
-    def compact(self, spark: SparkSession, path: str) -> None:
+    def retention_properties(self, keep_s: float | None) -> Mapping[str, str]:
+        """Return the properties by which a catalog removes metadata files; see TableFormat."""
+        is_safe = keep_s is not None and self._namespace is not None
+        return METADATA_PROPERTIES if is_safe else {}
+
+    def maintain(
+        self, spark: SparkSession, path: str, application: str, keep_s: float | None
+    ) -> None:
+        """Compact a table, and expire old snapshots; see TableFormat."""
+        if not self.exists(spark, path):
+            return
+        # A merge compacts by itself; it would fail if its files were compacted meanwhile.
+        if path not in self._merged_by_driver:
+            self._compact(spark.newSession(), path)
+            # Its catalog would go on with the files that were replaced.
+            spark.sql(f"REFRESH TABLE {self.name(spark, path)}")
+        if keep_s is None:
+            return
+        table, names = self._load_table(spark, path), (_APPLICATION, _SNAPSHOT)
+        with self.translating_conflicts(path):
+            remove_old_snapshots(spark, table, application, names, keep_s)
+        if self._namespace is None:
+            remove_old_metadata(spark, table, keep_s)
+
+    def _compact(self, spark: SparkSession, path: str) -> None:
         """Rewrite many small files as few large ones."""
         catalog, _, table = self.name(spark, path).partition(".")
         with self.translating_conflicts(path):
@@ -259,11 +290,15 @@ class Iceberg(TableFormat):
                 merge.merge(rows, columns, summary, keeps_deleted=keeps_deleted)
         except IcebergMergeRefusedError as error:
             self._merged_by_spark.add(path)
+            self._merged_by_driver.discard(path)
             _log.info("Spark merges into %s from now on: %s", path, error)
-            if isinstance(error, LargeTableError) and _MODE not in table.properties():
+            has_deletes = table.operations().current().formatVersion() > 1
+            is_large = isinstance(error, LargeTableError) and has_deletes
+            if is_large and _MODE not in table.properties():
                 _log.info("%s gets files of deletes: a change no longer rewrites a file", path)
                 table.updateProperties().set(_MODE, _MERGE_ON_READ).commit()
             return False
+        self._merged_by_driver.add(path)
         return True
 
     def publish_watermark(self, spark: SparkSession, path: str, low_watermark: str) -> None:
@@ -306,7 +341,7 @@ class Iceberg(TableFormat):
         if _SNAPSHOT not in properties:
             # The table had no rows yet.
             return spark.table(name).where("false"), properties[LOW_WATERMARK_PROPERTY]
-        reader = spark.read.option("snapshot-id", properties[_SNAPSHOT])
+        reader = spark.read.option("versionAsOf", properties[_SNAPSHOT])
         return reader.table(name), properties[LOW_WATERMARK_PROPERTY]
 
     def version_at(

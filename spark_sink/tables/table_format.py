@@ -103,8 +103,28 @@ class TableFormat(ABC):
         """
 
     @abstractmethod
-    def compact(self, spark: SparkSession, path: str) -> None:
-        """Rewrite many small files as few large ones, in a commit of its own.
+    def retention_properties(self, keep_s: float | None) -> Mapping[str, str]:
+        """Return the properties of a table whose old versions maintain() removes.
+
+        Args:
+            keep_s: as for maintain().
+        """
+
+    @abstractmethod
+    def maintain(
+        self, spark: SparkSession, path: str, application: str, keep_s: float | None
+    ) -> None:
+        """Rewrite many small files as few large ones, and remove old versions, if there is a table.
+
+        Epochs may be committed meanwhile, by any process.
+
+        Args:
+            spark: the session. What is written is written with another one: settings of this one
+                name the epoch that is merged meanwhile.
+            path: the table's directory.
+            application: what it has committed last stays known; see last_version().
+            keep_s: for how many seconds a version that was replaced can still be read; None for
+                ever.
 
         Raises:
             PublishError: two processes committed at the same time.

@@ -85,7 +85,7 @@ def test_staged_files_land_once_beside_files_of_spark_in_a_path_with_a_space(
         epochs.append(epoch)
         delta.append(epochs.stage(epoch), str(epochs.table), APPLICATION, epoch)
         if epoch == 2:
-            delta.compact(session, str(epochs.table))
+            delta.maintain(session, str(epochs.table), "slackwater orders", None)
     assert epochs.ids() == list(range(40))
     # The first makes the table; the one after epoch 2 compacts it.
     assert epochs.by_kernel() == [False, True, True, False, True]
@@ -225,7 +225,7 @@ def test_another_writers_commit_in_between_does_not_lose_an_epoch(
     commit = KernelWriter._commit
 
     def late(kernel: KernelWriter, *args: Any) -> None:
-        Delta().compact(session, str(epochs.table))
+        Delta().maintain(session, str(epochs.table), "slackwater orders", None)
         commit(kernel, *args)
 
     monkeypatch.setattr(KernelWriter, "_commit", late)

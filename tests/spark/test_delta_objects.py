@@ -142,9 +142,10 @@ def test_the_table_is_compacted_and_can_be_read_meanwhile(
     sink.position(spark)
     for epoch in (1, 2, 3):
         write(spark, sink, epoch, *of_two_tables(epoch))
-    monkeypatch.setattr("slackwater.spark_sink.output.compaction.Compaction.is_due", True)
+    monkeypatch.setattr("slackwater.spark_sink.output.maintenance.Maintenance.is_due", True)
     reader = table(store, "compacted")
     write(spark, sink, 4, *of_two_tables(4))
+    sink._files._maintenance.wait()  # type: ignore[attr-defined]
     assert reader.to_pyarrow_table().num_rows == 6
     reader.update_incremental()
     assert reader.to_pyarrow_table().num_rows == 8

@@ -78,7 +78,7 @@ def test_spark_merges_into_large_iceberg_tables_and_their_files_of_deletes(
     seen = [(row["Id"], row["A"]) for row in current(tmp_path / "T").rows]
     assert sorted(seen) == [(1, "e6"), *ones]
     deletes = sum(len(task.delete_files) for task in table.scan().plan_files())
-    Iceberg().compact(session, str(tmp_path / "T"))
+    Iceberg().maintain(session, str(tmp_path / "T"), "slackwater orders", None)
     table = iceberg_table(tmp_path / "T")
     assert sum(len(task.delete_files) for task in table.scan().plan_files()) < deletes
     seen = [(row["Id"], row["A"]) for row in current(tmp_path / "T").rows]

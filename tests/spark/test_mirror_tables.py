@@ -27,6 +27,7 @@ from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.tables.cut import Cut
 from slackwater.spark_sink.tables.delta import Delta
 from slackwater.spark_sink.tables.iceberg import Iceberg
+from slackwater.spark_sink.tables.mirror_table import read_mirror
 from slackwater.spark_sink.tables.table_format import TableFormat
 from slackwater.timestamp import datetime_to_rfc3339
 from tests.epoch_rows import make_sink
@@ -204,6 +205,28 @@ def test_a_scanned_timestamp_key_keeps_its_nanoseconds(
     assert [(row[NANOSECONDS], row["A"]) for row in rows(tmp_path)] == [(1, "1"), (2, "2")]
 
 
+def test_a_mirror_is_read_as_it_stood_at_its_low_watermark(
+    session: SparkSession,
+    table_format: TableFormat,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sink = Mirrors(str(tmp_path), "orders", table_format)
+    epochs = Epochs(session, sink, {"Id": "INT64", "A": "STRING"})
+    epochs.change("INSERT", "1", A="published")
+    low_watermark = epochs.low_watermark
+    epochs.write()
+    epochs.change("UPDATE", "1", A="merged")
+    monkeypatch.setattr(sink, "_publish_watermark", Mock(side_effect=OSError("no space")))
+    with pytest.raises(OSError, match="no space"):
+        epochs.write()
+    assert present(tmp_path) == [(1, "merged")]
+    state = read_mirror(session, str(tmp_path / "T"), type(table_format)())
+    assert state is not None
+    assert state[1] == datetime_to_rfc3339(low_watermark)
+    assert [tuple(row) for row in state[0].collect()] == [(1, "published")]
+
+
 @pytest.mark.parametrize(
     "table_format",
     [pytest.param(Delta, marks=pytest.mark.long), Iceberg],
@@ -268,7 +291,7 @@ def test_all_tables_are_read_as_of_one_time(
     epochs.write()
     # A former owner publishes what it had merged, and files are compacted.
     table_format.publish_watermark(session, str(mirror), datetime_to_rfc3339(first))
-    table_format.compact(session, str(mirror))
+    table_format.maintain(session, str(mirror), "slackwater orders", None)
     for time, rows_then in looks:
         cut = cut_at(time + timedelta(milliseconds=400))
         assert cut.low_watermark == time

@@ -198,6 +198,42 @@ def before_merge(monkeypatch: pytest.MonkeyPatch, interlude: Callable[[], None])
         monkeypatch.setattr(owner, name, late)
 
 
+def _nothing(at: int) -> list[Record]:
+    """Return an epoch of a row that comes and goes."""
+    key, row = {"Id": "7"}, {"A": "gone"}
+    changes: list[Change] = [("INSERT", key, row, "NEW_ROW"), ("DELETE", key, {}, "NEW_ROW")]
+    return [record(at + n, change, COLUMNS, "T") for n, change in enumerate(changes)]
+
+
+@both_formats
+@pytest.mark.parametrize("kind", ["insert and delete", "delete"])
+def test_a_former_owner_merges_nothing_after_an_epoch_that_adds_no_row(
+    session: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    format_class: type[TableFormat],
+    kind: str,
+) -> None:
+    """Its epoch ends earlier than its successor's."""
+    former = Mirrors(str(tmp_path), "orders", by_driver(format_class))
+    publish(session, former, 1, one(1, "one"))
+    delete: Change = ("DELETE", {"Id": "1"}, {}, "NEW_ROW")
+    epoch = _nothing(3) if kind != "delete" else [record(3, delete, COLUMNS, "T")]
+
+    def succeed() -> None:
+        successor = Mirrors(str(tmp_path), "orders", by_driver(format_class))
+        publish(session.newSession(), successor, 3, epoch)
+
+    before_merge(monkeypatch, succeed)
+    with pytest.raises(PublishError, match="at the same time"):
+        publish(session, former, 2, one(2, "former"))
+    expected = [] if kind == "delete" else ["one"]
+    assert [row["A"] for row in current(tmp_path / "T").rows] == expected
+    # Nor if it wakes before it has loaded the table.
+    publish(session, former, 2, one(2, "former"))
+    assert [row["A"] for row in current(tmp_path / "T").rows] == expected
+
+
 @both_formats
 def test_a_former_owner_that_has_read_the_table_merges_nothing(
     session: SparkSession,
@@ -240,7 +276,7 @@ def test_files_that_were_compacted_meanwhile_send_the_epoch_round_again(
 
     def compact() -> None:
         if isinstance(table, Delta):
-            table.compact(session, str(tmp_path / "T"))
+            table.maintain(session, str(tmp_path / "T"), "slackwater orders", None)
             return
         # Iceberg's own compaction leaves a few small files alone.
         catalog, _, name = table.name(session, str(tmp_path / "T")).partition(".")

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from slackwater.pipeline.spark.java import find_java
 from slackwater.pipeline.spark.session import start_spark, stop_spark
-from slackwater.spark_sink.output.compaction import Compaction
+from slackwater.spark_sink.output.maintenance import Maintenance
 from slackwater.spark_sink.tables.delta import Delta
 from slackwater.spark_sink.tables.iceberg import Iceberg
 from slackwater.spark_sink.tables.table_format import TableFormat
@@ -48,13 +48,17 @@ def test_versions_land_once_and_small_files_become_one(
 
     before, files = rows_and_files()
     assert before == [*range(VERSIONS * 10), *range(100, 105)]
-    compaction = Compaction(table_format.compact, every_s=0.0)
-    assert compaction.is_due
-    compaction.run(session, [path, str(tmp_path / "none")])
+
+    def maintain(spark: SparkSession, path: str) -> None:
+        table_format.maintain(spark, path, "slackwater orders", 0.0)
+
+    maintenance = Maintenance(maintain, every_s=0.0)
+    maintenance.begin_if_due(session, lambda: [path, str(tmp_path / "none")])
+    maintenance.wait()
     after, fewer = rows_and_files()
     assert after == before
     assert fewer == 1 < files
     # What was there before the compaction is known after it.
     type(table_format)().append(session.range(5), path, "slackwater orders", VERSIONS - 1)
     assert rows_and_files()[0] == before
-    assert not Compaction(table_format.compact, every_s=None).is_due
+    assert not Maintenance(maintain, every_s=None).is_due

@@ -17,6 +17,7 @@ from slackwater.pipeline.spark.java import find_java
 from slackwater.pipeline.spark.session import start_spark, stop_spark
 from slackwater.reader.schema import ddl
 from slackwater.spark_sink.errors import BadRecordError, ChangelogColumnError
+from slackwater.spark_sink.output.maintenance import MaintenancePolicy
 from slackwater.spark_sink.sink import OutputPosition
 from slackwater.spark_sink.sinks.typed_changelogs import TypedChangelogs
 from slackwater.spark_sink.sql.columns import Column
@@ -61,6 +62,7 @@ class Epochs:
             summary = sink.stage(epoch, number)
             at = START + timedelta(seconds=number)
             sink.publish(self._session, number, summary, at)
+            sink._maintenance.wait()
             assert sink.position(self._session) == OutputPosition(at, None, "orders")
 
     def rows(self, table: str = "sales.Orders") -> list[dict[str, Any]]:
@@ -209,7 +211,7 @@ def test_a_scan_comes_first_as_inserts_and_files_are_compacted(
             assert sink.add_scanned(scanned, chunk, START) == 1
         sink.end_scan(session, CHUNKS, START)
     update = record("UPDATE", [({"Id": "1"}, {"A": "b"}, {"A": "a1"})], types, at=7)
-    epochs.write(update, compact_every_s=0.0)
+    epochs.write(update, policy=MaintenancePolicy(every_s=0.0))
     *scanned_rows, last = epochs.rows()
     assert sorted((row["key"]["Id"], row["after"]["A"]) for row in scanned_rows) == [
         (chunk, f"a{chunk}") for chunk in range(CHUNKS)

@@ -10,12 +10,15 @@ import yaml
 
 from slackwater.config.settings import Settings
 from slackwater.config.sinks import make_sink
+from slackwater.errors import SettingsError
 from slackwater.spark_sink.errors import PartialRowError
+from slackwater.spark_sink.output.maintenance import MaintenancePolicy
 from slackwater.spark_sink.sinks.changelog import ChangelogSettings
 from slackwater.spark_sink.sinks.file_changelog import FileChangelog
 from slackwater.spark_sink.sinks.kafka import KafkaSettings
 from slackwater.spark_sink.sinks.mirrors import MirrorSettings
 from slackwater.spark_sink.sinks.registry import sink_kinds, spark_confs
+from slackwater.spark_sink.sinks.sink_settings import TableSettings
 from tests.unit.test_settings import MINIMAL, load, problems
 
 KAFKA = {
@@ -52,6 +55,49 @@ def test_typed_changelogs_are_delta_tables_of_changes(tmp_path: Path) -> None:
     settings = loaded(tmp_path, {**sink, "bad_records": "dead_letter"})
     assert (settings.sink.format, settings.initial_scan) == ("delta", "no")
     assert loaded(tmp_path, {**sink, "format": "iceberg"}).sink.format == "iceberg"
+
+
+HOUR_S, DAY_S = 3600.0, 86_400.0
+
+
+@pytest.mark.parametrize(
+    ("sink", "policy"),
+    [
+        ({"kind": "mirror"}, MaintenancePolicy(HOUR_S, HOUR_S)),
+        ({"kind": "mirror", "format": "iceberg"}, MaintenancePolicy(HOUR_S, HOUR_S)),
+        ({"kind": "changelogs"}, MaintenancePolicy(HOUR_S, DAY_S)),
+        ({"format": "delta"}, MaintenancePolicy(HOUR_S, DAY_S)),
+        ({"format": "iceberg"}, MaintenancePolicy(HOUR_S, HOUR_S)),
+        ({"format": "delta", "keep_versions": "1h"}, MaintenancePolicy(HOUR_S, HOUR_S)),
+        ({"format": "delta", "keep_versions": "never"}, MaintenancePolicy(HOUR_S, None)),
+        ({"kind": "mirror", "compact_every": "never"}, MaintenancePolicy(None, HOUR_S)),
+    ],
+)
+def test_tables_are_maintained_unless_the_settings_say_otherwise(
+    tmp_path: Path, sink: dict[str, Any], policy: MaintenancePolicy
+) -> None:
+    settings = loaded(tmp_path, {**MINIMAL["sink"], **sink}).sink
+    assert isinstance(settings, TableSettings)
+    assert settings.maintenance_policy == policy
+
+
+def test_epochs_are_compacted_only_if_the_settings_say_so(tmp_path: Path) -> None:
+    def compacts(**sink: str) -> bool:
+        settings = loaded(tmp_path, {**MINIMAL["sink"], **sink}).sink
+        assert isinstance(settings, ChangelogSettings)
+        return settings.compacts_epochs
+
+    assert not compacts()
+    assert not compacts(compact_every="never")
+    assert compacts(compact_every="1h")
+    assert compacts(compact_every="1h", path="file:///out/changes")
+    # A table's readers need not know.
+    assert not compacts(compact_every="1h", format="delta")
+    for wrong in ({"compact_every": "59s"}, {"keep_versions": "9m"}, {"keep_versions": "ever"}):
+        with pytest.raises(SettingsError, match=r"sink\.(compact_every|keep_versions)"):
+            compacts(**wrong)
+    with pytest.raises(SettingsError, match="on a local disk"):
+        compacts(compact_every="1h", path="s3://bucket/changes")
 
 
 def test_a_changelog_has_changes_as_records_by_default(

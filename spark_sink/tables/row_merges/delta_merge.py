@@ -8,11 +8,13 @@ merges an epoch.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from slackwater.spark_sink.errors import commit_conflict
+from slackwater.spark_sink.output import delta_maintenance
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.sql.merge_statement import CHANGED_AT
 from slackwater.spark_sink.sql.merge_statement import IS_DELETED as IS_MARKED_DELETED
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import DeltaTable, WriterProperties
     from deltalake.table import TableMerger
+
+_log = logging.getLogger(__name__)
 
 _FLOATS: Final = frozenset({"DOUBLE", "FLOAT"})
 _MIRROR: Final = "mirror"
@@ -75,12 +79,14 @@ def merge_rows(
 
     application, version = merge_id.application, datetime_to_us(merge_id.low_watermark)
     condition = _same_key(rows, columns)
+    properties = CommitProperties(app_transactions=[Transaction(application, version)])
     with _translating(path):
         table = _load(path)
         latest = table.transaction_version(application)
         if latest is not None and latest >= version:
             return
-        _require_small(table)
+        loaded = table.version()
+        files = _require_small(table)
         merger = table.merge(
             rows,
             condition,
@@ -89,12 +95,18 @@ def merge_rows(
             # Otherwise no file is skipped by its statistics.
             streamed_exec=False,
             writer_properties=_without_float_statistics(columns),
-            commit_properties=CommitProperties(
-                app_transactions=[Transaction(application, version)]
-            ),
+            commit_properties=properties,
         )
         clauses = _mark_deleted if keeps_deleted else _apply_deleted
         clauses(merger, columns, has_partial=_has_partial(rows)).execute()
+        if table.version() == loaded:
+            # No row has changed. The table learns of the epoch all the same: a former owner, whose
+            # epochs may end elsewhere, must not merge an earlier one after it.
+            table.create_write_transaction(
+                [], "append", table.schema(), [], commit_properties=properties
+            )
+        if files >= small_table.FILES_MAX:
+            _compact(table, path)
 
 
 def publish_low_watermark(path: str, low_watermark: str) -> None:
@@ -138,7 +150,8 @@ def _load(path: str) -> DeltaTable:
     return table
 
 
-def _require_small(table: DeltaTable) -> None:
+def _require_small(table: DeltaTable) -> int:
+    """Return the number of files."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -146,6 +159,17 @@ def _require_small(table: DeltaTable) -> None:
     totals = [pc.sum(files.column(name)).as_py() or 0 for name in ("size_bytes", "num_records")]
     if (reason := small_table.reason_against(*totals)) is not None:
         raise LargeTableError(reason)
+    return int(files.num_rows)
+
+
+def _compact(table: DeltaTable, path: str) -> None:
+    """Make one file of many. If that fails, a later merge does it."""
+    from deltalake.exceptions import DeltaError
+
+    try:
+        delta_maintenance.compact_loaded(table)
+    except (DeltaError, OSError, delta_maintenance.DeltaUnsupportedError) as error:
+        _log.info("%s was not compacted: %s", path, error)
 
 
 def _without_float_statistics(columns: Sequence[Column]) -> WriterProperties:

@@ -1,8 +1,8 @@
 """The merge of a few rows into an Iceberg table on a local disk, without a job of Spark's.
 
 The files with changed rows are written again, and Iceberg's own library commits them. The commit is
-refused if another one has changed the table since its snapshot was read (Iceberg's specification,
-"Optimistic Concurrency"). So of two owners only one merges an epoch.
+refused if the table has got another snapshot since its own was read, even one that changes no row
+(Iceberg's specification, "Optimistic Concurrency"). So of two owners only one merges an epoch.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from slackwater.spark_sink.java import jvm_of
+from slackwater.spark_sink.errors import commit_conflict
+from slackwater.spark_sink.java import java_raised, jvm_of
 from slackwater.spark_sink.output.small_files import LOCAL_SCHEME, local_path
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.tables.row_merges import small_table
@@ -30,6 +31,12 @@ if TYPE_CHECKING:
 _FIELD_ID: Final = b"PARQUET:field_id"
 _FLOATS: Final = frozenset({"DOUBLE", "FLOAT"})
 _PARQUET: Final = "PARQUET"
+_BRANCH: Final = "main"
+_CONFLICT: Final = "CommitFailedException"
+# How often a commit is tried, because others commit at the same time what does not conflict.
+_COMMITS_MAX: Final = 10
+# Later ones give each row a number, which a rewritten row would lose.
+_FORMAT_VERSION_MAX: Final = 2
 _TYPES: Final[Mapping[str, pa.DataType]] = {
     "long": pa.int64(),
     "int": pa.int32(),
@@ -70,6 +77,8 @@ class IcebergMerge:
         self._jvm = jvm_of(spark)
         self._table = table
         self._snapshot = table.currentSnapshot()
+        if table.operations().current().formatVersion() > _FORMAT_VERSION_MAX:
+            raise IcebergMergeRefusedError("it numbers its rows")
         if not table.spec().isUnpartitioned():
             raise IcebergMergeRefusedError("it is partitioned")
         self._schema = _arrow_schema(
@@ -95,17 +104,20 @@ class IcebergMerge:
 
         Raises:
             IcebergMergeRefusedError: Arrow does not compare the keys as Spark does.
+            PublishError: two processes committed at the same time; the epoch is read again.
             Py4JJavaError: the commit failed.
         """
         key = [column for column in columns if column.is_key]
         if not key or any(column.spark_type in _FLOATS for column in key):
             raise IcebergMergeRefusedError("it has no key, or one with floating-point numbers")
+        # Each file is read by each merge.
+        is_crowded = len(self._files) >= small_table.FILES_MAX
         changed, rows, places_of_changed = [], [], list[pa.Array]()
         for path in self._files:
             keys = self._read(path, [column.name for column in key])
             _require_nanoseconds(keys, key)
             in_file = places(keys, latest, key)
-            if in_file.null_count == len(in_file):
+            if in_file.null_count == len(in_file) and not is_crowded:
                 continue
             changed.append(path)
             whole = self._read(path, self._schema.names)
@@ -132,11 +144,37 @@ class IcebergMerge:
             overwrite.addFile(self._write(rows))
         for name, value in summary.items():
             overwrite.set(name, value)
-        if self._snapshot is not None:
-            overwrite.validateFromSnapshot(self._snapshot.snapshotId())
-        every_row = self._jvm.org.apache.iceberg.expressions.Expressions.alwaysTrue()
-        overwrite.conflictDetectionFilter(every_row)
-        overwrite.validateNoConflictingData().validateNoConflictingDeletes().commit()
+        self._make_current(overwrite.apply())
+
+    def _make_current(self, snapshot: Any) -> None:
+        """Make a snapshot the table's current one, if it follows the one that was read.
+
+        Iceberg's own commit would put it after others' snapshots, unless their files conflict.
+
+        Raises:
+            PublishError: it does not.
+            Py4JJavaError: the commit failed.
+        """
+        operations = self._table.operations()
+        for _ in range(_COMMITS_MAX):
+            base = operations.current()
+            if self._id(base.currentSnapshot()) != self._id(self._snapshot):
+                break
+            builder = self._jvm.org.apache.iceberg.TableMetadata.buildFrom(base)
+            try:
+                operations.commit(base, builder.setBranchSnapshot(snapshot, _BRANCH).build())
+            except java_raised() as error:
+                # Properties may have been changed, or old snapshots expired.
+                if _CONFLICT not in str(error)[:2_000]:
+                    raise
+                operations.refresh()
+            else:
+                return
+        raise commit_conflict(str(self._table.name()))
+
+    @staticmethod
+    def _id(snapshot: Any) -> int | None:
+        return None if snapshot is None else int(snapshot.snapshotId())
 
     def _write(self, rows: pa.Table) -> Any:
         """Write a file that no snapshot names yet, and return Iceberg's DataFile."""

@@ -7,6 +7,8 @@ from typing import Final
 # In bytes, compressed.
 BYTES_MAX: Final = 128 << 20
 ROWS_MAX: Final = 2_000_000
+# A merge looks at each file, or writes it to a list of files: of so many it makes one.
+FILES_MAX: Final = 50
 
 
 def reason_against(size: int, rows: int) -> str | None:

@@ -1,0 +1,287 @@
+"""Maintenance of a Delta table without a job of Spark's: compaction, and removal of old versions.
+
+delta-rs compacts. Old versions are removed here, because VACUUM looks at the age of files alone:
+with less than a week it may remove one that is about to be committed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
+
+from slackwater.spark_sink.errors import PublishError
+from slackwater.spark_sink.output.small_files import SmallFiles
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable, WriterProperties
+
+_FILE_RETENTION: Final = "delta.deletedFileRetentionDuration"
+# In bytes: of the files that compaction writes.
+COMPACTED_SIZE: Final = 256 << 20
+_FLOATS: Final = frozenset({"double", "float"})
+# What tables may ask of a reader. delta-rs ignores deletion vectors.
+_FEATURES: Final = frozenset({"timestampNtz"})
+_COLUMN_MAPPING_VERSION: Final = 2
+# In what delta-rs says of a table that it can't write.
+_UNSUPPORTED: Final = "Unsupported"
+_OF_VERSION: Final = re.compile(r"\d{20}\..+")
+_COMMIT: Final = re.compile(r"(\d{20})\.json")
+_CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint(?:\.\d{10}\.(\d{10}))?\.parquet")
+
+
+class DeltaUnsupportedError(Exception):
+    """Spark has to compact this table; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """What a commit says of files.
+
+    Attributes:
+        version: the table's, after it.
+        committed_ms: since the Unix epoch, by the clock of its writer; None if it does not say.
+        added, removed: names relative to the table, as in the log.
+    """
+
+    version: int
+    committed_ms: int | None
+    added: frozenset[str]
+    removed: frozenset[str]
+
+
+def retention_properties(keep_s: float | None) -> dict[str, str]:
+    """Return the properties by which checkpoints forget files that were removed from the table.
+
+    Args:
+        keep_s: seconds; None for Delta's own default.
+    """
+    return {} if keep_s is None else {_FILE_RETENTION: f"interval {round(keep_s)} seconds"}
+
+
+def compact(path: str, options: Mapping[str, str]) -> None:
+    """Rewrite many small files as few large ones, in a commit of its own.
+
+    It is refused if another commit has changed one of the files meanwhile.
+
+    Args:
+        path: the table's directory or URL.
+        options: of the object store; see open_object_store().
+
+    Raises:
+        DeltaUnsupportedError: delta-rs can't rewrite the table.
+        PublishError: another process committed at the same time, or the store fails.
+    """
+    from deltalake import DeltaTable
+
+    with _translating(path):
+        table = DeltaTable(path, storage_options=dict(options))
+        protocol = table.protocol()
+        features = set(protocol.reader_features or ())
+        if protocol.min_reader_version == _COLUMN_MAPPING_VERSION or not features <= _FEATURES:
+            raise DeltaUnsupportedError(f"it has {', '.join(sorted(features)) or 'column mapping'}")
+        compact_loaded(table)
+
+
+def compact_loaded(table: DeltaTable) -> None:
+    """Compact a table whose features delta-rs knows.
+
+    Raises:
+        DeltaUnsupportedError: the statistics of the files would be wrong.
+        DeltaError: another process committed at the same time, or the store fails.
+    """
+    table.optimize.compact(
+        target_size=COMPACTED_SIZE,
+        max_concurrent_tasks=1,
+        writer_properties=_writer_properties(json.loads(table.schema().to_json())["fields"]),
+    )
+
+
+def set_missing_properties(
+    path: str, options: Mapping[str, str], properties: Mapping[str, str]
+) -> None:
+    """Set those of the properties of which a table says nothing.
+
+    Raises:
+        DeltaUnsupportedError, PublishError: see compact().
+    """
+    from deltalake import DeltaTable
+
+    with _translating(path):
+        table = DeltaTable(path, storage_options=dict(options))
+        present = table.metadata().configuration
+        missing = {name: value for name, value in properties.items() if name not in present}
+        if missing:
+            table.alter.set_table_properties(missing, raise_if_not_exists=False)
+
+
+def remove_old_versions(log: SmallFiles, data: SmallFiles, replaced_before_ms: int) -> None:
+    """Remove versions that were replaced before a time, and the files that only they have.
+
+    The versions from a checkpoint on stay, which was itself made before that time.
+
+    Args:
+        log: the folder of the table's log.
+        data: the table's.
+        replaced_before_ms: since the Unix epoch.
+    """
+    names = log.names()
+    versions = sorted(int(match[1]) for match in map(_COMMIT.fullmatch, names) if match)
+    commits: dict[int, Commit] = {}
+    for version in versions:
+        text = log.read(f"{version:020d}.json")
+        if text is not None:
+            commits[version] = parse_commit(version, text)
+    checkpoints = complete_checkpoints(names)
+    first = first_to_keep(checkpoints, commits, replaced_before_ms)
+    if first is None:
+        return
+    old = old_commits(commits, checkpoints, first)
+    later = [commit for version, commit in commits.items() if version > first]
+    data.remove(_with_checksums(unquote(name) for name in files_to_remove(old, later)))
+    # Ascending, so that what stays is without a gap if this is interrupted.
+    of_versions = sorted(name for name in names if _OF_VERSION.fullmatch(name))
+    below = takewhile(lambda name: int(name.partition(".")[0]) < first, of_versions)
+    log.remove(_with_checksums(below))
+
+
+def parse_commit(version: int, text: str) -> Commit:
+    """Return what the text of a commit says of files."""
+    added, removed, committed_ms = set[str](), set[str](), None
+    for line in text.splitlines():
+        action = json.loads(line)
+        if "add" in action:
+            added.add(action["add"]["path"])
+        elif "remove" in action:
+            removed.add(action["remove"]["path"])
+        elif "commitInfo" in action:
+            committed_ms = action["commitInfo"].get("timestamp")
+    return Commit(version, committed_ms, frozenset(added), frozenset(removed))
+
+
+def complete_checkpoints(names: Iterable[str]) -> list[int]:
+    """Return the versions that have a checkpoint with all its parts, ascending."""
+    parts: defaultdict[tuple[int, int], int] = defaultdict(int)
+    for match in map(_CHECKPOINT.fullmatch, names):
+        if match:
+            parts[int(match[1]), int(match[2] or 1)] += 1
+    return sorted({version for (version, needed), there in parts.items() if there == needed})
+
+
+def first_to_keep(
+    checkpoints: Sequence[int], commits: Mapping[int, Commit], replaced_before_ms: int
+) -> int | None:
+    """Return the first version that stays: the last checkpoint that was replaced before a time.
+
+    Each version up to the checkpoint's was replaced by a commit before that time; so the
+    checkpoint's version is the oldest that a reader may still have begun to read.
+
+    Returns:
+        None if nothing goes.
+    """
+    old = [
+        version
+        for version in checkpoints
+        if (commit := commits.get(version)) is not None
+        and commit.committed_ms is not None
+        and commit.committed_ms < replaced_before_ms
+    ]
+    return max(old, default=None)
+
+
+def old_commits(
+    commits: Mapping[int, Commit], checkpoints: Sequence[int], first: int
+) -> list[Commit]:
+    """Return the commits through the first version that stays whose removed files may go.
+
+    After a former removal they follow the oldest checkpoint. An earlier commit is that of a former
+    owner that was frozen for long and found its number free again; it names files as removed that
+    the table still has.
+
+    Args:
+        commits: those in the log, by version.
+        checkpoints: the versions that have one.
+        first: the first version that stays.
+    """
+    begin = first
+    while begin - 1 in commits:
+        begin -= 1
+    if begin > 0:
+        begin = max(begin, min(checkpoints) + 1)
+    return [commits[version] for version in range(begin, first + 1)]
+
+
+def files_to_remove(old: Collection[Commit], later: Collection[Commit]) -> set[str]:
+    """Return the files that no version from the last old commit on has.
+
+    Args:
+        old: see old_commits().
+        later: the commits after them.
+    """
+    last_removed: dict[str, bool] = {}
+    for commit in sorted(old, key=lambda commit: commit.version):
+        # A file whose deletion vector changes is both removed and added.
+        last_removed |= dict.fromkeys(commit.removed, True) | dict.fromkeys(commit.added, False)
+    used = {name for commit in later for name in commit.added | commit.removed}
+    return {
+        name
+        for name, is_removed in last_removed.items()
+        if is_removed and name not in used and _is_inside(name)
+    }
+
+
+def _is_inside(name: str) -> bool:
+    """Return whether a name is relative to the table; a clone's files are another table's."""
+    return "://" not in name and not name.startswith(("/", "file:"))
+
+
+def _with_checksums(names: Iterable[str]) -> Iterator[str]:
+    """Yield names, and those of the checksums that Hadoop writes on a local disk."""
+    for name in names:
+        yield name
+        folder, slash, file = name.rpartition("/")
+        yield f"{folder}{slash}.{file}.crc"
+
+
+def _writer_properties(fields: list[dict[str, Any]]) -> WriterProperties:
+    """Leave out statistics of floating-point columns: delta-rs's ignore NaN.
+
+    For Spark NaN is larger than all other numbers, and it would skip files that have one.
+    """
+    from deltalake import ColumnProperties, WriterProperties
+
+    simple = {field["name"]: field["type"] for field in fields if isinstance(field["type"], str)}
+    if any(_has_floats(field["type"]) for field in fields if field["name"] not in simple):
+        raise DeltaUnsupportedError("it has floating-point numbers in structures")
+    none = ColumnProperties(statistics_enabled="NONE")
+    floats = [name for name, kind in simple.items() if kind in _FLOATS]
+    return WriterProperties(column_properties=dict.fromkeys(floats, none))
+
+
+def _has_floats(kind: Any) -> bool:
+    """Return whether a type is floating-point or has such fields; lists have no statistics."""
+    if isinstance(kind, str):
+        return kind in _FLOATS
+    is_struct = kind["type"] == "struct"
+    return is_struct and any(_has_floats(field["type"]) for field in kind["fields"])
+
+
+@contextmanager
+def _translating(path: str) -> Iterator[None]:
+    """Turn the errors of delta-rs into ours."""
+    from deltalake.exceptions import CommitFailedError, DeltaError
+
+    try:
+        yield
+    except (DeltaError, OSError) as error:
+        if _UNSUPPORTED in str(error):
+            raise DeltaUnsupportedError(str(error)) from error
+        is_conflict = isinstance(error, CommitFailedError)
+        what = "another process has committed" if is_conflict else "its maintenance failed"
+        raise PublishError(f"{path}: {what}: {error}.") from error

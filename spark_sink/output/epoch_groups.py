@@ -1,0 +1,127 @@
+"""Which epochs become one: rules over the names of their folders.
+
+A compacted folder has the name of its last epoch and a suffix. Compaction goes forward in time, so
+the newest compacted folder tells what counts: everything up to it is in the compacted folders, and
+everything after it in the epochs' own. So a reader that has listed the folders once, at whatever
+moment, has each record once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+COMPACTED: Final = ".compacted"
+# In bytes: a group that reaches it is complete. Fixed, so that two processes make the same groups.
+GROUP_SIZE: Final = 128 << 20
+# The folder of an epoch, or of a chunk of an initial scan, which has a number.
+_EPOCH: Final = re.compile(r"(epoch=(\d{8})T\d{6}\.\d{6}Z)(?:\.\d{6})?")
+_COMPACTED: Final = re.compile(rf"(epoch=\d{{8}}T\d{{6}}\.\d{{6}}Z){re.escape(COMPACTED)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Epochs that become one folder.
+
+    Attributes:
+        name: of the compacted folder.
+        folders: the names of the epochs', in their order.
+    """
+
+    name: str
+    folders: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EpochNames:
+    """The folders of an output.
+
+    Attributes:
+        epochs: the names of those that count, in their order.
+        replaced: the names of those whose records are in a compacted folder, with its name.
+        compacted: the names of compacted folders, in their order.
+    """
+
+    epochs: tuple[str, ...]
+    replaced: tuple[tuple[str, str], ...]
+    compacted: tuple[str, ...]
+
+
+def sort_names(names: Iterable[str]) -> EpochNames:
+    """Return the folders among the names in an output's directory."""
+    listed = sorted(names)
+    compacted = tuple(name for name in listed if _COMPACTED.fullmatch(name))
+    epochs, replaced = [], []
+    pending = list(compacted)
+    for name in listed:
+        if not _EPOCH.fullmatch(name):
+            continue
+        # Chunks of a scan sort after an epoch of the same low watermark, and before its suffix.
+        while pending and name > pending[0]:
+            pending.pop(0)
+        if pending:
+            replaced.append((name, pending[0]))
+        else:
+            epochs.append(name)
+    return EpochNames(tuple(epochs), tuple(replaced), compacted)
+
+
+def next_group(epochs: Sequence[str], sizes: Sequence[int]) -> Group | None:
+    """Return the oldest group that is complete; None if there is none.
+
+    A group is complete when its epochs are large enough together, or a day is over. The last epoch
+    is never part of it: it may be published again, after a crash.
+
+    Args:
+        epochs: the names of all folders that count, in their order.
+        sizes: of their files, in bytes.
+    """
+    closed = _without_last(epochs)
+    if not closed:
+        return None
+    day = _day(closed[0])
+    total = 0
+    for place, (name, size) in enumerate(zip(closed, sizes, strict=False)):
+        if _day(name) != day:
+            return _group(closed[:place])
+        total += size
+        following = closed[place + 1] if place + 1 < len(closed) else None
+        is_whole = following is None or _watermark(following) != _watermark(name)
+        if total >= GROUP_SIZE and is_whole:
+            return _group(closed[: place + 1])
+    return _group(closed) if _day(epochs[-1]) != day else None
+
+
+def current_epochs(changes: str) -> str:
+    """Return a changelog of epochs without the folders that a large one has replaced.
+
+    Args:
+        changes: the changelog's name in Spark SQL.
+    """
+    is_large = f"epoch LIKE '%{COMPACTED}'"
+    newest = f"SELECT coalesce(max(epoch), '') FROM {changes} WHERE {is_large}"  # noqa: S608
+    return f"(SELECT * FROM {changes} WHERE {is_large} OR epoch > ({newest}))"  # noqa: S608
+
+
+def _without_last(epochs: Sequence[str]) -> Sequence[str]:
+    """Return the epochs before the last one; several folders may have its low watermark."""
+    end = len(epochs)
+    while end and _watermark(epochs[end - 1]) == _watermark(epochs[-1]):
+        end -= 1
+    return epochs[:end]
+
+
+def _group(folders: Sequence[str]) -> Group:
+    return Group(f"{_watermark(folders[-1])}{COMPACTED}", tuple(folders))
+
+
+def _watermark(name: str) -> str:
+    match = _EPOCH.fullmatch(name)
+    assert match is not None  # noqa: S101 - sort_names() has seen it
+    return match[1]
+
+
+def _day(name: str) -> str:
+    return _watermark(name)[: len("epoch=20260131")]

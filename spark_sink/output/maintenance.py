@@ -1,0 +1,99 @@
+"""Maintenance beside the epochs: small files become few large ones, old versions are removed."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from slackwater.spark_sink.errors import SinkError
+from slackwater.spark_sink.java import java_call_failed
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenancePolicy:
+    """When an output is maintained.
+
+    Attributes:
+        every_s: seconds between two rounds; None for never.
+        keep_s: how many seconds what was replaced can still be read; None for ever.
+    """
+
+    every_s: float | None = None
+    keep_s: float | None = None
+
+
+NO_MAINTENANCE: Final = MaintenancePolicy()
+
+
+class Maintenance:
+    """Maintains the tables or folders of one output.
+
+    A round is a thread that ends by itself. Epochs go on meanwhile, also those of another process
+    that has taken the pipeline over: a round changes no row, and its commits are refused if they
+    would undo another one.
+
+    Args:
+        maintain: maintains what is at a path.
+        every_s: seconds between two rounds; None for never.
+    """
+
+    def __init__(
+        self, maintain: Callable[[SparkSession, str], None], every_s: float | None
+    ) -> None:
+        self._maintain = maintain
+        self._every_s = every_s
+        self._last_s = time.monotonic()
+        self._round: threading.Thread | None = None
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the interval has passed since the last round, which has ended."""
+        if self._every_s is None or (self._round is not None and self._round.is_alive()):
+            return False
+        return time.monotonic() - self._last_s >= self._every_s
+
+    def begin_if_due(self, spark: SparkSession, paths: Callable[[], Iterable[str]]) -> None:
+        """Begin a round if one is due.
+
+        Args:
+            spark: the session.
+            paths: returns what is to be maintained.
+        """
+        if self.is_due:
+            self._round = threading.Thread(
+                target=self._run, args=(spark, list(paths())), name="maintenance", daemon=True
+            )
+            self._round.start()
+
+    def wait(self) -> None:
+        """Wait until a round that has begun is over."""
+        if self._round is not None:
+            self._round.join()
+
+    def _run(self, spark: SparkSession, paths: Iterable[str]) -> None:
+        """Do a round; what fails is tried again in the next one."""
+        try:
+            for path in paths:
+                self._maintain_one(spark, path)
+        finally:
+            self._last_s = time.monotonic()
+
+    def _maintain_one(self, spark: SparkSession, path: str) -> None:
+        from pyspark.errors import PySparkException
+
+        begun_s = time.monotonic()
+        try:
+            self._maintain(spark, path)
+        except (SinkError, OSError, PySparkException, java_call_failed()) as error:
+            _log.warning("%s was not maintained: %s", path, str(error).partition("\n")[0])
+        else:
+            _log.debug("%s was maintained in %.1f s", path, time.monotonic() - begun_s)

@@ -1,0 +1,55 @@
+"""Maintenance runs beside the epochs, one round at a time, and a failure stops nothing."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from slackwater.spark_sink.errors import PublishError
+from slackwater.spark_sink.output.maintenance import Maintenance
+
+SPARK: Any = object()
+
+
+def test_a_round_runs_beside_the_caller_and_the_next_waits_for_it() -> None:
+    may_end, done = threading.Event(), list[str]()
+
+    def maintain(spark: Any, path: str) -> None:
+        assert spark is SPARK
+        assert may_end.wait(60)
+        done.append(path)
+
+    maintenance = Maintenance(maintain, every_s=0.0)
+    maintenance.begin_if_due(SPARK, lambda: ["a", "b"])
+    assert not maintenance.is_due
+    maintenance.begin_if_due(SPARK, lambda: ["never"])
+    may_end.set()
+    maintenance.wait()
+    assert done == ["a", "b"]
+    assert maintenance.is_due
+
+
+@pytest.mark.parametrize("every_s", [None, 3600.0])
+def test_no_round_begins_before_it_is_due(every_s: float | None) -> None:
+    maintenance = Maintenance(lambda *_: pytest.fail("it began"), every_s)
+    maintenance.begin_if_due(SPARK, lambda: pytest.fail("it was asked for paths"))
+    maintenance.wait()
+
+
+def test_what_fails_is_named_and_the_others_are_maintained(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    done: list[str] = []
+
+    def maintain(_: Any, path: str) -> None:
+        if path == "broken":
+            raise PublishError("another process has committed.")
+        done.append(path)
+
+    maintenance = Maintenance(maintain, every_s=0.0)
+    maintenance.begin_if_due(SPARK, lambda: ["broken", "whole"])
+    maintenance.wait()
+    assert done == ["whole"]
+    assert "broken was not maintained: another process has committed." in caplog.text
