@@ -82,6 +82,7 @@ faults: install ## The long tests: seeded faults, kills, takeovers, simulated li
 	@$(BIN)/python -m tests.simulation.test_epochs 0 5000 MUTABLE_KEY_RANGE
 	@$(BIN)/python -m tests.faults.seeded --seeds 200
 	@$(BIN)/python -m tests.faults.mutable_seeded --seeds 200
+	@$(BIN)/python -m tests.faults.mutable_seeded --seeds 5000 --calm
 	@$(BIN)/python -m tests.mutable_service --runs 10 --kills 3
 	@$(BIN)/python -m tests.faults.messages --messages 50000
 	@$(BIN)/python -m tests.faults.codes --minutes 120

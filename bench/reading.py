@@ -26,8 +26,9 @@ import pyarrow as pa
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import spanner
 from google.cloud.spanner_v1 import param_types
+from google.cloud.spanner_v1.types import ChangeStreamRecord
 
-from slackwater.reader.change_stream import ChangeStream, Dialect
+from slackwater.reader.change_stream import ChangeStream, Dialect, PartitionMode
 from slackwater.reader.decode.arrow import to_record_batch
 from slackwater.reader.query.batch_decoder import BatchDecoder, Owners
 from slackwater.reader.query.partition_query import PartitionQuery
@@ -37,8 +38,8 @@ from slackwater.scheduler.epoch import cut_of, watermark_for_end
 from slackwater.scheduler.tasks.cut_filter import CutFilter
 from slackwater.state.models import Plan
 from slackwater.timestamp import format_rfc3339
-from tests.synthetic.rows import PatternRows
-from tests.synthetic.script import Script, ScriptedPartition
+from tests.synthetic.rows import PatternRows, ProtoPatternRows
+from tests.synthetic.script import Rows, Script, ScriptedPartition
 from tests.synthetic.server import CHANGE_STREAM, synthetic_process
 
 START_US: Final = 1_769_850_000_000_000
@@ -47,13 +48,22 @@ GO_VERSION: Final = "0.4.2"
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A case to read; each record has one mod and about 600 bytes on the wire."""
+    """A case to read; each record has one mod and about 600 bytes on the wire.
+
+    With mutable key ranges these hold a ChangeStreamRecord in base64.
+    """
 
     name: str
     dialect: Dialect
     partitions: int
     records: int
     rows_per_message: int
+    mode: PartitionMode = PartitionMode.IMMUTABLE_KEY_RANGE
+
+    @property
+    def is_mutable(self) -> bool:
+        """True with mutable key ranges."""
+        return self.mode is PartitionMode.MUTABLE_KEY_RANGE
 
     def script(self) -> Script:
         """Return its change stream, with all records in the past and no partition's end."""
@@ -61,15 +71,16 @@ class Case:
         return Script(
             self.dialect,
             tuple(
-                ScriptedPartition(
-                    f"p{i}",
-                    START_US - 1_000_000,
-                    rows=PatternRows(i, START_US, 10, each, dialect=self.dialect),
-                )
+                ScriptedPartition(f"p{i}", START_US - 1_000_000, rows=self._rows(i, each))
                 for i in range(self.partitions)
             ),
             self.rows_per_message,
+            mode=self.mode,
         )
+
+    def _rows(self, number: int, records: int) -> Rows:
+        rows = PatternRows(number, START_US, 10, records, dialect=self.dialect)
+        return ProtoPatternRows(rows) if self.is_mutable else rows
 
     @property
     def end_ns(self) -> int:
@@ -77,6 +88,7 @@ class Case:
         return watermark_for_end((START_US + 10 * self.records) * 1_000)
 
 
+_MUTABLE: Final = PartitionMode.MUTABLE_KEY_RANGE
 CASES: Final = (
     Case("one row a message", Dialect.GOOGLE_STANDARD_SQL, 1, 60_000, 1),
     Case("20 rows a message", Dialect.GOOGLE_STANDARD_SQL, 1, 200_000, 20),
@@ -84,8 +96,11 @@ CASES: Final = (
     Case("16 partitions, 20 rows", Dialect.GOOGLE_STANDARD_SQL, 16, 192_000, 20),
     Case("PostgreSQL, one row", Dialect.POSTGRESQL, 1, 60_000, 1),
     Case("PostgreSQL, 20 rows", Dialect.POSTGRESQL, 1, 200_000, 20),
+    Case("mutable key ranges, one row", Dialect.GOOGLE_STANDARD_SQL, 1, 60_000, 1, _MUTABLE),
+    Case("mutable key ranges, 20 rows", Dialect.GOOGLE_STANDARD_SQL, 1, 200_000, 20, _MUTABLE),
 )
 Reader = Callable[[Case, ChangeStream], int]
+_ChangeRecordPb: Any = ChangeStreamRecord.pb(ChangeStreamRecord()).__class__
 
 
 def ours(case: Case, stream: ChangeStream) -> int:
@@ -111,6 +126,7 @@ def ours(case: Case, stream: ChangeStream) -> int:
             start_timestamp_ns=START_US * 1_000,
             end_timestamp_ns=plan.end_ns,
             heartbeat_ms=10_000,
+            mode=case.mode,
         )
         audit = PartitionAudit(token, cut_of(plan), partial_transactions)
         query.run(decoder, CutFilter(token, cut_of(plan), audit))
@@ -153,7 +169,10 @@ def client(case: Case, stream: ChangeStream) -> int:
                 params=dict(zip(names, values, strict=True)),
                 param_types=dict(zip(names, kinds, strict=True)),
             ):
-                if is_postgresql:
+                if case.is_mutable:
+                    # The cheapest form of a message that has its fields.
+                    count += _ChangeRecordPb.FromString(row[0]).HasField("data_change_record")
+                elif is_postgresql:
                     count += "data_change_record" in row[0]
                 else:
                     count += sum(len(change[0]) for change in row[0])

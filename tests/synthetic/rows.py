@@ -180,6 +180,60 @@ class PatternRows:
         return bytes(PartialResultSetPb(values=[row(record)]).SerializeToString())
 
 
+@dataclass(frozen=True)
+class ProtoPatternRows:
+    """The records of a PatternRows with one record a transaction, as rows of MUTABLE_KEY_RANGE.
+
+    They are made once, one by one, and then kept.
+    """
+
+    pattern: PatternRows
+
+    def __len__(self) -> int:
+        return len(self.pattern)
+
+    def first_at(self, time_us: int) -> int:
+        return self.pattern.first_at(time_us)
+
+    def time_us(self, index: int) -> int:
+        return self.pattern.time_us(index)
+
+    def encoded(self, first: int, end: int) -> Sequence[bytes]:
+        return self._all[first:end]
+
+    @cached_property
+    def _all(self) -> Sequence[bytes]:
+        padding = ""
+        width = len(self._encode(0, padding))
+        # Base64 makes four bytes of three.
+        padding = "x" * ((self.pattern.size_bytes - width) * 3 // 4)
+        return [self._encode(index, padding) for index in range(len(self))]
+
+    def _encode(self, index: int, padding: str) -> bytes:
+        record = DataChangeRecord(
+            self.time_us(index) * 1_000,
+            f"{self.pattern.number * 10**12 + index:020}",
+            f"{index:016x}-00000000",
+            True,
+            "Accounts",
+            _COLUMNS,
+            (
+                Mod(
+                    f'{{"Id":"{index:012}"}}',
+                    f'{{"Balance":"17.5","Name":"name {padding}"}}',
+                    "{}",
+                ),
+            ),
+            "UPDATE",
+            "OLD_AND_NEW_VALUES",
+            1,
+            1,
+            "",
+            False,
+        )
+        return bytes(PartialResultSetPb(values=[proto_row(record)]).SerializeToString())
+
+
 def _digits(numbers: npt.NDArray[np.int64], width: int) -> npt.NDArray[np.uint8]:
     """Each number as a row of ASCII digits, with leading zeros."""
     powers = np.array([10**i for i in range(min(width, 19) - 1, -1, -1)], np.int64)
