@@ -50,6 +50,8 @@ TABLE: Final = "Orders"
 KEYS: Final = 100
 # How much more the end may have than the middle, of what it must not have more and more of.
 GROWTH_MAX: Final = 1.6
+# What a busy machine makes of it, in files and seconds.
+NOISE: Final = {"files": 50, "start_s": 0.3, "epoch_s": 0.3}
 
 MakeSink = Callable[[Path, MaintenancePolicy], Sink]
 
@@ -205,9 +207,9 @@ def grows(tenths: list[Tenth]) -> list[str]:
     middle, end = tenths[2:6], tenths[6:]
     return [
         name
-        for name in ("files", "start_s", "epoch_s")
+        for name, noise in NOISE.items()
         if statistics.median(getattr(tenth, name) for tenth in end)
-        > GROWTH_MAX * statistics.median(getattr(tenth, name) for tenth in middle)
+        > noise + GROWTH_MAX * statistics.median(getattr(tenth, name) for tenth in middle)
     ]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import takewhile
@@ -121,34 +121,64 @@ def set_missing_properties(
             table.alter.set_table_properties(missing, raise_if_not_exists=False)
 
 
-def remove_old_versions(log: SmallFiles, data: SmallFiles, replaced_before_ms: int) -> None:
+def current_files(path: str, options: Mapping[str, str]) -> set[str]:
+    """Return the names of the files that a table has now, without their folders.
+
+    Raises:
+        PublishError: the store fails.
+    """
+    from deltalake import DeltaTable
+
+    with _translating(path):
+        table = DeltaTable(path, storage_options=dict(options))
+        return {unquote(file.rpartition("/")[2]) for file in table.file_uris()}
+
+
+def remove_old_versions(
+    log: SmallFiles,
+    data: SmallFiles,
+    replaced_before_ms: int,
+    current: Callable[[], Collection[str]],
+    *,
+    has_checksums: bool = False,
+) -> None:
     """Remove versions that were replaced before a time, and the files that only they have.
 
-    The versions from a checkpoint on stay, which was itself made before that time.
+    The versions from a checkpoint on stay, which was itself made before that time. No commit is
+    read that stays, but for those of a few checkpoints.
 
     Args:
         log: the folder of the table's log.
         data: the table's.
         replaced_before_ms: since the Unix epoch.
+        current: returns the names of the files that the table has now, without their folders.
+        has_checksums: Hadoop writes a file of checksums beside each.
     """
     names = log.names()
-    versions = sorted(int(match[1]) for match in map(_COMMIT.fullmatch, names) if match)
-    commits: dict[int, Commit] = {}
-    for version in versions:
-        text = log.read(f"{version:020d}.json")
-        if text is not None:
-            commits[version] = parse_commit(version, text)
+    versions = {int(match[1]) for match in map(_COMMIT.fullmatch, names) if match}
     checkpoints = complete_checkpoints(names)
-    first = first_to_keep(checkpoints, commits, replaced_before_ms)
+
+    def committed_ms(version: int) -> int | None:
+        return _read(log, version).committed_ms if version in versions else None
+
+    first = first_to_keep(checkpoints, committed_ms, replaced_before_ms)
     if first is None:
         return
-    old = old_commits(commits, checkpoints, first)
-    later = [commit for version, commit in commits.items() if version > first]
-    data.remove(_with_checksums(unquote(name) for name in files_to_remove(old, later)))
+    old = [_read(log, version) for version in old_versions(versions, checkpoints, first)]
+    if removed := files_to_remove(old):
+        # A file that was restored since is the table's again.
+        there = set(current())
+        gone = [name for name in removed if name.rpartition("/")[2] not in there]
+        data.remove(_with_checksums(gone) if has_checksums else gone)
     # Ascending, so that what stays is without a gap if this is interrupted.
     of_versions = sorted(name for name in names if _OF_VERSION.fullmatch(name))
     below = takewhile(lambda name: int(name.partition(".")[0]) < first, of_versions)
-    log.remove(_with_checksums(below))
+    log.remove(_with_checksums(below) if has_checksums else below)
+
+
+def _read(log: SmallFiles, version: int) -> Commit:
+    # One that another process has removed says nothing of files.
+    return parse_commit(version, log.read(f"{version:020d}.json") or "")
 
 
 def parse_commit(version: int, text: str) -> Commit:
@@ -175,65 +205,63 @@ def complete_checkpoints(names: Iterable[str]) -> list[int]:
 
 
 def first_to_keep(
-    checkpoints: Sequence[int], commits: Mapping[int, Commit], replaced_before_ms: int
+    checkpoints: Iterable[int],
+    committed_ms: Callable[[int], int | None],
+    replaced_before_ms: int,
 ) -> int | None:
-    """Return the first version that stays: the last checkpoint that was replaced before a time.
+    """Return the first version that stays: the last checkpoint that was made before a time.
 
-    Each version up to the checkpoint's was replaced by a commit before that time; so the
-    checkpoint's version is the oldest that a reader may still have begun to read.
+    Each version before it was replaced before that time; its own is the oldest that a reader may
+    have begun to read since.
+
+    Args:
+        checkpoints: the versions that have one, ascending.
+        committed_ms: returns when a version was committed; None if its commit does not say.
+        replaced_before_ms: since the Unix epoch.
 
     Returns:
         None if nothing goes.
     """
-    old = [
-        version
-        for version in checkpoints
-        if (commit := commits.get(version)) is not None
-        and commit.committed_ms is not None
-        and commit.committed_ms < replaced_before_ms
-    ]
-    return max(old, default=None)
+    first = None
+    for version in checkpoints:
+        at_ms = committed_ms(version)
+        if at_ms is not None and at_ms >= replaced_before_ms:
+            break
+        first = first if at_ms is None else version
+    return first
 
 
-def old_commits(
-    commits: Mapping[int, Commit], checkpoints: Sequence[int], first: int
-) -> list[Commit]:
-    """Return the commits through the first version that stays whose removed files may go.
+def old_versions(versions: Collection[int], checkpoints: Sequence[int], first: int) -> range:
+    """Return the versions through the first one that stays whose removed files may go.
 
     After a former removal they follow the oldest checkpoint. An earlier commit is that of a former
     owner that was frozen for long and found its number free again; it names files as removed that
     the table still has.
 
     Args:
-        commits: those in the log, by version.
-        checkpoints: the versions that have one.
+        versions: those with a commit in the log.
+        checkpoints: those with a checkpoint, ascending.
         first: the first version that stays.
     """
     begin = first
-    while begin - 1 in commits:
+    while begin - 1 in versions:
         begin -= 1
     if begin > 0:
-        begin = max(begin, min(checkpoints) + 1)
-    return [commits[version] for version in range(begin, first + 1)]
+        begin = max(begin, checkpoints[0] + 1)
+    return range(begin, first + 1)
 
 
-def files_to_remove(old: Collection[Commit], later: Collection[Commit]) -> set[str]:
-    """Return the files that no version from the last old commit on has.
+def files_to_remove(old: Iterable[Commit]) -> list[str]:
+    """Return the files of the table that are not in the version after the old commits.
 
     Args:
-        old: see old_commits().
-        later: the commits after them.
+        old: the commits of old_versions(), ascending.
     """
-    last_removed: dict[str, bool] = {}
-    for commit in sorted(old, key=lambda commit: commit.version):
+    is_removed: dict[str, bool] = {}
+    for commit in old:
         # A file whose deletion vector changes is both removed and added.
-        last_removed |= dict.fromkeys(commit.removed, True) | dict.fromkeys(commit.added, False)
-    used = {name for commit in later for name in commit.added | commit.removed}
-    return {
-        name
-        for name, is_removed in last_removed.items()
-        if is_removed and name not in used and _is_inside(name)
-    }
+        is_removed |= dict.fromkeys(commit.removed, True) | dict.fromkeys(commit.added, False)
+    return [unquote(name) for name, gone in is_removed.items() if gone and _is_inside(name)]
 
 
 def _is_inside(name: str) -> bool:

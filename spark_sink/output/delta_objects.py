@@ -180,7 +180,12 @@ class DeltaObjects:
             raise ObjectStoreError(f"{path} can't be maintained without Spark: {error}.") from error
         if keep_s is not None:
             log, data = (ObjectFiles(path, self._options, folder) for folder in ("_delta_log", ""))
-            delta_maintenance.remove_old_versions(log, data, seconds_to_ms(time.time() - keep_s))
+            delta_maintenance.remove_old_versions(
+                log,
+                data,
+                seconds_to_ms(time.time() - keep_s),
+                lambda: delta_maintenance.current_files(path, self._options),
+            )
 
     def _data_file(self, file: WrittenFile) -> DataFile:
         """Return a file that is in the table's folder; it is uploaded if it is not there."""

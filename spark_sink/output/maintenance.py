@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -32,6 +33,8 @@ class MaintenancePolicy:
 
 
 NO_MAINTENANCE: Final = MaintenancePolicy()
+# How much of the interval counts as over when a process begins.
+_FIRST_AFTER: Final = 0.9
 
 
 class Maintenance:
@@ -51,7 +54,8 @@ class Maintenance:
     ) -> None:
         self._maintain = maintain
         self._every_s = every_s
-        self._last_s = time.monotonic()
+        # The first round comes soon: the process may not last long enough for a second.
+        self._last_s = time.monotonic() - _FIRST_AFTER * (every_s or 0.0)
         self._round: threading.Thread | None = None
 
     @property
@@ -66,11 +70,11 @@ class Maintenance:
 
         Args:
             spark: the session.
-            paths: returns what is to be maintained.
+            paths: returns what is to be maintained; the round calls it.
         """
         if self.is_due:
             self._round = threading.Thread(
-                target=self._run, args=(spark, list(paths())), name="maintenance", daemon=True
+                target=self._run, args=(spark, paths), name="maintenance", daemon=True
             )
             self._round.start()
 
@@ -79,21 +83,24 @@ class Maintenance:
         if self._round is not None:
             self._round.join()
 
-    def _run(self, spark: SparkSession, paths: Iterable[str]) -> None:
+    def _run(self, spark: SparkSession, paths: Callable[[], Iterable[str]]) -> None:
         """Do a round; what fails is tried again in the next one."""
         try:
-            for path in paths:
-                self._maintain_one(spark, path)
+            with _logged_failures("the output"):
+                for path in paths():
+                    with _logged_failures(path):
+                        begun_s = time.monotonic()
+                        self._maintain(spark, path)
+                        _log.debug("%s was maintained in %.1f s", path, time.monotonic() - begun_s)
         finally:
             self._last_s = time.monotonic()
 
-    def _maintain_one(self, spark: SparkSession, path: str) -> None:
-        from pyspark.errors import PySparkException
 
-        begun_s = time.monotonic()
-        try:
-            self._maintain(spark, path)
-        except (SinkError, OSError, PySparkException, java_call_failed()) as error:
-            _log.warning("%s was not maintained: %s", path, str(error).partition("\n")[0])
-        else:
-            _log.debug("%s was maintained in %.1f s", path, time.monotonic() - begun_s)
+@contextmanager
+def _logged_failures(what: str) -> Iterator[None]:
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (SinkError, OSError, PySparkException, java_call_failed()) as error:
+        _log.warning("%s was not maintained: %s", what, str(error).partition("\n")[0])

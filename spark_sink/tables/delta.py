@@ -9,6 +9,7 @@ Spark counts its micro-batches from 0 again.
 from __future__ import annotations
 
 import logging
+import posixpath
 import time
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +17,7 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
 
 from slackwater.spark_sink.errors import AsOfTimeError, commit_conflict
 from slackwater.spark_sink.java import java_session, jvm_of
@@ -191,8 +193,18 @@ class Delta(TableFormat):
         for name, value in self.retention_properties(keep_s).items():
             if name not in present:
                 self._set_property(spark, path, name, value)
-        log, data = small_files(spark, f"{path}/{LOG}"), small_files(spark, path)
-        delta_maintenance.remove_old_versions(log, data, seconds_to_ms(time.time() - keep_s))
+
+        def current() -> set[str]:
+            files = spark.read.format(self.using).load(path).inputFiles()
+            return {unquote(posixpath.basename(file)) for file in files}
+
+        delta_maintenance.remove_old_versions(
+            small_files(spark, f"{path}/{LOG}"),
+            small_files(spark, path),
+            seconds_to_ms(time.time() - keep_s),
+            current,
+            has_checksums=True,
+        )
 
     def _compact(self, spark: SparkSession, path: str) -> None:
         """Compact a table; the session is nobody else's."""

@@ -15,6 +15,7 @@ from slackwater.spark_sink.output.delta_maintenance import (
     DeltaUnsupportedError,
     compact,
     complete_checkpoints,
+    current_files,
     parse_commit,
     remove_old_versions,
     retention_properties,
@@ -64,8 +65,7 @@ class History:
         self.note()
 
     def remove(self, before_ms: int) -> None:
-        log, data = LocalFiles(self.folder / "_delta_log"), LocalFiles(self.folder)
-        remove_old_versions(log, data, before_ms)
+        remove(self.folder, before_ms)
 
     def times(self) -> list[int]:
         """Return when the commits in the log were made."""
@@ -74,6 +74,16 @@ class History:
             text = (self.folder / "_delta_log" / f"{version:020d}.json").read_text()
             times.append(parse_commit(version, text).committed_ms or 0)
         return times
+
+
+def remove(folder: Path, before_ms: int, log: LocalFiles | None = None) -> None:
+    remove_old_versions(
+        log or LocalFiles(folder / "_delta_log"),
+        LocalFiles(folder),
+        before_ms,
+        lambda: current_files(str(folder), {}),
+        has_checksums=True,
+    )
 
 
 def rows_of(values: dict[int, str]) -> pa.Table:
@@ -145,6 +155,21 @@ def test_a_commit_of_a_former_owner_whose_number_was_free_again_removes_nothing(
     require_whole(history)
 
 
+def test_a_file_that_was_restored_stays(tmp_path: Path) -> None:
+    history = History(tmp_path / "T", 2)
+    table = DeltaTable(history.folder)
+    table.delete("key = 1")
+    restored = history.rows[0]
+    for key in range(9):
+        write_deltalake(history.folder, rows_of({key + 100: "later"}), mode="append")
+    before_ms = history.times()[-1]
+    DeltaTable(history.folder).restore(0)
+    assert content(DeltaTable(history.folder)) == restored
+    history.remove(before_ms)
+    assert versions_in(history.folder)[0] > 0
+    assert content(DeltaTable(history.folder)) == restored
+
+
 def test_an_interrupted_removal_is_finished_by_the_next(tmp_path: Path) -> None:
     whole = History(tmp_path / "T", 3)
     for _ in range(20):
@@ -158,11 +183,10 @@ def test_an_interrupted_removal_is_finished_by_the_next(tmp_path: Path) -> None:
             def remove(self, removed: object) -> None:
                 super().remove(list(removed)[:killed_after])  # type: ignore[call-overload]  # noqa: B023
 
-        log = Killed(folder / "_delta_log")
-        remove_old_versions(log, LocalFiles(folder), NEVER_MS)
+        remove(folder, NEVER_MS, Killed(folder / "_delta_log"))
         assert sorted(file.name for file in (folder / "_delta_log").iterdir()) != names
         assert content(DeltaTable(folder)) == whole.rows[DeltaTable(folder).version()]
-        remove_old_versions(LocalFiles(folder / "_delta_log"), LocalFiles(folder), NEVER_MS)
+        remove(folder, NEVER_MS)
         assert len(versions_in(folder)) <= 4
         used = {
             Path(uri).name
@@ -193,7 +217,7 @@ def test_files_of_other_tables_and_half_checkpoints_are_left_alone(tmp_path: Pat
         (log / f"{version:020d}.json").write_text("\n".join([info, *removal]))
         removal = []
     (log / "00000000000000000001.checkpoint.parquet").touch()
-    remove_old_versions(LocalFiles(log), LocalFiles(tmp_path), 2)
+    remove_old_versions(LocalFiles(log), LocalFiles(tmp_path), 2, set)
     assert versions_in(tmp_path) == [1, 2]
     assert other.exists()
     assert not (tmp_path / "own").exists()

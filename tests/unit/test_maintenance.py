@@ -35,6 +35,7 @@ def test_a_round_runs_beside_the_caller_and_the_next_waits_for_it() -> None:
 def test_no_round_begins_before_it_is_due(every_s: float | None) -> None:
     maintenance = Maintenance(lambda *_: pytest.fail("it began"), every_s)
     maintenance.begin_if_due(SPARK, lambda: pytest.fail("it was asked for paths"))
+    assert not maintenance.is_due
     maintenance.wait()
 
 
@@ -53,3 +54,11 @@ def test_what_fails_is_named_and_the_others_are_maintained(
     maintenance.wait()
     assert done == ["whole"]
     assert "broken was not maintained: another process has committed." in caplog.text
+
+    def unlisted() -> list[str]:
+        raise OSError("no such folder")
+
+    maintenance.begin_if_due(SPARK, unlisted)
+    maintenance.wait()
+    assert "the output was not maintained: no such folder" in caplog.text
+    assert maintenance.is_due
