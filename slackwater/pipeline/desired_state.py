@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Collection
@@ -48,6 +49,8 @@ class DesiredStatePoller:
         signalled: set when the process is asked to end, which every pipeline of it obeys.
         generation: returns the generation of the lease that this process holds. What another
             owner is asked for is left alone.
+        drain_s_max: how long after a signal the running epoch may take to end; then it is left to
+            be replayed, so that whoever sent the signal need not kill the process.
     """
 
     def __init__(
@@ -56,11 +59,14 @@ class DesiredStatePoller:
         pipeline: str,
         signalled: threading.Event,
         generation: Callable[[], int],
+        drain_s_max: float = math.inf,
     ) -> None:
         self._store = store
         self._pipeline = pipeline
         self._signalled = signalled
         self._lease_generation = generation
+        self._drain_s_max = drain_s_max
+        self._drain_until_s: float | None = None
         self._generation = 0
         self._in_store = DesiredState.RUNNING
         # Set while the store does not know yet that the pipeline awaits an operator.
@@ -97,10 +103,16 @@ class DesiredStatePoller:
             _log.warning("request not taken back", pipeline=self._pipeline, error=error.message)
 
     def current(self) -> DesiredState:
-        """Return the desired state as it was seen last; a signal is a drain."""
-        if self._signalled.is_set() and self._in_store is not DesiredState.STOPPED:
-            return DesiredState.DRAINING
-        return self._in_store
+        """Return the desired state as it was seen last; a signal is a drain, and at last a stop."""
+        if not self._signalled.is_set() or self._in_store is DesiredState.STOPPED:
+            return self._in_store
+        if self._drain_until_s is None:
+            self._drain_until_s = time.monotonic() + self._drain_s_max
+        return (
+            DesiredState.DRAINING
+            if time.monotonic() < self._drain_until_s
+            else DesiredState.STOPPED
+        )
 
     def close_source(self) -> None:
         """Have the source choose no further epoch after a signal, which only this process has seen.

@@ -156,6 +156,11 @@ class QueryRunner:
             event = lifecycle.mode.with_query(is_busy=is_busy, has_epoch=self._has_epoch())
             match lifecycle.on(event, desired=desired):
                 case Action.STOP_QUERY:
+                    if is_busy:
+                        _log.warning(
+                            "stopped within an epoch, which is replayed at the next start",
+                            pipeline=lifecycle.pipeline,
+                        )
                     query.stop_and_wait()
                     if self._is_lease_lost():
                         return lifecycle.lease_lost()

@@ -6,6 +6,7 @@ import os
 import threading
 from dataclasses import dataclass
 from functools import partial
+from typing import Final
 
 import structlog
 from pyspark.sql import SparkSession
@@ -52,6 +53,10 @@ from slackwater.state.errors import StateError
 from slackwater.state.scans import read_scan
 from slackwater.state.store import Store
 from slackwater.timestamp import format_rfc3339, ms_to_ns, ms_to_seconds
+
+# An epoch takes about epoch.target_time. One that takes twice as long after a signal waits for
+# something, such as a query that is silent.
+_DRAIN_TARGETS_MAX: Final = 2
 
 _log = structlog.get_logger("slackwater.pipeline.supervisor")
 
@@ -117,7 +122,11 @@ class PipelineSupervisor:
         seconds = ms_to_seconds(settings.lease.duration)
         self.lease = LeaseHolder(self.store, settings.pipeline, duration_s=seconds)
         self._desired_state = DesiredStatePoller(
-            self.store, settings.pipeline, signalled, lambda: self.lease.generation
+            self.store,
+            settings.pipeline,
+            signalled,
+            lambda: self.lease.generation,
+            _DRAIN_TARGETS_MAX * ms_to_seconds(settings.epoch.target_time),
         )
         # A standby has Spark running when its turn comes.
         self.lease.look()

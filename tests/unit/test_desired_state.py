@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -194,3 +195,18 @@ def test_a_look_under_way_at_the_stop_no_longer_counts(
 def test_a_wait_ends_when_something_else_is_desired(scene: Scene) -> None:
     _, poller = scene.started(PAUSED)
     poller.wait(60)
+
+
+def test_a_signal_is_a_drain_for_a_while_and_then_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = [1_000.0]
+    monkeypatch.setattr(desired_state, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    signal = threading.Event()
+    poller = DesiredStatePoller(MemoryStore(RUNNING), "orders", signal, lambda: 1, 60)
+    now_s[0] += 500
+    assert poller.current() is RUNNING
+    signal.set()
+    assert poller.current() is DesiredState.DRAINING
+    now_s[0] += 59.9
+    assert poller.current() is DesiredState.DRAINING
+    now_s[0] += 0.1
+    assert poller.current() is DesiredState.STOPPED
