@@ -1,13 +1,11 @@
 """A notebook as a script: it reads changes and imports nothing but PySpark.
 
-Usage: notebook.py PROJECT INSTANCE DATABASE CHANGE_STREAM START ROWS. It prints one JSON line: the
-number of rows that it read, and where the modules came from.
+Usage: notebook.py PROJECT INSTANCE DATABASE CHANGE_STREAM START ROWS. It prints the
+number of rows that it read.
 """
 
-import json
 import sys
 import time
-from importlib.util import find_spec
 
 from pyspark.sql import SparkSession
 
@@ -33,13 +31,4 @@ if (error := query.exception()) is not None:
 read = spark.table("changes").count()
 query.stop()
 spark.stop()
-
-
-def place(name: str) -> str | None:
-    """The file that an import of this name would load, None where there is no such module."""
-    spec = find_spec(name)
-    return None if spec is None else str(spec.origin)
-
-
-names = ("slackwater", "pyspark_slackwater", "reader", "state", "scheduler", "spark_sink")
-print(json.dumps({"rows": read, "modules": {name: place(name) for name in names}}))
+print(read)

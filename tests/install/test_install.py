@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import venv
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,14 @@ from tests.emulators import NewDatabase
 
 ROOT = Path(__file__).parent.parent.parent
 NOTEBOOK = Path(__file__).parent / "notebook.py"
+EXECUTE = Path(__file__).parent / "execute.py"
+# Prints the file that an import of each name would load, null where there is no such module.
+ORIGINS = """
+import json
+from importlib.util import find_spec
+names = ("slackwater", "pyspark_slackwater", "reader", "state", "scheduler", "spark_sink")
+print(json.dumps({name: (spec := find_spec(name)) and str(spec.origin) for name in names}))
+"""
 BARE_NAMES = ("reader", "state", "scheduler", "spark_sink")
 PIP = (sys.executable, "-m", "pip", "-q", "--disable-pip-version-check")
 # The build needs setuptools, which is among this environment's packages.
@@ -51,7 +60,12 @@ class Environment:
         run(*PIP, "--python", str(self.python), "install", *NO_FETCHING, *arguments)
 
 
-def run(*command: str, cwd: Path | None = None, programs: Path | None = None) -> str:
+def run(
+    *command: str,
+    cwd: Path | None = None,
+    programs: Path | None = None,
+    variables: Mapping[str, str] | None = None,
+) -> str:
     """Run a command; its standard output.
 
     Args:
@@ -59,12 +73,14 @@ def run(*command: str, cwd: Path | None = None, programs: Path | None = None) ->
         cwd: where.
         programs: the folder that an activated environment puts first on the path, where Spark
             looks for the Python of its workers.
+        variables: more of the environment.
     """
     environ = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYSPARK_PYTHON")}
     if programs is not None:
         environ["PATH"] = f"{programs}{os.pathsep}{environ['PATH']}"
+    environ |= variables or {}
     done = subprocess.run(
-        command, cwd=cwd, env=environ, capture_output=True, text=True, check=False, timeout=300
+        command, cwd=cwd, env=environ, capture_output=True, text=True, check=False, timeout=500
     )
     assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}{done.stderr[:3_000]}"
     return done.stdout
@@ -123,6 +139,7 @@ def test_a_notebook_in_an_empty_folder_reads_changes(
     new_database: NewDatabase,
     tmp_path: Path,
 ) -> None:
+    notebook = str(shutil.copy2(checkout / "examples" / "changes.ipynb", tmp_path))
     if kind == "wheel":
         environment.install(str(checkout))
         shutil.rmtree(checkout)
@@ -137,15 +154,41 @@ def test_a_notebook_in_an_empty_folder_reads_changes(
     )
     folder = tmp_path / "empty"
     folder.mkdir()
-    names = (stream.project, stream.instance, stream.database, stream.change_stream)
-    script = (str(environment.python), str(NOTEBOOK), *names, start, str(written.transactions))
-    printed = run(*script, cwd=folder, programs=environment.python.parent)
-    result: dict[str, Any] = json.loads(printed.splitlines()[-1])
-    assert result["rows"] >= written.transactions
-    modules = result["modules"]
+    python, programs = str(environment.python), environment.python.parent
+    if kind == "wheel":
+        variables = {
+            "PROJECT": stream.project,
+            "INSTANCE": stream.instance,
+            "DATABASE": stream.database,
+            "CHANGE_STREAM": stream.change_stream,
+        }
+        printed = run(python, str(EXECUTE), notebook, cwd=folder, variables=variables)
+        counts, typed, landed = outputs(json.loads(printed))
+        assert "| Customers|  INSERT|" in counts
+        assert "|INSERT  |0      |item " in typed
+        rows, missing = json.loads(landed.replace("(", "[").replace(")", "]"))
+        assert rows >= written.transactions
+        assert missing == 0
+    else:
+        names = (stream.project, stream.instance, stream.database, stream.change_stream)
+        script = (python, str(NOTEBOOK), *names, start, str(written.transactions))
+        printed = run(*script, cwd=folder, programs=programs)
+        assert int(printed.splitlines()[-1]) >= written.transactions
+    modules: dict[str, str | None] = json.loads(run(python, "-c", ORIGINS, cwd=folder))
     home = environment.packages if kind == "wheel" else checkout
     assert modules["slackwater"] == str(home / "slackwater" / "__init__.py")
     assert modules["pyspark_slackwater"] == str(home / "pyspark_slackwater.py")
     assert modules["reader"] == str(environment.packages / "reader.py")
     if kind == "wheel":
         assert not any(modules[name] for name in BARE_NAMES if name != "reader")
+
+
+def outputs(notebook: dict[str, Any]) -> list[str]:
+    """Return what the cells of an executed notebook show, without what Java says."""
+    shown = []
+    for cell in notebook["cells"]:
+        for output in cell.get("outputs", []):
+            text = output.get("text") or output.get("data", {}).get("text/plain", "")
+            if output.get("name") != "stderr" and "incubator" not in "".join(text):
+                shown.append("".join(text))
+    return shown
