@@ -50,6 +50,7 @@ TABLE: Final = "Orders"
 KEYS: Final = 100
 # How much more the end may have than the middle, of what it must not have more and more of.
 GROWTH_MAX: Final = 1.6
+KEEP_S_MIN: Final = 10.0
 # What a busy machine makes of it, in files and seconds.
 NOISE: Final = {"files": 50, "start_s": 0.3, "epoch_s": 0.3}
 
@@ -131,7 +132,9 @@ class Month:
             spent.append(self._write(sink, epoch))
             if epoch == 20:
                 day_s = statistics.median(spent) * self._epochs / DAYS
-                policy = MaintenancePolicy(every_s=day_s / 2, keep_s=day_s / 2)
+                # A reader, such as Spark's own commit, takes seconds.
+                keep_s = max(day_s / 2, KEEP_S_MIN)
+                policy = MaintenancePolicy(every_s=day_s / 2, keep_s=keep_s)
                 sink = self._new_sink(policy)
             if (epoch + 1) % (self._epochs // TENTHS) == 0:
                 _maintenance(sink).wait()

@@ -70,9 +70,13 @@ class TableChangelog:
             rows = self._staging.read_staged(spark, epoch_id)
             version = datetime_to_us(low_watermark)
             self._table.append(rows, self._path, self._application, version, staged)
+            if self._maintenance.is_due:
+                # Here, because it would make an append at the same time fail.
+                self._table.ensure_retention(spark, self._path, self._policy.keep_s)
         self._staging.epoch_directory(spark).discard(epoch_id)
         self._watermarks.add(spark, epoch_id, summary, low_watermark)
-        self._maintenance.begin_if_due(spark, lambda: [self._path])
+        if summary.written:
+            self._maintenance.begin_if_due(spark, lambda: [self._path])
 
     def begin_scan(self, spark: SparkSession, tables: Mapping[str, Sequence[Column]]) -> None:
         """Do nothing: nothing has to be prepared."""

@@ -188,11 +188,7 @@ class Delta(TableFormat):
             self._compact(spark, path)
         if keep_s is None:
             return
-        table = self.name(spark, path)
-        present = {row["key"] for row in spark.sql(f"SHOW TBLPROPERTIES {table}").collect()}
-        for name, value in self.retention_properties(keep_s).items():
-            if name not in present:
-                self._set_property(spark, path, name, value)
+        self.ensure_retention(spark, path, keep_s)
 
         def current() -> set[str]:
             files = spark.read.format(self.using).load(path).inputFiles()
@@ -205,6 +201,14 @@ class Delta(TableFormat):
             current,
             has_checksums=True,
         )
+
+    def ensure_retention(self, spark: SparkSession, path: str, keep_s: float | None) -> None:
+        """Set the property for removed files, unless the table has one; see TableFormat."""
+        properties = self.retention_properties(keep_s)
+        table = self.name(spark, path)
+        present = {row["key"] for row in spark.sql(f"SHOW TBLPROPERTIES {table}").collect()}
+        for name in properties.keys() - present:
+            self._set_property(spark, path, name, properties[name])
 
     def _compact(self, spark: SparkSession, path: str) -> None:
         """Compact a table; the session is nobody else's."""

@@ -110,6 +110,16 @@ class TableFormat(ABC):
             keep_s: as for maintain().
         """
 
+    def ensure_retention(self, spark: SparkSession, path: str, keep_s: float | None) -> None:
+        """Set those of retention_properties() of which an existing table says nothing.
+
+        While others append to the table it would make their commits fail.
+
+        Raises:
+            PublishError: two processes committed at the same time.
+        """
+        del spark, path, keep_s
+
     @abstractmethod
     def maintain(
         self, spark: SparkSession, path: str, application: str, keep_s: float | None
