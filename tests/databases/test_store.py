@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import stat
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from threading import Barrier, BrokenBarrierError
@@ -38,6 +37,7 @@ from slackwater.state.plans import begin_plan, plan_by_id
 from slackwater.state.store import Store
 from slackwater.state.transaction import Transaction
 from slackwater.testing.emulator import Emulator
+from tests.processes import pool
 from tests.stores import STORES
 
 A = Partition("a", 0)
@@ -109,8 +109,8 @@ def open_and_look(url: str) -> int:
 
 
 def test_many_processes_may_make_the_schema_at_once(url: str) -> None:
-    with ProcessPoolExecutor(4, multiprocessing.get_context("spawn")) as pool:
-        assert list(pool.map(open_and_look, [url] * 4)) == [0] * 4
+    with pool(4) as processes:
+        assert list(processes.map(open_and_look, [url] * 4)) == [0] * 4
 
 
 def test_a_newer_schema_is_refused_and_left_alone(store: Store, url: str) -> None:
@@ -177,7 +177,7 @@ def test_a_store_opened_again_in_its_process_sees_what_other_processes_write(
 ) -> None:
     for wanted in (DesiredState.PAUSED, DesiredState.RUNNING, DesiredState.DRAINING):
         Store.open(url, migrate=True).close()
-        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as other:
+        with pool(1) as other:
             other.submit(_want, url, wanted).result()
         known = store.pipeline("orders")
         assert known is not None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import random
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -39,6 +38,7 @@ from slackwater.state.plans import (
 from slackwater.state.store import Store
 from slackwater.state.task_counts import read_task_counts
 from slackwater.state.transaction import Transaction
+from tests.processes import FORKED, process
 from tests.stores import STORES
 
 PROCESSES = 6
@@ -93,7 +93,7 @@ def finish_some(url: str, task: int, in_step: Any, results: Any) -> None:
             if (i + j) % PROCESSES == task
         ]
         order.shuffle(parents)
-        in_step.wait(60)
+        in_step.wait(240)
         for parent in parents:
             children = tuple(
                 ChildPartition(child, frozenset(of)) for child, of in of_all.items() if parent in of
@@ -117,17 +117,13 @@ def test_each_child_is_claimed_once_after_all_parents_by_many_processes(url: str
     # already, as for the last two of three parents, only the lock makes them wait.
     there = sorted(of_all)[::2]
     store.run(lambda t: t.lock_children("plan", there))
-    context = multiprocessing.get_context("spawn")
-    results = context.Queue()
-    in_step = context.Barrier(PROCESSES)
-    workers = [
-        context.Process(target=finish_some, args=(url, task, in_step, results))
-        for task in range(PROCESSES)
-    ]
+    results = FORKED.Queue()
+    in_step = FORKED.Barrier(PROCESSES)
+    workers = [process(finish_some, url, task, in_step, results) for task in range(PROCESSES)]
     for worker in workers:
         worker.start()
     for worker in workers:
-        worker.join(timeout=120)
+        worker.join(timeout=240)
         assert worker.exitcode == 0
     claimed = sorted(child for _ in workers for child in results.get(timeout=10))
     assert claimed == sorted(of_all)

@@ -20,8 +20,8 @@ from slackwater.scheduler.read_options import Proof
 from slackwater.state.store import Store
 from tests.simulation.epochs import Circumstances, Pipeline
 
-SEEDS = 100
-MUTABLE_SEEDS = 40
+SEEDS = 64
+MUTABLE_SEEDS = 16
 PARTS = 4
 
 
