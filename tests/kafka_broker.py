@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 import fcntl
+import shutil
 import socket
 import subprocess
 import time
 import uuid
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pyspark
@@ -20,15 +21,19 @@ from confluent_kafka.admin import AdminClient
 from slackwater.pipeline.spark.java import find_java
 
 VERSION = "4.1.0"
+_BUILD = Path(__file__).parents[1] / "build"
 PARTITIONS = 3
 # A busy machine takes minutes to start a JVM.
 _READY_SECONDS_MAX = 240
 _READ_SECONDS_MAX = 30
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Return HOST:PORT of a broker that creates topics with three partitions on demand."""
+    """Return HOST:PORT of a broker that creates topics with three partitions on demand.
+
+    The modules of a process share it: each has its own topics.
+    """
     broker = Broker(tmp_path_factory.mktemp("kafka"))
     broker.start()
     try:
@@ -81,23 +86,12 @@ class Broker:
     def start(self) -> None:
         """Start it, or start it again with the data that it had."""
         config = self._folder / "server.properties"
-        java = [
-            str(find_java()),
-            "-Xmx512m",
-            "-cp",
-            f"{_fetched('org.apache.kafka', 'kafka_2.13', VERSION)}/*",
-        ]
         if not config.exists():
-            lines = (f"{name}={value}\n" for name, value in self._properties.items())
-            config.write_text("".join(lines))
-            cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-            # One in 64 ids begins with a hyphen, as an option does.
-            of_cluster = f"--cluster-id={cluster}"
-            formatting = ["kafka.tools.StorageTool", "format", of_cluster, "-c", str(config)]
-            subprocess.run([*java, *formatting], check=True, capture_output=True, timeout=240)
+            config.write_text(_lines(self._properties))
+            shutil.copytree(_formatted(), self._folder / "logs")
         with (self._folder / "broker.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [*java, "kafka.Kafka", str(config)], stdout=log, stderr=log
+                [*_java(), "kafka.Kafka", str(config)], stdout=log, stderr=log
             )
         _wait_until_ready(
             {"bootstrap.servers": self.host, **self._client}, self._folder / "broker.log"
@@ -171,13 +165,59 @@ def spark_conf() -> dict[str, str]:
     }
 
 
+def _java() -> list[str]:
+    """Return the command that runs a class of Kafka's."""
+    jars = _fetched("org.apache.kafka", "kafka_2.13", VERSION)
+    return [str(find_java()), "-Xmx512m", "-cp", f"{jars}/*"]
+
+
+def _lines(properties: Mapping[str, str]) -> str:
+    return "".join(f"{name}={value}\n" for name, value in properties.items())
+
+
+def _formatted() -> Path:
+    """Return the folder of a broker that has not run yet, for copies; it is made once."""
+    java, folder = _java(), _BUILD / f"kafka-{VERSION}-formatted"
+    with _locked():
+        if not folder.exists():
+            _format(java, folder)
+    return folder
+
+
+def _format(java: Sequence[str], folder: Path) -> None:
+    new = folder.with_name(f"{folder.name}-{uuid.uuid4().hex}")
+    config = new.with_suffix(".properties")
+    properties = {
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        "controller.quorum.voters": "1@127.0.0.1:9093",
+        "listeners": "PLAINTEXT://127.0.0.1:9092,CONTROLLER://127.0.0.1:9093",
+        "controller.listener.names": "CONTROLLER",
+        "log.dirs": str(new),
+    }
+    config.write_text(_lines(properties))
+    cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    # One in 64 ids begins with a hyphen, as an option does.
+    of_cluster = f"--cluster-id={cluster}"
+    formatting = ["kafka.tools.StorageTool", "format", of_cluster, "-c", str(config)]
+    subprocess.run([*java, *formatting], check=True, capture_output=True, timeout=240)
+    config.unlink()
+    new.rename(folder)
+
+
+@contextmanager
+def _locked() -> Iterator[None]:
+    """Keep others from the build folder: two Ivys at once spoil each other's cache."""
+    _BUILD.mkdir(exist_ok=True)
+    with (_BUILD / "ivy.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def _fetched(group: str, artifact: str, version: str) -> Path:
     """Return the folder of an artifact's jars, fetched once by Spark's Ivy."""
-    folder = Path(__file__).parents[1] / "build" / f"{artifact}-{version}"
-    folder.parent.mkdir(exist_ok=True)
-    # Two Ivys at once spoil each other's cache.
-    with (folder.parent / "ivy.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    folder = _BUILD / f"{artifact}-{version}"
+    with _locked():
         if not folder.exists():
             _fetch(group, artifact, version, folder)
     return folder

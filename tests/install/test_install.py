@@ -97,11 +97,11 @@ def environment(tmp_path: Path) -> Environment:
     return made
 
 
-@pytest.fixture
-def checkout(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Copy the checkout, so that a build may leave files in it."""
     listed = run("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", cwd=ROOT)
-    folder = tmp_path / "checkout"
+    folder = tmp_path_factory.mktemp("clone") / "checkout"
     for name in filter(None, listed.split("\0")):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         if (ROOT / name).is_symlink() or (ROOT / name).exists():
@@ -109,11 +109,20 @@ def checkout(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def wheel(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the wheel that is built of a copy, which is gone after that."""
+    folder = tmp_path_factory.mktemp("wheel")
+    shutil.copytree(checkout, folder / "copy", symlinks=True)
+    run(*PIP, "wheel", *NO_FETCHING, "-w", str(folder), str(folder / "copy"))
+    shutil.rmtree(folder / "copy")
+    (made,) = folder.glob("*.whl")
+    return made
+
+
 def test_a_wheel_holds_the_package_and_the_module_by_which_spark_finds_the_format(
-    checkout: Path, tmp_path: Path
+    checkout: Path, wheel: Path
 ) -> None:
-    run(*PIP, "wheel", *NO_FETCHING, "-w", str(tmp_path), str(checkout))
-    (wheel,) = tmp_path.glob("*.whl")
     names = run(sys.executable, "-m", "zipfile", "-l", str(wheel)).splitlines()[1:]
     files = [line.split()[0] for line in names]
     tops = {file.partition("/")[0] for file in files}
@@ -136,13 +145,13 @@ def test_a_notebook_in_an_empty_folder_reads_changes(
     kind: str,
     environment: Environment,
     checkout: Path,
+    wheel: Path,
     new_database: NewDatabase,
     tmp_path: Path,
 ) -> None:
     notebook = str(shutil.copy2(checkout / "examples" / "changes.ipynb", tmp_path))
     if kind == "wheel":
-        environment.install(str(checkout))
-        shutil.rmtree(checkout)
+        environment.install(str(wheel))
     else:
         environment.install("-e", str(checkout))
     # A package of the user's that has one of our folders' names.
