@@ -10,9 +10,11 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, expect, sync_playwright
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
+# How long a page may take to show what it must; a busy machine takes its time.
+_WAIT_MS_MAX = 120_000
 _ARGUMENTS = (
     "--no-sandbox",
     "--disable-gpu",
@@ -33,6 +35,7 @@ def find_chromium() -> str:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     executable = find_chromium()
+    expect.set_options(timeout=_WAIT_MS_MAX)
     with sync_playwright() as playwright:
         running = playwright.chromium.launch(executable_path=executable, args=list(_ARGUMENTS))
         yield running

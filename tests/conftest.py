@@ -31,13 +31,17 @@ os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSeria
 # What takes longest begins first, so that two workers end together.
 _SLOW = ("install", "spark", "faults", "emulator", "synthetic", "simulation", "databases", "unit")
 
+# After the others of their folder, whose Spark is ended for theirs.
+_WITH_OTHER_SPARK = ("test_pipeline_session", "test_kafka_sink", "test_source")
+
 _CLASSES = Path(__file__).parent.parent / "build" / f"classes-{pyspark.__version__}.jsa"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make Spark start sooner in runs with many tests that start it."""
+    """Make Spark start sooner; the archive for it takes as long as half a dozen starts save."""
+    is_of_all_tests = config.args_source is pytest.Config.ArgsSource.TESTPATHS
     is_worker = hasattr(config, "workerinput")
-    if not is_worker and getattr(config.option, "numprocesses", None) and not _is_fresh():
+    if is_of_all_tests and not is_worker and not _is_fresh():
         _CLASSES.unlink(missing_ok=True)
         made = [sys.executable, "-m", "slackwater.cli", "class-archive", str(_CLASSES)]
         subprocess.run(made, check=True, capture_output=True, timeout=300)
@@ -56,6 +60,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=_place)
 
 
-def _place(item: pytest.Item) -> int:
+def _place(item: pytest.Item) -> tuple[int, bool]:
     folder = item.path.parent.name
-    return _SLOW.index(folder) if folder in _SLOW else len(_SLOW)
+    place = _SLOW.index(folder) if folder in _SLOW else len(_SLOW)
+    return place, item.path.stem in _WITH_OTHER_SPARK

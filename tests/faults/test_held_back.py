@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import threading
 import time
 from dataclasses import replace
@@ -20,13 +17,14 @@ from slackwater.state.open_queries import open_queries, stalls
 from slackwater.state.plans import latest_plan
 from slackwater.testing.compare import compare
 from slackwater.timestamp import format_rfc3339
+from tests.command_line import slackwater
 from tests.emulators import NewDatabase
 from tests.epochs import EpochLoop
 from tests.faults.proxy import FaultProxy, Stalls
 from tests.faults.seeded import last_ns, make_sample
 from tests.services import settings
 
-# Until it is shown, however long a status command takes to start.
+# Until it is shown, however long that takes.
 STALLS_MAX = 1_000
 
 
@@ -71,15 +69,10 @@ def wait_for_status(loop: EpochLoop, folder: Path, stream: ChangeStream) -> dict
     config.write_text(yaml.safe_dump(settings(stream, folder, format_rfc3339(0))))
     until = time.monotonic() + 120
     while time.monotonic() < until:
-        done = subprocess.run(
-            [sys.executable, "-m", "slackwater.cli", "status", "-c", str(config), "--json"],
-            env=os.environ,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=True,
-        )
+        done = slackwater("status", "-c", str(config), "--json")
+        assert done.returncode == 0, done.stderr
         shown: dict[str, Any] | None = json.loads(done.stdout)["held_back_by"]
         if shown is not None:
             return shown
+        time.sleep(0.2)
     raise AssertionError("no partition was named")

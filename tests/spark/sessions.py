@@ -1,4 +1,4 @@
-"""Spark for the tests of the source: one session a test module, and what a query wrote."""
+"""Sessions of Spark for the tests, in one JVM after the other, and what a query wrote."""
 
 from __future__ import annotations
 
@@ -8,31 +8,113 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import pyspark
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from slackwater.commands import run, verify
 from slackwater.pipeline.spark.java import find_java
-from slackwater.pipeline.spark.session import stop_spark
+from slackwater.pipeline.spark.session import DRIVER_OPTIONS, start_spark, stop_spark
+from slackwater.spark_sink.errors import UnknownFormatError
+from slackwater.spark_sink.sinks.registry import spark_confs
 
 
-@pytest.fixture(scope="module")
-def spark(emulator: object) -> Iterator[SparkSession]:
-    """Start a local session in which Spark finds the source by itself."""
-    del emulator
-    find_java()
+class SharedSpark:
+    """The one JVM that a process of tests has, which outlives the modules that use it.
+
+    A start of Spark costs about as much as a module's tests, and in a JVM that has run for a while
+    they take less.
+    """
+
+    def __init__(self) -> None:
+        self._start: Callable[[], SparkSession] | None = None
+        self._spark: SparkSession | None = None
+
+    def started_by(self, start: Callable[[], SparkSession]) -> SparkSession:
+        """Return the session that a function starts, or has started if nothing came between."""
+        if self._spark is None or self._start is not start:
+            self.stop()
+            find_java()
+            self._start, self._spark = start, start()
+        return self._spark
+
+    def stop(self) -> None:
+        """End the JVM, if there is one."""
+        if self._spark is not None:
+            stop_spark(self._spark)
+        self._spark = None
+
+
+@pytest.fixture(scope="session")
+def shared_spark() -> Iterator[SharedSpark]:
+    """Return what starts Spark for all modules of this process."""
+    shared = SharedSpark()
+    yield shared
+    shared.stop()
+
+
+def _for_sinks() -> SparkSession:
+    """Start Spark as the program does, for all formats of tables."""
+    formats = [name for name in ("delta", "iceberg") if _has(name)]
+    return start_spark(["orders"], "local[2]", {}, formats, class_archive=_class_archive())
+
+
+def _class_archive() -> str | None:
+    """Return the file that the tests' JVMs take their classes from; see tests/conftest.py."""
+    return os.environ.get("SLACKWATER_SPARK_CLASS_ARCHIVE")
+
+
+def _has(table_format: str) -> bool:
+    """Return whether there is a table format for this version of Spark."""
+    try:
+        spark_confs()[table_format](pyspark.__version__)
+    except UnknownFormatError:
+        return False
+    return True
+
+
+def _for_notebook() -> SparkSession:
+    """Start Spark as a notebook does: it finds the source by itself."""
+    archive = _class_archive()
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    session = (
+    return (
         SparkSession.builder.master("local[2,4]")
         .config("spark.ui.enabled", "false")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", "2")
+        .config(DRIVER_OPTIONS, f"-XX:SharedArchiveFile={archive}" if archive else "")
         .getOrCreate()
     )
-    session.sparkContext.setLogLevel("OFF")
-    yield session
-    # With its JVM: another session may need other jars.
-    stop_spark(session)
+
+
+@pytest.fixture(scope="module")
+def session(shared_spark: SharedSpark) -> SparkSession:
+    """Return a module's own session of the program's Spark."""
+    return shared_spark.started_by(_for_sinks).newSession()
+
+
+@pytest.fixture(scope="module")
+def notebook(shared_spark: SharedSpark) -> SparkSession:
+    """Return a notebook's session."""
+    spark = shared_spark.started_by(_for_notebook)
+    spark.sparkContext.setLogLevel("OFF")
+    return spark
+
+
+@pytest.fixture
+def commands_here(session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let commands of this process run on its Spark, and not start another."""
+
+    def start(*_: object, **__: object) -> SparkSession:
+        # The JVM may be older than the emulator: what it starts has this environment over its own.
+        host = os.environ["SPANNER_EMULATOR_HOST"]
+        session.sparkContext.environment["SPANNER_EMULATOR_HOST"] = host
+        return session.newSession()
+
+    for module in (run, verify):
+        monkeypatch.setattr(module, "start_spark", start)
+        monkeypatch.setattr(module, "stop_spark", lambda _: None)
 
 
 class Collected:

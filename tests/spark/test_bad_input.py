@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,10 @@ import pytest
 import yaml
 
 from tests import services
+from tests.command_line import slackwater
 from tests.emulators import NewDatabase
+
+pytestmark = pytest.mark.usefixtures("commands_here")
 
 
 @pytest.fixture
@@ -20,35 +21,16 @@ def settings(new_database: NewDatabase, tmp_path: Path) -> dict[str, Any]:
     return services.settings(new_database(), tmp_path / "out", "now")
 
 
-def run(
-    settings: Mapping[str, Any],
-    tmp_path: Path,
-    *arguments: str,
-) -> tuple[int, str]:
+def run(settings: Mapping[str, Any], tmp_path: Path, *arguments: str) -> tuple[int, str]:
     """`slackwater run`: exit code and what it said."""
     config = tmp_path / "slackwater.yaml"
     config.write_text(yaml.safe_dump(dict(settings)))
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "slackwater.cli",
-            *arguments,
-            "run",
-            "-c",
-            str(config),
-            "--until-caught-up",
-        ],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = slackwater(*arguments, "run", "-c", str(config), "--until-caught-up")
     return done.returncode, done.stderr
 
 
 def said(text: str) -> str:
-    """The last message, without what Spark itself prints while it starts."""
+    """The last message, without the log's lines."""
     assert "Traceback" not in text, text
     assert text.count("slackwater: ") == 1, text
     return text[text.index("slackwater: ") :]

@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
 import yaml
 
 from slackwater.demo.load import Load
@@ -17,21 +18,13 @@ from slackwater.demo.service import Service
 from slackwater.reader.change_stream import Dialect
 from slackwater.reader.transport.connection import Connection
 from slackwater.timestamp import format_rfc3339, parse_rfc3339
+from tests.command_line import slackwater
 from tests.emulators import NewDatabase
 from tests.services import settings
 from tests.sinks import from_json
 
 
-def slackwater(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "slackwater.cli", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-
-
+@pytest.mark.usefixtures("commands_here")
 def test_a_pipeline_runs_until_caught_up_and_shows_where_it_stands(
     new_database: NewDatabase, tmp_path: Path
 ) -> None:
@@ -98,13 +91,13 @@ def test_ctrl_c_reaches_the_program_and_not_spark_and_drains_it(
             start_new_session=True,
         )
     try:
-        until = time.monotonic() + 60
+        until = time.monotonic() + 240
         while (service.low_watermark_ns() or 0) <= start_ns:
             assert time.monotonic() < until, service.log.read_text()
             time.sleep(0.1)
         # A terminal sends Ctrl-C to the whole foreground process group.
         os.killpg(process.pid, signal.SIGINT)
-        assert process.wait(timeout=60) == 0
+        assert process.wait(timeout=240) == 0
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,6 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from slackwater.pipeline.spark.java import find_java
-from slackwater.pipeline.spark.session import start_spark, stop_spark
 from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.output.staging import StagedFiles
 from slackwater.spark_sink.tables.delta import Delta
@@ -24,14 +21,6 @@ from slackwater.spark_sink.tables.delta_kernel import KernelWriter
 APPLICATION = "slackwater orders"
 # Delta's statistics end at milliseconds.
 START = datetime(2026, 11, 22, microsecond=999, tzinfo=UTC)
-
-
-@pytest.fixture(scope="module")
-def session() -> Iterator[SparkSession]:
-    find_java()
-    spark = start_spark(["kernel"], "local[2]", {}, ["delta"])
-    yield spark
-    stop_spark(spark)
 
 
 class Epochs:

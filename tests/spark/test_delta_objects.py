@@ -12,13 +12,10 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from slackwater.pipeline.spark.java import find_java
-from slackwater.pipeline.spark.session import start_spark, stop_spark
 from slackwater.reader.schema import ddl
 from slackwater.spark_sink.errors import ObjectStoreError, PublishError
 from slackwater.spark_sink.sink import Sink
 from tests.epoch_rows import (
-    PIPELINE,
     START,
     large_records,
     low_watermark,
@@ -34,14 +31,6 @@ from tests.object_stores import ServedStore, s3
 def store() -> Iterator[ServedStore]:
     with s3() as served:
         yield served
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    find_java()
-    session = start_spark([PIPELINE], "local[2]", {}, ["delta"])
-    yield session
-    stop_spark(session)
 
 
 def sink_in(store: ServedStore, name: str, **settings: Any) -> Sink:
@@ -64,18 +53,18 @@ def texts(rows: DataFrame) -> list[str]:
     ids=["flat", "record-partitioned"],
 )
 def test_an_object_store_gets_the_table_that_spark_writes_to_a_disk(
-    spark: SparkSession, store: ServedStore, tmp_path: Path, settings: dict[str, Any]
+    session: SparkSession, store: ServedStore, tmp_path: Path, settings: dict[str, Any]
 ) -> None:
     name = tmp_path.name
     in_store = sink_in(store, name, **settings)
     on_disk = make_sink(tmp_path / "disk", format="delta", **settings)
     for sink in (in_store, on_disk):
-        sink.position(spark)
+        sink.position(session)
         for epoch in (1, 2):
-            write(spark, sink, epoch, *of_two_tables(epoch))
+            write(session, sink, epoch, *of_two_tables(epoch))
     store.download(name, tmp_path / "copy")
     of_store, of_disk = (
-        spark.read.format("delta").load(str(tmp_path / folder)) for folder in ("copy", "disk")
+        session.read.format("delta").load(str(tmp_path / folder)) for folder in ("copy", "disk")
     )
     assert of_store.schema == of_disk.schema
     assert texts(of_store) == texts(of_disk) != []
@@ -85,44 +74,44 @@ def test_an_object_store_gets_the_table_that_spark_writes_to_a_disk(
         assert texts(of_store.where(second)) == texts(of_disk.where(second)) != []
     # And it may go on with the table, as on a cluster with Hadoop's connector.
     other = make_sink(tmp_path / "copy", format="delta", **settings)
-    assert other.position(spark).complete == low_watermark(2)  # type: ignore[union-attr]
-    write(spark, other, 3, *of_two_tables(3))
+    assert other.position(session).complete == low_watermark(2)  # type: ignore[union-attr]
+    write(session, other, 3, *of_two_tables(3))
     assert (
-        spark.read.format("delta").load(str(tmp_path / "copy")).count() == of_disk.count() * 3 / 2
+        session.read.format("delta").load(str(tmp_path / "copy")).count() == of_disk.count() * 3 / 2
     )
 
 
 def test_a_table_that_spark_wrote_is_gone_on_with(
-    spark: SparkSession, tmp_path: Path, store: ServedStore
+    session: SparkSession, tmp_path: Path, store: ServedStore
 ) -> None:
     by_spark = make_sink(tmp_path / "table", format="delta")
-    by_spark.position(spark)
-    write(spark, by_spark, 1, *of_two_tables(1))
+    by_spark.position(session)
+    write(session, by_spark, 1, *of_two_tables(1))
     store.upload(tmp_path / "table", "moved")
     sink = sink_in(store, "moved")
-    assert sink.position(spark).complete == low_watermark(1)  # type: ignore[union-attr]
-    write(spark, sink, 1, *of_two_tables(1))
-    write(spark, sink, 2, *of_two_tables(2))
+    assert sink.position(session).complete == low_watermark(1)  # type: ignore[union-attr]
+    write(session, sink, 1, *of_two_tables(1))
+    write(session, sink, 2, *of_two_tables(2))
     assert table(store, "moved").to_pyarrow_table().num_rows == 4
 
 
 def test_an_owner_commits_once_and_a_former_one_nothing(
-    spark: SparkSession, store: ServedStore
+    session: SparkSession, store: ServedStore
 ) -> None:
     former, successor = (sink_in(store, "twice") for _ in range(2))
-    require_one_owner(spark, former, successor)
+    require_one_owner(session, former, successor)
     assert table(store, "twice").to_pyarrow_table().num_rows == 6
 
 
 def test_a_large_epoch_and_a_chunk_are_the_tasks_files_and_land_once(
-    spark: SparkSession, store: ServedStore
+    session: SparkSession, store: ServedStore
 ) -> None:
     sink = sink_in(store, "large")
-    sink.position(spark)
+    sink.position(session)
     large = large_records()
     for _ in range(2):
-        write(spark, sink, 1, *large)
-    scanned = spark.createDataFrame(of_two_tables(5), ddl())
+        write(session, sink, 1, *large)
+    scanned = session.createDataFrame(of_two_tables(5), ddl())
     for _ in range(2):
         # The second time as after a crash.
         assert sink.add_scanned(scanned, 1, low_watermark(0)) == 2
@@ -136,15 +125,15 @@ def test_a_large_epoch_and_a_chunk_are_the_tasks_files_and_land_once(
 
 
 def test_the_table_is_compacted_and_can_be_read_meanwhile(
-    spark: SparkSession, store: ServedStore, monkeypatch: pytest.MonkeyPatch
+    session: SparkSession, store: ServedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink = sink_in(store, "compacted", compact_every="1m")
-    sink.position(spark)
+    sink.position(session)
     for epoch in (1, 2, 3):
-        write(spark, sink, epoch, *of_two_tables(epoch))
+        write(session, sink, epoch, *of_two_tables(epoch))
     monkeypatch.setattr("slackwater.spark_sink.output.maintenance.Maintenance.is_due", True)
     reader = table(store, "compacted")
-    write(spark, sink, 4, *of_two_tables(4))
+    write(session, sink, 4, *of_two_tables(4))
     sink._files._maintenance.wait()  # type: ignore[attr-defined]
     assert reader.to_pyarrow_table().num_rows == 6
     reader.update_incremental()
@@ -152,14 +141,14 @@ def test_the_table_is_compacted_and_can_be_read_meanwhile(
     assert len(reader.file_uris()) == 1
 
 
-def test_what_is_wrong_with_the_place_is_named(spark: SparkSession, store: ServedStore) -> None:
+def test_what_is_wrong_with_the_place_is_named(session: SparkSession, store: ServedStore) -> None:
     nowhere = make_sink("s3://other/changes", format="delta", storage_options=store.options)
     with pytest.raises(PublishError, match="bucket"):
-        nowhere.position(spark)
+        nowhere.position(session)
     written = sink_in(store, "columns")
-    written.position(spark)
-    write(spark, written, 1, *of_two_tables(1))
+    written.position(session)
+    write(session, written, 1, *of_two_tables(1))
     other = sink_in(store, "columns", envelope="wrapped")
-    other.position(spark)
+    other.position(session)
     with pytest.raises(ObjectStoreError, match="envelope"):
-        write(spark, other, 2, *of_two_tables(2))
+        write(session, other, 2, *of_two_tables(2))

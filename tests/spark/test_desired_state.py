@@ -26,12 +26,13 @@ from slackwater.testing.compare import read_changelog
 from slackwater.testing.emulator_database import update_ddl
 from slackwater.timestamp import format_rfc3339
 from tests.collector import Collector, collecting
+from tests.command_line import slackwater
 from tests.emulators import NewDatabase
 from tests.services import settings
-from tests.spark.test_commands import slackwater
 from tests.truths import require_equal, truth_of
 
-OBEYS_S = 40.0
+# A busy machine takes minutes to start Spark.
+SECONDS_MAX = 240
 
 
 @pytest.fixture
@@ -52,7 +53,7 @@ def test_a_pipeline_is_paused_resumed_stopped_and_drained(
     pipeline_settings["trace"] = {"endpoint": collector.endpoint}
     service = Service(pipeline_settings, tmp_path, os.environ)
     service.start()
-    service.wait_for_watermark(start_ns, seconds_max=60)
+    service.wait_for_watermark(start_ns, seconds_max=SECONDS_MAX)
     load = Load(stream, Dialect.GOOGLE_STANDARD_SQL, seed=5)
     writer = threading.Thread(
         target=lambda: load.run(transactions_per_second=20, seconds=15), daemon=True
@@ -66,13 +67,13 @@ def test_a_pipeline_is_paused_resumed_stopped_and_drained(
     require_metrics(service)
     require_a_pause_that_keeps_the_query(service, connection)
     assert _request("stop", service) == "orders: not running"
-    assert service.wait(20) == 0
+    assert service.wait(SECONDS_MAX) == 0
     service.start()
     writer.join()
     end_ns = connection.strong_read_timestamp_ns()
-    service.wait_for_watermark(end_ns, seconds_max=60)
+    service.wait_for_watermark(end_ns, seconds_max=SECONDS_MAX)
     assert _request("drain", service) == "orders: not running"
-    assert service.wait(20) == 0
+    assert service.wait(SECONDS_MAX) == 0
     assert _request("drain", service) == "orders: no process runs it"
 
     truth = truth_of(stream, start_ns, end_ns, Dialect.GOOGLE_STANDARD_SQL)
@@ -93,7 +94,7 @@ def require_a_pause_that_outlives_its_process(service: Service, connection: Conn
     _wait_for_state(service, "paused")
     assert service.low_watermark_ns() == paused_ns
     assert _request("resume", service) in ("orders: starting", "orders: running")
-    service.wait_for_watermark(connection.strong_read_timestamp_ns(), seconds_max=60)
+    service.wait_for_watermark(connection.strong_read_timestamp_ns(), seconds_max=SECONDS_MAX)
 
 
 def require_metrics(service: Service) -> None:
@@ -112,7 +113,7 @@ def require_a_pause_that_keeps_the_query(service: Service, connection: Connectio
     assert _request("pause", service) == "orders: paused"
     assert _request("resume", service) in ("orders: starting", "orders: running")
     _wait_for_state(service, "running")
-    service.wait_for_watermark(connection.strong_read_timestamp_ns(), seconds_max=60)
+    service.wait_for_watermark(connection.strong_read_timestamp_ns(), seconds_max=SECONDS_MAX)
     assert _events(service)["running"] == begun
     assert _events(service)["failed, will try again"] == 0
 
@@ -140,7 +141,7 @@ def test_one_of_two_pipelines_in_a_process_fails_alone_and_is_resumed(
     _wait_for_state(service, "failed permanently", "late")
     standing = json.loads(_get(service, "/api/pipelines/late"))
     assert "has no change stream 'LateStream'. It has: DemoStream" in standing["reason"]
-    service.wait_for_watermark(connection.strong_read_timestamp_ns(), seconds_max=60)
+    service.wait_for_watermark(connection.strong_read_timestamp_ns(), seconds_max=SECONDS_MAX)
     _wait_for_state(service, "running")
     assert _get(service, "/readyz").startswith("late: ")
 
@@ -151,7 +152,7 @@ def test_one_of_two_pipelines_in_a_process_fails_alone_and_is_resumed(
     assert slackwater("stop", "-c", str(service.config)).returncode == 2
     assert _request("pause", service, "--pipeline", "late") == "late: paused"
     os.kill(service.pid, signal.SIGTERM)
-    assert service.wait(30) == 0
+    assert service.wait(SECONDS_MAX) == 0
 
 
 def require_span_trees(collector: Collector) -> None:
@@ -184,15 +185,14 @@ def _events(service: Service) -> Counter[str]:
 
 def _request(verb: str, service: Service, *arguments: str) -> str:
     """Run a command against the service, and return what it prints."""
-    begun = time.monotonic()
+    # It fails if the service has not obeyed within a minute.
     done = slackwater(verb, "-c", str(service.config), *arguments)
     assert done.returncode == 0, done.stderr
-    assert time.monotonic() - begun < OBEYS_S
     return done.stdout.strip()
 
 
 def _wait_for_state(service: Service, state: str, pipeline: str = "orders") -> None:
-    until = time.monotonic() + 60
+    until = time.monotonic() + SECONDS_MAX
     shown: Any = None
     while time.monotonic() < until:
         try:

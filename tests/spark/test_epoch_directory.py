@@ -36,9 +36,9 @@ def stage(directory: EpochDirectory, epoch: int, rows: int = 1) -> None:
 
 
 def test_one_of_two_concurrent_publishers_wins_and_nothing_is_mixed(
-    spark: SparkSession, tmp_path: Path
+    session: SparkSession, tmp_path: Path
 ) -> None:
-    owners = [EpochDirectory(spark, str(tmp_path), name) for name in ("first", "second")]
+    owners = [EpochDirectory(session, str(tmp_path), name) for name in ("first", "second")]
     for number in range(ROUNDS):
         at = AT + timedelta(seconds=number)
         for owner in owners:
@@ -62,9 +62,9 @@ def test_one_of_two_concurrent_publishers_wins_and_nothing_is_mixed(
 
 
 def test_an_epoch_that_is_visible_is_not_touched_by_a_replay(
-    spark: SparkSession, tmp_path: Path
+    session: SparkSession, tmp_path: Path
 ) -> None:
-    first = EpochDirectory(spark, str(tmp_path), "first")
+    first = EpochDirectory(session, str(tmp_path), "first")
     stage(first, 5, rows=1)
     assert first.publish(5, AT)
     inode = (tmp_path / epoch_name(AT)).stat().st_ino
@@ -74,9 +74,9 @@ def test_an_epoch_that_is_visible_is_not_touched_by_a_replay(
 
 
 def test_only_the_unfinished_files_of_former_owners_are_removed(
-    spark: SparkSession, tmp_path: Path
+    session: SparkSession, tmp_path: Path
 ) -> None:
-    former, owner = (EpochDirectory(spark, str(tmp_path), name) for name in ("former", "owner"))
+    former, owner = (EpochDirectory(session, str(tmp_path), name) for name in ("former", "owner"))
     stage(former, 3)
     stage(owner, 4)
     former.publish(3, AT)
@@ -87,13 +87,13 @@ def test_only_the_unfinished_files_of_former_owners_are_removed(
 
 
 def test_a_former_owner_publishes_nothing_while_its_files_are_removed(
-    spark: SparkSession, tmp_path: Path
+    session: SparkSession, tmp_path: Path
 ) -> None:
     files = 40
     for number in range(ROUNDS // 2):
         at = AT + timedelta(seconds=number)
-        former = EpochDirectory(spark, str(tmp_path), f"former {number}")
-        owner = EpochDirectory(spark, str(tmp_path), "owner")
+        former = EpochDirectory(session, str(tmp_path), f"former {number}")
+        owner = EpochDirectory(session, str(tmp_path), "owner")
         stage(former, number, rows=files)
         with ThreadPoolExecutor(1) as pool:
             removal = pool.submit(owner.remove_other_staging)
@@ -107,10 +107,10 @@ def test_a_former_owner_publishes_nothing_while_its_files_are_removed(
         assert not list((tmp_path / STAGING_FOLDER).rglob("*.parquet"))
 
 
-def test_the_latest_epoch_is_recognized_by_its_name(spark: SparkSession, tmp_path: Path) -> None:
-    directory = EpochDirectory(spark, str(tmp_path / "none"), "owner")
+def test_the_latest_epoch_is_recognized_by_its_name(session: SparkSession, tmp_path: Path) -> None:
+    directory = EpochDirectory(session, str(tmp_path / "none"), "owner")
     assert directory.last_low_watermark() is None
-    directory = EpochDirectory(spark, str(tmp_path), "owner")
+    directory = EpochDirectory(session, str(tmp_path), "owner")
     for number, hours in enumerate((0, 5, 2)):
         stage(directory, number)
         directory.publish(number, AT + timedelta(hours=hours))
@@ -120,11 +120,11 @@ def test_the_latest_epoch_is_recognized_by_its_name(spark: SparkSession, tmp_pat
 
 
 @pytest.fixture
-def viewfs(spark: SparkSession, tmp_path: Path) -> Iterator[str]:
+def viewfs(session: SparkSession, tmp_path: Path) -> Iterator[str]:
     """Return the URL of a folder on a file system that Hadoop alone reaches."""
-    jvm: Any = spark._jvm
+    jvm: Any = session._jvm
     (tmp_path / "mounted").mkdir()
-    conf = hadoop_conf(spark)
+    conf = hadoop_conf(session)
     mount = jvm.java.net.URI(f"file:{tmp_path / 'mounted'}")
     jvm.org.apache.hadoop.fs.viewfs.ConfigUtil.addLink(conf, "test", "/out", mount)
     yield "viewfs://test/out"
@@ -132,9 +132,9 @@ def viewfs(spark: SparkSession, tmp_path: Path) -> Iterator[str]:
 
 
 def test_hadoop_publishes_epochs_and_lines_once(
-    spark: SparkSession, viewfs: str, tmp_path: Path
+    session: SparkSession, viewfs: str, tmp_path: Path
 ) -> None:
-    owners = [EpochDirectory(spark, f"{viewfs}/changes", name) for name in ("first", "second")]
+    owners = [EpochDirectory(session, f"{viewfs}/changes", name) for name in ("first", "second")]
     assert owners[0].last_low_watermark() is None
     for number, hours in enumerate((5, 2)):
         at = AT + timedelta(hours=hours)
@@ -145,7 +145,7 @@ def test_hadoop_publishes_epochs_and_lines_once(
         assert [owner.publish(number, at) for owner in owners] == [True, False]
         (tmp_path / "mounted" / "changes" / epoch_name(at, chunk=3)).mkdir()
     assert owners[0].last_low_watermark() == AT + timedelta(hours=5)
-    files = small_files(spark, f"{viewfs}/changes/_watermarks")
+    files = small_files(session, f"{viewfs}/changes/_watermarks")
     assert isinstance(files, HadoopFiles)
     assert (files.names(), files.read("a.json")) == ([], None)
     created = [files.create(name, text) for name, text in (("a.json", "1"), ("b.json", "2"))]
@@ -160,7 +160,7 @@ def test_hadoop_publishes_epochs_and_lines_once(
     assert {path.name for path in log.iterdir()} <= {"b.json", ".b.json.crc"}
 
 
-def test_a_folder_that_cannot_be_written_is_named(spark: SparkSession, tmp_path: Path) -> None:
-    directory = EpochDirectory(spark, str(tmp_path), "owner")
+def test_a_folder_that_cannot_be_written_is_named(session: SparkSession, tmp_path: Path) -> None:
+    directory = EpochDirectory(session, str(tmp_path), "owner")
     with pytest.raises(PublishError, match="No such file"):
         directory.publish(1, AT)

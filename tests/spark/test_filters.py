@@ -32,7 +32,6 @@ from tests.emulators import NewDatabase
 from tests.epochs import EpochLoop
 from tests.services import settings
 from tests.sinks import Pipelines
-from tests.spark.sessions import spark as spark
 from tests.spark.test_initial_scan import verify
 
 TABLES = (
@@ -67,13 +66,13 @@ COLUMNS = ("Item", "Amount", "Tags", "Note")
 LEFT_OUT = ["Orders.Details", "*.Receipt", "Customers.Balance", "*.Tags", "Customers.Changed"]
 
 
-def test_spark_and_python_keep_the_same_records(spark: SparkSession) -> None:
+def test_spark_and_python_keep_the_same_records(session: SparkSession) -> None:
     names = ("table_name", "mod_type", "transaction_tag", "is_system_transaction")
     rows = [
         dict(zip(names, row, strict=True))
         for row in itertools.product(TABLES, [str(m) for m in ModType], TAGS, (True, False))
     ]
-    frame = spark.createDataFrame([tuple(row.values()) for row in rows], list(names))
+    frame = session.createDataFrame([tuple(row.values()) for row in rows], list(names))
     kept_of = [len(of_filter) for of_filter in agreed(frame, rows, FILTERS)]
     assert kept_of[0] == len(rows)
     # A glob has no alternatives.
@@ -81,7 +80,7 @@ def test_spark_and_python_keep_the_same_records(spark: SparkSession) -> None:
     assert all(0 < count < len(rows) for count in kept_of[1:4] + kept_of[5:])
 
 
-def test_spark_and_python_leave_out_the_same_columns(spark: SparkSession) -> None:
+def test_spark_and_python_leave_out_the_same_columns(session: SparkSession) -> None:
     values = '{"Item": "a, \\"b\\"", "Amount":1.50,"Tags":["x",null],"Note":null}'
     rows = [
         (
@@ -96,7 +95,7 @@ def test_spark_and_python_leave_out_the_same_columns(spark: SparkSession) -> Non
         )
         for number, table in enumerate(TABLES)
     ]
-    frame = spark.createDataFrame(rows, ddl())
+    frame = session.createDataFrame(rows, ddl())
     column_filter = ColumnFilter(("*.Item", "Or*.?*", "*ß*.Note"), ("*.Tags", "sales.*.Amount"))
     cut = column_filter.apply_to_frame(frame)
     assert cut.schema.simpleString() == frame.schema.simpleString()
@@ -109,7 +108,7 @@ def test_spark_and_python_leave_out_the_same_columns(spark: SparkSession) -> Non
     assert ColumnFilter().apply_to_frame(frame) is frame
 
 
-def test_spark_and_python_keep_the_same_changes(spark: SparkSession) -> None:
+def test_spark_and_python_keep_the_same_changes(session: SparkSession) -> None:
     texts = ("{}", '{"Item": {"Tags": 1}}', '{"Not\\u0065" : null,"x":1}', "")
     captures = ("OLD_AND_NEW_VALUES", "NEW_VALUES", "NEW_ROW_AND_OLD_VALUES", "NEW_ROW")
     shown = [
@@ -121,7 +120,7 @@ def test_spark_and_python_keep_the_same_changes(spark: SparkSession) -> None:
     ]
     schema = "table_name string, mod_type string, value_capture_type string, mods"
     schema += " array<struct<keys string, new_values string, old_values string>>"
-    frame = spark.createDataFrame(shown, schema)
+    frame = session.createDataFrame(shown, schema)
     rows = [row.asDict(recursive=True) | NO_TRANSACTION for row in frame.collect()]
     globs = (("*Orders.Note",), ("Orders.*", "*ß*.It?m"), ("*.Tags",))
     filters = [RecordFilter(when_changed=of_filter) for of_filter in globs]
@@ -132,7 +131,7 @@ def test_spark_and_python_keep_the_same_changes(spark: SparkSession) -> None:
     assert updates[0] > 0
     assert updates[1] > 0
     assert updates[2] == 0
-    require_refusals(spark, schema)
+    require_refusals(session, schema)
 
 
 def agreed(
@@ -146,10 +145,10 @@ def agreed(
     return [list(itertools.compress(rows, column)) for column in zip(*of_python, strict=True)]
 
 
-def require_refusals(spark: SparkSession, schema: str) -> None:
+def require_refusals(session: SparkSession, schema: str) -> None:
     """Updates that do not tell what they changed fail Spark's job, unless they are filtered out."""
     mods = [("{}", '{"Note": 1}', "{}")]
-    frame = spark.createDataFrame([("Orders", "UPDATE", "NEW_ROW", mods)], schema)
+    frame = session.createDataFrame([("Orders", "UPDATE", "NEW_ROW", mods)], schema)
     record_filter = RecordFilter(when_changed=("Orders.Note",))
     with pytest.raises(PySparkException) as caught:
         frame.where(record_filter.condition()).collect()
@@ -159,7 +158,7 @@ def require_refusals(spark: SparkSession, schema: str) -> None:
     other = replace(record_filter, exclude_tables=("Or*",))
     assert frame.where(other.condition()).collect() == []
     mods = [("{}", "[]", "{}")]
-    wrong = spark.createDataFrame([("Orders", "UPDATE", "NEW_VALUES", mods)], schema)
+    wrong = session.createDataFrame([("Orders", "UPDATE", "NEW_VALUES", mods)], schema)
     with pytest.raises(PySparkException, match="not a JSON object"):
         wrong.where(record_filter.condition()).collect()
 

@@ -14,6 +14,7 @@ from typing import Any
 import deltalake
 import pyarrow.dataset as ds
 import pytest
+import yaml
 
 from slackwater.demo.service import Service
 from slackwater.reader.change_stream import Dialect
@@ -23,6 +24,7 @@ from slackwater.state.scans import read_scan
 from slackwater.state.store import Store
 from slackwater.testing.emulator_database import update_ddl
 from tests import mixed_load
+from tests.command_line import slackwater
 from tests.emulators import NewDatabase
 from tests.mirrors import ADDED, Looker, mirror_settings
 from tests.mixed_load import MixedLoad
@@ -124,6 +126,7 @@ def test_a_mirror_from_a_scan_and_changes_is_the_table_through_a_kill(
     assert service.log.read_text().count("initial scan is complete") == 1
 
 
+@pytest.mark.usefixtures("commands_here")
 def test_a_scan_only_writes_the_rows_of_its_time_and_ends(
     new_database: NewDatabase, tmp_path: Path
 ) -> None:
@@ -135,11 +138,12 @@ def test_a_scan_only_writes_the_rows_of_its_time_and_ends(
     pipeline_settings = settings(stream, tmp_path, "now")
     pipeline_settings["source"]["initial_scan"] = "only"
     pipeline_settings["filter"] = {"exclude_tables": [mixed_load.FLAGS], "mod_types": ["DELETE"]}
-    service = Service(pipeline_settings, tmp_path, os.environ)
+    config = tmp_path / "slackwater.yaml"
+    config.write_text(yaml.safe_dump(pipeline_settings))
     for _ in range(2):
         # Asked again, it has nothing to do.
-        service.start()
-        assert service.wait(120) == 0, service.log.read_text()[-2_000:]
+        done = slackwater("run", "-c", str(config))
+        assert done.returncode == 0, done.stderr
     changes = tmp_path / "changes"
     output = ds.dataset(changes, format="parquet", partitioning="hive").to_table().to_pylist()
     (line,) = next((changes / "_watermarks").glob("*.json")).read_text().splitlines()

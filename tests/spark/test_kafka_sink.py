@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import SparkSession
 
-from slackwater.pipeline.spark.java import find_java
-from slackwater.pipeline.spark.session import start_spark, stop_spark
+from slackwater.pipeline.spark.session import start_spark
 from slackwater.reader.schema import ddl
 from slackwater.spark_sink.envelopes.message import Origin
 from slackwater.spark_sink.errors import MessageRefusedError, PartialRowError, PublishError
@@ -29,6 +27,7 @@ from tests.kafka_broker import PARTITIONS, read_topics, spark_conf
 from tests.kafka_broker import kafka_broker as kafka_broker
 from tests.kafka_messages import avro_decoder
 from tests.schema_registry import running_registry
+from tests.spark.sessions import SharedSpark
 
 # With the start of Spark and of the broker, which a busy machine takes minutes for.
 pytestmark = pytest.mark.timeout(300)
@@ -36,12 +35,13 @@ AT = datetime(2026, 1, 31, 9, tzinfo=UTC)
 COLUMNS = {"Id": "INT64", "Note": "STRING"}
 
 
+def start() -> SparkSession:
+    return start_spark(["kafka"], "local[2]", spark_conf(), ["kafka"])
+
+
 @pytest.fixture(scope="module")
-def session() -> Iterator[SparkSession]:
-    find_java()
-    spark = start_spark(["kafka"], "local[2]", spark_conf(), ["kafka"])
-    yield spark
-    stop_spark(spark)
+def session(shared_spark: SharedSpark) -> SparkSession:
+    return shared_spark.started_by(start)
 
 
 class Output:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from slackwater.pipeline.spark.java import find_java
-from slackwater.pipeline.spark.session import start_spark, stop_spark
 from slackwater.spark_sink.sinks.mirrors import Mirrors
 from slackwater.spark_sink.tables.delta import Delta
 from slackwater.spark_sink.tables.iceberg import Iceberg
@@ -18,14 +15,6 @@ from tests.merge_epochs import COLUMNS, one, operations, publish, record
 from tests.mirrors import current, iceberg_table
 
 DELETION_VECTORS = "delta.enableDeletionVectors"
-
-
-@pytest.fixture(scope="module")
-def session() -> Iterator[SparkSession]:
-    find_java()
-    spark = start_spark(["large-mirrors"], "local[2]", {}, ["delta", "iceberg"])
-    yield spark
-    stop_spark(spark)
 
 
 def test_spark_merges_into_large_tables_and_tables_that_others_can_not_write(

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,8 +17,6 @@ import deltalake
 import pytest
 from pyspark.sql import SparkSession
 
-from slackwater.pipeline.spark.java import find_java
-from slackwater.pipeline.spark.session import start_spark, stop_spark
 from slackwater.spark_sink.errors import AsOfTimeError, TableRecreatedError
 from slackwater.spark_sink.sink import Former
 from slackwater.spark_sink.sinks.mirrors import GoneRows, Mirrors
@@ -42,14 +39,6 @@ from tests.mirror_epochs import (
 from tests.mirrors import current, iceberg_table
 
 NANOSECONDS = "_At_nanoseconds"
-
-
-@pytest.fixture(scope="module")
-def session() -> Iterator[SparkSession]:
-    find_java()
-    spark = start_spark(["mirrors"], "local[2]", {}, ["delta", "iceberg"])
-    yield spark
-    stop_spark(spark)
 
 
 @pytest.fixture(params=[Delta, Iceberg], ids=lambda made: str(made.using))

@@ -65,19 +65,19 @@ def lines(path: Path) -> list[str]:
     ids=lambda settings: "-".join(map(str, settings.values())),
 )
 def test_an_object_store_gets_what_a_disk_gets(
-    spark: SparkSession, store: ServedStore, tmp_path: Path, settings: dict[str, Any]
+    session: SparkSession, store: ServedStore, tmp_path: Path, settings: dict[str, Any]
 ) -> None:
     name = tmp_path.name
     in_store, on_disk = sink_in(store, name, **settings), make_sink(tmp_path / "disk", **settings)
     for sink in (in_store, on_disk):
-        sink.position(spark)
+        sink.position(session)
         for epoch in (1, 2):
-            write(spark, sink, epoch, *of_two_tables(epoch))
+            write(session, sink, epoch, *of_two_tables(epoch))
     store.download(name, tmp_path / "copy")
     if settings["format"] == "json":
         assert lines(tmp_path / "copy") == lines(tmp_path / "disk") != []
     else:
-        reader = spark.read.format(settings["format"])
+        reader = session.read.format(settings["format"])
         of_store, of_disk = (reader.load(str(tmp_path / name)) for name in ("copy", "disk"))
         assert of_store.schema == of_disk.schema
         columns = of_disk.columns
@@ -93,13 +93,13 @@ def test_an_object_store_gets_what_a_disk_gets(
 
 
 def test_a_large_epoch_and_a_chunk_are_staged_and_land_whole(
-    spark: SparkSession, store: ServedStore, tmp_path: Path
+    session: SparkSession, store: ServedStore, tmp_path: Path
 ) -> None:
     sink = sink_in(store, "large")
-    sink.position(spark)
+    sink.position(session)
     large = large_records()
-    write(spark, sink, 1, *large)
-    scanned = spark.createDataFrame(of_two_tables(5), ddl())
+    write(session, sink, 1, *large)
+    scanned = session.createDataFrame(of_two_tables(5), ddl())
     for _ in range(2):
         # The second time as after a crash.
         assert sink.add_scanned(scanned, 1, low_watermark(0)) == 2
@@ -110,37 +110,39 @@ def test_a_large_epoch_and_a_chunk_are_staged_and_land_whole(
 
 
 def test_an_owner_publishes_once_and_a_former_one_nothing(
-    spark: SparkSession, store: ServedStore, tmp_path: Path
+    session: SparkSession, store: ServedStore, tmp_path: Path
 ) -> None:
     former, successor = (sink_in(store, "twice") for _ in range(2))
-    require_one_owner(spark, former, successor, refusal="taken the pipeline over")
+    require_one_owner(session, former, successor, refusal="taken the pipeline over")
     store.download("twice", tmp_path)
     assert len(rows(tmp_path, "parquet")) == 6
 
 
-def test_a_small_epoch_costs_few_requests(spark: SparkSession, store: ServedStore) -> None:
+def test_a_small_epoch_costs_few_requests(session: SparkSession, store: ServedStore) -> None:
     sink = sink_in(store, "cheap")
-    sink.position(spark)
-    write(spark, sink, 1, *of_two_tables(1))
+    sink.position(session)
+    write(session, sink, 1, *of_two_tables(1))
     before = len(store.requests)
     for epoch in range(2, 5):
-        write(spark, sink, epoch, *of_two_tables(epoch))
+        write(session, sink, epoch, *of_two_tables(epoch))
     assert (len(store.requests) - before) / 3 <= REQUESTS_OF_AN_EPOCH_MAX
 
 
 def test_a_bucket_that_does_not_exist_is_named_at_once(
-    spark: SparkSession, store: ServedStore
+    session: SparkSession, store: ServedStore
 ) -> None:
     sink = make_sink("s3://other/changes", storage_options=store.options)
     with pytest.raises(PublishError, match="bucket"):
-        sink.position(spark)
+        sink.position(session)
 
 
-def test_the_documented_recipe_reads_whole_epochs(spark: SparkSession, store: ServedStore) -> None:
+def test_the_documented_recipe_reads_whole_epochs(
+    session: SparkSession, store: ServedStore
+) -> None:
     sink = sink_in(store, "read")
-    sink.position(spark)
+    sink.position(session)
     for epoch in (1, 2):
-        write(spark, sink, epoch, *of_two_tables(epoch))
+        write(session, sink, epoch, *of_two_tables(epoch))
     client = open_object_store(f"{store.path}/read", store.options)
     # Of an epoch that is not complete.
     client.put(f"{epoch_name(low_watermark(3))}/part-00000.parquet", b"half a file")

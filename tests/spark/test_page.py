@@ -24,9 +24,6 @@ from tests.services import settings
 from tests.synthetic.script import Script, lineage
 from tests.synthetic.server import CHANGE_STREAM, synthetic_process
 
-# A query is stalled after three heartbeats of a second.
-PATIENCE_S = 3
-SHOWN_WITHIN_S = 5
 PHONE = {"width": 360, "height": 740}
 
 
@@ -57,18 +54,17 @@ def test_the_page_shows_splits_merges_a_stall_and_a_failure_with_its_remedy(
         page.screenshot(path=tmp_path / "running.png", full_page=True)
 
         proxy.rules = [Stalls(times=1_000, messages_max=0, tokens=None)]
-        until = time.monotonic() + 30
+        until = time.monotonic() + 240
         while not proxy.injected.get("stall") and time.monotonic() < until:
             time.sleep(0.05)
-        within_ms = (PATIENCE_S + SHOWN_WITHIN_S) * 1_000
-        expect(page.locator("#lineage rect.stalled").first).to_be_visible(timeout=within_ms)
+        expect(page.locator("#lineage rect.stalled").first).to_be_visible()
         expect(page.locator("#held")).to_contain_text("holds the low watermark back")
         page.screenshot(path=tmp_path / "stalled.png", full_page=True)
         proxy.rules = []
 
         update_ddl(stream, [f"DROP CHANGE STREAM {stream.change_stream}"])
         badge = page.locator("#badge")
-        expect(badge).to_have_text("failed permanently", timeout=60_000)
+        expect(badge).to_have_text("failed permanently")
         expect(page.locator("#reason")).to_contain_text("--skip-to earliest")
         page.set_viewport_size({"width": 360, "height": 740})
         width = page.evaluate("document.documentElement.scrollWidth")
@@ -89,7 +85,7 @@ def test_the_page_keeps_up_with_a_thousand_partitions(browser: Browser, tmp_path
         service.wait_for_watermark((changes[1] + 1_000_000) * 1_000, seconds_max=180)
         page = open_page(browser, service)
         page.emulate_media(color_scheme="dark")
-        expect(page.locator("#grouped")).to_contain_text("counted over time", timeout=20_000)
+        expect(page.locator("#grouped")).to_contain_text("counted over time")
         expect(page.locator("#lineage rect.group")).to_have_count(120)
         running = page.evaluate("fetch('api/pipelines').then((a) => a.json())")
         assert running[0]["partitions"]["running"] >= 900
@@ -121,6 +117,6 @@ def open_page(browser: Browser, service: Service) -> Page:
     # Requests to any other address are refused.
     page.route(lambda url: not url.startswith(address), lambda route: route.abort())
     page.goto(address)
-    expect(page.locator("#connection")).to_contain_text("updated", timeout=10_000)
+    expect(page.locator("#connection")).to_contain_text("updated")
     assert not errors
     return page

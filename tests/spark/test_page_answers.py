@@ -138,7 +138,7 @@ def opened(browser: Browser, address: str, scheme: Literal["dark", "light"]) -> 
     )
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.goto(address)
-    expect(page.locator("#connection")).to_contain_text("updated", timeout=20_000)
+    expect(page.locator("#connection")).to_contain_text("updated")
     expect(page.locator("#keeps-up")).not_to_be_empty()
     yield page
     page.close()
@@ -230,8 +230,8 @@ def test_plots_end_at_now_in_one_time_zone_and_old_numbers_are_dimmed(
         # A server that accepts and does not answer.
         answers.clear()
         page.locator("#zone").click()
-        expect(page.locator("body")).to_have_class("stale", timeout=20_000)
+        expect(page.locator("body")).to_have_class("stale")
         expect(page.locator("#connection")).to_contain_text("the numbers are old")
         page.screenshot(path=tmp_path / "stale.png", full_page=True)
         answers.set()
-        expect(page.locator("body")).not_to_have_class("stale", timeout=20_000)
+        expect(page.locator("body")).not_to_have_class("stale")

@@ -10,30 +10,18 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from slackwater.pipeline.spark.jvm import jvm_process
-from slackwater.pipeline.spark.session import session_for_pipeline, start_spark, stop_spark
+from slackwater.pipeline.spark.session import session_for_pipeline
+from tests.spark.sessions import SharedSpark
 
 SETTING = "spark.sql.streaming.checkpointFileManagerClass"
 OURS = "FileSystemBasedCheckpointFileManager"
 SPARKS = "FileContextBasedCheckpointFileManager"
 
 
-def test_a_session_that_is_stopped_leaves_no_jvm() -> None:
-    """A notebook may start and stop several."""
-    session = start_spark(["orders"], "local[1]", {}, ())
-    jvm = jvm_process()
-    assert jvm is not None
-    stop_spark(session)
-    assert jvm.poll() is not None
-
-
-def test_workers_look_for_modules_in_no_archive() -> None:
+def test_workers_look_for_modules_in_no_archive(session: SparkSession) -> None:
     """Python reads the directory of each again before every task, and Delta's jars are some."""
-    session = start_spark(["orders"], "local[1]", {}, ["delta"])
-    try:
-        rows = session.range(1).select(F.udf(archives, "array<string>")("id").alias("archives"))
-        assert rows.collect()[0]["archives"] == []
-    finally:
-        stop_spark(session)
+    rows = session.range(1).select(F.udf(archives, "array<string>")("id").alias("archives"))
+    assert rows.collect()[0]["archives"] == []
 
 
 def archives(_: int) -> list[str]:
@@ -55,22 +43,34 @@ def manager(session: SparkSession, checkpoint: str) -> str:
 
 @pytest.mark.parametrize("checkpoint", ["out/checkpoint", "file:///out/checkpoint"])
 def test_a_local_checkpoint_is_written_without_readlink(
-    spark: SparkSession, checkpoint: str
+    session: SparkSession, checkpoint: str
 ) -> None:
-    assert manager(spark, checkpoint) == SPARKS
-    assert manager(session_for_pipeline(spark, checkpoint), checkpoint) == OURS
+    assert manager(session, checkpoint) == SPARKS
+    assert manager(session_for_pipeline(session, checkpoint), checkpoint) == OURS
 
 
 @pytest.mark.parametrize("checkpoint", ["hdfs://there/checkpoint", "gs://bucket/checkpoint"])
-def test_the_choice_for_other_file_systems_is_sparks(spark: SparkSession, checkpoint: str) -> None:
-    assert session_for_pipeline(spark, checkpoint).conf.get(SETTING, None) is None
+def test_the_choice_for_other_file_systems_is_sparks(
+    session: SparkSession, checkpoint: str
+) -> None:
+    assert session_for_pipeline(session, checkpoint).conf.get(SETTING, None) is None
 
 
-def test_a_users_own_choice_wins(spark: SparkSession) -> None:
-    jsc: Any = spark._jsc
+def test_a_users_own_choice_wins(session: SparkSession) -> None:
+    jsc: Any = session._jsc
     theirs = f"org.apache.spark.sql.execution.streaming.checkpointing.{SPARKS}"
     jsc.sc().conf().set(SETTING, theirs)
     try:
-        assert manager(session_for_pipeline(spark, "out/checkpoint"), "out/checkpoint") == SPARKS
+        assert manager(session_for_pipeline(session, "out/checkpoint"), "out/checkpoint") == SPARKS
     finally:
         jsc.sc().conf().remove(SETTING)
+
+
+def test_a_session_that_is_stopped_leaves_no_jvm(
+    session: SparkSession, shared_spark: SharedSpark
+) -> None:
+    """A notebook may start and stop several."""
+    jvm = jvm_process()
+    assert jvm is not None
+    shared_spark.stop()
+    assert jvm.poll() is not None

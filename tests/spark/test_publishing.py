@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,6 @@ import pyarrow.dataset as ds
 import pytest
 from pyspark.sql import SparkSession
 
-from slackwater.pipeline.spark.java import find_java
-from slackwater.pipeline.spark.session import start_spark, stop_spark
 from slackwater.spark_sink.envelopes.registry import envelopes
 from slackwater.spark_sink.output.watermark_log import WatermarkLog
 from slackwater.spark_sink.sink import OutputPosition
@@ -35,14 +33,6 @@ SEVERAL_TABLES: Mapping[str, Mapping[str, Any]] = {
     "mirrors": {"kind": "mirror"},
     "iceberg mirrors": {"kind": "mirror", "format": "iceberg"},
 }
-
-
-@pytest.fixture(scope="module")
-def session() -> Iterator[SparkSession]:
-    find_java()
-    spark = start_spark([PIPELINE], "local[2]", {}, ["delta", "iceberg"])
-    yield spark
-    stop_spark(spark)
 
 
 class KilledError(Exception):

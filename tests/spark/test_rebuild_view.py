@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -19,10 +17,10 @@ from slackwater.demo.load import Load, ddl
 from slackwater.reader.change_stream import Dialect
 from slackwater.reader.transport.connection import Connection
 from slackwater.timestamp import format_rfc3339
+from tests.command_line import slackwater
 from tests.emulators import NewDatabase
 from tests.epochs import EpochLoop
 from tests.services import settings
-from tests.spark.sessions import spark as spark
 from tests.table_rows import comparable, spanner_rows
 
 TABLES = ("Customers", "Orders", "Payments")
@@ -36,8 +34,8 @@ def captured(dialect: Dialect, capture: str) -> list[str]:
     return [*others, f"{stream} {word} (value_capture_type = '{capture}')"]
 
 
-def rows_in_view(spark: SparkSession, table: str) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = spark.table(table).toArrow().to_pylist()
+def rows_in_view(session: SparkSession, table: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = session.table(table).toArrow().to_pylist()
     for row in rows:
         for name, value in row.items():
             if name == JSON_COLUMN and value is not None:
@@ -59,7 +57,7 @@ def test_views_over_the_changelog_are_the_tables_by_value(
     dialect: Dialect,
     capture: str,
     new_database: NewDatabase,
-    spark: SparkSession,
+    session: SparkSession,
     tmp_path: Path,
 ) -> None:
     stream = new_database(dialect, captured(dialect, capture))
@@ -74,19 +72,16 @@ def test_views_over_the_changelog_are_the_tables_by_value(
     pq.write_table(changes, tmp_path / "changes" / "part.parquet")
     config = tmp_path / "slackwater.yaml"
     config.write_text(yaml.safe_dump(settings(stream, tmp_path, format_rfc3339(start_ns))))
-    done = subprocess.run(
-        [sys.executable, "-m", "slackwater.cli", "sql", "view", "-c", str(config)],
-        capture_output=True, text=True, timeout=60, check=True,
-    )  # fmt: skip
+    done = slackwater("sql", "view", "-c", str(config))
     statements = [text for text in done.stdout.split(";\n") if text.strip()]
     assert len(statements) == len(TABLES)
     assert ("ROW_NUMBER" in done.stdout) == (capture == "NEW_ROW")
     deleted = 0
     for statement in statements:
-        spark.sql(statement)
+        session.sql(statement)
     for table in TABLES:
         expected = spanner_rows(stream, dialect, table)
-        rows = rows_in_view(spark, table)
+        rows = rows_in_view(session, table)
         assert sorted(rows, key=repr) == sorted(expected, key=repr), table
         assert len(expected) > 10
         of_table = [row for row in changes.to_pylist() if row["table_name"] == table]
@@ -98,10 +93,7 @@ def test_views_over_the_changelog_are_the_tables_by_value(
 def test_a_table_that_is_not_there_is_named(new_database: NewDatabase, tmp_path: Path) -> None:
     config = tmp_path / "slackwater.yaml"
     config.write_text(yaml.safe_dump(settings(new_database(), tmp_path, "now")))
-    done = subprocess.run(
-        [sys.executable, "-m", "slackwater.cli", "sql", "view", "-c", str(config), "--table", "X"],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+    done = slackwater("sql", "view", "-c", str(config), "--table", "X")
     assert done.returncode == 2
     assert "no table with a primary key is named X" in done.stderr
     assert "Customers, Orders, Payments" in done.stderr

@@ -14,8 +14,6 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.table import TableMerger
 from pyspark.sql import SparkSession
 
-from slackwater.pipeline.spark.java import find_java
-from slackwater.pipeline.spark.session import start_spark, stop_spark
 from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.output.application import application_of
 from slackwater.spark_sink.sinks.mirrors import GoneRows, Mirrors
@@ -72,14 +70,6 @@ def by_driver(format_class: type[TableFormat]) -> TableFormat:
 
 def by_spark(format_class: type[TableFormat]) -> TableFormat:
     return BY_SPARK[format_class].from_settings(None, ())
-
-
-@pytest.fixture(scope="module")
-def session() -> Iterator[SparkSession]:
-    find_java()
-    spark = start_spark(["small-merges"], "local[2]", {}, ["delta", "iceberg"])
-    yield spark
-    stop_spark(spark)
 
 
 def random_epochs(seed: int) -> Iterator[list[Change]]:

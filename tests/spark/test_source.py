@@ -64,9 +64,9 @@ def key(row: Any) -> tuple[str, str, str]:
     return (f"{row[0]:%Y-%m-%dT%H:%M:%S.%f}Z", row[1], row[2])
 
 
-def test_the_columns_are_those_of_the_contract(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_columns_are_those_of_the_contract(notebook: SparkSession, tmp_path: Path) -> None:
     stream = ChangeStream("test-project", "test-instance", "db", "S", emulator_host="x:1")
-    source = changes(spark, stream).load()
+    source = changes(notebook, stream).load()
     assert source.columns == SCHEMA.names
     assert source.schema["commit_timestamp"].dataType.simpleString() == "timestamp"
     assert source.schema["mods"].dataType.simpleString() == (
@@ -76,7 +76,7 @@ def test_the_columns_are_those_of_the_contract(spark: SparkSession, tmp_path: Pa
 
 @pytest.mark.parametrize("dialect", list(Dialect), ids=str)
 def test_a_notebook_without_a_metadata_store_reads_every_record_over_a_restart(
-    dialect: Dialect, spark: SparkSession, new_database: NewDatabase, tmp_path: Path
+    dialect: Dialect, notebook: SparkSession, new_database: NewDatabase, tmp_path: Path
 ) -> None:
     stream = new_database(dialect)
     connection = Connection(stream)
@@ -87,7 +87,7 @@ def test_a_notebook_without_a_metadata_store_reads_every_record_over_a_restart(
     written = 0
     for _ in range(2):
         written += load.run(transactions_per_second=40, seconds=3).transactions
-        source = changes(spark, stream).option("start", start).load()
+        source = changes(notebook, stream).option("start", start).load()
         run_until(
             source,
             sink,
@@ -101,7 +101,7 @@ def test_a_notebook_without_a_metadata_store_reads_every_record_over_a_restart(
 
 
 def test_a_query_with_an_end_stops_offering_epochs_there(
-    spark: SparkSession, new_database: NewDatabase, tmp_path: Path
+    notebook: SparkSession, new_database: NewDatabase, tmp_path: Path
 ) -> None:
     stream = new_database()
     connection = Connection(stream)
@@ -111,7 +111,7 @@ def test_a_query_with_an_end_stops_offering_epochs_there(
     end_ns = connection.strong_read_timestamp_ns()
     load.transaction()
     source = (
-        changes(spark, stream)
+        changes(notebook, stream)
         .option("start", format_rfc3339(start_ns))
         .option("end", format_rfc3339(end_ns))
         .load()
@@ -133,7 +133,7 @@ def test_a_query_with_an_end_stops_offering_epochs_there(
 
 
 def test_a_batch_read_holds_each_record_between_two_times_once(
-    spark: SparkSession, new_database: NewDatabase
+    notebook: SparkSession, new_database: NewDatabase
 ) -> None:
     stream = new_database()
     connection = Connection(stream)
@@ -143,7 +143,7 @@ def test_a_batch_read_holds_each_record_between_two_times_once(
     load.run(transactions_per_second=40, seconds=2)
     end_ns = connection.strong_read_timestamp_ns()
     load.transaction()
-    reader = spark.read.format("spanner_changes").options(**address(stream))
+    reader = notebook.read.format("spanner_changes").options(**address(stream))
     reader = reader.options(tasks="2", heartbeat="1s")
     bounds = {"start": format_rfc3339(start_ns), "end": format_rfc3339(end_ns)}
     truth = truth_of(stream, start_ns, end_ns, Dialect.GOOGLE_STANDARD_SQL)
@@ -156,7 +156,7 @@ def test_a_batch_read_holds_each_record_between_two_times_once(
 
 @pytest.mark.parametrize("dialect", list(Dialect), ids=str)
 def test_a_tables_changes_come_in_typed_columns(
-    dialect: Dialect, spark: SparkSession, new_database: NewDatabase, tmp_path: Path
+    dialect: Dialect, notebook: SparkSession, new_database: NewDatabase, tmp_path: Path
 ) -> None:
     stream = new_database(dialect)
     connection = Connection(stream)
@@ -170,9 +170,9 @@ def test_a_tables_changes_come_in_typed_columns(
     for table in tables:
         expected = expected_changes(record for record in records if record.table_name == table)
         options = {**address(stream), **bounds, "heartbeat": "1s", "table": table}
-        batch = spark.read.format("spanner_changes").options(**options).load()
+        batch = notebook.read.format("spanner_changes").options(**options).load()
         assert typed(table, batch.collect()) == expected
-    source = spark.readStream.format("spanner_changes").options(**options).load()
+    source = notebook.readStream.format("spanner_changes").options(**options).load()
     assert source.schema == batch.schema
     rows: list[Any] = []
 
@@ -188,15 +188,15 @@ def typed(table: str, rows: Iterable[Any]) -> Counter[Change]:
 
 
 def test_a_table_that_the_stream_does_not_watch_is_named_with_a_similar_one(
-    spark: SparkSession, new_database: NewDatabase
+    notebook: SparkSession, new_database: NewDatabase
 ) -> None:
-    source = changes(spark, new_database())
+    source = changes(notebook, new_database())
     with pytest.raises(Exception, match=r"watches no table 'Order'.* Did you mean 'Orders'\?"):
         source.option("table", "Order").load()
 
 
 def test_available_now_reads_up_to_the_clock_and_ends(
-    spark: SparkSession, new_database: NewDatabase, tmp_path: Path
+    notebook: SparkSession, new_database: NewDatabase, tmp_path: Path
 ) -> None:
     stream = new_database()
     start = format_rfc3339(Connection(stream).strong_read_timestamp_ns())
@@ -209,7 +209,7 @@ def test_available_now_reads_up_to_the_clock_and_ends(
     for max_span in ("1000ms", "1h" if HAS_AVAILABLE_NOW else "1000ms"):
         transactions += load.run(transactions_per_second=30, seconds=2).transactions
         query = (
-            changes(spark, stream)
+            changes(notebook, stream)
             .options(**options, max_span=max_span)
             .load()
             .writeStream.foreachBatch(sink)
@@ -226,18 +226,20 @@ def test_available_now_reads_up_to_the_clock_and_ends(
         assert len(sink.epochs) == 2
 
 
-def test_an_unknown_option_is_named_with_a_similar_one(spark: SparkSession) -> None:
+def test_an_unknown_option_is_named_with_a_similar_one(notebook: SparkSession) -> None:
     stream = ChangeStream("test-project", "test-instance", "db", "S", emulator_host="x:1")
     with pytest.raises(Exception, match=r"no option 'chnage_stream'.*'change_stream'"):
-        changes(spark, stream).option("chnage_stream", "S").load()
+        changes(notebook, stream).option("chnage_stream", "S").load()
 
 
 def test_a_checkpoint_of_another_change_stream_is_refused(
-    spark: SparkSession, new_database: NewDatabase, tmp_path: Path
+    notebook: SparkSession, new_database: NewDatabase, tmp_path: Path
 ) -> None:
     sink = Collected()
-    run_until(changes(spark, new_database()).load(), sink, tmp_path, lambda: len(sink.epochs) >= 2)
-    other = changes(spark, new_database()).load()
+    run_until(
+        changes(notebook, new_database()).load(), sink, tmp_path, lambda: len(sink.epochs) >= 2
+    )
+    other = changes(notebook, new_database()).load()
     with pytest.raises(
         (StreamingQueryException, AssertionError), match="belongs to change_stream"
     ) as caught:
@@ -289,13 +291,13 @@ def in_a_sink(batch: DataFrame, epoch: int) -> None:
 @pytest.mark.parametrize("sink", [in_a_task, in_a_sink])
 def test_an_error_of_several_lines_reaches_the_driver_whole(
     sink: Callable[[DataFrame, int], None],
-    spark: SparkSession,
+    notebook: SparkSession,
     new_database: NewDatabase,
     tmp_path: Path,
 ) -> None:
-    spark.dataSource.register(RaisingSource)
+    notebook.dataSource.register(RaisingSource)
     query = (
-        changes(spark, new_database())
+        changes(notebook, new_database())
         .load()
         .writeStream.foreachBatch(sink)
         .option("checkpointLocation", str(tmp_path / "checkpoint"))

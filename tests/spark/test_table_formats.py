@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from slackwater.pipeline.spark.java import find_java
-from slackwater.pipeline.spark.session import start_spark, stop_spark
 from slackwater.spark_sink.output.maintenance import Maintenance
 from slackwater.spark_sink.tables.delta import Delta
 from slackwater.spark_sink.tables.iceberg import Iceberg
 from slackwater.spark_sink.tables.table_format import TableFormat
 
 VERSIONS = 4
-
-
-@pytest.fixture(scope="module")
-def session() -> Iterator[SparkSession]:
-    find_java()
-    spark = start_spark(["tables"], "local[2]", {}, ["delta", "iceberg"])
-    yield spark
-    stop_spark(spark)
 
 
 @pytest.mark.parametrize("table_format", [Delta(), Iceberg()], ids=lambda f: str(f.using))

@@ -17,45 +17,45 @@ AT = datetime(2026, 1, 31, 9, 0, 0, 123456, tzinfo=UTC)
 SCHEMA = "commit_timestamp TIMESTAMP, number_of_records_in_transaction BIGINT"
 
 
-def land(sink: Sink, spark: SparkSession) -> None:
-    epoch: DataFrame = spark.createDataFrame([(AT, 1)], SCHEMA)
-    sink.publish(spark, 0, sink.stage(epoch, 0), AT)
+def land(sink: Sink, session: SparkSession) -> None:
+    epoch: DataFrame = session.createDataFrame([(AT, 1)], SCHEMA)
+    sink.publish(session, 0, sink.stage(epoch, 0), AT)
 
 
 def texts(folder: Path) -> str:
     return "".join(path.read_text() for path in folder.rglob("part-*"))
 
 
-def test_a_json_changelog_has_microseconds(spark: SparkSession, tmp_path: Path) -> None:
-    land(make_sink(tmp_path, format="json"), spark)
+def test_a_json_changelog_has_microseconds(session: SparkSession, tmp_path: Path) -> None:
+    land(make_sink(tmp_path, format="json"), session)
     assert '"2026-01-31T09:00:00.123456Z"' in texts(tmp_path)
 
 
 @pytest.mark.parametrize("envelope", ["record", "flat"])
 def test_a_task_without_records_leaves_no_empty_file(
-    spark: SparkSession, tmp_path: Path, envelope: str
+    session: SparkSession, tmp_path: Path, envelope: str
 ) -> None:
     sink = make_sink(tmp_path, format="json", envelope=envelope)
-    sink.position(spark)
-    nothing = spark.createDataFrame([], ddl())
-    epoch = nothing.union(spark.createDataFrame([inserts(1, at=1)], ddl()))
-    sink.publish(spark, 1, sink.stage(epoch, 1), AT)
+    sink.position(session)
+    nothing = session.createDataFrame([], ddl())
+    epoch = nothing.union(session.createDataFrame([inserts(1, at=1)], ddl()))
+    sink.publish(session, 1, sink.stage(epoch, 1), AT)
     [file] = tmp_path.glob("epoch=*/part-*")
     assert '"n1"' in file.read_text().replace("\\", "")
 
 
 @pytest.mark.parametrize("file_format", ["json", "CSV", "xml"])
 def test_a_text_format_of_sparks_gets_microseconds(
-    spark: SparkSession, tmp_path: Path, file_format: str
+    session: SparkSession, tmp_path: Path, file_format: str
 ) -> None:
     folder = tmp_path / "output"
     options = {"path": str(folder), "rowTag": "row"}
-    land(SparkFormat(str(tmp_path / "staging"), file_format, "orders", options), spark)
+    land(SparkFormat(str(tmp_path / "staging"), file_format, "orders", options), session)
     assert "2026-01-31T09:00:00.123456Z" in texts(folder)
 
 
-def test_a_users_own_format_of_timestamps_wins(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_users_own_format_of_timestamps_wins(session: SparkSession, tmp_path: Path) -> None:
     folder = tmp_path / "output"
     options = {"path": str(folder), "TIMESTAMPFORMAT": "yyyy"}
-    land(SparkFormat(str(tmp_path / "staging"), "csv", "orders", options), spark)
+    land(SparkFormat(str(tmp_path / "staging"), "csv", "orders", options), session)
     assert texts(folder) == "2026,1\n"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from datetime import timedelta
 from decimal import Decimal
 from itertools import count
@@ -13,8 +12,6 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from slackwater.pipeline.spark.java import find_java
-from slackwater.pipeline.spark.session import start_spark, stop_spark
 from slackwater.reader.schema import ddl
 from slackwater.spark_sink.errors import BadRecordError, ChangelogColumnError
 from slackwater.spark_sink.output.maintenance import MaintenancePolicy
@@ -31,14 +28,6 @@ from tests.typed_values import VALUES
 # Iceberg compacts from five files on.
 CHUNKS = 5
 FORMATS = pytest.mark.parametrize("table_format", [Delta(), Iceberg()], ids=lambda f: str(f.using))
-
-
-@pytest.fixture(scope="module")
-def session() -> Iterator[SparkSession]:
-    find_java()
-    spark = start_spark(["typed"], "local[2]", {}, ["delta", "iceberg"])
-    yield spark
-    stop_spark(spark)
 
 
 class Epochs:
