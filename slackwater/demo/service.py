@@ -19,8 +19,8 @@ from slackwater.state.store import Store
 from slackwater.testing.parent import DIE_WITH_PARENT
 from slackwater.timestamp import format_rfc3339, ns_to_seconds
 
-# Generous, for machines that are slowed down.
-_STOP_SECONDS_MAX = 240
+# An epoch is read to its end first, which takes minutes on a machine with much else to do.
+_STOP_SECONDS_MAX = 600
 _SAY_EVERY_S = 15
 
 
@@ -89,10 +89,19 @@ class Service:
         self._process.wait()
 
     def drain(self) -> int:
-        """Send SIGTERM, wait for the process to end, and return its exit code."""
+        """Send SIGTERM, wait for the process to end, and return its exit code.
+
+        Raises:
+            PipelineFailedError: it has not ended within ten minutes.
+        """
         assert self._process is not None  # noqa: S101 - started before
         self._process.send_signal(signal.SIGTERM)
-        return self._process.wait(timeout=_STOP_SECONDS_MAX)
+        try:
+            return self._process.wait(timeout=_STOP_SECONDS_MAX)
+        except subprocess.TimeoutExpired as error:
+            raise PipelineFailedError(
+                "the pipeline did not end within ten minutes.", self._tail()
+            ) from error
 
     def wait(self, seconds_max: float) -> int:
         """Wait for the process to end by itself, and return its exit code."""
@@ -144,11 +153,13 @@ class Service:
         return self.low_watermark_ns(), self.log.stat().st_size
 
     def _stuck(self, watermark_ns: int) -> PipelineFailedError:
-        tail = self.log.read_text(errors="replace")[-2_000:]
         return PipelineFailedError(
             f"the pipeline did not reach the low watermark {format_rfc3339(watermark_ns)}.",
-            f"The end of {self.log}:\n{tail}",
+            self._tail(),
         )
+
+    def _tail(self) -> str:
+        return f"The end of {self.log}:\n{self.log.read_text(errors='replace')[-2_000:]}"
 
     def low_watermark_ns(self) -> int | None:
         """Return the low watermark in the metadata store; None before the first epoch."""
