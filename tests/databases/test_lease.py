@@ -138,7 +138,7 @@ def test_an_owner_that_was_replaced_learns_of_it(store: Store) -> None:
     assert owner.acquire(wait=True, until=never)
     while acquire_lease(store, "orders", "other", read_lease(store, "orders")) is None:
         pass
-    assert owner.lost.wait(10)
+    assert owner.lost.wait(240)
     with pytest.raises(LeaseLostError, match="other"):
         owner.check()
     owner.release()
@@ -155,7 +155,7 @@ def test_whoever_stands_by_outlasts_a_store_that_does_not_answer(tmp_path: Path)
     assert dead is not None
     standby = LeaseHolder(impatient, "orders", duration_s=SHORT_S)
     with sqlite3.connect(path) as frozen, ThreadPoolExecutor(1) as pool:
-        until = time.monotonic() + 30
+        until = time.monotonic() + 240
         frozen.execute("BEGIN IMMEDIATE")
         with capture_logs() as logs:
             acquired = pool.submit(
@@ -165,7 +165,7 @@ def test_whoever_stands_by_outlasts_a_store_that_does_not_answer(tmp_path: Path)
                 assert not acquired.done()
                 time.sleep(0.05)
         frozen.rollback()
-        assert acquired.result(30)
+        assert acquired.result(240)
     standby.release()
     impatient.close()
 
@@ -206,14 +206,14 @@ def test_a_process_that_is_frozen_in_a_transaction_does_not_keep_the_lease(
     def freeze(connection: sa.Connection) -> None:
         connection.execute(sa.update(pipelines).values(beat=pipelines.c.beat))
         held.set()
-        assert awake.wait(30)
+        assert awake.wait(240)
 
     with ThreadPoolExecutor(1) as pool:
         done = pool.submit(frozen.write, freeze)
-        assert held.wait(10)
+        assert held.wait(240)
         assert acquire_lease(store, "orders", "standby", read_lease(store, "orders"))
         awake.set()
-        done.result(30)
+        done.result(240)
     frozen.close()
     store.close()
 
@@ -221,7 +221,7 @@ def test_a_process_that_is_frozen_in_a_transaction_does_not_keep_the_lease(
 def test_a_process_of_this_machine_is_known_to_be_gone() -> None:
     code = "from slackwater.pipeline.lease_holder import owner_name; print(owner_name())"
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=240
     )
     assert owner_is_dead(done.stdout.strip())
     parent = owner_name().replace(f"pid {os.getpid()} ", f"pid {os.getppid()} ")

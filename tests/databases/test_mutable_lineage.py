@@ -136,7 +136,7 @@ def test_tasks_that_claim_a_partition_at_the_same_moment_claim_it_once(store: St
             if is_first and store.url.startswith("postgresql"):
                 # All have seen that nobody has. The others run one transaction after the other.
                 is_first = False
-                together.wait(60)
+                together.wait(240)
             transaction.record_starts("orders", [NEW], recorded)
             if not claimed:
                 transaction.add_claims("p1", [NEW.key], task)

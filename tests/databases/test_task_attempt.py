@@ -125,7 +125,7 @@ def test_each_child_is_claimed_once_after_all_parents_by_many_processes(url: str
     for worker in workers:
         worker.join(timeout=240)
         assert worker.exitcode == 0
-    claimed = sorted(child for _ in workers for child in results.get(timeout=10))
+    claimed = sorted(child for _ in workers for child in results.get(timeout=240))
     assert claimed == sorted(of_all)
     finished_parents = store.run(lambda t: t.finished_parents("plan", list(of_all)))
     assert {child: sorted(by) for child, by in finished_parents.items()} == of_all

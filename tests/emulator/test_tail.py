@@ -92,9 +92,9 @@ def test_lines_are_the_truth_in_commit_order_and_whole_up_to_each_resolved_line(
     for _ in range(60):
         writer.transaction()
     # It reads live, while partitions split, merge and move.
-    load = threading.Thread(target=writer.run, kwargs={"transactions_per_second": 20, "seconds": 4})
+    load = threading.Thread(target=writer.run, kwargs={"transactions_per_second": 20, "seconds": 6})
     load.start()
-    end_ns = time.time_ns() + 5 * SECOND_NS
+    end_ns = connection.strong_read_timestamp_ns() + 7 * SECOND_NS
     done = tail(
         stream,
         *("--cursor", str(start_ns), "--end-time", format_rfc3339(end_ns)),

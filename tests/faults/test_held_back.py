@@ -67,7 +67,7 @@ def wait_for_status(loop: EpochLoop, folder: Path, stream: ChangeStream) -> dict
     """Return what `slackwater status` shows for the partition that the epoch waits for."""
     config = folder / "slackwater.yaml"
     config.write_text(yaml.safe_dump(settings(stream, folder, format_rfc3339(0))))
-    until = time.monotonic() + 120
+    until = time.monotonic() + 240
     while time.monotonic() < until:
         done = slackwater("status", "-c", str(config), "--json")
         assert done.returncode == 0, done.stderr

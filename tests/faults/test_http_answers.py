@@ -54,7 +54,7 @@ def answering(answer: int | ErrorCodes) -> Iterator[str]:
     thread.start()
     with listener:
         yield f"127.0.0.1:{listener.getsockname()[1]}"
-    thread.join(30)
+    thread.join(240)
 
 
 def _answer(http: H2Connection, stream: int | None, answer: int | ErrorCodes) -> None:
@@ -71,7 +71,7 @@ def failure(host: str) -> BaseException:
     with grpc.insecure_channel(host) as channel:
         call = channel.unary_stream("/google.spanner.v1.Spanner/ExecuteStreamingSql")
         try:
-            list(call(b"", timeout=20))
+            list(call(b"", timeout=240))
         except CALL_ERRORS as error:
             return error
     raise AssertionError("the call did not fail")

@@ -79,7 +79,7 @@ class Silent(BreakingSpanner):
     def execute(self, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
         for message in super().execute(request, context):
             yield message
-            self.gate.wait(60)
+            self.gate.wait(240)
 
 
 def connect(port: int) -> Connection:
@@ -180,7 +180,7 @@ def test_a_query_can_be_cancelled_from_another_thread_while_it_waits() -> None:
         reader.start()
         time.sleep(0.5)
         query.cancel()
-        reader.join(timeout=20)
+        reader.join(timeout=240)
         spanner.gate.set()
         assert not reader.is_alive()
         assert "cancelled" in str(ended[0])

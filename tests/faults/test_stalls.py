@@ -33,7 +33,7 @@ class Stalling(BreakingSpanner):
         for message in super().execute(request, context):
             yield message
             if stalls:
-                self.over.wait(60)
+                self.over.wait(240)
                 return
 
 

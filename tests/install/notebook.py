@@ -21,10 +21,10 @@ changes = (
     .load()
 )
 query = changes.writeStream.format("memory").queryName("changes").start()
-limit = time.monotonic() + 120
+limit = time.monotonic() + 240
 while spark.table("changes").count() < int(rows) and query.isActive:
     if time.monotonic() > limit:
-        raise SystemExit("the rows did not come within two minutes")
+        raise SystemExit("the rows did not come within four minutes")
     time.sleep(1)
 if (error := query.exception()) is not None:
     raise SystemExit(str(error))

@@ -38,7 +38,7 @@ class Scripts(grpc.GenericRpcHandler):  # type: ignore[misc]
                 time.sleep(0.002)
             yield bytes([number % 256]) * size
         if code is grpc.StatusCode.CANCELLED:
-            self.goes_on.wait(10)
+            self.goes_on.wait(240)
         elif code is not grpc.StatusCode.OK:
             context.abort(code, "as the script says")
 

@@ -25,7 +25,7 @@ def test_a_turn_is_one_threads_until_it_leaves_it() -> None:
     first.release()
     assert not first.is_held
     thread.start()
-    assert taken.wait(10)
+    assert taken.wait(240)
     assert second.is_held
     second.release()
 

@@ -19,7 +19,7 @@ def test_a_queue_holds_no_more_bytes_than_its_bound() -> None:
     assert blocked.is_alive()
     items = iter(queue)
     assert next(items) == 1
-    blocked.join(timeout=10)
+    blocked.join(timeout=240)
     queue.end()
     assert list(items) == [2]
 
