@@ -63,34 +63,34 @@ def folders(root: Path) -> list[str]:
 
 @pytest.mark.parametrize("settings", LAYOUTS, ids=lambda s: "-".join(map(str, s.values())))
 def test_a_day_becomes_one_folder_with_the_same_rows(
-    spark: SparkSession, tmp_path: Path, settings: dict[str, Any]
+    session: SparkSession, tmp_path: Path, settings: dict[str, Any]
 ) -> None:
     root = tmp_path / "out"
-    write_days(spark, root, **settings)
-    small, before = folders(root), rows(spark, root, settings)
+    write_days(session, root, **settings)
+    small, before = folders(root), rows(session, root, settings)
     assert len(before) >= len(HOURS) + 3
     compaction = EpochCompaction(root, "owner")
     compaction.run(keep_s=None)
     compacted = f"{small[-2]}{COMPACTED}"
     # A reader that has listed the small ones has time to read them.
     assert folders(root) == sorted([*small, compacted])
-    assert rows(spark, root, settings) == before
+    assert rows(session, root, settings) == before
     compaction.run(keep_s=0)
     assert folders(root) == [compacted, small[-1]]
-    assert rows(spark, root, settings) == before
+    assert rows(session, root, settings) == before
     for parent, _, files in os.walk(root / compacted):
         assert len(files) <= 1, parent
     # And where the output ends is known from the folder.
     shutil.rmtree(root / small[-1])
     shutil.rmtree(root / "_watermarks")
-    position = make_sink(root, **settings).position(spark)
+    position = make_sink(root, **settings).position(session)
     assert position is not None
     assert position.complete == START + timedelta(hours=HOURS[-2])
 
 
-def test_others_read_it_in_the_order_of_the_epochs(spark: SparkSession, tmp_path: Path) -> None:
+def test_others_read_it_in_the_order_of_the_epochs(session: SparkSession, tmp_path: Path) -> None:
     root = tmp_path / "out"
-    write_days(spark, root, format="parquet")
+    write_days(session, root, format="parquet")
     EpochCompaction(root, "owner").run(keep_s=0)
     table = ds.dataset(root, partitioning="hive").to_table()
     watermarks = [time.isoformat() for time in table["commit_timestamp"].to_pylist()]
@@ -99,19 +99,19 @@ def test_others_read_it_in_the_order_of_the_epochs(spark: SparkSession, tmp_path
 
 
 def test_an_envelope_that_changed_in_between_gets_files_of_its_own(
-    spark: SparkSession, tmp_path: Path
+    session: SparkSession, tmp_path: Path
 ) -> None:
     root = tmp_path / "out"
     sink = make_sink(root, format="parquet")
     for epoch, hours in enumerate(HOURS):
         if epoch == 3:
             sink = make_sink(root, format="parquet", envelope="flat")
-        summary = sink.stage(spark.createDataFrame([inserts(epoch, at=epoch)], ddl()), epoch)
-        sink.publish(spark, epoch, summary, START + timedelta(hours=hours))
+        summary = sink.stage(session.createDataFrame([inserts(epoch, at=epoch)], ddl()), epoch)
+        sink.publish(session, epoch, summary, START + timedelta(hours=hours))
     EpochCompaction(root, "owner").run(keep_s=0)
     [compacted] = root.glob(f"*{COMPACTED}")
     assert len(list(compacted.glob("*.parquet"))) == 2
-    assert sum(spark.read.parquet(str(file)).count() for file in compacted.iterdir()) == 6
+    assert sum(session.read.parquet(str(file)).count() for file in compacted.iterdir()) == 6
 
 
 class Interrupted(EpochCompaction):
@@ -139,15 +139,15 @@ class Interrupted(EpochCompaction):
 @pytest.mark.parametrize("keep_s", [None, 0])
 @pytest.mark.parametrize("has_taken_over", [True, False])
 def test_a_former_owner_that_compacts_changes_nothing_of_its_successors(
-    spark: SparkSession, tmp_path: Path, keep_s: float | None, has_taken_over: bool
+    session: SparkSession, tmp_path: Path, keep_s: float | None, has_taken_over: bool
 ) -> None:
     root = tmp_path / "out"
-    write_days(spark, root, format="parquet")
-    before = rows(spark, root, {"format": "parquet"})
+    write_days(session, root, format="parquet")
+    before = rows(session, root, {"format": "parquet"})
 
     def successor() -> Iterator[None]:
         if has_taken_over:
-            make_sink(root, format="parquet").position(spark)
+            make_sink(root, format="parquet").position(session)
         EpochCompaction(root, "successor").run(keep_s)
         yield
 
@@ -157,6 +157,6 @@ def test_a_former_owner_that_compacts_changes_nothing_of_its_successors(
             former.run(keep_s)
     else:
         former.run(keep_s)
-    assert rows(spark, root, {"format": "parquet"}) == before
+    assert rows(session, root, {"format": "parquet"}) == before
     assert len(list(root.glob(f"*{COMPACTED}"))) == 1
     assert not list((root / STAGING_FOLDER).glob("former/*"))
