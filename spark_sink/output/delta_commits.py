@@ -67,14 +67,22 @@ class DeltaCommits:
         options: see open_object_store().
         application: names the pipeline in transaction identifiers.
         store: the object store from the table's URL on.
+        properties: of a table that is created.
     """
 
     def __init__(
-        self, path: str, options: Mapping[str, str], application: str, store: ObjectStore
+        self,
+        path: str,
+        options: Mapping[str, str],
+        application: str,
+        store: ObjectStore,
+        properties: Mapping[str, str] | None = None,
     ) -> None:
         self._path = path.rstrip("/")
         self._store = store
         self._options = dict(options)
+        # At once: delta-rs holds Python's lock while it changes properties.
+        self._configuration = {**_CONFIGURATION, **(properties or {})}
         self._owner_application = f"{application} owner"
         # As this process left it; None if it may be otherwise since.
         self._table: DeltaTable | None = None
@@ -237,7 +245,7 @@ class DeltaCommits:
                     self._path,
                     Schema.from_arrow(nullable),
                     partition_by=list(partition_by),
-                    configuration=_CONFIGURATION,
+                    configuration=self._configuration,
                     storage_options=self._options,
                     commit_properties=self._properties(),
                 )

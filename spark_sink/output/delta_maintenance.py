@@ -103,24 +103,6 @@ def compact_loaded(table: DeltaTable) -> None:
     )
 
 
-def set_missing_properties(
-    path: str, options: Mapping[str, str], properties: Mapping[str, str]
-) -> None:
-    """Set those of the properties of which a table says nothing.
-
-    Raises:
-        DeltaUnsupportedError, PublishError: see compact().
-    """
-    from deltalake import DeltaTable
-
-    with _translating(path):
-        table = DeltaTable(path, storage_options=dict(options))
-        present = table.metadata().configuration
-        missing = {name: value for name, value in properties.items() if name not in present}
-        if missing:
-            table.alter.set_table_properties(missing, raise_if_not_exists=False)
-
-
 def current_files(path: str, options: Mapping[str, str]) -> set[str]:
     """Return the names of the files that a table has now, without their folders.
 

@@ -84,7 +84,8 @@ class DeltaObjects:
         self._partition_by = tuple(partition_by)
         self._application = application
         self._store = open_object_store(path, options)
-        self._commits = commits or DeltaCommits(path, options, application, self._store)
+        retention = delta_maintenance.retention_properties(policy.keep_s)
+        self._commits = commits or DeltaCommits(path, options, application, self._store, retention)
         self._policy = policy
         self._maintenance = Maintenance(self._maintain, policy.every_s)
         # Of all epochs; it costs a call to the JVM.
@@ -173,9 +174,6 @@ class DeltaObjects:
         keep_s = self._policy.keep_s
         try:
             delta_maintenance.compact(path, self._options)
-            delta_maintenance.set_missing_properties(
-                path, self._options, delta_maintenance.retention_properties(keep_s)
-            )
         except DeltaUnsupportedError as error:
             raise ObjectStoreError(f"{path} can't be maintained without Spark: {error}.") from error
         if keep_s is not None:

@@ -10,7 +10,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from obstore.store import LocalStore
 
+from slackwater.spark_sink.output.delta_commits import DeltaCommits
 from slackwater.spark_sink.output.delta_maintenance import (
     DeltaUnsupportedError,
     compact,
@@ -19,7 +21,6 @@ from slackwater.spark_sink.output.delta_maintenance import (
     parse_commit,
     remove_old_versions,
     retention_properties,
-    set_missing_properties,
 )
 from slackwater.spark_sink.output.small_files import LocalFiles
 
@@ -223,12 +224,13 @@ def test_files_of_other_tables_and_half_checkpoints_are_left_alone(tmp_path: Pat
     assert not (tmp_path / "own").exists()
 
 
-def test_a_table_keeps_its_own_retention(tmp_path: Path) -> None:
-    name = "delta.deletedFileRetentionDuration"
-    write_deltalake(tmp_path / "T", rows_of({1: "a"}))
-    for seconds in (3600, 7200):
-        set_missing_properties(str(tmp_path / "T"), {}, retention_properties(seconds))
-    assert DeltaTable(tmp_path / "T").metadata().configuration == {name: "interval 3600 seconds"}
+def test_a_table_of_an_object_store_gets_the_retention_when_it_is_created(tmp_path: Path) -> None:
+    properties = retention_properties(3600)
+    commits = DeltaCommits(str(tmp_path), {}, "slackwater orders", LocalStore(tmp_path), properties)
+    commits.take_over()
+    commits.open(pa.schema({"key": pa.int64()}), ())
+    assert properties.items() <= DeltaTable(tmp_path).metadata().configuration.items()
+    assert properties == {"delta.deletedFileRetentionDuration": "interval 3600 seconds"}
     assert retention_properties(None) == {}
 
 
