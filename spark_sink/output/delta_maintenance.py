@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _FILE_RETENTION: Final = "delta.deletedFileRetentionDuration"
 # In bytes: of the files that compaction writes.
-COMPACTED_SIZE: Final = 256 << 20
+_COMPACTED_SIZE: Final = 256 << 20
 _FLOATS: Final = frozenset({"double", "float"})
 # What tables may ask of a reader. delta-rs ignores deletion vectors.
 _FEATURES: Final = frozenset({"timestampNtz"})
@@ -45,12 +45,10 @@ class Commit:
     """What a commit says of files.
 
     Attributes:
-        version: the table's, after it.
         committed_ms: since the Unix epoch, by the clock of its writer; None if it does not say.
         added, removed: names relative to the table, as in the log.
     """
 
-    version: int
     committed_ms: int | None
     added: frozenset[str]
     removed: frozenset[str]
@@ -97,7 +95,7 @@ def compact_loaded(table: DeltaTable) -> None:
         DeltaError: another process committed at the same time, or the store fails.
     """
     table.optimize.compact(
-        target_size=COMPACTED_SIZE,
+        target_size=_COMPACTED_SIZE,
         max_concurrent_tasks=1,
         writer_properties=_writer_properties(json.loads(table.schema().to_json())["fields"]),
     )
@@ -160,10 +158,10 @@ def remove_old_versions(
 
 def _read(log: SmallFiles, version: int) -> Commit:
     # One that another process has removed says nothing of files.
-    return parse_commit(version, log.read(f"{version:020d}.json") or "")
+    return parse_commit(log.read(f"{version:020d}.json") or "")
 
 
-def parse_commit(version: int, text: str) -> Commit:
+def parse_commit(text: str) -> Commit:
     """Return what the text of a commit says of files."""
     added, removed, committed_ms = set[str](), set[str](), None
     for line in text.splitlines():
@@ -174,7 +172,7 @@ def parse_commit(version: int, text: str) -> Commit:
             removed.add(action["remove"]["path"])
         elif "commitInfo" in action:
             committed_ms = action["commitInfo"].get("timestamp")
-    return Commit(version, committed_ms, frozenset(added), frozenset(removed))
+    return Commit(committed_ms, frozenset(added), frozenset(removed))
 
 
 def complete_checkpoints(names: Iterable[str]) -> list[int]:
@@ -260,17 +258,24 @@ def _with_checksums(names: Iterable[str]) -> Iterator[str]:
 
 
 def _writer_properties(fields: list[dict[str, Any]]) -> WriterProperties:
-    """Leave out statistics of floating-point columns: delta-rs's ignore NaN.
-
-    For Spark NaN is larger than all other numbers, and it would skip files that have one.
-    """
-    from deltalake import ColumnProperties, WriterProperties
-
+    """Return how the files of a table with these fields are written."""
     simple = {field["name"]: field["type"] for field in fields if isinstance(field["type"], str)}
     if any(_has_floats(field["type"]) for field in fields if field["name"] not in simple):
         raise DeltaUnsupportedError("it has floating-point numbers in structures")
+    return without_statistics(name for name, kind in simple.items() if kind in _FLOATS)
+
+
+def without_statistics(floats: Iterable[str]) -> WriterProperties:
+    """Leave out statistics of floating-point columns: delta-rs's ignore NaN.
+
+    For Spark NaN is larger than all other numbers, and it would skip files that have one.
+
+    Args:
+        floats: the names of the columns.
+    """
+    from deltalake import ColumnProperties, WriterProperties
+
     none = ColumnProperties(statistics_enabled="NONE")
-    floats = [name for name, kind in simple.items() if kind in _FLOATS]
     return WriterProperties(column_properties=dict.fromkeys(floats, none))
 
 

@@ -73,7 +73,7 @@ class History:
         times = []
         for version in versions_in(self.folder):
             text = (self.folder / "_delta_log" / f"{version:020d}.json").read_text()
-            times.append(parse_commit(version, text).committed_ms or 0)
+            times.append(parse_commit(text).committed_ms or 0)
         return times
 
 

@@ -30,7 +30,7 @@ from slackwater.timestamp import datetime_to_us, parse_rfc3339
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from deltalake import DeltaTable, WriterProperties
+    from deltalake import DeltaTable
     from deltalake.table import TableMerger
 
 _log = logging.getLogger(__name__)
@@ -79,6 +79,7 @@ def merge_rows(
 
     application, version = merge_id.application, datetime_to_us(merge_id.low_watermark)
     condition = _same_key(rows, columns)
+    floats = [column.name for column in columns if column.spark_type in _FLOATS]
     properties = CommitProperties(app_transactions=[Transaction(application, version)])
     with _translating(path):
         table = _load(path)
@@ -94,7 +95,7 @@ def merge_rows(
             target_alias=_MIRROR,
             # Otherwise no file is skipped by its statistics.
             streamed_exec=False,
-            writer_properties=_without_float_statistics(columns),
+            writer_properties=delta_maintenance.without_statistics(floats),
             commit_properties=properties,
         )
         clauses = _mark_deleted if keeps_deleted else _apply_deleted
@@ -170,18 +171,6 @@ def _compact(table: DeltaTable, path: str) -> None:
         delta_maintenance.compact_loaded(table)
     except (DeltaError, OSError, delta_maintenance.DeltaUnsupportedError) as error:
         _log.info("%s was not compacted: %s", path, error)
-
-
-def _without_float_statistics(columns: Sequence[Column]) -> WriterProperties:
-    """Leave out statistics of floating-point columns: delta-rs's ignore NaN.
-
-    For Spark NaN is larger than all other numbers, and it would skip files that have one.
-    """
-    from deltalake import ColumnProperties, WriterProperties
-
-    none = ColumnProperties(statistics_enabled="NONE")
-    floats = [column.name for column in columns if column.spark_type in _FLOATS]
-    return WriterProperties(column_properties=dict.fromkeys(floats, none))
 
 
 def _has_partial(rows: pa.Table) -> bool:
