@@ -158,7 +158,7 @@ def test_one_of_two_pipelines_in_a_process_fails_alone_and_is_resumed(
 def require_span_trees(collector: Collector) -> None:
     """Each epoch has its stages, one after the other, and partition queries below the reading."""
     epochs = {span.span_id: span for span in collector.named("epoch")}
-    assert len(epochs) >= 10
+    assert epochs
     reads = {span.span_id: span for span in collector.named("read")}
     assert {span.parent_span_id for span in reads.values()} == set(epochs)
     for stage in ("choose", "plan", "sink", "commit"):
