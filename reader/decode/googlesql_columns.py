@@ -64,7 +64,7 @@ class Columns:
     Attributes:
         batch: the first 13 columns of the output.
         message_of: the index of each row's message.
-        fallback_messages: the indexes of the messages to be decoded one by one, because they hold
+        fallback_messages: the indexes, rising, of the messages to be decoded one by one: they hold
             something unusual; none of their rows is in the batch.
     """
 

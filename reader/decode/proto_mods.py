@@ -128,10 +128,9 @@ def find_mods(
     row = owner[cells.mod]
     is_good[row[cells.column >= columns.counts[which[row]]]] = False
     cells = cells.where(is_good[row])
-    literals = _literals(rows, cells, owner, is_good)
-    place = columns.first[which[owner[cells.mod]]] + cells.column
-    members = pc.binary_join_element_wise(columns.prefixes.take(pa.array(place)), literals, "")
-    rank = columns.rank[place]
+    number = columns.first[which[owner[cells.mod]]] + cells.column
+    members, place = _members(rows, cells, columns.prefixes, number, owner, is_good)
+    rank = columns.rank[number]
     texts = {}
     for object_of in _OBJECTS:
         of_object = np.flatnonzero(cells.object_of == object_of)
@@ -139,7 +138,7 @@ def find_mods(
         mod, ranks = cells.mod[of_object], rank[of_object]
         is_twice = (mod[1:] == mod[:-1]) & (ranks[1:] == ranks[:-1])
         is_good[owner[mod[1:][is_twice]]] = False
-        texts[object_of] = _objects(members.take(pa.array(of_object)), mod, len(owner))
+        texts[object_of] = _objects(members.take(pa.array(place[of_object])), mod, len(owner))
     rows.is_good[rows.message[chosen[~is_good]]] = False
     return ModTexts(
         np.bincount(owner, minlength=len(chosen)),
@@ -219,27 +218,47 @@ def _column_index(step: Cursors) -> Ints:
     return column
 
 
-def _literals(rows: RowSpans, cells: _Cells, owner: Ints, is_good: Flags) -> pa.Array:
-    """Return each value as JSON; rows with a value that is not as expected are not good."""
+def _members(
+    rows: RowSpans, cells: _Cells, prefixes: pa.Array, number: Ints, owner: Ints, is_good: Flags
+) -> tuple[pa.Array, Ints]:
+    """Return each value as a member of a JSON object; rows with an unexpected value are not good.
+
+    Args:
+        rows, cells, owner, is_good: see find_mods().
+        prefixes: what the members of each column begin with.
+        number: the number of each value's column among the prefixes.
+
+    Returns:
+        The members, in any order, and where that of each value stands.
+    """
+
+    def prefix(chosen: Ints) -> pa.Array:
+        return prefixes.take(pa.array(number[chosen]))
+
+    def join(chosen: Ints, literals: pa.Array) -> pa.Array:
+        return pc.binary_join_element_wise(prefix(chosen), literals, "")
+
     kind = rows.buffer[cells.begin]
-    groups: list[tuple[Ints, pa.Array]] = []
     texts = np.flatnonzero(kind == _STRING)
-    groups.append((texts, _string_literals(rows, cells.where(texts), owner, is_good)))
+    of_texts = _string_members(rows, cells.where(texts), prefix(texts), owner, is_good)
+    groups: list[tuple[Ints, pa.Array]] = [(texts, of_texts)]
     size, second = cells.end - cells.begin, rows.buffer[cells.begin + 1]
     for byte, values in ((_NULL, ("null",)), (_BOOL, ("false", "true"))):
         of_kind = np.flatnonzero(kind == byte)
         is_bad = (size[of_kind] != 2) | (second[of_kind] >= len(values))
         is_good[owner[cells.mod[of_kind[is_bad]]]] = False
-        place = np.where(is_bad, 0, second[of_kind])
-        groups.append((of_kind, pa.array(values).take(pa.array(place))))
+        which = np.where(is_bad, 0, second[of_kind])
+        groups.append((of_kind, join(of_kind, pa.array(values).take(pa.array(which)))))
     others = np.flatnonzero(~np.isin(kind, (_STRING, _NULL, _BOOL)))
-    groups.append((others, _other_literals(rows, cells.where(others), owner, is_good)))
-    order = np.concatenate([places for places, _ in groups])
-    together = pa.concat_arrays([literals for _, literals in groups])
-    return together.take(pa.array(np.argsort(order)))
+    literals = _other_literals(rows, cells.where(others), owner, is_good)
+    groups.append((others, join(others, literals)))
+    place = np.argsort(np.concatenate([chosen for chosen, _ in groups]))
+    return pa.concat_arrays([members for _, members in groups]), place
 
 
-def _string_literals(rows: RowSpans, cells: _Cells, owner: Ints, is_good: Flags) -> pa.Array:
+def _string_members(
+    rows: RowSpans, cells: _Cells, prefixes: pa.Array, owner: Ints, is_good: Flags
+) -> pa.Array:
     at = Cursors(rows.buffer, cells.begin)
     begin, end = at.span(_STRING)
     at.require(end == cells.end)
@@ -248,12 +267,23 @@ def _string_literals(rows: RowSpans, cells: _Cells, owner: Ints, is_good: Flags)
     texts = strings(pa.py_buffer(rows.joined), begin, np.where(at.is_good, end, cells.begin))
     # Before a text that is not UTF-8 is searched: it raises a ValueError.
     texts.validate(full=True)
+    if not _has_escapes(texts):
+        return pc.binary_join_element_wise(prefixes, '"', texts, '"', "")
     quoted = pc.binary_join_element_wise('"', texts, '"', "")
     is_escaped = pc.match_substring_regex(texts, _ESCAPED)
-    if not pc.any(is_escaped).as_py():
-        return quoted
     escaped = [orjson.dumps(text).decode() for text in texts.filter(is_escaped).to_pylist()]
-    return pc.replace_with_mask(quoted, is_escaped, pa.array(escaped, pa.string()))
+    literals = pc.replace_with_mask(quoted, is_escaped, pa.array(escaped, pa.string()))
+    return pc.binary_join_element_wise(prefixes, literals, "")
+
+
+def _has_escapes(texts: pa.Array) -> bool:
+    """Return whether JSON writes any of these texts with an escape; seldom it does."""
+    _, _, data = texts.buffers()
+    if not data:
+        return False
+    characters = np.frombuffer(data, np.uint8)
+    is_special = (characters == ord('"')).any() or (characters == ord("\\")).any()
+    return bool(is_special or characters.min() < ord(" "))
 
 
 def _other_literals(rows: RowSpans, cells: _Cells, owner: Ints, is_good: Flags) -> pa.Array:

@@ -9,7 +9,9 @@ another.
 
 from __future__ import annotations
 
+import sys
 import threading
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -192,16 +194,20 @@ class BatchDecoder:
         consumer, decoder = stream.consumer, stream.decoder
         end = position + len(messages)
         begin_row, end_row = delivery.rows_of(position, end)
-        for number in range(position, end):
+        number = position
+        while number < end:
             # A message that continues a value of the message before it can look whole.
-            if not (decoder.has_partial_value or number in delivery.fallback_messages):
-                continue
+            if not decoder.has_partial_value:
+                number = delivery.next_fallback(number)
+                if number >= end:
+                    break
             first, next_row = delivery.rows_of(number, number + 1)
             records = decoder.feed(messages[number - position])
             delivery.take_rows(consumer, begin_row, first)
             begin_row = next_row
             if data := consumer.take_records(records):
                 delivery.add_records(consumer.token, data)
+            number += 1
         delivery.take_rows(consumer, begin_row, end_row)
 
     def _take_records(self, consumer: RecordConsumer, records: Sequence[ChangeRecord]) -> None:
@@ -233,7 +239,7 @@ class _Delivery:
         self._columns = columns
         stamps = columns.batch.column("commit_timestamp")
         self._commit_us: Ints = np.asarray(stamps.cast(pa.int64()))
-        self.fallback_messages = frozenset(columns.fallback_messages)
+        self._fallback_messages = columns.fallback_messages
         self._parts: list[pa.RecordBatch] = []
         self._owners: list[tuple[str, int]] = []
         # As long as no row was left out and none added, the parts are the whole batch.
@@ -243,6 +249,14 @@ class _Delivery:
         """Return the first row of message begin, and the first of message end."""
         rows = np.searchsorted(self._columns.message_of, (begin, end))
         return int(rows[0]), int(rows[1])
+
+    def next_fallback(self, message: int) -> int:
+        """Return the first message from this one on that was not decoded by column.
+
+        It is beyond the last message if there is none.
+        """
+        at = bisect_left(self._fallback_messages, message)
+        return self._fallback_messages[at] if at < len(self._fallback_messages) else sys.maxsize
 
     def take_rows(self, consumer: RecordConsumer, begin: int, end: int) -> None:
         """Give the rows [begin, end) to their consumer, and add those to be delivered."""

@@ -64,10 +64,12 @@ def is_supported(call: Any) -> bool:
 def _fast_messages(call: Any) -> Iterator[bytes]:
     state, operate, next_event = call._state, call._call.operate, call._call.next_event
     due = state.due
+    # It can be started again as soon as its message was taken.
+    receive = (ReceiveMessageOperation(0),)
     while state.code is None:
         # Before the operation starts, so that no event comes for an operation that is not due.
         due.add(_MESSAGE)
-        if not operate((ReceiveMessageOperation(0),), None):
+        if not operate(receive, None):
             due.discard(_MESSAGE)
             break
         event = next_event()
