@@ -37,6 +37,8 @@ _NULL, _NUMBER, _STRING, _BOOL = tag(1, VARINT), tag(2, 1), tag(3, LEN), tag(4, 
 _STRUCT, _LIST = tag(5, LEN), tag(6, LEN)
 # With fewer mods in step than this, decoding them one by one costs less.
 _IN_STEP_MIN: Final = 16
+# After a member that is not its object's last, and after one that is.
+_ENDS: Final = pa.array(["", "}"])
 # What a JSON text writes with an escape.
 _ESCAPED: Final = '[\x00-\x1f"\\\\]'
 
@@ -85,13 +87,46 @@ class _Cells:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """The order of values in the JSON texts: by kind of object, mod and the column's name.
+
+    Attributes:
+        cells: the number of each value, in this order.
+        object_of: the number of each value's object, in this order: those of all mods' keys come
+            first, then all old values, then all new values.
+        is_first, is_last: whether each value, as they lie in the buffer, is its object's.
+        is_twice: the number of each value whose column its object has already.
+    """
+
+    cells: Ints
+    object_of: Ints
+    is_first: Flags
+    is_last: Flags
+    is_twice: Ints
+
+    @classmethod
+    def of(cls, cells: _Cells, rank: Ints, mods: int) -> _Order:
+        """Return the order of values with these ranks by name."""
+        object_of = (cells.object_of - _KEYS) // (_OLD_VALUES - _KEYS) * mods + cells.mod
+        order = np.lexsort((rank, object_of))
+        in_order, ranks = object_of[order], rank[order]
+        begins = np.ones(len(order) + 1, np.bool_)
+        begins[1:-1] = in_order[1:] != in_order[:-1]
+        is_first, is_last = np.empty((2, len(order)), np.bool_)
+        is_first[order], is_last[order] = begins[:-1], begins[1:]
+        is_twice = ~begins[1:-1] & (ranks[1:] == ranks[:-1])
+        return cls(order, in_order, is_first, is_last, order[1:][is_twice])
+
+
 class _ColumnNames:
     """The columns of some records: each distinct list once, one after the other.
 
     Attributes:
         first: where each list begins.
         counts: how many columns each list has.
-        prefixes: what a member's text begins with: the name as JSON, and a colon.
+        prefixes: what the text of a later member begins with, and that of an object's first, for
+            each column: the name as JSON, between a comma or a brace and a colon.
         rank: the place of each column among its list's, by name.
         is_unique: whether the names of each list differ.
     """
@@ -101,7 +136,13 @@ class _ColumnNames:
         self.counts = np.array([len(of_list) for of_list in names], np.int64)
         self.first = np.cumsum(self.counts) - self.counts
         self.prefixes = pa.array(
-            [orjson.dumps(c.name).decode() + ":" for columns in lists for c in columns], pa.string()
+            [
+                f"{before}{orjson.dumps(column.name).decode()}:"
+                for columns in lists
+                for column in columns
+                for before in ",{"
+            ],
+            pa.string(),
         )
         ranks = [np.argsort(np.argsort(np.array(of_list, object))) for of_list in names if of_list]
         self.rank: Ints = np.concatenate(ranks) if ranks else np.zeros(0, np.int64)
@@ -129,30 +170,35 @@ def find_mods(
     is_good[row[cells.column >= columns.counts[which[row]]]] = False
     cells = cells.where(is_good[row])
     number = columns.first[which[owner[cells.mod]]] + cells.column
-    members, place = _members(rows, cells, columns.prefixes, number, owner, is_good)
-    rank = columns.rank[number]
-    texts = {}
-    for object_of in _OBJECTS:
-        of_object = np.flatnonzero(cells.object_of == object_of)
-        of_object = of_object[np.lexsort((rank[of_object], cells.mod[of_object]))]
-        mod, ranks = cells.mod[of_object], rank[of_object]
-        is_twice = (mod[1:] == mod[:-1]) & (ranks[1:] == ranks[:-1])
-        is_good[owner[mod[1:][is_twice]]] = False
-        texts[object_of] = _objects(members.take(pa.array(place[of_object])), mod, len(owner))
-    rows.is_good[rows.message[chosen[~is_good]]] = False
-    return ModTexts(
-        np.bincount(owner, minlength=len(chosen)),
-        texts[_KEYS],
-        texts[_NEW_VALUES],
-        texts[_OLD_VALUES],
+    order = _Order.of(cells, columns.rank[number], len(owner))
+    is_good[owner[cells.mod[order.is_twice]]] = False
+    prefix = 2 * number + order.is_first
+    members = _members(rows, cells, order, columns.prefixes, prefix, owner, is_good)
+    objects = _objects(members, order, len(_OBJECTS) * len(owner))
+    keys, old_values, new_values = (
+        _with_empty(objects, of_object * len(owner), len(owner))
+        for of_object in range(len(_OBJECTS))
     )
+    rows.is_good[rows.message[chosen[~is_good]]] = False
+    return ModTexts(np.bincount(owner, minlength=len(chosen)), keys, new_values, old_values)
 
 
-def _objects(members: pa.Array, mod: Ints, mods: int) -> pa.Array:
-    """Return a JSON object for each mod, of members in the order of the mods."""
-    offsets = np.searchsorted(mod, np.arange(mods + 1)).astype(np.int32)
-    lists = pa.ListArray.from_arrays(pa.array(offsets), members)
-    return pc.binary_join_element_wise("{", pc.binary_join(lists, ","), "}", "")
+def _objects(members: pa.Array, order: _Order, count: int) -> pa.Array:
+    """Return the JSON texts of all objects; those without members are empty.
+
+    Members that stand one after the other, with what is between them, are the objects' texts.
+    """
+    _, offsets, data = members.buffers()
+    ends = np.frombuffer(offsets, np.int32) if len(members) else np.zeros(1, np.int32)
+    first = np.searchsorted(order.object_of, np.arange(count + 1))
+    return pa.StringArray.from_buffers(count, pa.py_buffer(ends[first]), data or pa.py_buffer(b""))
+
+
+def _with_empty(objects: pa.Array, first: int, count: int) -> pa.Array:
+    """Return some of the objects; one without members is {}."""
+    texts = objects.slice(first, count)
+    is_empty = pc.equal(pc.binary_length(texts), 0)
+    return pc.if_else(is_empty, "{}", texts) if pc.any(is_empty).as_py() else texts
 
 
 def _mods(rows: RowSpans, span: Span, is_good: Flags) -> tuple[Ints, Ints, Ints]:
@@ -219,29 +265,32 @@ def _column_index(step: Cursors) -> Ints:
 
 
 def _members(
-    rows: RowSpans, cells: _Cells, prefixes: pa.Array, number: Ints, owner: Ints, is_good: Flags
-) -> tuple[pa.Array, Ints]:
-    """Return each value as a member of a JSON object; rows with an unexpected value are not good.
+    rows: RowSpans,
+    cells: _Cells,
+    order: _Order,
+    prefixes: pa.Array,
+    prefix: Ints,
+    owner: Ints,
+    is_good: Flags,
+) -> pa.Array:
+    """Return each value as a member of a JSON object, with the brace or comma that it needs.
 
     Args:
-        rows, cells, owner, is_good: see find_mods().
-        prefixes: what the members of each column begin with.
-        number: the number of each value's column among the prefixes.
-
-    Returns:
-        The members, in any order, and where that of each value stands.
+        rows, cells, owner, is_good: see find_mods(). Rows with an unexpected value are not good.
+        order: of the members.
+        prefixes: what members begin with.
+        prefix: the number of each value's prefix.
     """
 
-    def prefix(chosen: Ints) -> pa.Array:
-        return prefixes.take(pa.array(number[chosen]))
-
-    def join(chosen: Ints, literals: pa.Array) -> pa.Array:
-        return pc.binary_join_element_wise(prefix(chosen), literals, "")
+    def join(chosen: Ints, *literals: pa.Array | str) -> pa.Array:
+        before = prefixes.take(pa.array(prefix[chosen]))
+        after = _ENDS.take(pa.array(order.is_last[chosen].view(np.int8)))
+        return pc.binary_join_element_wise(before, *literals, after, "")
 
     kind = rows.buffer[cells.begin]
     texts = np.flatnonzero(kind == _STRING)
-    of_texts = _string_members(rows, cells.where(texts), prefix(texts), owner, is_good)
-    groups: list[tuple[Ints, pa.Array]] = [(texts, of_texts)]
+    of_texts = _string_literals(rows, cells.where(texts), owner, is_good)
+    groups: list[tuple[Ints, pa.Array]] = [(texts, join(texts, *of_texts))]
     size, second = cells.end - cells.begin, rows.buffer[cells.begin + 1]
     for byte, values in ((_NULL, ("null",)), (_BOOL, ("false", "true"))):
         of_kind = np.flatnonzero(kind == byte)
@@ -252,28 +301,31 @@ def _members(
     others = np.flatnonzero(~np.isin(kind, (_STRING, _NULL, _BOOL)))
     literals = _other_literals(rows, cells.where(others), owner, is_good)
     groups.append((others, join(others, literals)))
+    groups = [group for group in groups if len(group[0])] or groups[:1]
     place = np.argsort(np.concatenate([chosen for chosen, _ in groups]))
-    return pa.concat_arrays([members for _, members in groups]), place
+    # With one kind of value there is nothing to put together.
+    together = groups[0][1] if len(groups) == 1 else pa.concat_arrays([m for _, m in groups])
+    return together.take(pa.array(place[order.cells]))
 
 
-def _string_members(
-    rows: RowSpans, cells: _Cells, prefixes: pa.Array, owner: Ints, is_good: Flags
-) -> pa.Array:
+def _string_literals(
+    rows: RowSpans, cells: _Cells, owner: Ints, is_good: Flags
+) -> tuple[pa.Array | str, ...]:
+    """Return parts that make texts as JSON; rows with an unexpected value are not good."""
     at = Cursors(rows.buffer, cells.begin)
     begin, end = at.span(_STRING)
     at.require(end == cells.end)
     is_good[owner[cells.mod[~at.is_good]]] = False
     begin = np.where(at.is_good, begin, cells.begin)
     texts = strings(pa.py_buffer(rows.joined), begin, np.where(at.is_good, end, cells.begin))
+    if not _has_escapes(texts):
+        return '"', texts, '"'
     # Before a text that is not UTF-8 is searched: it raises a ValueError.
     texts.validate(full=True)
-    if not _has_escapes(texts):
-        return pc.binary_join_element_wise(prefixes, '"', texts, '"', "")
     quoted = pc.binary_join_element_wise('"', texts, '"', "")
     is_escaped = pc.match_substring_regex(texts, _ESCAPED)
     escaped = [orjson.dumps(text).decode() for text in texts.filter(is_escaped).to_pylist()]
-    literals = pc.replace_with_mask(quoted, is_escaped, pa.array(escaped, pa.string()))
-    return pc.binary_join_element_wise(prefixes, literals, "")
+    return (pc.replace_with_mask(quoted, is_escaped, pa.array(escaped, pa.string())),)
 
 
 def _has_escapes(texts: pa.Array) -> bool:
