@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from deltalake import DeltaTable
 from deltalake.table import TableAlterer, TableMerger
 from py4j.java_gateway import GatewayClient
 from pyspark.sql import SparkSession
+from pyspark.sql.classic.dataframe import DataFrame
 
 from slackwater.pipeline.spark.java import find_java
 from slackwater.pipeline.spark.session import start_spark, stop_spark
@@ -102,6 +103,8 @@ def stepping(before_step: Callable[[], None]) -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(GatewayClient, "send_command", send_command)
+        # Python 3.11 holds one lock for all schemas while one is loaded; two processes share none.
+        patch.setattr(vars(DataFrame)["schema"], "lock", nullcontext(), raising=False)
         for module, name in _OPERATIONS:
             operation = getattr(module, name)
 
