@@ -313,13 +313,16 @@ class PartitionQuery:
             return False
         self._is_stalled = False
         self.stalls += 1
-        self._stalls_in_a_row = 1 if has_moved else self._stalls_in_a_row + 1
-        _log.warning(
-            "partition %s stalled: neither a record nor a heartbeat after %s; its query is opened"
-            " again",
-            self._token,
-            format_rfc3339(self._progress.reopen_ns),
-        )
+        self._stalls_in_a_row = in_a_row = 1 if has_moved else self._stalls_in_a_row + 1
+        # The first one, and then half as often each time.
+        if in_a_row & (in_a_row - 1) == 0:
+            _log.warning(
+                "partition %s stalled: neither a record nor a heartbeat after %s; its query is"
+                " opened again (%d in a row)",
+                self._token,
+                format_rfc3339(self._progress.reopen_ns),
+                in_a_row,
+            )
         return True
 
     def _give_up_or_wait(

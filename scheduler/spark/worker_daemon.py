@@ -16,5 +16,8 @@ import google.cloud.spanner_v1  # noqa: E402, F401
 import pyspark.daemon  # noqa: E402
 import sqlalchemy  # noqa: E402, F401
 
+from slackwater.log_lines import configure_worker  # noqa: E402
+
 if __name__ == "__main__":
+    configure_worker()
     pyspark.daemon.manager()

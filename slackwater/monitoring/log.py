@@ -3,56 +3,40 @@
 from __future__ import annotations
 
 import logging
-import sys
 from collections import deque
 from collections.abc import MutableMapping
 from typing import Any, Final
 
 import structlog
 
+from slackwater import log_lines
+
 _RECENT_MAX: Final = 50
-_ORDER: Final = ["timestamp", "level", "event", "pipeline", "epoch"]
 
 # The last warnings and errors, for the page.
 RECENT: Final[deque[dict[str, Any]]] = deque(maxlen=_RECENT_MAX)
 
 
 def configure(*, level: str = "info", log_format: str = "console") -> None:
-    """Send this program's logs, and the warnings of its libraries, to standard error.
+    """Send the logs of this program and of Spark's workers, and warnings, to standard error.
 
     Args:
         level: debug, info, warning or error; applies to this program's own lines.
         log_format: console for key=value, json for a JSON object per line.
     """
     number = logging.getLevelNamesMapping()[level.upper()]
-    shared: list[Any] = [
-        structlog.contextvars.merge_contextvars,
-        structlog.stdlib.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-        _remember,
-    ]
-    render: Any = (
-        structlog.processors.JSONRenderer()
-        if log_format == "json"
-        else structlog.processors.LogfmtRenderer(key_order=_ORDER, drop_missing=True)
-    )
+    shared = [*log_lines.EVENT_PROCESSORS, _remember]
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         logger_factory=structlog.stdlib.LoggerFactory(),
         wrapper_class=structlog.make_filtering_bound_logger(number),
     )
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=shared,
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, render],
-        )
-    )
     root = logging.getLogger()
-    root.handlers = [handler]
+    root.handlers = [log_lines.handler(log_format, shared)]
     root.setLevel(logging.WARNING)
     logging.getLogger("slackwater").setLevel(number)
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    log_lines.require_of_workers(level, log_format)
 
 
 def _remember(

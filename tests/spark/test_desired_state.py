@@ -79,6 +79,8 @@ def test_a_pipeline_is_paused_resumed_stopped_and_drained(
     truth = truth_of(stream, start_ns, end_ns, Dialect.GOOGLE_STANDARD_SQL)
     require_equal(read_changelog(tmp_path / "changes"), truth)
     require_span_trees(collector)
+    # Spark's lines look like the service's, from the first one on.
+    assert not re.search(r"^(\d\d/\d\d/\d\d|Using Spark|Setting)", service.log.read_text(), re.M)
     assert {line["pipeline"] for line in _lines(service) if line["event"] == "epoch"} == {"orders"}
 
 

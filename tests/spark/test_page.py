@@ -60,6 +60,10 @@ def test_the_page_shows_splits_merges_a_stall_and_a_failure_with_its_remedy(
         expect(page.locator("#lineage rect.stalled").first).to_be_visible()
         expect(page.locator("#held")).to_contain_text("holds the low watermark back")
         page.screenshot(path=tmp_path / "stalled.png", full_page=True)
+        # A worker's line, as the service's own lines are.
+        stalls = [line for line in service.log.read_text().splitlines() if " stalled: " in line]
+        assert stalls
+        assert all(re.match("timestamp=.* level=warning event=", line) for line in stalls)
         proxy.rules = []
 
         update_ddl(stream, [f"DROP CHANGE STREAM {stream.change_stream}"])

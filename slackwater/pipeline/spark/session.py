@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 
 from slackwater.errors import SettingsError, SparkFailedError
+from slackwater.log_lines import WORKER_ENVIRONMENT, required
 from slackwater.pipeline.spark.jvm import activate, is_local, launch, leave_out_jars, shut_down
 from slackwater.pipeline.spark.kubernetes import (
     DRIVER_CLASS_PATH,
@@ -92,13 +93,15 @@ def start_spark(
     settings = SparkConf(loadDefaults=False)
     for variable, value in _memory_environment().items():
         os.environ.setdefault(variable, value)
+    for variable, value in {**_memory_environment(), **WORKER_ENVIRONMENT}.items():
         settings.set(f"spark.executorEnv.{variable}", value)
     settings.setAppName(f"slackwater {' '.join(names)}").setMaster(master)
+    conf = _with_log_lines(conf)
     brings_jars = jars is not None or "spark.jars" in conf
     if jars is not None:
         conf = _with_jars(jars, master, conf)
     if class_archive is not None:
-        conf = {**conf, DRIVER_OPTIONS: f"{conf.get(DRIVER_OPTIONS, '')} {_mapping(class_archive)}"}
+        conf = _with_option(conf, _mapping(class_archive))
     needed = _needed(sink_formats) | _needed_to_run(names, master, conf)
     if brings_jars:
         needed = {key: value for key, value in needed.items() if not key.startswith("spark.jars")}
@@ -107,6 +110,21 @@ def start_spark(
     spark = SparkSession(_context(settings))
     register_source(spark, SpannerChangesDataSource)
     return spark
+
+
+def _with_log_lines(conf: Mapping[str, str]) -> Mapping[str, str]:
+    """Have the JVM write its lines as this program does, unless the user says how."""
+    form = required(WORKER_ENVIRONMENT)
+    own = Path(os.environ.get("SPARK_CONF_DIR", os.devnull))
+    if form is None or "log4j" in conf.get(DRIVER_OPTIONS, "") or any(own.glob("log4j2.*")):
+        return conf
+    file = Path(__file__).with_name(f"log4j2-{form[1]}.properties")
+    return _with_option(conf, f"-Dlog4j2.configurationFile={file.as_uri()}")
+
+
+def _with_option(conf: Mapping[str, str], option: str) -> Mapping[str, str]:
+    """Return the settings with one more option of the driver's JVM."""
+    return {**conf, DRIVER_OPTIONS: f"{conf.get(DRIVER_OPTIONS, '')} {option}".strip()}
 
 
 def _needed_to_run(names: Sequence[str], master: str, conf: Mapping[str, str]) -> dict[str, str]:

@@ -1,0 +1,65 @@
+"""The form of a line of the log, the same from this program and from Spark's Python workers."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import structlog
+
+# Tells Spark's workers a level and a format. Those of a notebook are not told: its log is its own.
+_VARIABLE: Final = "SLACKWATER_WORKER_LOG"
+# The variables that the workers' environment has besides.
+WORKER_ENVIRONMENT: Final[dict[str, str]] = {}
+_ORDER: Final = ["timestamp", "level", "event", "pipeline", "epoch"]
+# What each event is given before its line is made.
+EVENT_PROCESSORS: Final[Sequence[Any]] = (
+    structlog.contextvars.merge_contextvars,
+    structlog.stdlib.add_log_level,
+    structlog.processors.TimeStamper(fmt="iso", utc=True),
+)
+
+
+def handler(log_format: str, processors: Sequence[Any] = EVENT_PROCESSORS) -> logging.Handler:
+    """Return a handler that writes a line per event to standard error.
+
+    Args:
+        log_format: console for key=value, json for a JSON object per line.
+        processors: what events of the standard library's loggers are given before.
+    """
+    render: Any = (
+        structlog.processors.JSONRenderer()
+        if log_format == "json"
+        else structlog.processors.LogfmtRenderer(key_order=_ORDER, drop_missing=True)
+    )
+    lines = logging.StreamHandler(sys.stderr)
+    lines.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=processors,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, render],
+        )
+    )
+    return lines
+
+
+def require_of_workers(level: str, log_format: str) -> None:
+    """Have the workers of a Spark that starts later write lines of this level and format."""
+    WORKER_ENVIRONMENT[_VARIABLE] = f"{level} {log_format}"
+
+
+def required(environment: Mapping[str, str]) -> tuple[str, str] | None:
+    """Return the level and the format that an environment of workers requires; None for any."""
+    level, _, log_format = environment.get(_VARIABLE, "").partition(" ")
+    return (level, log_format) if log_format else None
+
+
+def configure_worker() -> None:
+    """Write this worker's lines as the program that started Spark requires, if it does."""
+    form = required(os.environ)
+    if form is not None:
+        level, log_format = form
+        logging.getLogger().handlers = [handler(log_format)]
+        logging.getLogger("slackwater").setLevel(level.upper())
