@@ -130,10 +130,10 @@ def run(
     writer = threading.Thread(target=load.run, kwargs={**rate, "stop": stop})
     try:
         service.start()
-        service.wait_for_watermark(start_ns, seconds_max=180)
+        service.wait_for_watermark(start_ns, seconds_max=900)
         writer.start()
         written_ns = connection.strong_read_timestamp_ns() + 3 * 10**9
-        service.wait_for_watermark(written_ns, seconds_max=180)
+        service.wait_for_watermark(written_ns, seconds_max=900)
         if after is None:
             service.kill()
             service.python = sys.executable
@@ -142,11 +142,11 @@ def run(
             service.python, other_state_url = after
             service.move_store(other_state_url)
         service.start()
-        service.wait_for_watermark(connection.strong_read_timestamp_ns(), seconds_max=180)
+        service.wait_for_watermark(connection.strong_read_timestamp_ns(), seconds_max=900)
         stop.set()
         writer.join()
         end_ns = connection.strong_read_timestamp_ns()
-        service.wait_for_watermark(end_ns, seconds_max=180)
+        service.wait_for_watermark(end_ns, seconds_max=900)
         assert service.drain() == 0, service.log.read_text()[-3_000:]
     finally:
         stop.set()
