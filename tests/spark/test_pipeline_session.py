@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import threading
+import time
 from typing import Any
 
 import pytest
@@ -10,7 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from slackwater.pipeline.spark.jvm import jvm_process
-from slackwater.pipeline.spark.session import session_for_pipeline
+from slackwater.pipeline.spark.session import session_for_pipeline, start_spark, stop_spark
 from tests.spark.sessions import SharedSpark
 
 SETTING = "spark.sql.streaming.checkpointFileManagerClass"
@@ -74,3 +76,27 @@ def test_a_session_that_is_stopped_leaves_no_jvm(
     assert jvm is not None
     shared_spark.stop()
     assert jvm.poll() is not None
+
+
+def test_no_pipeline_waits_while_the_others_go_on(shared_spark: SharedSpark) -> None:
+    """With one slot for three threads, a job waits for one job of each other thread at most."""
+    shared_spark.stop()
+    spark = start_spark(["one", "two", "three"], "local[1]", {}, ())
+    ended: list[str] = []
+    waited: list[int] = []
+
+    def run_jobs(name: str) -> None:
+        for _ in range(12):
+            before = len(ended)
+            spark.sparkContext.parallelize([0], 1).foreach(lambda _: time.sleep(0.05))
+            waited.append(len(ended) - before)
+            ended.append(name)
+
+    threads = [threading.Thread(target=run_jobs, args=(name,)) for name in ("one", "two", "three")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    stop_spark(spark)
+    assert len(ended) == 36
+    assert max(waited) <= 4

@@ -40,6 +40,9 @@ _DEFAULTS: Final = {
     # An epoch's plan has no shuffle to adapt, and looking for one costs time in every epoch.
     "spark.sql.adaptive.enabled": "false",
     "spark.locality.wait": "0",
+    # The oldest job first, so that each pipeline's turn comes. FAIR compares stages by their names,
+    # as texts: when all slots are busy, stage 99 waits until stage 990.
+    "spark.scheduler.mode": "FIFO",
     # Spark's default counts nanoseconds from 1970 in 64 bits, as other readers take it: they fail
     # before 1677 and after 2262.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
@@ -102,7 +105,7 @@ def start_spark(
         conf = _with_jars(jars, master, conf)
     if class_archive is not None:
         conf = _with_option(conf, _mapping(class_archive))
-    needed = _needed(sink_formats) | _needed_to_run(names, master, conf)
+    needed = _needed(sink_formats) | _needed_to_run(master, conf)
     if brings_jars:
         needed = {key: value for key, value in needed.items() if not key.startswith("spark.jars")}
     for key, value in {**_DEFAULTS, **needed, **conf}.items():
@@ -127,12 +130,9 @@ def _with_option(conf: Mapping[str, str], option: str) -> Mapping[str, str]:
     return {**conf, DRIVER_OPTIONS: f"{conf.get(DRIVER_OPTIONS, '')} {option}".strip()}
 
 
-def _needed_to_run(names: Sequence[str], master: str, conf: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings that depend on how many pipelines run, and where."""
+def _needed_to_run(master: str, conf: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings that depend on where Spark runs."""
     needed = {}
-    if len(names) > 1:
-        # Otherwise a pipeline that catches up would make the others wait.
-        needed["spark.scheduler.mode"] = "FAIR"
     if master == "local" or master.startswith("local[") or on_kubernetes(master):
         # On another cluster Spark's daemon may start before our packages are there.
         needed["spark.python.daemon.module"] = "slackwater.scheduler.spark.worker_daemon"
