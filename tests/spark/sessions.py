@@ -74,6 +74,11 @@ def _has(table_format: str) -> bool:
     return True
 
 
+def with_one_slot() -> SparkSession:
+    """Start Spark as the program does, for one task at a time."""
+    return start_spark(["one", "two"], "local[1]", {}, ())
+
+
 def _for_notebook() -> SparkSession:
     """Start Spark as a notebook does: it finds the source by itself."""
     archive = _class_archive()

@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from slackwater.pipeline.spark.jvm import jvm_process
-from slackwater.pipeline.spark.session import session_for_pipeline, start_spark, stop_spark
-from tests.spark.sessions import SharedSpark
+from slackwater.pipeline.spark.session import session_for_pipeline
+from tests.spark.sessions import SharedSpark, with_one_slot
 
 SETTING = "spark.sql.streaming.checkpointFileManagerClass"
 OURS = "FileSystemBasedCheckpointFileManager"
@@ -80,8 +80,7 @@ def test_a_session_that_is_stopped_leaves_no_jvm(
 
 def test_no_pipeline_waits_while_the_others_go_on(shared_spark: SharedSpark) -> None:
     """With one slot for three threads, a job waits for one job of each other thread at most."""
-    shared_spark.stop()
-    spark = start_spark(["one", "two", "three"], "local[1]", {}, ())
+    spark = shared_spark.started_by(with_one_slot)
     ended: list[str] = []
     waited: list[int] = []
 
@@ -97,6 +96,5 @@ def test_no_pipeline_waits_while_the_others_go_on(shared_spark: SharedSpark) -> 
         thread.start()
     for thread in threads:
         thread.join()
-    stop_spark(spark)
     assert len(ended) == 36
     assert max(waited) <= 4
