@@ -105,6 +105,7 @@ faults: install ## The long tests: seeded faults, kills, takeovers, simulated li
 	@$(BIN)/python -m tests.kafka_foreign --seconds 3600
 	@$(BIN)/python -m tests.mirrors --changes 2000 --looks 10
 	@$(BIN)/python -m tests.month
+	@$(BIN)/python -m tests.rescans --rows 6000 --kills 3
 	@$(BIN)/python -m tests.sinks --only passed folders delta_folders iceberg_folders
 	@$(BIN)/python -m tests.sinks --only changelogs iceberg_changelogs
 	@for dialect in GOOGLE_STANDARD_SQL POSTGRESQL; do for format in parquet json orc delta iceberg; do \

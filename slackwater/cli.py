@@ -20,7 +20,6 @@ from slackwater.commands import options
 from slackwater.commands.error_texts import exit_code, text_of
 from slackwater.commands.options import CutFormat, PartitionFormat
 from slackwater.config.load import load_pipelines, load_settings
-from slackwater.config.settings import Settings
 from slackwater.errors import SettingsError
 from slackwater.monitoring import log
 from slackwater.state.models import DesiredState
@@ -78,7 +77,9 @@ def init(
     made = commands.init(init_options, commands.ask if is_terminal else None)
     print(f"{config}: {made.source.path}, {made.stream_text}")  # noqa: T201
     if check:
-        raise typer.Exit(_check(load_settings(config)))
+        from slackwater.commands.check import print_checks
+
+        raise typer.Exit(print_checks(load_settings(config)))
     file_name = shlex.quote(str(config))
     print(f"Next: slackwater check -c {file_name}, then slackwater run -c {file_name}")  # noqa: T201
 
@@ -139,21 +140,9 @@ for _desired, _verb, _help in (
 @app.command()
 def check(config: options.ConfigFile = None, pipeline: options.PipelineName = None) -> None:
     """Connect to everything the pipeline needs and report what is wrong."""
-    raise typer.Exit(_check(load_settings(config, pipeline=pipeline)))
+    from slackwater.commands.check import print_checks
 
-
-def _check(settings: Settings) -> int:
-    """Print what is right and wrong with a pipeline's settings; return the exit code."""
-    from slackwater.commands.check import checks
-
-    worst = 0
-    for result in checks(settings):
-        if result.problem is None:
-            print(f"ok    {result.name}: {result.detail}")  # noqa: T201
-        else:
-            worst = max(worst, exit_code(result.problem))
-            print(f"wrong {result.name}: {text_of(result.problem)}")  # noqa: T201
-    return worst
+    raise typer.Exit(print_checks(load_settings(config, pipeline=pipeline)))
 
 
 @app.command()
@@ -169,7 +158,7 @@ def status(
     if as_json:
         print(json.dumps(fields, indent=2))  # noqa: T201
         return
-    for name, value in _flat(fields):
+    for name, value in inspect.flat(fields):
         print(f"{name:24} {'-' if value is None else value}")  # noqa: T201
 
 
@@ -292,16 +281,38 @@ def verify(
     pipeline: options.PipelineName = None,
     tables: options.Tables = None,
     as_json: options.Json = False,
+    repair: options.Repair = False,
 ) -> None:
     """Compare each mirror with its table at the low watermark that the mirror states."""
     from slackwater.commands import verify as verification
 
-    is_equal = True
-    for result in verification.verify(load_settings(config, pipeline=pipeline), tables or ()):
-        is_equal &= result.is_equal
+    different: list[str] = []
+    settings = load_settings(config, pipeline=pipeline)
+    for result in verification.verify(settings, tables or ()):
+        different += [] if result.is_equal else [result.table]
         print(json.dumps(result.json_fields()) if as_json else result.text())  # noqa: T201
-    if not is_equal:
+    if different and repair:
+        from slackwater.commands.rescan import repair as request
+
+        for line in request(settings, different):
+            print(line, file=sys.stderr)  # noqa: T201
+    if different:
         raise typer.Exit(1)
+
+
+@app.command()
+def rescan(
+    tables: options.RescanTables,
+    config: options.ConfigFile = None,
+    pipeline: options.PipelineName = None,
+    stop: options.StopRescan = False,
+) -> None:
+    """Have tables read again while the changes go on; the running pipeline does it."""
+    from slackwater.commands import rescan as command
+
+    settings = load_settings(config, pipeline=pipeline)
+    for line in (command.stop if stop else command.rescan)(settings, tables):
+        print(line)  # noqa: T201
 
 
 @app.command()
@@ -350,19 +361,6 @@ def demo(
 
     if not show(directory, seconds=seconds):
         raise typer.Exit(1)
-
-
-def _flat(values: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    pairs: list[tuple[str, Any]] = []
-    for name, value in values.items():
-        if isinstance(value, dict):
-            pairs += _flat(value, f"{prefix}{name} ")
-        elif isinstance(value, list):
-            items = (", ".join(f"{k} {v}" for k, v in item.items()) for item in value)
-            pairs.append((f"{prefix}{name}".replace("_", " "), "; ".join(items) or None))
-        else:
-            pairs.append((f"{prefix}{name}".replace("_", " "), value))
-    return pairs
 
 
 def main() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -123,6 +123,60 @@ class Sink(Protocol):
         Only the pipeline's owner may ask: what former owners have staged is removed first, so that
         a former owner that wakes up makes nothing visible after this.
         """
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """All rows of a table in a range of its keys, as they stood at a low watermark.
+
+    Attributes:
+        table: the table's full name.
+        columns: the table's columns at that time, in its order.
+        key: the names of the primary key's columns, in the key's order.
+        descending: those of them that are in descending order.
+        rows: the values as Spanner's JSON has them, by column, in the key's order.
+        after: the key behind which the range begins; None for the table's beginning.
+        through: the key at which it ends, inclusive; None for the table's end.
+        low_watermark: in whole microseconds. The output has all changes up to it, and none later.
+    """
+
+    table: str
+    columns: Sequence[Column]
+    key: Sequence[str]
+    descending: frozenset[str]
+    rows: Sequence[Mapping[str, Any]]
+    after: Sequence[Any] | None
+    through: Sequence[Any] | None
+    low_watermark: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkResult:
+    """What became of a chunk.
+
+    Attributes:
+        is_done: the output has its rows; otherwise the same range has to be read again after the
+            next epoch.
+        corrected: the number of rows that the output did not have so.
+    """
+
+    is_done: bool
+    corrected: int
+
+
+@runtime_checkable
+class Rescannable(Protocol):
+    """A sink that can be given a table's rows again while the changes go on."""
+
+    def take_chunk(self, spark: SparkSession, chunk: Chunk) -> ChunkResult:
+        """Take a chunk between two epochs: the one that ends at its low watermark, and the next.
+
+        Only the pipeline's owner may call it. Nothing that a former owner takes becomes visible
+        once its successor has published an epoch that changes the table.
+        """
+
+    def leave_unpublished(self, tables: frozenset[str]) -> None:
+        """Publish no low watermark of these tables: they are not complete yet."""
 
 
 @runtime_checkable

@@ -3,12 +3,12 @@
 No rule of lineage or epochs is decided here, except what must happen in one transaction.
 
 Which module decides what:
-    models: the frozen records that go in and come out. tables: the schema.
+    models, rescan_models: the frozen records that go in and come out. tables: the schema.
     engine, spanner_dialect: how a database is opened. store: transactions, retries, pipelines.
     schema: whether a store may be used, and when it is upgraded, by `migrations`.
     transaction: the locks, facts and claims of a task's transaction.
     lineage_rows: partitions as rows. mutable_lineage: those of partitions with mutable key ranges.
     plans: an epoch's plans and their tasks. commit: the one way to commit an epoch.
     lease: who owns a pipeline.
-    epochs, gaps, scans, task_counts, task_metrics, open_queries: one table each.
+    epochs, gaps, scans, rescans, task_counts, task_metrics, open_queries: one table each.
 """

@@ -11,7 +11,7 @@ from typing import Final
 import sqlalchemy as sa
 
 # The migration that makes this schema; a test holds the two together.
-HEAD: Final = "0007"
+HEAD: Final = "0009"
 
 TOKEN_CHARS_MAX: Final = 1_024
 NAME_CHARS_MAX: Final = 64
@@ -249,6 +249,32 @@ scan_parts = sa.Table(
     # The parts of a chunk become visible together.
     sa.Column("chunk", sa.BigInteger, nullable=False),
     sa.Column("is_done", sa.Boolean, nullable=False),
+)
+
+# Tables that are read again while the changes go on; the newest request for each.
+rescans = sa.Table(
+    "rescans",
+    metadata,
+    sa.Column("pipeline", _NAME, primary_key=True),
+    sa.Column("table_name", sa.String(512), primary_key=True),
+    sa.Column("requested_at_ns", sa.BigInteger, nullable=False),
+    sa.Column("reason", sa.String(32), nullable=False),
+    sa.Column("state", sa.String(16), nullable=False),
+    # JSON of the key up to which the table was read; NULL before the first chunk.
+    sa.Column("after_key", sa.Text),
+    sa.Column("records", sa.BigInteger, nullable=False),
+    sa.Column("corrected", sa.BigInteger, nullable=False),
+    sa.Column("chunks", sa.BigInteger, nullable=False),
+    # The low watermark of the last chunk.
+    sa.Column("at_ns", sa.BigInteger),
+)
+
+# The tables that the pipeline's change stream was seen to watch.
+seen_tables = sa.Table(
+    "seen_tables",
+    metadata,
+    sa.Column("pipeline", _NAME, primary_key=True),
+    sa.Column("table_name", sa.String(512), primary_key=True),
 )
 
 epochs = sa.Table(

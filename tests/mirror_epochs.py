@@ -78,6 +78,11 @@ class Epochs:
         """The epoch's low watermark."""
         return START + timedelta(seconds=self._number, milliseconds=500)
 
+    @property
+    def last_low_watermark(self) -> datetime:
+        """The low watermark of the epoch that was written last."""
+        return self.low_watermark - timedelta(seconds=1)
+
     def records(self) -> DataFrame:
         """Return the records of the epoch's changes so far."""
         return self._spark.createDataFrame(self._rows, ddl())

@@ -119,6 +119,11 @@ def _quoted(dialect: Dialect, name: str) -> str:
     return ".".join(f"{quote}{part}{quote}" for part in name.split("."))
 
 
+def plain_values(values: Iterable[Any]) -> list[Any]:
+    """Return the values of a row as JSON has them, from google.protobuf.Values."""
+    return list(map(_plain, values))
+
+
 def _records(call: Iterable[bytes], table: Table, at_ns: int) -> Iterator[DataChangeRecord]:
     """Yield the rows in the messages of a query, as records."""
     rows = ResultRows(len(table.columns))
@@ -129,7 +134,7 @@ def _records(call: Iterable[bytes], table: Table, at_ns: int) -> Iterator[DataCh
         if not columns:
             columns = _column_types(rows.metadata, table)
         for values in complete:
-            row = dict(zip(table.columns, map(_plain, values), strict=True))
+            row = dict(zip(table.columns, plain_values(values), strict=True))
             keys = {name: row.pop(name) for name in table.key}
             mod = Mod(_json(keys), _json(row), "{}")
             yield DataChangeRecord(

@@ -16,7 +16,7 @@ from slackwater.reader.transport.connection import Connection
 _DEFAULT_SCHEMA: Final = {Dialect.GOOGLE_STANDARD_SQL: "", Dialect.POSTGRESQL: "public"}
 _COLUMNS: Final = (
     "SELECT c.table_schema, c.table_name, c.column_name, c.spanner_type, k.ordinal_position,"
-    " c.is_generated"
+    " c.is_generated, k.column_ordering"
     " FROM information_schema.columns c"
     " JOIN information_schema.tables t"
     " ON t.table_schema = c.table_schema AND t.table_name = c.table_name"
@@ -44,6 +44,7 @@ _WATCHED_COLUMNS: Final = (
 # The values for yes: one dialect has booleans, the other has texts.
 _YES: Final = (True, "YES")
 _GENERATED: Final = "ALWAYS"
+_DESCENDING: Final = "DESC"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +57,14 @@ class Table:
             spelling: STRING(MAX), character varying.
         key: the primary key's columns, in the key's order; a table may have none.
         generated: the generated columns, which are not among the columns: no change has them.
+        descending: the key's columns that are in descending order.
     """
 
     name: str
     columns: Mapping[str, str]
     key: tuple[str, ...]
     generated: tuple[str, ...] = ()
+    descending: frozenset[str] = frozenset()
 
 
 def tables(connection: Connection, dialect: Dialect, at_ns: int | None = None) -> list[Table]:
@@ -137,13 +140,14 @@ def _full_name(dialect: Dialect, schema: str, table: str) -> str:
 
 def _table(name: str, rows: list[Sequence[str]]) -> Table:
     # An INT64 comes as a string.
-    positions = sorted((int(position), column) for column, _, position, _ in rows if position)
+    positions = sorted((int(position), column) for column, _, position, *_ in rows if position)
     generated = [
-        column for column, _, position, word in rows if word == _GENERATED and not position
+        column for column, _, position, word, _ in rows if word == _GENERATED and not position
     ]
     return Table(
         name,
         {column: kind for column, kind, *_ in rows if column not in generated},
         tuple(column for _, column in positions),
         tuple(generated),
+        frozenset(name for name, *_, order in rows if (order or "").startswith(_DESCENDING)),
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar, cast
 
@@ -46,6 +46,7 @@ from slackwater.reader.transport.grpc_errors import (
     is_session_lost,
     to_reader_error,
 )
+from slackwater.reader.transport.read_request import read_request
 from slackwater.reader.transport.statement import Statement
 
 T = TypeVar("T")
@@ -53,6 +54,7 @@ T = TypeVar("T")
 _SERVICE_HOST: Final = "spanner.googleapis.com:443"
 _SCOPES: Final = ("https://www.googleapis.com/auth/spanner.data",)
 _EXECUTE_STREAMING_SQL: Final = "/google.spanner.v1.Spanner/ExecuteStreamingSql"
+_STREAMING_READ: Final = "/google.spanner.v1.Spanner/StreamingRead"
 _CALL_SECONDS_MAX: Final = 30.0
 # A multiplexed session lives for 28 days; Google recommends a new one every 7.
 _SESSION_SECONDS_MAX: Final = 7 * 86_400.0
@@ -109,6 +111,7 @@ class Connection:
         self._channels: list[grpc.Channel] = []
         self._streams: list[Callable[..., Any]] = []
         self._next_stream = 0
+        self._read_stream: Callable[..., Any] | None = None
         self._client: SpannerClient | None = None
         self._session: str | None = None
         self._session_made = 0.0
@@ -143,6 +146,28 @@ class Connection:
             at_ns: the read timestamp, nanoseconds; within the database's version retention period.
         """
         return self._start(ExecuteSqlRequest.pb(self._request(sql, at_ns)))
+
+    def read_after(
+        self,
+        table: str,
+        columns: Sequence[str],
+        key: Sequence[Any] | None,
+        at_ns: int,
+        rows_max: int,
+        seconds_max: float,
+    ) -> Call:
+        """Start to read rows in their key's order, from behind a key; errors are as in stream().
+
+        Args:
+            table, columns, key, rows_max: see read_request().
+            at_ns: the read timestamp, nanoseconds; within the database's version retention period.
+            seconds_max: after which the call fails.
+        """
+        request = read_request(self._request("", at_ns), table, columns, key, rows_max)
+        with self._lock:
+            if self._read_stream is None:
+                self._read_stream = self._stub(self._channels[0], _STREAMING_READ)
+        return self._started(self._read_stream, request, seconds_max)
 
     def partitioned_read(
         self, sql: str, at_ns: int, read: PartitionedRead | None = None
@@ -215,11 +240,16 @@ class Connection:
         return self._start(request)
 
     def _start(self, request: Any) -> Call:
-        stream = self._pick_stream()
+        return self._started(self._pick_stream(), request)
+
+    def _started(
+        self, stream: Callable[..., Any], request: Any, seconds_max: float | None = None
+    ) -> Call:
         return cast(
             Call,
             stream(
                 request,
+                timeout=seconds_max,
                 metadata=(
                     ("google-cloud-resource-prefix", self.change_stream.database_path),
                     ("x-goog-request-params", f"session={request.session}"),
@@ -256,6 +286,7 @@ class Connection:
             for channel in self._channels:
                 channel.close()
             self._channels, self._streams, self._client = [], [], None
+            self._read_stream = None
 
     def _may_retry(self, error: BaseException) -> bool:
         self.forget_session_if_lost(error)
@@ -340,9 +371,11 @@ class Connection:
                     self._open_channel()
                 self._streams.append(self._stub(self._channels[len(self._streams)]))
 
-    def _stub(self, channel: grpc.Channel) -> Callable[..., Any]:
+    def _stub(
+        self, channel: grpc.Channel, method: str = _EXECUTE_STREAMING_SQL
+    ) -> Callable[..., Any]:
         stub = channel.unary_stream(
-            _EXECUTE_STREAMING_SQL,
+            method,
             request_serializer=lambda request: request.SerializeToString(),
             response_deserializer=None,
         )

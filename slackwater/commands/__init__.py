@@ -6,6 +6,8 @@
 - stored_pipeline: opens the metadata store, and refuses a pipeline that it does not know.
 - check: tries everything that a pipeline needs.
 - status: looks up what `status` and `partitions` print.
+- rescan: asks for tables to be read again.
+- chosen_tables: the tables that a command's globs name.
 - verify: compares mirrors with their tables.
 - as_of: the versions of all mirrors at one time.
 - sql_views: makes statements that rebuild tables from a changelog.

@@ -11,6 +11,7 @@ from typing import Any, Final
 import requests
 
 import slackwater
+from slackwater.commands.error_texts import exit_code, text_of
 from slackwater.config.filters import filter_of, globs_without_match, tables_to_read
 from slackwater.config.settings import FilterSettings, Http, Settings
 from slackwater.errors import HttpError, SettingsError
@@ -170,3 +171,15 @@ def _pipelines_served(http: Http) -> list[str]:
         return [pipeline["pipeline"] for pipeline in answer.json()]
     except (requests.RequestException, ValueError, TypeError, KeyError):
         return []
+
+
+def print_checks(settings: Settings) -> int:
+    """Print what is right and wrong with a pipeline's settings; return the exit code."""
+    worst = 0
+    for result in checks(settings):
+        if result.problem is None:
+            print(f"ok    {result.name}: {result.detail}")  # noqa: T201
+        else:
+            worst = max(worst, exit_code(result.problem))
+            print(f"wrong {result.name}: {text_of(result.problem)}")  # noqa: T201
+    return worst

@@ -93,6 +93,15 @@ Wait = Annotated[
     str, typer.Option(help="How long to wait for the pipeline to comply; 0 not to wait.")
 ]
 
+# rescan, verify
+RescanTables = Annotated[
+    list[str], typer.Option("--table", help="Tables that match this glob; repeatable.")
+]
+StopRescan = Annotated[bool, typer.Option("--stop", help="Stop reading them again.")]
+Repair = Annotated[
+    bool, typer.Option("--repair", help="Have mirrors that differ corrected, by a rescan.")
+]
+
 # tail
 SourceName = Annotated[str | None, typer.Option(help="Overrides the settings file.")]
 ExcludeTables = Annotated[

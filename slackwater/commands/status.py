@@ -14,6 +14,7 @@ from slackwater.monitoring.json_fields import (
     epoch_fields,
     gap_fields,
     query_fields,
+    rescan_fields,
     rfc3339_or_none,
 )
 from slackwater.pipeline.alerts import held_back_by
@@ -27,6 +28,7 @@ from slackwater.state.gaps import gaps
 from slackwater.state.models import Epoch, Partition, Pipeline
 from slackwater.state.open_queries import open_queries, stalls
 from slackwater.state.plans import latest_plan
+from slackwater.state.rescans import rescans
 from slackwater.state.scans import read_scan
 from slackwater.state.store import Store
 from slackwater.timestamp import ns_to_seconds
@@ -48,6 +50,7 @@ def status(settings: Settings) -> dict[str, Any]:
             **_state(pipeline),
             "low_watermark": rfc3339_or_none(watermark_ns),
             "initial_scan": _scan(store, settings.pipeline),
+            "rescans": [rescan_fields(rescan) for rescan in rescans(store, settings.pipeline)],
             **_lag(settings, watermark_ns, epochs),
             "held_back_by": _held_back(store, pipeline),
             "partitions": {str(state): count for state, count in sorted(by_state.items())},
@@ -141,3 +144,17 @@ def partition_rows(settings: Settings) -> tuple[list[Partition], int | None, dic
         )
     finally:
         store.close()
+
+
+def flat(values: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    """Return JSON fields as lines of a name and a value."""
+    pairs: list[tuple[str, Any]] = []
+    for name, value in values.items():
+        if isinstance(value, dict):
+            pairs += flat(value, f"{prefix}{name} ")
+        elif isinstance(value, list):
+            items = (", ".join(f"{k} {v}" for k, v in item.items()) for item in value)
+            pairs.append((f"{prefix}{name}".replace("_", " "), "; ".join(items) or None))
+        else:
+            pairs.append((f"{prefix}{name}".replace("_", " "), value))
+    return pairs

@@ -8,9 +8,10 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from slackwater.commands.chosen_tables import chosen_tables
 from slackwater.config.filters import filter_of, tables_to_read
 from slackwater.config.settings import Settings
-from slackwater.errors import NoTableError, SettingsError
+from slackwater.errors import SettingsError
 from slackwater.pipeline.source import SourceHandle, connect, source_options
 from slackwater.pipeline.spark.java import find_java
 from slackwater.pipeline.spark.session import register_source, start_spark, stop_spark
@@ -23,7 +24,6 @@ from slackwater.scheduler.spark.scan_source import (
     tables_to_json,
 )
 from slackwater.spark_sink.comparison import RANGES, Comparison, compare
-from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.sinks.mirrors import MirrorSettings
 from slackwater.spark_sink.sql.columns import columns_from_schema, mirror_columns
 from slackwater.spark_sink.sql.latest_changes import whole_rows
@@ -91,7 +91,7 @@ def verify(settings: Settings, names: Sequence[str]) -> Iterator[Verification]:
     find_java()
     source = connect(settings)
     try:
-        tables = _tables(settings, source, names)
+        tables = chosen_tables(settings, source, names)
         spark = start_spark(
             [settings.pipeline],
             settings.spark.master,
@@ -108,20 +108,6 @@ def verify(settings: Settings, names: Sequence[str]) -> Iterator[Verification]:
             stop_spark(spark)
     finally:
         source.connection.close()
-
-
-def _tables(settings: Settings, source: SourceHandle, names: Sequence[str]) -> list[Table]:
-    watched = watched_tables(source.connection, source.description.dialect)
-    by_settings = tables_to_read(watched, filter_of(settings))
-    by_name = tables_to_read(by_settings, RecordFilter(tuple(names)))
-    if not by_name:
-        raise NoTableError(
-            f"the change stream watches no table named {', '.join(names)}."
-            if names
-            else "the change stream watches no table that the filter lets through.",
-            f"It watches: {', '.join(table.name for table in watched) or 'no tables'}",
-        )
-    return by_name
 
 
 def _verify(

@@ -38,6 +38,7 @@ class Source(Section):
         shared.END
     )
     initial_scan: Annotated[Literal["yes", "no", "only"] | None, BeforeValidator(yes_no)] = None
+    new_tables: Literal["scan", "changes_only"] | None = None
     data_boost: bool = False
     database_role: Annotated[str | None, parsed_by(shared.DATABASE_ROLE)] = default_of(
         shared.DATABASE_ROLE
@@ -167,6 +168,21 @@ class Settings(Section):
     def initial_scan(self) -> str:
         """The setting, or its default: a mirror needs the rows that were there before, too."""
         return self.source.initial_scan or ("yes" if self.sink.has_initial_scan else "no")
+
+    @property
+    def new_tables(self) -> str:
+        """The setting, or its default: tables are read if those of the beginning are."""
+        is_scanned = self.sink.has_rescans and self.initial_scan != "no"
+        return self.source.new_tables or ("scan" if is_scanned else "changes_only")
+
+    @check_model(mode="after")
+    def _sink_takes_rows_again(self) -> Self:
+        if self.source.new_tables == "scan" and not self.sink.has_rescans:
+            raise ValueError(
+                f"source.new_tables scan does not go with sink.kind {self.sink.kind}: only mirrors"
+                " can be given rows again. Set it to changes_only, or leave it out"
+            )
+        return self
 
     @check_model(mode="after")
     def _scan_is_recent(self) -> Self:

@@ -7,6 +7,7 @@ from typing import Any
 from slackwater.pipeline.catch_up import CatchUp
 from slackwater.scheduler.lineage import PartitionState
 from slackwater.state.models import Epoch, Gap, OpenQuery, Partition
+from slackwater.state.rescan_models import Rescan
 from slackwater.timestamp import floor_to_us, format_rfc3339, ms_to_seconds
 
 
@@ -73,3 +74,16 @@ def epoch_fields(epoch: Epoch) -> dict[str, Any]:
 def gap_fields(gap: Gap) -> dict[str, Any]:
     """Return the fields of a gap: records in (after, through] are lost."""
     return {"after": rfc3339_or_none(gap.start_ns), "through": rfc3339_or_none(gap.end_ns)}
+
+
+def rescan_fields(rescan: Rescan) -> dict[str, Any]:
+    """Return the fields of a table that is read again."""
+    return {
+        "table": rescan.table,
+        "state": rescan.state.value,
+        "reason": rescan.reason,
+        "requested_at": rfc3339_or_none(floor_to_us(rescan.requested_at_ns)),
+        "at": rfc3339_or_none(rescan.at_ns),
+        "records": rescan.records,
+        "corrected": rescan.corrected,
+    }

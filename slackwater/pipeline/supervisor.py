@@ -18,8 +18,9 @@ from slackwater.errors import SparkFailedError
 from slackwater.pipeline.alerts import Alerts
 from slackwater.pipeline.desired_state import DesiredStatePoller
 from slackwater.pipeline.epochs.recorder import EpochRecorder, RecordPolicy
+from slackwater.pipeline.epochs.rescanner import Rescanner
 from slackwater.pipeline.epochs.schema_watch import SchemaWatch
-from slackwater.pipeline.epochs.writer import EpochWriter
+from slackwater.pipeline.epochs.writer import EpochWatch, EpochWriter
 from slackwater.pipeline.initial_scan import InitialScan
 from slackwater.pipeline.lease_holder import LeaseHolder
 from slackwater.pipeline.lifecycle import Lifecycle
@@ -48,7 +49,7 @@ from slackwater.pipeline.spark.warm_up import warm_up
 from slackwater.pipeline.transitions import Action, Event, RunMode
 from slackwater.scheduler.options import parse_options
 from slackwater.scheduler.read_options import AuditMode
-from slackwater.spark_sink.sink import CurrentRows, KeyOrder
+from slackwater.spark_sink.sink import CurrentRows, KeyOrder, Rescannable
 from slackwater.state.errors import StateError
 from slackwater.state.scans import read_scan
 from slackwater.state.store import Store
@@ -267,6 +268,17 @@ class PipelineSupervisor:
             options["end"] = format_rfc3339(self._until_ns)
         return options
 
+    def _epoch_watches(self, spark: SparkSession, source: SourceHandle) -> list[EpochWatch]:
+        """Return what looks at each epoch, for sinks that need it."""
+        watches: list[EpochWatch] = []
+        if isinstance(self._sink, CurrentRows):
+            watches.append(SchemaWatch(source, self._sink))
+        if isinstance(self._sink, Rescannable):
+            watches.append(
+                Rescanner(spark, self.settings, source, self.store, self.lease, self._sink)
+            )
+        return watches
+
     def _query_runner(
         self,
         spark: SparkSession,
@@ -275,7 +287,6 @@ class PipelineSupervisor:
         lifecycle: Lifecycle,
     ) -> QueryRunner:
         settings = self.settings
-        watch = SchemaWatch(source, self._sink) if isinstance(self._sink, CurrentRows) else None
         writer = EpochWriter(
             spark,
             self.name,
@@ -283,7 +294,7 @@ class PipelineSupervisor:
             self.store,
             self.lease,
             AuditMode(settings.epoch.audit),
-            watch,
+            self._epoch_watches(spark, source),
         )
         recorder = EpochRecorder(
             self.name,

@@ -83,6 +83,10 @@ class EpochDirectory:
         """Return the directory in which to stage an epoch."""
         return str(self._path_of(epoch_id).toString())
 
+    def staging_beside_epochs(self, name: str) -> str:
+        """Return the directory in which to stage something that belongs to no epoch."""
+        return str(self._path(f"{STAGING_FOLDER}/{self._owner}/{name}").toString())
+
     def remove_empty_files(self, epoch_id: int) -> None:
         """Remove the files of a staged epoch that have no bytes, but for Spark's marker."""
         for status in self._files.listStatus(self._path_of(epoch_id)):

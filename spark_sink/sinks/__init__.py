@@ -8,5 +8,7 @@ Loading the settings imports all of them: a module imports Spark where it uses i
 - sink_settings: the settings that kinds share, and what a pipeline asks of them.
 - registry: finds the kinds; which kind's settings a section sink has, and which keys go with which.
 - changelog, typed_changelogs, mirrors, kafka, spark_format: the kinds.
+- mirror_epoch, former_rows: one epoch as it is merged into mirrors, and what it says of tables that
+  were dropped and made again.
 - managed_tables: what mirrors and typed changelogs share.
 """

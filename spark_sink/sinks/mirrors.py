@@ -11,20 +11,20 @@ from datetime import datetime
 from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from slackwater.spark_sink.envelopes.message import Origin
-from slackwater.spark_sink.errors import TableRecreatedError
 from slackwater.spark_sink.filters.globs import glob_pattern
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.output.dead_letters import DeadLetters
 from slackwater.spark_sink.output.maintenance import NO_MAINTENANCE, MaintenancePolicy
-from slackwater.spark_sink.sink import EpochSummary, Former
+from slackwater.spark_sink.sink import Chunk, ChunkResult, EpochSummary, Former
+from slackwater.spark_sink.sinks.former_rows import recreated_error, renew, without_former
 from slackwater.spark_sink.sinks.managed_tables import (
     ManagedTables,
     ManagedTableSettings,
 )
+from slackwater.spark_sink.sinks.mirror_epoch import MirrorEpoch
 from slackwater.spark_sink.sinks.sink_settings import Kind
 from slackwater.spark_sink.sql.columns import Column, mirror_columns
-from slackwater.spark_sink.sql.latest_changes import columns_by_table, latest_changes, whole_rows
-from slackwater.spark_sink.sql.quoting import literal, timestamp_literal
+from slackwater.spark_sink.sql.latest_changes import columns_by_table, whole_rows
 from slackwater.spark_sink.tables.cut import Cut, TableVersion, low_watermark_at
 from slackwater.spark_sink.tables.managed_table import AppendId
 from slackwater.spark_sink.tables.mirror_table import MirrorTable
@@ -34,6 +34,10 @@ from slackwater.timestamp import datetime_to_rfc3339
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from slackwater.spark_sink.tables.row_merges.mirror_corrections import (
+        MirrorCorrections,
+        StagedCorrections,
+    )
     from slackwater.spark_sink.tables.row_merges.small_epoch import SmallEpoch
 
 _log = logging.getLogger(__name__)
@@ -57,6 +61,7 @@ class MirrorSettings(ManagedTableSettings):
     }
     has_initial_scan = True
     are_streamed = False
+    has_rescans = True
     needs_all_changes = True
 
     kind: Kind = "mirror"
@@ -128,6 +133,8 @@ class Mirrors(ManagedTables[MirrorTable]):
             **(properties or {}),
         }
         self._former = Former()
+        self._corrections: MirrorCorrections | None = None
+        self._unpublished: frozenset[str] = frozenset()
         self._all_published_at = float("-inf")
 
     def publish(
@@ -179,6 +186,21 @@ class Mirrors(ManagedTables[MirrorTable]):
         existing = [name for name in self._existing_tables(spark) if wanted.fullmatch(name)]
         tables = self._at_once(version_of, [(name,) for name in existing])
         return Cut(low_watermark, tuple(sorted(tables, key=lambda table: table.table)))
+
+    def take_chunk(self, spark: SparkSession, chunk: Chunk) -> ChunkResult:
+        """Compare a chunk with its mirror, and correct rows with the next epoch; see Rescannable.
+
+        The chunk is done when nothing differs any more.
+        """
+        from slackwater.spark_sink.tables.row_merges.mirror_corrections import MirrorCorrections
+
+        if self._corrections is None:
+            self._corrections = MirrorCorrections(self._staging)
+        return self._corrections.compare(spark, self._table(spark, chunk.table), chunk)
+
+    def leave_unpublished(self, tables: frozenset[str]) -> None:
+        """Publish no low watermark of tables that are not complete; see Rescannable."""
+        self._unpublished = tables
 
     def forget_former(self, former: Former) -> None:
         """Have the next epoch drop what former tables and columns left; see CurrentRows."""
@@ -235,41 +257,50 @@ class Mirrors(ManagedTables[MirrorTable]):
         if small is not None:
             present = small.columns_by_table()
         else:
-            present = {} if changes is None else columns_by_table(_without_former(changes, cleared))
+            present = {} if changes is None else columns_by_table(without_former(changes, cleared))
         renewed = self._renewed(spark, former)
         changed = {
-            table: mirror_columns(_renew(columns, renewed.get(table, ())))
+            table: mirror_columns(renew(columns, renewed.get(table, ())))
             for table, columns in present.items()
         }
         unchanged = {
             table: renewed.get(table, ()) for table in {*cleared, *renewed} - changed.keys()
         }
+        fixes = self._take_corrections(changed, {*cleared, *renewed}, watermark)
+        changed |= {table: tuple(fix.corrections.columns) for table, fix in fixes.items()}
+        epoch = MirrorEpoch(
+            changes=None if changes is None else without_former(changes, cleared),
+            small=small,
+            present=present.keys(),
+            cleared=cleared,
+            unchanged=unchanged.keys(),
+            corrections=fixes,
+            merge_id=MergeId(self._application, watermark),
+            is_driver_asked=bool(fixes) and self._format.merges_rows(spark, self._path),
+        )
 
         def ensure_columns(table: str, columns: Sequence[Column]) -> None:
             self._table(spark, table).ensure_columns(columns)
 
         def merge(table: str, columns: Sequence[Column]) -> None:
-            mirror = self._table(spark, table)
-            if changes is None or table in unchanged:
-                mirror.forget(columns, cleared.get(table))
-                return
-            merge_id = MergeId(self._application, watermark)
-            if small is not None and mirror.merge_rows(small.latest(table), columns, merge_id):
-                return
-            current = _without_former(changes, cleared)
-            self._dead_letters.write(
-                lambda is_checked: latest_changes(current, table, columns, is_checked=is_checked),
-                lambda newest: mirror.merge(newest, columns, cleared.get(table)),
-                current,
-                table,
-                watermark,
-            )
+            epoch.merge(spark, self._table(spark, table), columns, self._dead_letters)
 
         # A table that is written again for a new type must not count as the epoch's MERGE.
         self._at_once(ensure_columns, changed.items())
         with self._format.idempotent_merge(spark, self._application, watermark):
             self._at_once(merge, {**changed, **unchanged}.items())
         return {*changed, *unchanged}
+
+    def _take_corrections(
+        self,
+        changed: Mapping[str, Sequence[Column]],
+        others: Collection[str],
+        watermark: datetime,
+    ) -> Mapping[str, StagedCorrections]:
+        """Return what a rescan has found; nothing without one, and nothing is loaded for it."""
+        if self._corrections is None:
+            return {}
+        return self._corrections.take(changed, others, watermark)
 
     def _cleared(
         self, spark: SparkSession, former: Former, watermark: datetime
@@ -284,7 +315,7 @@ class Mirrors(ManagedTables[MirrorTable]):
             for table, at in cleared.items():
                 # Otherwise it was created in this epoch, and the epoch is replayed.
                 if self._table(spark, table).is_published_before(watermark):
-                    raise _recreated_error(table, at, is_complete=former.is_complete)
+                    raise recreated_error(table, at, is_complete=former.is_complete)
         for table, at in cleared.items():
             _log.warning(
                 "table %s did not exist at %s: its mirror drops the rows of the former table",
@@ -324,7 +355,7 @@ class Mirrors(ManagedTables[MirrorTable]):
             changed = self._existing_tables(spark)
         self._at_once(
             lambda table: self._table(spark, table).publish_watermark(watermark),
-            [(table,) for table in changed],
+            [(table,) for table in changed if table not in self._unpublished],
         )
 
     def _make(self, spark: SparkSession, path: str, table: str) -> MirrorTable:
@@ -336,35 +367,3 @@ class Mirrors(ManagedTables[MirrorTable]):
             keeps_deleted=self._gone_rows.are_kept,
             properties=self._properties,
         )
-
-
-def _without_former(changes: DataFrame, cleared: Mapping[str, datetime]) -> DataFrame:
-    """Return the changes without those of tables that were dropped since."""
-    for table, at in cleared.items():
-        is_former = f"table_name = {literal(table)} AND commit_timestamp <= {timestamp_literal(at)}"
-        changes = changes.where(f"NOT ({is_former})")
-    return changes
-
-
-def _renew(columns: Sequence[Column], renewed: Sequence[Column]) -> list[Column]:
-    times = {column.name.lower(): column.absent_at for column in renewed}
-    return [replace(column, absent_at=times.get(column.name.lower())) for column in columns]
-
-
-def _recreated_error(table: str, at: datetime, *, is_complete: bool) -> TableRecreatedError:
-    what = (
-        f"table {table} did not exist at {datetime_to_rfc3339(at)}, so it was dropped and made"
-        " again, and its mirror has the rows of the former table."
-    )
-    again = "mirror the tables again, under another pipeline name, path and checkpoint"
-    if is_complete:
-        return TableRecreatedError(
-            what,
-            "Set sink.when_recreated to clear and run the pipeline again, within the database's"
-            f" version_retention_period; or {again}",
-        )
-    return TableRecreatedError(
-        f"{what} The change stream names its tables, so it lacks the rows from before it was"
-        " altered to watch the new one.",
-        f"To have them, {again}",
-    )

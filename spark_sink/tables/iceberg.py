@@ -301,6 +301,12 @@ class Iceberg(TableFormat):
         self._merged_by_driver.add(path)
         return True
 
+    def read(self, spark: SparkSession, path: str) -> DataFrame:
+        """Read a table as it is now; see TableFormat."""
+        # The catalog keeps what it has loaded.
+        self._load_table(spark, path)
+        return super().read(spark, path)
+
     def publish_watermark(self, spark: SparkSession, path: str, low_watermark: str) -> None:
         """Write to the table's properties up to when it has all changes.
 

@@ -66,6 +66,11 @@ class ManagedTable(ABC):
         self._properties = dict(properties or {})
         self._schema: StructType | None = None
 
+    @property
+    def table(self) -> str:
+        """The full name of the Spanner table."""
+        return self._table
+
     def ensure_columns(self, columns: Sequence[Column]) -> None:
         """Create the table, or add the columns that it lacks.
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from slackwater.spark_sink.tables.row_merges.corrections import Corrections
 
 _log = logging.getLogger(__name__)
 
@@ -81,7 +82,11 @@ class MirrorTable(ManagedTable):
             self._spark.catalog.dropTempView(view)
 
     def merge_rows(
-        self, changes: Mapping[str, RowChange], columns: Sequence[Column], merge_id: MergeId
+        self,
+        changes: Mapping[str, RowChange],
+        columns: Sequence[Column],
+        merge_id: MergeId,
+        corrections: Corrections | None = None,
     ) -> bool:
         """Apply a small epoch's changes in one commit, without a job of Spark's.
 
@@ -89,6 +94,8 @@ class MirrorTable(ManagedTable):
             changes: by the JSON of the key.
             columns: the columns of their rows; ensure_columns() has been called with them.
             merge_id: identifies the merge.
+            corrections: what has to be corrected in the mirror before the changes; None for
+                nothing. The columns are the same.
 
         Returns:
             False if Spark has to apply them: columns had another type, or a value is not of its
@@ -97,6 +104,7 @@ class MirrorTable(ManagedTable):
         Raises:
             PublishError: two processes committed at the same time; the epoch is read again.
         """
+        from slackwater.spark_sink.tables.row_merges.corrections import with_corrections
         from slackwater.spark_sink.tables.row_merges.small_epoch import latest_rows
         from slackwater.typed_values import ValueTypeError
 
@@ -110,6 +118,8 @@ class MirrorTable(ManagedTable):
             rows = latest_rows(changes, columns)
         except ValueTypeError:
             return False
+        if corrections is not None:
+            rows = with_corrections(rows, corrections.rows, columns)
         return self._format.merge_rows(
             self._spark, self._path, rows, columns, merge_id, keeps_deleted=self._keeps_deleted
         )
@@ -121,6 +131,15 @@ class MirrorTable(ManagedTable):
                 self._name, columns, keeps_deleted=self._keeps_deleted, cleared_at=cleared_at
             )
         )
+
+    def current_rows(self) -> DataFrame | None:
+        """Return the rows that are not marked as deleted; None if the mirror does not exist."""
+        from pyspark.sql import functions as F
+
+        if not self._format.exists(self._spark, self._path):
+            return None
+        rows = self._format.read(self._spark, self._path)
+        return rows.where(~F.col(IS_DELETED)) if self._keeps_deleted else rows
 
     def columns(self) -> tuple[Column, ...]:
         """Return the mirror's columns, which are those of no key; none if it does not exist."""

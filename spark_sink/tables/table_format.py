@@ -206,6 +206,10 @@ class TableFormat(ABC):
         del spark, path, rows, columns, merge_id, keeps_deleted
         return False
 
+    def read(self, spark: SparkSession, path: str) -> DataFrame:
+        """Read a table as it is now; also what was committed without Spark."""
+        return spark.table(self.name(spark, path))
+
     @abstractmethod
     def publish_watermark(self, spark: SparkSession, path: str, low_watermark: str) -> None:
         """Write to a table's properties up to when it has all changes, in RFC 3339.

@@ -75,6 +75,9 @@ class SchemaWatch:
         )
         self._last = schemas[-1] if schemas else None
 
+    def published(self, end_ns: int) -> None:
+        """Do nothing: the sink was told before."""
+
     def _schema_at(self, at_ns: int) -> SchemaAt | None:
         if self._last is not None and self._last.at_ns == at_ns:
             return self._last

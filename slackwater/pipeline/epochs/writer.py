@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 from structlog.contextvars import bound_contextvars
 
 from slackwater.pipeline.epochs.audit import AuditedEpoch, audit_written
-from slackwater.pipeline.epochs.schema_watch import SchemaWatch
 from slackwater.pipeline.lease_holder import LeaseHolder
 from slackwater.scheduler.audit import SinkCounts
 from slackwater.scheduler.read_options import AuditMode
@@ -41,6 +42,16 @@ class WrittenEpoch:
     durable_at_ns: int
 
 
+class EpochWatch(Protocol):
+    """Looks at each epoch, before and after it becomes visible."""
+
+    def look(self, start_ns: int, end_ns: int) -> None:
+        """Look at an epoch that is about to be published, by its cut."""
+
+    def published(self, end_ns: int) -> None:
+        """Act on an epoch that is visible, by its low watermark."""
+
+
 class EpochWriter:
     """Writes the epochs of one pipeline into its sink.
 
@@ -52,7 +63,7 @@ class EpochWriter:
         lease: the pipeline's, asked before an epoch becomes visible. The writer belongs to the
             lease that is held now: it is refused under any other one, also of this process.
         audit: what becomes of an epoch that fails the audit.
-        watch: looks at the epoch's schema before it becomes visible; None if it does not matter.
+        watches: look at each epoch.
 
     Raises:
         LeaseLostError: this process does not own the pipeline.
@@ -66,7 +77,7 @@ class EpochWriter:
         store: Store,
         lease: LeaseHolder,
         audit: AuditMode,
-        watch: SchemaWatch | None = None,
+        watches: Sequence[EpochWatch] = (),
     ) -> None:
         self._spark = spark
         self._pipeline = pipeline
@@ -75,7 +86,7 @@ class EpochWriter:
         self._lease = lease
         self._generation = lease.generation
         self._audit = audit
-        self._watch = watch
+        self._watches = watches
         self._last: tuple[int, int] | None = None
         self._written: dict[int, WrittenEpoch] = {}
         self._writing = threading.Lock()
@@ -105,16 +116,19 @@ class EpochWriter:
             )
             self._require_progress(epoch, audited.low_watermark_ns)
             watermark = ns_to_datetime(audited.low_watermark_ns)
-            if self._watch is not None:
-                self._watch.look(audited.start_ns, audited.low_watermark_ns)
+            for watch in self._watches:
+                watch.look(audited.start_ns, audited.low_watermark_ns)
             self._sink.publish(self._spark, epoch, summary, watermark)
+            durable_at_ns, visible_s = time.time_ns(), time.monotonic()
+            for watch in self._watches:
+                watch.published(audited.low_watermark_ns)
             self._last = (epoch, audited.low_watermark_ns)
             self._written[epoch] = WrittenEpoch(
                 summary,
                 audited,
                 read_ms=seconds_to_ms(read_s - begun_s),
-                sink_ms=seconds_to_ms(time.monotonic() - read_s),
-                durable_at_ns=time.time_ns(),
+                sink_ms=seconds_to_ms(visible_s - read_s),
+                durable_at_ns=durable_at_ns,
             )
 
     def _require_progress(self, epoch: int, low_watermark_ns: int) -> None:

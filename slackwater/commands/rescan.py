@@ -1,0 +1,95 @@
+"""Asks for tables to be read again, through the metadata store; the pipeline's owner does it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+
+from slackwater.commands.chosen_tables import chosen_tables
+from slackwater.commands.stored_pipeline import open_pipeline
+from slackwater.config.settings import Settings
+from slackwater.errors import SettingsError
+from slackwater.pipeline.lease_holder import owner_is_dead
+from slackwater.pipeline.source import connect
+from slackwater.state.rescan_models import REPAIR, REQUESTED, Rescan
+from slackwater.state.rescans import request_rescans, stop_rescans
+
+
+def rescan(settings: Settings, names: Sequence[str]) -> Iterator[str]:
+    """Request that tables be read again while the changes go on.
+
+    Args:
+        settings: the pipeline's.
+        names: globs of full table names.
+
+    Yields:
+        Lines for the user.
+
+    Raises:
+        SettingsError: the sink can't be given rows again, or the store does not know the pipeline.
+        NoTableError: the change stream watches no table with such a name.
+        ReaderError, StateError: Spanner or the store can't be reached.
+    """
+    _require_mirrors(settings)
+    source = connect(settings)
+    try:
+        tables = [table.name for table in chosen_tables(settings, source, names)]
+    finally:
+        source.connection.close()
+    yield from request(settings, tables, REQUESTED)
+
+
+def repair(settings: Settings, tables: Sequence[str]) -> Iterator[str]:
+    """Request that tables whose mirrors were found different be read again; see request()."""
+    return request(settings, tables, REPAIR)
+
+
+def request(settings: Settings, tables: Sequence[str], reason: str) -> Iterator[str]:
+    """Record requests for tables by their full names, and yield a line for each.
+
+    Raises:
+        SettingsError: the store does not know the pipeline.
+        StateError: the store can't be reached.
+    """
+    store, pipeline = open_pipeline(settings)
+    try:
+        now_ns = time.time_ns()
+        request_rescans(store, [Rescan(pipeline.name, name, now_ns, reason) for name in tables])
+        runs = pipeline.owner is not None and not owner_is_dead(pipeline.owner)
+        when = "requested; see slackwater status" if runs else "requested for when it runs again"
+        for name in tables:
+            yield f"{pipeline.name}: rescan of {name} {when}"
+    finally:
+        store.close()
+
+
+def stop(settings: Settings, names: Sequence[str]) -> Iterator[str]:
+    """Stop rescans, and yield a line for each; what they have corrected stays.
+
+    Raises:
+        SettingsError: the store does not know the pipeline.
+        NoTableError: the change stream watches no table with such a name.
+        ReaderError, StateError: Spanner or the store can't be reached.
+    """
+    source = connect(settings)
+    try:
+        tables = [table.name for table in chosen_tables(settings, source, names)]
+    finally:
+        source.connection.close()
+    store, pipeline = open_pipeline(settings)
+    try:
+        stopped = stop_rescans(store, pipeline.name, tables)
+    finally:
+        store.close()
+    for name in stopped:
+        yield f"{pipeline.name}: rescan of {name} stopped"
+    if not stopped:
+        yield f"{pipeline.name}: no rescan of {', '.join(names)} is running"
+
+
+def _require_mirrors(settings: Settings) -> None:
+    if not settings.sink.has_rescans:
+        raise SettingsError(
+            f"pipeline {settings.pipeline!r} has sink.kind {settings.sink.kind}: only mirrors can"
+            " be given rows again.",
+        )

@@ -1,0 +1,98 @@
+"""Tables that a change stream begins to watch while the pipeline runs: they are read once.
+
+Rows that such a table had before are in no change. What the stream watches is read as of an epoch's
+end, before the epoch becomes visible: from then on the table's changes are in the epochs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+from typing import Final
+
+import structlog
+
+from slackwater.config.filters import filter_of, tables_to_read
+from slackwater.config.settings import Settings
+from slackwater.pipeline.source import SourceHandle
+from slackwater.reader.database.watched_tables import watched_tables
+from slackwater.reader.errors import ReaderError
+from slackwater.scheduler.spark.scan_source import tables_from_json
+from slackwater.state.rescan_models import NEW_TABLE, Rescan
+from slackwater.state.rescans import read_seen_tables, record_seen_tables
+from slackwater.state.scans import read_scan
+from slackwater.state.store import Store
+from slackwater.timestamp import floor_to_us
+
+_log = structlog.get_logger("slackwater.pipeline.epochs.new_tables")
+
+_LOOK_EVERY_S: Final = 1.0
+
+
+class NewTables:
+    """Finds them, and requests that they be read.
+
+    Args:
+        settings: the pipeline's.
+        source: its change stream.
+        store: the metadata store.
+        generation: of the lease under which this process owns the pipeline.
+    """
+
+    def __init__(
+        self, settings: Settings, source: SourceHandle, store: Store, generation: int
+    ) -> None:
+        self._settings = settings
+        self._source = source
+        self._store = store
+        self._generation = generation
+        self._seen: frozenset[str] | None = None
+        self._looked_s = float("-inf")
+
+    def look(self, end_ns: int) -> list[Rescan]:
+        """Return requests for tables that are new at the end of an epoch; they are recorded.
+
+        Raises:
+            LeaseLostError: another process owns the pipeline.
+            StateError: the store can't be reached.
+        """
+        if time.monotonic() - self._looked_s < _LOOK_EVERY_S:
+            return []
+        try:
+            connection, dialect = self._source.connection, self._source.description.dialect
+            watched = watched_tables(connection, dialect, floor_to_us(end_ns))
+        except ReaderError as error:
+            # As long as the versions of that time are gone, nothing can be read at it either.
+            _log.debug("can't look for new tables", reason=error.message)
+            return []
+        self._looked_s = time.monotonic()
+        now = {table.name for table in tables_to_read(watched, filter_of(self._settings))}
+        if self._seen is None:
+            self._seen = read_seen_tables(self._store, self._settings.pipeline)
+        before = self._seen or self._first(now)
+        if now == self._seen:
+            return []
+        requests = [
+            Rescan(self._settings.pipeline, name, time.time_ns(), NEW_TABLE)
+            for name in sorted(now - before)
+        ]
+        record_seen_tables(
+            self._store, self._settings.pipeline, now, requests, generation=self._generation
+        )
+        self._seen = frozenset(now)
+        for request in requests:
+            _log.info("the change stream watches a new table", table=request.table)
+        return requests
+
+    def _first(self, now: Collection[str]) -> frozenset[str]:
+        """Return the tables that are not new at the first look.
+
+        They are those of the initial scan, if the pipeline begins with this epoch: the stream may
+        have been altered since.
+        """
+        name = self._settings.pipeline
+        scan, pipeline = read_scan(self._store, name), self._store.pipeline(name)
+        if scan is None or pipeline is None:
+            return frozenset(now)
+        has_epochs = (pipeline.low_watermark_ns or 0) > scan[0].at_ns
+        return frozenset(now if has_epochs else tables_from_json(scan[0].tables))

@@ -1,0 +1,213 @@
+"""Reads tables again while the changes go on: a chunk after each epoch, at its low watermark.
+
+Nothing runs beside the epochs. When an epoch is visible, the output has all changes up to its low
+watermark and none later. Spanner can read a table as it stood at that time. So the rows of a range
+of keys are compared with the output at the same cut, and no change can come in between.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+import structlog
+from pyspark.sql import SparkSession
+
+from slackwater.config.filters import filter_of, tables_to_read
+from slackwater.config.settings import Settings
+from slackwater.pipeline.epochs.chunk_size import FIRST_ROWS, next_rows
+from slackwater.pipeline.epochs.new_tables import NewTables
+from slackwater.pipeline.failures import delay_s, diagnose
+from slackwater.pipeline.lease_holder import LeaseHolder
+from slackwater.pipeline.source import SourceHandle
+from slackwater.reader.database.key_range_read import KeyRangeRows, ReadLimits, read_key_range
+from slackwater.reader.database.watched_tables import Table, watched_tables
+from slackwater.reader.errors import ReaderError
+from slackwater.spark_sink.errors import SinkError
+from slackwater.spark_sink.output.dead_letters import spark_errors
+from slackwater.spark_sink.sink import Chunk, ChunkResult, Rescannable
+from slackwater.spark_sink.sql.columns import columns_from_schema
+from slackwater.state.errors import LeaseLostError, StateError
+from slackwater.state.rescan_models import NEW_TABLE, Rescan, RescanState
+from slackwater.state.rescans import record_rescan, rescans
+from slackwater.state.store import Store
+from slackwater.timestamp import floor_to_us, format_rfc3339, ns_to_datetime
+
+_log = structlog.get_logger("slackwater.pipeline.epochs.rescanner")
+
+_BYTES_MAX: Final = 8 << 20
+_READ_S_MAX: Final = 0.5
+_LOG_EVERY_S: Final = 30.0
+
+
+class Rescanner:
+    """Does what is requested of one pipeline, a chunk of one table after each epoch.
+
+    Args:
+        spark: a session.
+        settings: the pipeline's.
+        source: its change stream.
+        store: the metadata store.
+        lease: the pipeline's.
+        sink: takes the chunks.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        settings: Settings,
+        source: SourceHandle,
+        store: Store,
+        lease: LeaseHolder,
+        sink: Rescannable,
+    ) -> None:
+        self._spark = spark
+        self._settings = settings
+        self._source = source
+        self._store = store
+        self._sink = sink
+        self._generation = lease.generation
+        scans_new = settings.new_tables == "scan"
+        self._new_tables = (
+            NewTables(settings, source, store, lease.generation) if scans_new else None
+        )
+        self._running: list[Rescan] | None = None
+        self._rows_max = FIRST_ROWS
+        self._failures = 0
+        self._not_before_s = float("-inf")
+        self._logged_s = float("-inf")
+
+    def look(self, start_ns: int, end_ns: int) -> None:
+        """Look for new tables; what they are given is not complete before they have been read.
+
+        Raises:
+            LeaseLostError: another process owns the pipeline.
+            StateError: the store can't be reached.
+        """
+        del start_ns
+        if self._running is None:
+            self._running = self._read_running()
+        if self._new_tables is not None:
+            self._running += self._new_tables.look(end_ns)
+        incomplete = {rescan.table for rescan in self._running if rescan.reason == NEW_TABLE}
+        self._sink.leave_unpublished(frozenset(incomplete))
+
+    def published(self, end_ns: int) -> None:
+        """Read the next chunk at the low watermark of an epoch that has become visible.
+
+        A failure is logged, and the chunk is read after a later epoch.
+
+        Raises:
+            LeaseLostError: another process owns the pipeline.
+        """
+        if time.monotonic() < self._not_before_s:
+            return
+        try:
+            self._read_chunk(end_ns)
+            self._failures = 0
+        except LeaseLostError:
+            raise
+        except (ReaderError, SinkError, StateError, *spark_errors()) as error:
+            self._failures += 1
+            seconds = delay_s(self._failures)
+            self._not_before_s = time.monotonic() + seconds
+            _log.warning(
+                "a chunk of a rescan failed, will try again",
+                pipeline=self._settings.pipeline,
+                seconds=seconds,
+                error=diagnose(error).text,
+            )
+
+    def _read_chunk(self, end_ns: int) -> None:
+        self._running = self._read_running()
+        if not self._running:
+            return
+        rescan = self._running[0]
+        at_ns = floor_to_us(end_ns)
+        begun_s = time.monotonic()
+        table = self._table(rescan.table, at_ns)
+        if table is None:
+            self._record(replace(rescan, state=RescanState.FAILED, at_ns=end_ns))
+            return
+        after = None if rescan.after_key is None else json.loads(rescan.after_key)
+        limits = ReadLimits(self._rows_max, _BYTES_MAX, _READ_S_MAX)
+        rows = read_key_range(self._source.connection, table, after, at_ns, limits)
+        chunk = Chunk(
+            table.name,
+            columns_from_schema(table.columns, table.key),
+            table.key,
+            table.descending,
+            rows.rows,
+            after,
+            rows.last_key,
+            ns_to_datetime(end_ns),
+        )
+        result = self._sink.take_chunk(self._spark, chunk)
+        self._rows_max = next_rows(self._rows_max, time.monotonic() - begun_s)
+        self._record(further(rescan, rows, result, end_ns))
+        self._running = None
+
+    def _read_running(self) -> list[Rescan]:
+        return rescans(self._store, self._settings.pipeline, [RescanState.RUNNING])
+
+    def _table(self, name: str, at_ns: int) -> Table | None:
+        """Return a table as it was at a time; None if the pipeline did not read it."""
+        connection, dialect = self._source.connection, self._source.description.dialect
+        watched = watched_tables(connection, dialect, at_ns)
+        by_name = {t.name: t for t in tables_to_read(watched, filter_of(self._settings))}
+        return by_name.get(name)
+
+    def _record(self, rescan: Rescan) -> None:
+        if not record_rescan(self._store, rescan, generation=self._generation):
+            # Stopped, or requested again meanwhile.
+            return
+        now_s = time.monotonic()
+        if rescan.state is RescanState.RUNNING and now_s - self._logged_s < _LOG_EVERY_S:
+            return
+        self._logged_s = now_s
+        log = _log.error if rescan.state is RescanState.FAILED else _log.info
+        log(
+            _TEXTS[rescan.state],
+            pipeline=rescan.pipeline,
+            table=rescan.table,
+            at=None if rescan.at_ns is None else format_rfc3339(rescan.at_ns),
+            records=rescan.records,
+            corrected=rescan.corrected,
+        )
+
+
+_TEXTS: Final = {
+    RescanState.RUNNING: "rescanning",
+    RescanState.DONE: "rescan is complete",
+    RescanState.FAILED: "rescan failed: the pipeline does not read this table",
+}
+
+
+def further(rescan: Rescan, rows: KeyRangeRows, result: ChunkResult, at_ns: int) -> Rescan:
+    """Return a request after one more chunk.
+
+    Args:
+        rescan: as it was before.
+        rows: the chunk's.
+        result: what became of it.
+        at_ns: its low watermark.
+    """
+    corrected = rescan.corrected + result.corrected
+    if not result.is_done:
+        return replace(rescan, corrected=corrected, at_ns=at_ns)
+    return replace(
+        rescan,
+        state=RescanState.DONE if rows.last_key is None else RescanState.RUNNING,
+        after_key=_json(rows.last_key),
+        records=rescan.records + len(rows.rows),
+        corrected=corrected,
+        chunks=rescan.chunks + 1,
+        at_ns=at_ns,
+    )
+
+
+def _json(key: Sequence[object] | None) -> str | None:
+    return None if key is None else json.dumps(list(key))

@@ -1,0 +1,50 @@
+"""What an epoch says of tables and columns that were dropped and made again, for mirrors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from slackwater.spark_sink.errors import TableRecreatedError
+from slackwater.spark_sink.sql.columns import Column
+from slackwater.spark_sink.sql.quoting import literal, timestamp_literal
+from slackwater.timestamp import datetime_to_rfc3339
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def without_former(changes: DataFrame, cleared: Mapping[str, datetime]) -> DataFrame:
+    """Return the changes without those of tables that were dropped since."""
+    for table, at in cleared.items():
+        is_former = f"table_name = {literal(table)} AND commit_timestamp <= {timestamp_literal(at)}"
+        changes = changes.where(f"NOT ({is_former})")
+    return changes
+
+
+def renew(columns: Sequence[Column], renewed: Sequence[Column]) -> list[Column]:
+    """Return columns, of which some are absent at a time."""
+    times = {column.name.lower(): column.absent_at for column in renewed}
+    return [replace(column, absent_at=times.get(column.name.lower())) for column in columns]
+
+
+def recreated_error(table: str, at: datetime, *, is_complete: bool) -> TableRecreatedError:
+    """Return the error of a table whose mirror has the rows of a former one."""
+    what = (
+        f"table {table} did not exist at {datetime_to_rfc3339(at)}, so it was dropped and made"
+        " again, and its mirror has the rows of the former table."
+    )
+    again = "mirror the tables again, under another pipeline name, path and checkpoint"
+    if is_complete:
+        return TableRecreatedError(
+            what,
+            "Set sink.when_recreated to clear and run the pipeline again, within the database's"
+            f" version_retention_period; or {again}",
+        )
+    return TableRecreatedError(
+        f"{what} The change stream names its tables, so it lacks the rows from before it was"
+        " altered to watch the new one.",
+        f"To have them, {again}",
+    )

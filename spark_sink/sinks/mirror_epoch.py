@@ -1,0 +1,99 @@
+"""One epoch as it is merged into each mirror that it changes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from slackwater.spark_sink.output.dead_letters import DeadLetters
+from slackwater.spark_sink.sql.columns import Column
+from slackwater.spark_sink.sql.latest_changes import latest_changes
+from slackwater.spark_sink.tables.mirror_table import MirrorTable
+from slackwater.spark_sink.tables.table_format import MergeId
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from slackwater.spark_sink.tables.row_merges.mirror_corrections import StagedCorrections
+    from slackwater.spark_sink.tables.row_merges.small_epoch import SmallEpoch
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorEpoch:
+    """What an epoch does to mirrors.
+
+    Attributes:
+        changes: its records without those of former tables; None if it has none.
+        small: the same, if the driver may apply them.
+        present: the tables that have records.
+        cleared: the tables whose mirrors hold rows of a former table, and until when.
+        unchanged: tables without records whose mirrors hold rows or values of former ones.
+        corrections: what a rescan has found before the epoch, by table.
+        merge_id: identifies the epoch's MERGEs.
+        is_driver_asked: the driver may merge corrections without changes.
+    """
+
+    changes: DataFrame | None
+    small: SmallEpoch | None
+    present: Collection[str]
+    cleared: Mapping[str, datetime]
+    unchanged: Collection[str]
+    corrections: Mapping[str, StagedCorrections]
+    merge_id: MergeId
+    is_driver_asked: bool
+
+    def merge(
+        self,
+        spark: SparkSession,
+        mirror: MirrorTable,
+        columns: Sequence[Column],
+        dead_letters: DeadLetters,
+    ) -> None:
+        """Bring a mirror to the epoch's low watermark, in one commit.
+
+        Args:
+            spark: the session.
+            mirror: the table's.
+            columns: the columns of its rows.
+            dead_letters: takes records that can't be converted.
+
+        Raises:
+            PublishError: two processes committed at the same time; the epoch is read again.
+            BadRecordError: a record can't be converted, and dead letters are off.
+        """
+        table = mirror.table
+        if table in self.unchanged:
+            mirror.forget(columns, self.cleared.get(table))
+            return
+        if self._merge_rows(mirror, columns):
+            return
+        fix = self.corrections.get(table)
+        if self.changes is None or table not in self.present:
+            if fix is not None and fix.corrections.rows.num_rows:
+                mirror.merge(fix.frame(spark), columns)
+            return
+        changes = self.changes
+        dead_letters.write(
+            lambda is_checked: latest_changes(changes, table, columns, is_checked=is_checked),
+            lambda newest: mirror.merge(
+                newest if fix is None else fix.applied(newest), columns, self.cleared.get(table)
+            ),
+            changes,
+            table,
+            self.merge_id.low_watermark,
+        )
+
+    def _merge_rows(self, mirror: MirrorTable, columns: Sequence[Column]) -> bool:
+        """Have the driver merge what it can; return False if Spark has to."""
+        fix = self.corrections.get(mirror.table)
+        if self.small is None and self.changes is not None:
+            return False
+        if self.small is None and (fix is None or not self.is_driver_asked):
+            return False
+        latest = {} if self.small is None else self.small.latest(mirror.table)
+        if fix is not None and not latest and not fix.corrections.rows.num_rows:
+            return True
+        corrections = None if fix is None else fix.corrections
+        return mirror.merge_rows(latest, columns, self.merge_id, corrections)

@@ -1,0 +1,207 @@
+"""What a rescan has to correct in the mirrors: found after one epoch, merged with the next.
+
+A chunk of a table is compared with its mirror when both show the same low watermark. The rows that
+differ are merged together with the next epoch, by the same MERGE: what keeps a former owner from
+merging an epoch keeps it from correcting rows, too. The range is compared again after it, until
+nothing differs.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Final, cast
+
+import pyarrow.parquet as pq
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from slackwater.spark_sink.output.small_files import local_path
+from slackwater.spark_sink.sink import Chunk, ChunkResult
+from slackwater.spark_sink.sql.columns import Column, mirror_columns
+from slackwater.spark_sink.sql.key_ranges import SortOrder, range_condition
+from slackwater.spark_sink.sql.quoting import identifier, literal
+from slackwater.spark_sink.tables.mirror_table import MirrorTable, conformed
+from slackwater.spark_sink.tables.row_merges.corrections import (
+    Corrections,
+    differences,
+    typed_rows,
+    vanished,
+)
+from slackwater.spark_sink.tables.row_merges.row_changes import (
+    COMMIT_TIMESTAMP,
+    IS_DELETED,
+    IS_WHOLE,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from slackwater.spark_sink.output.staging import Staging
+
+_log = logging.getLogger(__name__)
+
+# How many more rows of the mirror than of its table are read at once.
+_MORE_ROWS: Final = 1_000
+# More than a chunk has, so that some of them have vanished.
+_KEYS_MAX: Final = 40_000
+_FOLDER: Final = "corrections"
+
+
+@dataclass(frozen=True, slots=True)
+class StagedCorrections:
+    """Corrections of one table that await an epoch.
+
+    Attributes:
+        corrections: what differs.
+        path: the staged file or directory with the same rows. A successor removes it, so that
+            Spark can't merge it any more.
+    """
+
+    corrections: Corrections
+    path: str
+
+    def frame(self, spark: SparkSession) -> DataFrame:
+        """Return the rows in the columns of latest_changes()."""
+        columns = self.corrections.columns
+        fields = (F.col(identifier(column.name)) for column in columns)
+        return spark.read.parquet(self.path).select(
+            F.col(COMMIT_TIMESTAMP).alias("commit_timestamp"),
+            F.lit("").alias("key"),
+            F.col(IS_DELETED).alias("deleted"),
+            F.col(IS_WHOLE).alias("whole"),
+            F.expr("CAST(map() AS map<string, string>)").alias("changed_columns"),
+            F.struct(*fields).alias("row"),
+        )
+
+    def applied(self, latest: DataFrame) -> DataFrame:
+        """Return what an epoch does to the table's rows after they were corrected.
+
+        Args:
+            latest: rows of latest_changes(), with the same columns.
+        """
+        return corrected(latest, self.frame(latest.sparkSession), self.corrections.columns)
+
+
+class MirrorCorrections:
+    """Finds what differs in the mirrors, and keeps it for the next epoch.
+
+    Args:
+        staging: the sink's.
+    """
+
+    def __init__(self, staging: Staging) -> None:
+        self._staging = staging
+        self._awaiting: dict[str, StagedCorrections] = {}
+
+    def compare(self, spark: SparkSession, mirror: MirrorTable, chunk: Chunk) -> ChunkResult:
+        """Compare a chunk with its mirror; see Rescannable.take_chunk()."""
+        columns, at = mirror_columns(chunk.columns), chunk.low_watermark
+        expected = typed_rows(chunk.rows, columns, at)
+        if expected.unconverted.num_rows:
+            _log.warning(
+                "%d rows of %s can't be converted: the mirror keeps what it has",
+                expected.unconverted.num_rows,
+                chunk.table,
+            )
+        rows = mirror.current_rows()
+        if rows is None:
+            # An empty table gets a mirror, too.
+            return self._keep(spark, chunk.table, Corrections(columns, at, expected.rows))
+        in_range = _in_range(rows, chunk, columns)
+        rows_max = 2 * len(chunk.rows) + _MORE_ROWS
+        actual = in_range.limit(rows_max + 1).toArrow()
+        if actual.num_rows > rows_max:
+            # Most of the mirror's rows have vanished from the table: these go first.
+            keys = in_range.select(*(identifier(c.name) for c in columns if c.is_key))
+            wrong = vanished(expected, keys.limit(_KEYS_MAX).toArrow(), columns, at)
+        else:
+            wrong = differences(expected, actual, columns, at)
+            if not wrong.num_rows:
+                return ChunkResult(is_done=True, corrected=0)
+        return self._keep(spark, chunk.table, Corrections(columns, at, wrong))
+
+    def take(
+        self,
+        changed: Mapping[str, Sequence[Column]],
+        others: Collection[str],
+        low_watermark: datetime,
+    ) -> dict[str, StagedCorrections]:
+        """Return the corrections to be merged with an epoch, once; the others are forgotten.
+
+        Args:
+            changed: the columns of the tables that the epoch changes.
+            others: tables of which the epoch drops former rows or columns.
+            low_watermark: the epoch's.
+        """
+        awaiting, self._awaiting = self._awaiting, {}
+        return {
+            table: staged
+            for table, staged in awaiting.items()
+            if staged.corrections.low_watermark <= low_watermark
+            and table not in others
+            and staged.corrections.fit(changed.get(table, ()))
+        }
+
+    def _keep(self, spark: SparkSession, table: str, corrections: Corrections) -> ChunkResult:
+        folder = self._staging.epoch_directory(spark).staging_beside_epochs(_FOLDER)
+        path = f"{folder}/{table}"
+        local = local_path(spark, path)
+        if local is None:
+            spark.createDataFrame(corrections.rows).write.mode("overwrite").parquet(path)
+        else:
+            local.parent.mkdir(parents=True, exist_ok=True)
+            pq.write_table(corrections.rows, local)
+        self._awaiting[table] = StagedCorrections(corrections, path)
+        return ChunkResult(is_done=False, corrected=corrections.rows.num_rows)
+
+
+def corrected(latest: DataFrame, fixes: DataFrame, columns: Sequence[Column]) -> DataFrame:
+    """Return what an epoch does to a table's rows after they were corrected.
+
+    Args:
+        latest: as latest_changes() has them.
+        fixes: the same, as StagedCorrections.frame() has them.
+        columns: the columns of both rows.
+    """
+    own, fix = latest.alias("latest"), fixes.alias("fix")
+    key = [identifier(column.name) for column in columns if column.is_key]
+    is_same = F.expr(" AND ".join(f"latest.row.{k} <=> fix.row.{k}" for k in key) or "true")
+    is_completed = "(NOT latest.whole AND NOT coalesce(fix.deleted, true))"
+    fields = ", ".join(f"{_value(column, is_completed)}" for column in columns)
+    changes = own.join(fix, is_same, "left").selectExpr(
+        "latest.commit_timestamp",
+        "latest.key",
+        "latest.deleted",
+        f"(latest.whole OR {is_completed}) AS whole",
+        "latest.changed_columns",
+        f"struct({fields}) AS row",
+    )
+    return changes.unionByName(fix.join(own, is_same, "left_anti"))
+
+
+def _value(column: Column, is_completed: str) -> str:
+    name = identifier(column.name)
+    if column.is_key:
+        return f"latest.row.{name} AS {name}"
+    is_kept = f"NOT map_contains_key(latest.changed_columns, {literal(column.name)})"
+    return (
+        f"CASE WHEN {is_completed} AND {is_kept} THEN fix.row.{name}"
+        f" ELSE latest.row.{name} END AS {name}"
+    )
+
+
+def _in_range(rows: DataFrame, chunk: Chunk, columns: Sequence[Column]) -> DataFrame:
+    """Return the mirror's rows in the chunk's range of keys, in the columns of its table."""
+    ddl = ", ".join(f"{identifier(column.name)} {column.spark_type}" for column in columns)
+    order = SortOrder.of(columns, chunk.key, chunk.descending)
+    after, through = (
+        None if key is None else dict(zip(chunk.key, key, strict=True))
+        for key in (chunk.after, chunk.through)
+    )
+    # It is typed as any DataType.
+    schema = cast(StructType, StructType.fromDDL(ddl))
+    in_columns = conformed(rows, schema)
+    return in_columns.where(range_condition(order, after, through))

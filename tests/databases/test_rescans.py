@@ -1,0 +1,74 @@
+"""Requests to read tables again, and their progress, on SQLite, on PostgreSQL and on Spanner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+
+from slackwater.state.errors import LeaseLostError
+from slackwater.state.lease import acquire_lease, read_lease
+from slackwater.state.rescan_models import Rescan, RescanState
+from slackwater.state.rescans import (
+    read_seen_tables,
+    record_rescan,
+    record_seen_tables,
+    request_rescans,
+    rescans,
+    stop_rescans,
+)
+from slackwater.state.store import Store
+from tests.stores import STORES
+
+FIRST = Rescan("orders", "T", 1_000, "requested")
+SECOND = Rescan("orders", "U", 2_000, "requested")
+
+
+@pytest.fixture(params=STORES)
+def store(request: pytest.FixtureRequest, new_store_url: Callable[[str], str]) -> Iterator[Store]:
+    opened = Store.open(new_store_url(request.param), migrate=True)
+    opened.ensure_pipeline("orders", "source")
+    yield opened
+    opened.close()
+
+
+def own(store: Store) -> int:
+    """Take the pipeline, and return the lease's generation."""
+    lease = acquire_lease(store, "orders", "owner", read_lease(store, "orders"))
+    assert lease is not None
+    return lease.generation
+
+
+def test_requests_are_recorded_replaced_and_stopped(store: Store) -> None:
+    generation = own(store)
+    assert rescans(store, "orders") == []
+    request_rescans(store, [SECOND, FIRST])
+    assert rescans(store, "orders") == [FIRST, SECOND]
+    assert rescans(store, "other") == []
+    further = replace(FIRST, after_key='["5"]', records=7, corrected=1, chunks=1, at_ns=3_000)
+    assert record_rescan(store, further, generation=generation)
+    assert stop_rescans(store, "orders", ["U", "V"]) == ["U"]
+    assert rescans(store, "orders", [RescanState.RUNNING]) == [further]
+    assert not record_rescan(store, replace(SECOND, chunks=1), generation=generation)
+    newer = replace(FIRST, requested_at_ns=5_000)
+    request_rescans(store, [newer])
+    # The owner has not yet seen that the table is to be read from its beginning again.
+    assert not record_rescan(store, further, generation=generation)
+    assert rescans(store, "orders", [RescanState.RUNNING]) == [newer]
+
+
+def test_a_former_owner_records_nothing(store: Store) -> None:
+    former = own(store)
+    request_rescans(store, [FIRST])
+    generation = own(store)
+    with pytest.raises(LeaseLostError):
+        record_rescan(store, replace(FIRST, chunks=9), generation=former)
+    with pytest.raises(LeaseLostError):
+        record_seen_tables(store, "orders", ["T"], [SECOND], generation=former)
+    assert rescans(store, "orders") == [FIRST]
+    assert read_seen_tables(store, "orders") == frozenset()
+    record_seen_tables(store, "orders", ["T"], [], generation=generation)
+    record_seen_tables(store, "orders", ["T", "U"], [SECOND], generation=generation)
+    assert read_seen_tables(store, "orders") == {"T", "U"}
+    assert rescans(store, "orders") == [FIRST, SECOND]
