@@ -35,7 +35,11 @@ class Rescan:
         records: the number of rows read so far.
         corrected: the number of rows of the output that differed.
         chunks: the number of chunks so far.
-        at_ns: the low watermark at which the last chunk was read; None before the first.
+        at_ns: the low watermark at which the last chunk was read, also of an earlier request for
+            the table; None before the first.
+        pending_at_ns: that of a chunk that may be in the output already; None for none. It is read
+            again at the same time and up to the same key, so that it is the same chunk.
+        pending_key: JSON of the key at which it ends; None for the table's end.
     """
 
     pipeline: str
@@ -48,3 +52,10 @@ class Rescan:
     corrected: int = 0
     chunks: int = 0
     at_ns: int | None = None
+    pending_at_ns: int | None = None
+    pending_key: str | None = None
+
+    @property
+    def last_at_ns(self) -> int:
+        """The low watermark of the last chunk that may be in the output; 0 for none."""
+        return max(self.at_ns or 0, self.pending_at_ns or 0)

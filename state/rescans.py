@@ -7,6 +7,7 @@ has read: a newer one for the same table begins again at the table's beginning.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -132,8 +133,10 @@ def record_seen_tables(
 def _request(connection: sa.Connection, requests: Sequence[Rescan]) -> None:
     for request in requests:
         same = (table.c.pipeline == request.pipeline, table.c.table_name == request.table)
+        before = connection.execute(sa.select(table).where(*same)).first()
+        last_ns = 0 if before is None else _rescan(before).last_at_ns
         connection.execute(sa.delete(table).where(*same))
-        connection.execute(sa.insert(table), _values(request))
+        connection.execute(sa.insert(table), _values(replace(request, at_ns=last_ns or None)))
 
 
 def _values(rescan: Rescan) -> dict[str, Any]:

@@ -267,6 +267,9 @@ rescans = sa.Table(
     sa.Column("chunks", sa.BigInteger, nullable=False),
     # The low watermark of the last chunk.
     sa.Column("at_ns", sa.BigInteger),
+    # A chunk that may be in the output: its low watermark, and JSON of the key at which it ends.
+    sa.Column("pending_at_ns", sa.BigInteger),
+    sa.Column("pending_key", sa.Text),
 )
 
 # The tables that the pipeline's change stream was seen to watch.

@@ -39,7 +39,7 @@ from slackwater.state.rescans import rescans
 from slackwater.state.store import Store
 from slackwater.testing.emulator_database import update_ddl
 from tests import mixed_load
-from tests.emulators import own_database
+from tests.emulators import CHURN_SECONDS, own_database
 from tests.mirrors import KINDS, MORE_KINDS, Looker, mirror_settings
 from tests.mixed_load import MixedLoad
 
@@ -219,7 +219,7 @@ def run(
     is_over = threading.Event()
 
     def write() -> None:
-        while not is_over.wait(0.05):
+        while not is_over.wait(0.1):
             load.transaction()
 
     writer = threading.Thread(target=write, daemon=True)
@@ -263,11 +263,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=6_000)
     parser.add_argument("--kills", type=int, default=3)
+    parser.add_argument("--alive", type=int, default=CHURN_SECONDS, help="of partitions, seconds")
     parser.add_argument("--kinds", type=int, default=len(KINDS + MORE_KINDS))
     options = parser.parse_args()
     for dialect, capture, deletes, table_format in (KINDS + MORE_KINDS)[: options.kinds]:
         with (
-            own_database(dialect, ddl(dialect, capture), mixed_load.CHANGE_STREAM) as stream,
+            own_database(
+                dialect,
+                ddl(dialect, capture),
+                mixed_load.CHANGE_STREAM,
+                partition_alive_seconds=options.alive,
+            ) as stream,
             tempfile.TemporaryDirectory() as folder,
         ):
             print(f"{dialect}, {table_format}, deletes {deletes}", flush=True)

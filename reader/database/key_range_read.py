@@ -7,14 +7,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from slackwater.reader.database.snapshot_read import plain_values
+from slackwater.reader.database.snapshot_read import column_types, plain_values, row_record
 from slackwater.reader.database.watched_tables import Table
 from slackwater.reader.decode.result_rows import ResultRows
+from slackwater.reader.records import ColumnType, DataChangeRecord
 from slackwater.reader.transport.connection import Connection
 from slackwater.reader.transport.grpc_errors import CALL_ERRORS, to_reader_error
+from slackwater.reader.transport.read_request import KeySpan
 
 # A read whose first rows take longer fails.
 _FIRST_ANSWER_S_MAX: Final = 1.5
+_WHOLE_S_MAX: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +41,19 @@ class KeyRangeRows:
     Attributes:
         rows: their values as Spanner's JSON has them, by column, in the key's order.
         last_key: the key at which the range ends, inclusive; None if it goes on to the table's end.
+        types: the columns' types; empty without rows.
     """
 
     rows: Sequence[Mapping[str, Any]]
     last_key: tuple[Any, ...] | None
+    types: tuple[ColumnType, ...] = ()
+
+    def records(self, table: Table, at_ns: int) -> list[DataChangeRecord]:
+        """Return the rows as records of a snapshot of the table at a time; see snapshot()."""
+        return [
+            row_record(dict(row), table, self.types, at_ns, number)
+            for number, row in enumerate(self.rows)
+        ]
 
 
 def read_key_range(
@@ -63,13 +75,43 @@ def read_key_range(
     Raises:
         ReaderError: Spanner's answer; it is not asked again.
     """
+    span = KeySpan(after, rows_max=limits.rows)
+    rows, types, is_cut = _read(connection, table, span, at_ns, limits)
+    if not is_cut and len(rows) < limits.rows:
+        return KeyRangeRows(rows, None, types)
+    return KeyRangeRows(rows, tuple(rows[-1][name] for name in table.key), types)
+
+
+def read_whole_range(
+    connection: Connection,
+    table: Table,
+    after: Sequence[Any] | None,
+    through: tuple[Any, ...] | None,
+    at_ns: int,
+) -> KeyRangeRows:
+    """Return all rows of a range that read_key_range() has returned before.
+
+    Args:
+        connection, table, after, at_ns: see read_key_range().
+        through: the last_key of that range.
+
+    Raises:
+        ReaderError: Spanner's answer; it is not asked again.
+    """
+    rows, types, _ = _read(connection, table, KeySpan(after, through), at_ns, None)
+    return KeyRangeRows(rows, through, types)
+
+
+def _read(
+    connection: Connection, table: Table, span: KeySpan, at_ns: int, limits: ReadLimits | None
+) -> tuple[list[dict[str, Any]], tuple[ColumnType, ...], bool]:
+    """Return rows, their types, and whether a limit was met before the span's end."""
     columns = tuple(table.columns)
-    until_s = time.monotonic() + limits.seconds
+    seconds_max = _WHOLE_S_MAX if limits is None else _FIRST_ANSWER_S_MAX + limits.seconds
+    until_s = time.monotonic() + (_WHOLE_S_MAX if limits is None else limits.seconds)
     rows: list[dict[str, Any]] = []
-    decoder, size, is_cut = ResultRows(len(columns)), 0, False
-    call = connection.read_after(
-        table.name, columns, after, at_ns, limits.rows, _FIRST_ANSWER_S_MAX + limits.seconds
-    )
+    decoder, size = ResultRows(len(columns)), 0
+    call = connection.read_keys(table.name, columns, span, at_ns, seconds_max)
     try:
         for message in call:
             size += len(message)
@@ -77,14 +119,12 @@ def read_key_range(
                 dict(zip(columns, plain_values(values), strict=True))
                 for values in decoder.feed(message)
             ]
-            if rows and (size >= limits.size or time.monotonic() >= until_s):
-                is_cut = True
-                break
+            if limits and rows and (size >= limits.size or time.monotonic() >= until_s):
+                return rows, column_types(decoder.metadata, table), True
     except CALL_ERRORS as error:
         connection.forget_session_if_lost(error)
         raise to_reader_error(error, connection.change_stream) from error
     finally:
         call.cancel()
-    if not is_cut and len(rows) < limits.rows:
-        return KeyRangeRows(rows, None)
-    return KeyRangeRows(rows, tuple(rows[-1][name] for name in table.key))
+    types = column_types(decoder.metadata, table) if rows else ()
+    return rows, types, False

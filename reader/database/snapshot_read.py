@@ -132,30 +132,46 @@ def _records(call: Iterable[bytes], table: Table, at_ns: int) -> Iterator[DataCh
     for message in call:
         complete = rows.feed(message)
         if not columns:
-            columns = _column_types(rows.metadata, table)
+            columns = column_types(rows.metadata, table)
         for values in complete:
             row = dict(zip(table.columns, plain_values(values), strict=True))
-            keys = {name: row.pop(name) for name in table.key}
-            mod = Mod(_json(keys), _json(row), "{}")
-            yield DataChangeRecord(
-                at_ns,
-                "",
-                f"{number:08d}",
-                True,
-                table.name,
-                columns,
-                (mod,),
-                "INSERT",
-                "NEW_ROW",
-                1,
-                1,
-                "",
-                False,
-            )
+            yield row_record(row, table, columns, at_ns, number)
             number += 1
 
 
-def _column_types(metadata: Any, table: Table) -> tuple[ColumnType, ...]:
+def row_record(
+    row: dict[str, Any], table: Table, columns: tuple[ColumnType, ...], at_ns: int, number: int
+) -> DataChangeRecord:
+    """Return a row as snapshot() yields it.
+
+    Args:
+        row: values as Spanner's JSON has them, by column.
+        table: its table.
+        columns: the columns' types.
+        at_ns: the read timestamp, nanoseconds.
+        number: of the row in its read.
+    """
+    keys = {name: row.pop(name) for name in table.key}
+    mod = Mod(_json(keys), _json(row), "{}")
+    return DataChangeRecord(
+        at_ns,
+        "",
+        f"{number:08d}",
+        True,
+        table.name,
+        columns,
+        (mod,),
+        "INSERT",
+        "NEW_ROW",
+        1,
+        1,
+        "",
+        False,
+    )
+
+
+def column_types(metadata: Any, table: Table) -> tuple[ColumnType, ...]:
+    """Return the types of a table's columns from the metadata of a read."""
     return tuple(
         ColumnType(field.name, _json(_type(field.type_)), field.name in table.key, position)
         for position, field in enumerate(metadata.row_type.fields, 1)

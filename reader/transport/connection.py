@@ -46,7 +46,7 @@ from slackwater.reader.transport.grpc_errors import (
     is_session_lost,
     to_reader_error,
 )
-from slackwater.reader.transport.read_request import read_request
+from slackwater.reader.transport.read_request import KeySpan, read_request
 from slackwater.reader.transport.statement import Statement
 
 T = TypeVar("T")
@@ -147,23 +147,19 @@ class Connection:
         """
         return self._start(ExecuteSqlRequest.pb(self._request(sql, at_ns)))
 
-    def read_after(
-        self,
-        table: str,
-        columns: Sequence[str],
-        key: Sequence[Any] | None,
-        at_ns: int,
-        rows_max: int,
-        seconds_max: float,
+    def read_keys(
+        self, table: str, columns: Sequence[str], span: KeySpan, at_ns: int, seconds_max: float
     ) -> Call:
-        """Start to read rows in their key's order, from behind a key; errors are as in stream().
+        """Start to read rows in their key's order; errors are raised as in stream().
 
         Args:
-            table, columns, key, rows_max: see read_request().
+            table: its full name.
+            columns: the names of the columns to read.
+            span: the rows' keys.
             at_ns: the read timestamp, nanoseconds; within the database's version retention period.
             seconds_max: after which the call fails.
         """
-        request = read_request(self._request("", at_ns), table, columns, key, rows_max)
+        request = read_request(self._request("", at_ns), table, columns, span)
         with self._lock:
             if self._read_stream is None:
                 self._read_stream = self._stub(self._channels[0], _STREAMING_READ)

@@ -3,30 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from google.cloud.spanner_v1.types import ExecuteSqlRequest, KeyRange, KeySet, ReadRequest
 
 
-def read_request(
-    like: ExecuteSqlRequest,
-    table: str,
-    columns: Sequence[str],
-    key: Sequence[Any] | None,
-    rows_max: int,
-) -> Any:
+@dataclass(frozen=True, slots=True)
+class KeySpan:
+    """Keys that follow each other; a key is a list of values as Spanner's JSON has them.
+
+    Attributes:
+        after: the key behind which the span begins; None for the table's beginning.
+        through: the key at which it ends, inclusive; None for the table's end.
+        rows_max: it ends after so many rows; 0 for all.
+    """
+
+    after: Sequence[Any] | None = None
+    through: Sequence[Any] | None = None
+    rows_max: int = 0
+
+
+def read_request(like: ExecuteSqlRequest, table: str, columns: Sequence[str], span: KeySpan) -> Any:
     """Return the protobuf message that reads rows of a table in its key's order.
 
     Args:
         like: has the session, the read timestamp and the options.
         table: its full name.
         columns: the names of the columns to read.
-        key: the primary key behind which to begin, its values as Spanner's JSON has them; None for
-            the table's beginning.
-        rows_max: how many rows to read at most.
+        span: the rows' keys.
     """
-    # Every key begins with an empty list: the range goes on to the last row.
-    behind = KeySet(all_=True) if key is None else KeySet(ranges=[_behind(key)])
     request = ReadRequest(
         session=like.session,
         transaction=like.transaction,
@@ -34,11 +40,15 @@ def read_request(
         directed_read_options=like.directed_read_options,
         table=table,
         columns=columns,
-        key_set=behind,
-        limit=rows_max,
+        key_set=KeySet(ranges=[_key_range(span)]),
+        limit=span.rows_max,
     )
     return ReadRequest.pb(request)
 
 
-def _behind(key: Sequence[Any]) -> KeyRange:
-    return KeyRange(start_open=list(key), end_closed=[])
+def _key_range(span: KeySpan) -> KeyRange:
+    # Every key begins with an empty list: without a key the range has all rows on that side.
+    end = list(span.through or ())
+    if span.after is None:
+        return KeyRange(start_closed=[], end_closed=end)
+    return KeyRange(start_open=list(span.after), end_closed=end)

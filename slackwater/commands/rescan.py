@@ -30,7 +30,7 @@ def rescan(settings: Settings, names: Sequence[str]) -> Iterator[str]:
         NoTableError: the change stream watches no table with such a name.
         ReaderError, StateError: Spanner or the store can't be reached.
     """
-    _require_mirrors(settings)
+    _require_rescans(settings)
     source = connect(settings)
     try:
         tables = [table.name for table in chosen_tables(settings, source, names)]
@@ -87,9 +87,9 @@ def stop(settings: Settings, names: Sequence[str]) -> Iterator[str]:
         yield f"{pipeline.name}: no rescan of {', '.join(names)} is running"
 
 
-def _require_mirrors(settings: Settings) -> None:
+def _require_rescans(settings: Settings) -> None:
     if not settings.sink.has_rescans:
         raise SettingsError(
-            f"pipeline {settings.pipeline!r} has sink.kind {settings.sink.kind}: only mirrors can"
-            " be given rows again.",
+            f"pipeline {settings.pipeline!r} has sink.kind {settings.sink.kind}: only mirrors"
+            " and changelogs can be given rows again.",
         )

@@ -180,7 +180,7 @@ class Settings(Section):
         if self.source.new_tables == "scan" and not self.sink.has_rescans:
             raise ValueError(
                 f"source.new_tables scan does not go with sink.kind {self.sink.kind}: only mirrors"
-                " can be given rows again. Set it to changes_only, or leave it out"
+                " and changelogs can be given rows again. Set it to changes_only, or leave it out"
             )
         return self
 

@@ -49,7 +49,7 @@ from slackwater.pipeline.spark.warm_up import warm_up
 from slackwater.pipeline.transitions import Action, Event, RunMode
 from slackwater.scheduler.options import parse_options
 from slackwater.scheduler.read_options import AuditMode
-from slackwater.spark_sink.sink import CurrentRows, KeyOrder, Rescannable
+from slackwater.spark_sink.sink import CurrentRows, KeyOrder
 from slackwater.state.errors import StateError
 from slackwater.state.scans import read_scan
 from slackwater.state.store import Store
@@ -273,7 +273,7 @@ class PipelineSupervisor:
         watches: list[EpochWatch] = []
         if isinstance(self._sink, CurrentRows):
             watches.append(SchemaWatch(source, self._sink))
-        if isinstance(self._sink, Rescannable):
+        if self.settings.sink.has_rescans:
             watches.append(
                 Rescanner(spark, self.settings, source, self.store, self.lease, self._sink)
             )

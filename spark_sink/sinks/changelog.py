@@ -58,6 +58,7 @@ class ChangelogSettings(EnvelopeSettings, TableSettings):
     """
 
     formats = _FORMATS
+    has_rescans = True
 
     kind: Kind = "changelog"
     partition_by: Annotated[tuple[PartitionColumn, ...], BeforeValidator(listed)] = ()

@@ -78,7 +78,7 @@ class SinkSettings(Section, ABC):
         formats: the formats of the kind; empty if only Spark has a list of them.
         refused_keys: keys that make no sense for the kind, each with the message that says so.
         has_initial_scan: an initial scan is made unless the settings say otherwise.
-        has_rescans: its sink can be given a table's rows again; see sink.Rescannable.
+        has_rescans: its sink can be given a table's rows again while the changes go on.
         needs_all_changes: a change stream that leaves changes out is refused.
     """
 

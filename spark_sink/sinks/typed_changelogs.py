@@ -35,6 +35,8 @@ class TypedChangelogSettings(ManagedTableSettings):
         "envelope": "changelogs have typed columns: leave envelope out"
     }
 
+    has_rescans = True
+
     kind: Kind = "changelogs"
 
     def make_sink(self, origin: Origin, record_filter: RecordFilter) -> TypedChangelogs:

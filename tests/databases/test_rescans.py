@@ -55,7 +55,7 @@ def test_requests_are_recorded_replaced_and_stopped(store: Store) -> None:
     request_rescans(store, [newer])
     # The owner has not yet seen that the table is to be read from its beginning again.
     assert not record_rescan(store, further, generation=generation)
-    assert rescans(store, "orders", [RescanState.RUNNING]) == [newer]
+    assert rescans(store, "orders", [RescanState.RUNNING]) == [replace(newer, at_ns=3_000)]
 
 
 def test_a_former_owner_records_nothing(store: Store) -> None:

@@ -2,7 +2,8 @@
 
 Nothing runs beside the epochs. When an epoch is visible, the output has all changes up to its low
 watermark and none later. Spanner can read a table as it stood at that time. So the rows of a range
-of keys are compared with the output at the same cut, and no change can come in between.
+of keys are compared with the output at the same cut, and no change can come in between. A
+changelog is given the rows as records of that time.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
+import pyarrow as pa
 import structlog
 from pyspark.sql import SparkSession
 
@@ -23,24 +25,32 @@ from slackwater.pipeline.epochs.new_tables import NewTables
 from slackwater.pipeline.failures import delay_s, diagnose
 from slackwater.pipeline.lease_holder import LeaseHolder
 from slackwater.pipeline.source import SourceHandle
-from slackwater.reader.database.key_range_read import KeyRangeRows, ReadLimits, read_key_range
+from slackwater.reader.database.key_range_read import (
+    KeyRangeRows,
+    ReadLimits,
+    read_key_range,
+    read_whole_range,
+)
 from slackwater.reader.database.watched_tables import Table, watched_tables
+from slackwater.reader.decode.arrow import data_columns, to_record_batch
 from slackwater.reader.errors import ReaderError
 from slackwater.spark_sink.errors import SinkError
 from slackwater.spark_sink.output.dead_letters import spark_errors
-from slackwater.spark_sink.sink import Chunk, ChunkResult, Rescannable
+from slackwater.spark_sink.sink import Chunk, ChunkResult, Rescannable, Sink
 from slackwater.spark_sink.sql.columns import columns_from_schema
 from slackwater.state.errors import LeaseLostError, StateError
 from slackwater.state.rescan_models import NEW_TABLE, Rescan, RescanState
 from slackwater.state.rescans import record_rescan, rescans
 from slackwater.state.store import Store
-from slackwater.timestamp import floor_to_us, format_rfc3339, ns_to_datetime
+from slackwater.timestamp import floor_to_us, format_rfc3339, ns_to_datetime, seconds_to_ns
 
 _log = structlog.get_logger("slackwater.pipeline.epochs.rescanner")
 
 _BYTES_MAX: Final = 8 << 20
 _READ_S_MAX: Final = 0.5
 _LOG_EVERY_S: Final = 30.0
+# A database keeps its versions that long at least: "Point-in-time recovery" in Spanner's documents.
+_VERSIONS_KEPT_NS: Final = seconds_to_ns(3_600)
 
 
 class Rescanner:
@@ -62,7 +72,7 @@ class Rescanner:
         source: SourceHandle,
         store: Store,
         lease: LeaseHolder,
-        sink: Rescannable,
+        sink: Sink,
     ) -> None:
         self._spark = spark
         self._settings = settings
@@ -75,6 +85,8 @@ class Rescanner:
             NewTables(settings, source, store, lease.generation) if scans_new else None
         )
         self._running: list[Rescan] | None = None
+        # The low watermark of the last chunk of any table.
+        self._last_at_ns = 0
         self._rows_max = FIRST_ROWS
         self._failures = 0
         self._not_before_s = float("-inf")
@@ -93,7 +105,8 @@ class Rescanner:
         if self._new_tables is not None:
             self._running += self._new_tables.look(end_ns)
         incomplete = {rescan.table for rescan in self._running if rescan.reason == NEW_TABLE}
-        self._sink.leave_unpublished(frozenset(incomplete))
+        if isinstance(self._sink, Rescannable):
+            self._sink.leave_unpublished(frozenset(incomplete))
 
     def published(self, end_ns: int) -> None:
         """Read the next chunk at the low watermark of an epoch that has become visible.
@@ -125,16 +138,20 @@ class Rescanner:
         self._running = self._read_running()
         if not self._running:
             return
-        rescan = self._running[0]
-        at_ns = floor_to_us(end_ns)
         begun_s = time.monotonic()
-        table = self._table(rescan.table, at_ns)
+        if isinstance(self._sink, Rescannable):
+            self._compare(self._sink, self._running[0], end_ns)
+        else:
+            self._append(self._running[0], end_ns)
+        self._rows_max = next_rows(self._rows_max, time.monotonic() - begun_s)
+        self._running = None
+
+    def _compare(self, sink: Rescannable, rescan: Rescan, end_ns: int) -> None:
+        """Have a sink that keeps rows compare the next chunk with them."""
+        table = self._table(rescan, end_ns)
         if table is None:
-            self._record(replace(rescan, state=RescanState.FAILED, at_ns=end_ns))
             return
-        after = None if rescan.after_key is None else json.loads(rescan.after_key)
-        limits = ReadLimits(self._rows_max, _BYTES_MAX, _READ_S_MAX)
-        rows = read_key_range(self._source.connection, table, after, at_ns, limits)
+        after, rows = self._read(rescan, table, end_ns)
         chunk = Chunk(
             table.name,
             columns_from_schema(table.columns, table.key),
@@ -145,20 +162,70 @@ class Rescanner:
             rows.last_key,
             ns_to_datetime(end_ns),
         )
-        result = self._sink.take_chunk(self._spark, chunk)
-        self._rows_max = next_rows(self._rows_max, time.monotonic() - begun_s)
+        result = sink.take_chunk(self._spark, chunk)
         self._record(further(rescan, rows, result, end_ns))
-        self._running = None
+
+    def _append(self, rescan: Rescan, end_ns: int) -> None:
+        """Write the next chunk to a sink of changes, once.
+
+        Which chunk it is, is recorded before: after a kill it is read again as it was, and the sink
+        knows it by its low watermark and number.
+        """
+        if rescan.pending_at_ns and end_ns - rescan.pending_at_ns > _VERSIONS_KEPT_NS:
+            # It can't be read again as it was.
+            _log.warning("some rows of a rescan may have landed twice", table=rescan.table)
+            rescan = replace(rescan, pending_at_ns=None, pending_key=None)
+        if rescan.pending_at_ns is None and end_ns <= self._last_at_ns:
+            # The epoch is replayed, and the sink would take the chunk for the one it has.
+            return
+        table = self._table(rescan, rescan.pending_at_ns or end_ns)
+        if table is None:
+            return
+        _, rows = self._read(rescan, table, end_ns)
+        if rescan.pending_at_ns is None:
+            rescan = replace(rescan, pending_at_ns=end_ns, pending_key=_json(rows.last_key))
+            if not record_rescan(self._store, rescan, generation=self._generation):
+                return
+        at_ns = rescan.pending_at_ns or end_ns
+        if rows.rows:
+            columns = columns_from_schema(table.columns, table.key)
+            self._sink.begin_scan(self._spark, {table.name: columns})
+            records = rows.records(table, floor_to_us(at_ns))
+            batch = to_record_batch(
+                data_columns(records), [("", len(records))], low_watermark_ns=at_ns
+            )
+            frame = self._spark.createDataFrame(pa.Table.from_batches([batch]))
+            self._sink.add_scanned(frame, rescan.chunks, ns_to_datetime(at_ns))
+        result = ChunkResult(is_done=True, corrected=0)
+        self._record(further(rescan, rows, result, at_ns))
+
+    def _read(
+        self, rescan: Rescan, table: Table, end_ns: int
+    ) -> tuple[Sequence[Any] | None, KeyRangeRows]:
+        """Return the key behind which the next chunk begins, and its rows."""
+        connection = self._source.connection
+        after = None if rescan.after_key is None else json.loads(rescan.after_key)
+        if rescan.pending_at_ns is None:
+            limits = ReadLimits(self._rows_max, _BYTES_MAX, _READ_S_MAX)
+            return after, read_key_range(connection, table, after, floor_to_us(end_ns), limits)
+        through = None if rescan.pending_key is None else tuple(json.loads(rescan.pending_key))
+        at_ns = floor_to_us(rescan.pending_at_ns)
+        return after, read_whole_range(connection, table, after, through, at_ns)
 
     def _read_running(self) -> list[Rescan]:
-        return rescans(self._store, self._settings.pipeline, [RescanState.RUNNING])
+        listed = rescans(self._store, self._settings.pipeline)
+        self._last_at_ns = max((one.last_at_ns for one in listed), default=0)
+        return [one for one in listed if one.state is RescanState.RUNNING]
 
-    def _table(self, name: str, at_ns: int) -> Table | None:
-        """Return a table as it was at a time; None if the pipeline did not read it."""
+    def _table(self, rescan: Rescan, at_ns: int) -> Table | None:
+        """Return a table as it was at a time; if the pipeline did not read it, end the rescan."""
         connection, dialect = self._source.connection, self._source.description.dialect
-        watched = watched_tables(connection, dialect, at_ns)
-        by_name = {t.name: t for t in tables_to_read(watched, filter_of(self._settings))}
-        return by_name.get(name)
+        watched = watched_tables(connection, dialect, floor_to_us(at_ns))
+        for table in tables_to_read(watched, filter_of(self._settings)):
+            if table.name == rescan.table:
+                return table
+        self._record(replace(rescan, state=RescanState.FAILED, at_ns=at_ns))
+        return None
 
     def _record(self, rescan: Rescan) -> None:
         if not record_rescan(self._store, rescan, generation=self._generation):
@@ -206,6 +273,8 @@ def further(rescan: Rescan, rows: KeyRangeRows, result: ChunkResult, at_ns: int)
         corrected=corrected,
         chunks=rescan.chunks + 1,
         at_ns=at_ns,
+        pending_at_ns=None,
+        pending_key=None,
     )
 
 

@@ -82,6 +82,8 @@ class StagedCorrections:
         Args:
             latest: rows of latest_changes(), with the same columns.
         """
+        if not self.corrections.rows.num_rows:
+            return latest
         return corrected(latest, self.frame(latest.sparkSession), self.corrections.columns)
 
 
@@ -149,9 +151,9 @@ class MirrorCorrections:
         folder = self._staging.epoch_directory(spark).staging_beside_epochs(_FOLDER)
         path = f"{folder}/{table}"
         local = local_path(spark, path)
-        if local is None:
+        if local is None and corrections.rows.num_rows:
             spark.createDataFrame(corrections.rows).write.mode("overwrite").parquet(path)
-        else:
+        elif local is not None:
             local.parent.mkdir(parents=True, exist_ok=True)
             pq.write_table(corrections.rows, local)
         self._awaiting[table] = StagedCorrections(corrections, path)

@@ -23,6 +23,8 @@ def upgrade() -> None:
         sa.Column("corrected", sa.BigInteger, nullable=False),
         sa.Column("chunks", sa.BigInteger, nullable=False),
         sa.Column("at_ns", sa.BigInteger),
+        sa.Column("pending_at_ns", sa.BigInteger),
+        sa.Column("pending_key", sa.Text),
         sa.PrimaryKeyConstraint("pipeline", "table_name", name="pk_rescans"),
     )
     op.create_table(

@@ -1,0 +1,259 @@
+"""Tables that a mirror lacks are read again between epochs, with the emulator's rows and changes.
+
+The epochs are read in this process. In place of a kill, another owner goes on: with
+a new sink, a new rescanner and a new planner, under a new lease.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Final
+
+import deltalake
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pytest
+from pyspark.sql import SparkSession
+
+from slackwater.config.settings import Settings
+from slackwater.config.sinks import make_sink
+from slackwater.pipeline.epochs import rescanner
+from slackwater.pipeline.epochs.rescanner import Rescanner
+from slackwater.pipeline.epochs.schema_watch import SchemaWatch
+from slackwater.pipeline.epochs.writer import EpochWatch
+from slackwater.pipeline.source import connect
+from slackwater.pipeline.spark.java import find_java
+from slackwater.pipeline.spark.session import start_spark, stop_spark
+from slackwater.reader import schema
+from slackwater.reader.change_stream import ChangeStream, Dialect
+from slackwater.spark_sink.sink import CurrentRows
+from slackwater.state.lease import acquire_lease, read_lease
+from slackwater.state.rescan_models import NEW_TABLE, REQUESTED, Rescan, RescanState
+from slackwater.state.rescans import record_rescan, request_rescans, rescans
+from slackwater.state.store import Store
+from slackwater.testing.emulator_database import update_ddl
+from slackwater.timestamp import ns_to_datetime
+from tests import mixed_load
+from tests.emulators import NewDatabase
+from tests.epochs import EpochLoop
+from tests.mirrors import KINDS, MORE_KINDS, Kind, Looker, at_watermark, mirror_settings
+from tests.mixed_load import MixedLoad
+from tests.rescans import NEW, WATCHED, ddl, insert_many
+from tests.services import settings as settings_of
+
+EPOCHS_MAX: Final = 80
+# So few that each table has several chunks.
+ROWS_A_CHUNK: Final = 40
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[SparkSession]:
+    find_java()
+    spark = start_spark(["rescans"], "local[2]", {}, ["delta", "iceberg"])
+    yield spark
+    stop_spark(spark)
+
+
+class Owner:
+    """One owner of the pipeline, from its start to its death."""
+
+    def __init__(self, spark: SparkSession, settings: Settings, loop: EpochLoop) -> None:
+        self._spark = spark
+        self.loop = loop
+        store = loop.store
+        lease = acquire_lease(store, "orders", "owner", read_lease(store, "orders"))
+        assert lease is not None
+        self._sink = make_sink(settings)
+        self._source = connect(settings)
+        held: Any = SimpleNamespace(generation=lease.generation)
+        self.rescanner = Rescanner(spark, settings, self._source, store, held, self._sink)
+        self._watches: list[EpochWatch] = [self.rescanner]
+        if isinstance(self._sink, CurrentRows):
+            self._watches.insert(0, SchemaWatch(self._source, self._sink))
+
+    def epoch(self, number: int, *, dies: bool) -> None:
+        """Read and write an epoch; an owner that dies has not noted what became of its chunk."""
+        start_ns = self.loop.watermark_ns
+        read = self.loop.epoch()
+        # Spark takes no table without chunks.
+        if read.num_rows:
+            records = self._spark.createDataFrame(read)
+        else:
+            records = self._spark.createDataFrame([], schema.ddl())
+        end_ns = self.loop.watermark_ns
+        assert start_ns is not None
+        assert end_ns is not None
+        summary = self._sink.stage(records, number)
+        for watch in self._watches:
+            watch.look(start_ns, end_ns)
+        self._sink.publish(self._spark, number, summary, ns_to_datetime(end_ns))
+        if not dies:
+            for watch in self._watches:
+                watch.published(end_ns)
+
+    def close(self) -> None:
+        self._source.connection.close()
+        self.loop.close()
+
+
+def run(
+    spark: SparkSession, stream: ChangeStream, kind: Kind, folder: Path, *, changes: int
+) -> list[Rescan]:
+    """Have all tables read again, and the new one; return the requests."""
+    dialect, _, deletes, table_format = kind
+    load = MixedLoad(stream, dialect, seed=4)
+    while load.changes < 100:
+        load.transaction()
+    insert_many(stream, 100)
+    values = mirror_settings(stream, folder, 0, deletes, table_format)
+    values["source"] |= {"start": "now", "initial_scan": "no", "new_tables": "scan"}
+    settings = Settings.model_validate(values)
+    choice, looker = random.Random(5), Looker(folder / "mirrors", stream, dialect)
+    connection = connect(settings).connection
+    loop = EpochLoop(stream, settings.state.url, start_ns=connection.strong_read_timestamp_ns())
+    connection.close()
+    loop.epoch()
+    owner = Owner(spark, settings, loop)
+    try:
+        for number in range(EPOCHS_MAX):
+            for _ in range(changes):
+                load.transaction()
+            if number == 1:
+                requests = [Rescan("orders", name, 1, REQUESTED) for name in WATCHED]
+                request_rescans(loop.store, requests)
+            dies = choice.random() < 0.2
+            owner.epoch(number, dies=dies)
+            if dies:
+                resumed = EpochLoop(stream, settings.state.url, start_ns=0, resume=owner.loop)
+                owner.close()
+                loop, owner = resumed, Owner(spark, settings, resumed)
+            listed = rescans(loop.store, "orders")
+            is_done = all(one.state is RescanState.DONE for one in listed)
+            if is_done and len(listed) == len(WATCHED):
+                quote = '"' if dialect is Dialect.POSTGRESQL else ""
+                name = f"{quote}{mixed_load.CHANGE_STREAM}{quote}"
+                update_ddl(stream, [f"ALTER CHANGE STREAM {name} SET FOR ALL"])
+            elif is_done and listed:
+                break
+            elif any(one.reason == NEW_TABLE for one in listed):
+                # It is not complete yet, and says so.
+                assert at_watermark(folder / "mirrors" / NEW) is None
+        owner.epoch(EPOCHS_MAX, dies=False)
+        looker.look_at_the_end()
+        return rescans(loop.store, "orders")
+    finally:
+        owner.close()
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    "kind",
+    [KINDS[0], *(pytest.param(kind, marks=pytest.mark.long) for kind in KINDS[1:] + MORE_KINDS)],
+    ids=str,
+)
+def test_mirrors_that_lack_rows_are_their_tables_after_a_rescan(
+    kind: Kind,
+    session: SparkSession,
+    new_database: NewDatabase,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("slackwater.pipeline.epochs.rescanner.FIRST_ROWS", ROWS_A_CHUNK)
+    monkeypatch.setattr(
+        "slackwater.pipeline.epochs.rescanner.next_rows", lambda rows, seconds: rows
+    )
+    dialect, capture, *_ = kind
+    stream = new_database(dialect, ddl(dialect, capture), mixed_load.CHANGE_STREAM)
+    by_table = {one.table: one for one in run(session, stream, kind, tmp_path, changes=3)}
+    assert by_table.keys() == {*WATCHED, NEW}
+    assert all(one.state is RescanState.DONE for one in by_table.values())
+    for name in (mixed_load.SINGERS, NEW):
+        # The rows that no transaction changed are in no record.
+        assert by_table[name].corrected >= 100
+        assert by_table[name].chunks >= 3
+        assert by_table[name].records >= 100
+
+
+class DeathError(Exception):
+    """The owner dies here."""
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("sink_kind", ["changelog", "changelogs"])
+def test_a_changelog_gets_the_rows_of_a_rescan_once(
+    sink_kind: str,
+    session: SparkSession,
+    new_database: NewDatabase,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Owners die before and after a chunk is visible; the next one reads more rows at once."""
+    dialect = Dialect.GOOGLE_STANDARD_SQL
+    stream = new_database(dialect, mixed_load.ddl(dialect, "NEW_ROW"), mixed_load.CHANGE_STREAM)
+    insert_many(stream, 100)
+    values = settings_of(stream, tmp_path, "now")
+    values["sink"] |= {"kind": sink_kind, "path": str(tmp_path / "out")}
+    settings = Settings.model_validate(values)
+    connection = connect(settings).connection
+    loop = EpochLoop(stream, settings.state.url, start_ns=connection.strong_read_timestamp_ns())
+    connection.close()
+    loop.epoch()
+    names = (mixed_load.SINGERS, NEW)
+    request_rescans(loop.store, [Rescan("orders", name, 1, REQUESTED) for name in names])
+    load = MixedLoad(stream, dialect, seed=4)
+    owner = Owner(session, settings, loop)
+    rows = itertools.cycle([7, 40, 13, 60, 30])
+
+    def dying(store: Store, rescan: Rescan, *, generation: int) -> bool:
+        is_visible = rescan.pending_at_ns is None
+        if is_visible and number % 4 == 1:
+            raise DeathError
+        is_recorded = record_rescan(store, rescan, generation=generation)
+        if not is_visible and number % 4 == 3:
+            raise DeathError
+        return is_recorded
+
+    monkeypatch.setattr(rescanner, "record_rescan", dying)
+    monkeypatch.setattr(rescanner, "next_rows", lambda _rows, _seconds: next(rows))
+    is_done = False
+    for number in range(EPOCHS_MAX):
+        load.transaction()
+        monkeypatch.setattr(rescanner, "FIRST_ROWS", next(rows))
+        try:
+            owner.epoch(number, dies=False)
+            # The epoch is replayed, as if Spark had not committed it.
+            owner.rescanner.published(owner.loop.watermark_ns or 0)
+        except DeathError:
+            resumed = EpochLoop(stream, settings.state.url, start_ns=0, resume=owner.loop)
+            owner.close()
+            owner = Owner(session, settings, resumed)
+        listed = rescans(owner.loop.store, "orders")
+        is_done = all(one.state is RescanState.DONE for one in listed)
+        if is_done:
+            break
+    owner.close()
+    assert is_done
+    singers, notes = (scanned_keys(tmp_path / "out", sink_kind, name) for name in names)
+    assert sorted(key for key in map(int, singers) if key < 0) == list(range(-100, 0))
+    many = sorted(f"many {number}" for number in range(100))
+    assert sorted(key for key in notes if str(key).startswith("many")) == many
+
+
+def scanned_keys(folder: Path, sink_kind: str, name: str) -> list[Any]:
+    """Return the keys of a table's rows that belong to no transaction."""
+    if sink_kind == "changelogs":
+        table = deltalake.DeltaTable(folder / name).to_pyarrow_table()
+        rows = table.filter(pc.equal(table.column("server_transaction_id"), "")).to_pylist()
+        return [row["key"]["Id"] for row in rows]
+    table = ds.dataset(folder, format="parquet", partitioning="hive").to_table()
+    of_table = pc.and_(
+        pc.equal(table.column("server_transaction_id"), ""),
+        pc.equal(table.column("table_name"), name),
+    )
+    rows = table.filter(of_table).to_pylist()
+    return [json.loads(mod["keys"])["Id"] for row in rows for mod in row["mods"]]
