@@ -43,7 +43,7 @@ from tests.emulators import CHURN_SECONDS, own_database
 from tests.mirrors import KINDS, MORE_KINDS, Looker, mirror_settings
 from tests.mixed_load import MixedLoad
 
-SECONDS_MAX: Final = 600
+SECONDS_MAX: Final = 1_500
 WATCHED: Final = (mixed_load.SINGERS, mixed_load.ALBUMS, mixed_load.FLAGS)
 NEW: Final = mixed_load.NOTES
 # No epoch is to be longer by more than this than the median of its neighbours.

@@ -11,8 +11,9 @@ from slackwater.config.settings import Settings
 from slackwater.errors import SettingsError
 from slackwater.pipeline.lease_holder import owner_is_dead
 from slackwater.pipeline.source import connect
-from slackwater.state.rescan_models import REPAIR, REQUESTED, Rescan
-from slackwater.state.rescans import request_rescans, stop_rescans
+from slackwater.spark_sink.filters.record_filter import RecordFilter
+from slackwater.state.rescan_models import REPAIR, REQUESTED, Rescan, RescanState
+from slackwater.state.rescans import request_rescans, rescans, stop_rescans
 
 
 def rescan(settings: Settings, names: Sequence[str]) -> Iterator[str]:
@@ -66,18 +67,19 @@ def request(settings: Settings, tables: Sequence[str], reason: str) -> Iterator[
 def stop(settings: Settings, names: Sequence[str]) -> Iterator[str]:
     """Stop rescans, and yield a line for each; what they have corrected stays.
 
+    Args:
+        settings: the pipeline's.
+        names: globs of full table names.
+
     Raises:
         SettingsError: the store does not know the pipeline.
-        NoTableError: the change stream watches no table with such a name.
-        ReaderError, StateError: Spanner or the store can't be reached.
+        StateError: the store can't be reached.
     """
-    source = connect(settings)
-    try:
-        tables = [table.name for table in chosen_tables(settings, source, names)]
-    finally:
-        source.connection.close()
     store, pipeline = open_pipeline(settings)
     try:
+        running = rescans(store, pipeline.name, [RescanState.RUNNING])
+        wanted = RecordFilter(tuple(names))
+        tables = [one.table for one in running if wanted.keeps_table(one.table)]
         stopped = stop_rescans(store, pipeline.name, tables)
     finally:
         store.close()

@@ -17,6 +17,7 @@ Which module decides what:
 - who owns the pipeline: lease_holder, by the rules of slackwater.state.lease; it also takes the
   lease of a process of the same process-id namespace that has died (owner_is_dead)
 - what an operator or a signal desires: desired_state
+- how long a long work still takes: progress
 - whether it keeps up, and what is worrying: catch_up; when that is logged: alerts
 - where a pipeline resumes: resume_point, with source and recovery
 - what is put together from the settings: supervisor

@@ -7,6 +7,7 @@ parts.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import groupby
@@ -18,9 +19,11 @@ from pyspark.sql import SparkSession
 from slackwater.config.filters import filter_of, tables_to_read
 from slackwater.config.settings import Settings
 from slackwater.errors import PipelineFailedError
+from slackwater.pipeline.catch_up import about
 from slackwater.pipeline.desired_state import DesiredStatePoller
 from slackwater.pipeline.failures import delay_s, diagnose
 from slackwater.pipeline.lease_holder import LeaseHolder
+from slackwater.pipeline.progress import Progress
 from slackwater.pipeline.source import SourceHandle, source_options
 from slackwater.pipeline.spark.session import register_source
 from slackwater.pipeline.transitions import may_begin
@@ -118,9 +121,22 @@ class InitialScan:
         tables = tables_from_json(scan.tables)
         columns = {name: columns_from_schema(t.columns, t.key) for name, t in tables.items()}
         self._retried(lambda: self._sink.begin_scan(self._spark, columns))
-        undone = (part for part in parts if not part.is_done)
-        for chunk, of_chunk in groupby(undone, lambda part: part.chunk):
-            self._retried(partial(self._add, scan, chunk, list(of_chunk)))
+        undone = [part for part in parts if not part.is_done]
+        begun_s, before = time.monotonic(), len(parts) - len(undone)
+        done = before
+        for chunk, grouped in groupby(undone, lambda part: part.chunk):
+            of_chunk = list(grouped)
+            records = self._retried(partial(self._add, scan, chunk, of_chunk))
+            done += len(of_chunk)
+            progress = Progress(len(parts), done, before, time.monotonic() - begun_s)
+            _log.info(
+                "scanned",
+                pipeline=scan.pipeline,
+                parts=len(of_chunk),
+                records=records,
+                percent=progress.percent,
+                time_left=None if progress.left_s is None else about(progress.left_s),
+            )
         self._retried(partial(self._end, scan))
 
     def _begun(self) -> tuple[Scan, list[ScanPart]]:
@@ -166,8 +182,8 @@ class InitialScan:
         scan = Scan(self._settings.pipeline, at_ns, session, transaction_id, tables_to_json(tables))
         return scan, parts
 
-    def _add(self, scan: Scan, chunk: int, parts: Sequence[ScanPart]) -> None:
-        """Read a chunk into the output."""
+    def _add(self, scan: Scan, chunk: int, parts: Sequence[ScanPart]) -> int:
+        """Read a chunk into the output, and return the number of its rows."""
         options = {
             **source_options(self._settings),
             **scan_options(
@@ -181,7 +197,7 @@ class InitialScan:
         self._lease.check()
         records = self._sink.add_scanned(rows, chunk, ns_to_datetime(scan.at_ns))
         finish_chunk(self._store, scan.pipeline, chunk, records=records)
-        _log.info("scanned", pipeline=scan.pipeline, parts=len(parts), records=records)
+        return records
 
     def _end(self, scan: Scan) -> None:
         begun = read_scan(self._store, scan.pipeline)

@@ -50,6 +50,17 @@ def test_a_mirror_is_a_delta_table_that_starts_with_an_initial_scan(tmp_path: Pa
     assert other.initial_scan == "no"
 
 
+def test_new_tables_are_read_if_those_of_the_beginning_are(tmp_path: Path) -> None:
+    mirror = {**MINIMAL["sink"], "kind": "mirror"}
+    assert loaded(tmp_path, mirror).new_tables == "scan"
+    assert loaded(tmp_path, mirror, initial_scan=False).new_tables == "changes_only"
+    assert loaded(tmp_path, mirror, new_tables="changes_only").new_tables == "changes_only"
+    assert loaded(tmp_path, MINIMAL["sink"]).new_tables == "changes_only"
+    assert loaded(tmp_path, MINIMAL["sink"], new_tables="scan").new_tables == "scan"
+    said = problems(tmp_path, text(KAFKA, new_tables="scan"))
+    assert "source.new_tables scan does not go with sink.kind kafka" in said
+
+
 def test_typed_changelogs_are_delta_tables_of_changes(tmp_path: Path) -> None:
     sink = {**MINIMAL["sink"], "kind": "changelogs", "compact_every": "1h"}
     settings = loaded(tmp_path, {**sink, "bad_records": "dead_letter"})

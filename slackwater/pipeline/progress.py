@@ -1,0 +1,35 @@
+"""How far a long work is, and how long the rest takes, by what it has done since it was begun."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Parts of a work that is under way.
+
+    Attributes:
+        total: how many parts it has.
+        done: how many are done.
+        done_before: how many of these were done before it was resumed.
+        seconds: since it was begun or resumed.
+    """
+
+    total: int
+    done: int
+    done_before: int
+    seconds: float
+
+    @property
+    def percent(self) -> int:
+        """The share that is done, rounded down: 100 means all of it."""
+        return 100 * self.done // self.total if self.total else 100
+
+    @property
+    def left_s(self) -> float | None:
+        """How long the rest takes at the same speed; None before anything was done."""
+        done_since = self.done - self.done_before
+        if done_since <= 0:
+            return 0.0 if self.done >= self.total else None
+        return self.seconds / done_since * (self.total - self.done)
