@@ -302,8 +302,7 @@ class Iceberg(TableFormat):
         return True
 
     def read(self, spark: SparkSession, path: str) -> DataFrame:
-        """Read a table as it is now; see TableFormat."""
-        # The catalog keeps what it has loaded.
+        """Read a table as it is now: the catalog keeps what it has loaded."""
         self._load_table(spark, path)
         return super().read(spark, path)
 
@@ -388,9 +387,8 @@ class Iceberg(TableFormat):
         from pyspark.sql import functions as F
 
         name, summary = self.name(spark, path), F.col("summary")
-        ancestors = (
-            spark.table(f"{name}.history").where("is_current_ancestor").select("snapshot_id")
-        )
+        history = spark.table(f"{name}.history").where("is_current_ancestor")
+        ancestors = history.select("snapshot_id")
         own = spark.table(f"{name}.snapshots").where(summary[_APPLICATION] == application)
         version = summary[_VERSION].cast("bigint")
         row = own.join(ancestors, "snapshot_id").agg(F.max(version)).first()
@@ -399,5 +397,4 @@ class Iceberg(TableFormat):
 
 def _file_catalog(path: str) -> str:
     """Return the name of the catalog of files that a table's directory is in."""
-    folder = posixpath.dirname(path)
-    return f"slackwater_{hashlib.sha256(folder.encode()).hexdigest()[:12]}"
+    return f"slackwater_{hashlib.sha256(posixpath.dirname(path).encode()).hexdigest()[:12]}"
