@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
-from slackwater.pipeline.spark.java import find_java
-from slackwater.pipeline.spark.session import start_spark, stop_spark
 from slackwater.spark_sink.sink import Chunk
 from slackwater.spark_sink.sinks.mirrors import GoneRows, Mirrors
 from slackwater.spark_sink.sql.columns import Column, mirror_columns
@@ -32,14 +30,6 @@ COLUMNS = (
     Column("A", "STRING(MAX)", is_key=False),
     Column("B", "BOOL", is_key=False),
 )
-
-
-@pytest.fixture(scope="module")
-def session() -> Iterator[SparkSession]:
-    find_java()
-    spark = start_spark(["mirrors"], "local[2]", {}, ["delta", "iceberg"])
-    yield spark
-    stop_spark(spark)
 
 
 class Table:

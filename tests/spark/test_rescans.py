@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import json
 import random
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
@@ -27,8 +26,6 @@ from slackwater.pipeline.epochs.rescanner import Rescanner
 from slackwater.pipeline.epochs.schema_watch import SchemaWatch
 from slackwater.pipeline.epochs.writer import EpochWatch
 from slackwater.pipeline.source import connect
-from slackwater.pipeline.spark.java import find_java
-from slackwater.pipeline.spark.session import start_spark, stop_spark
 from slackwater.reader import schema
 from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.spark_sink.sink import CurrentRows
@@ -49,14 +46,6 @@ from tests.services import settings as settings_of
 EPOCHS_MAX: Final = 80
 # So few that each table has several chunks.
 ROWS_A_CHUNK: Final = 40
-
-
-@pytest.fixture(scope="module")
-def session() -> Iterator[SparkSession]:
-    find_java()
-    spark = start_spark(["rescans"], "local[2]", {}, ["delta", "iceberg"])
-    yield spark
-    stop_spark(spark)
 
 
 class Owner:
