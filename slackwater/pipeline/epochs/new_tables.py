@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection
-from typing import Final
 
 import structlog
 
@@ -26,8 +25,6 @@ from slackwater.timestamp import floor_to_us
 
 _log = structlog.get_logger("slackwater.pipeline.epochs.new_tables")
 
-_LOOK_EVERY_S: Final = 1.0
-
 
 class NewTables:
     """Finds them, and requests that they be read.
@@ -37,15 +34,24 @@ class NewTables:
         source: its change stream.
         store: the metadata store.
         generation: of the lease under which this process owns the pipeline.
+        every_s: how long to wait between two looks, in seconds. Output that states how complete
+            each table is needs a look at each epoch: an epoch without one may have a new table.
     """
 
     def __init__(
-        self, settings: Settings, source: SourceHandle, store: Store, generation: int
+        self,
+        settings: Settings,
+        source: SourceHandle,
+        store: Store,
+        generation: int,
+        *,
+        every_s: float,
     ) -> None:
         self._settings = settings
         self._source = source
         self._store = store
         self._generation = generation
+        self._every_s = every_s
         self._seen: frozenset[str] | None = None
         self._looked_s = float("-inf")
 
@@ -56,7 +62,7 @@ class NewTables:
             LeaseLostError: another process owns the pipeline.
             StateError: the store can't be reached.
         """
-        if time.monotonic() - self._looked_s < _LOOK_EVERY_S:
+        if time.monotonic() - self._looked_s < self._every_s:
             return []
         try:
             connection, dialect = self._source.connection, self._source.description.dialect

@@ -49,6 +49,8 @@ _log = structlog.get_logger("slackwater.pipeline.epochs.rescanner")
 _BYTES_MAX: Final = 8 << 20
 _READ_S_MAX: Final = 0.5
 _LOG_EVERY_S: Final = 30.0
+# At tables that are new, for changelogs.
+_LOOK_EVERY_S: Final = 1.0
 # A database keeps its versions that long at least: "Point-in-time recovery" in Spanner's documents.
 _VERSIONS_KEPT_NS: Final = seconds_to_ns(3_600)
 
@@ -80,10 +82,10 @@ class Rescanner:
         self._store = store
         self._sink = sink
         self._generation = lease.generation
-        scans_new = settings.new_tables == "scan"
-        self._new_tables = (
-            NewTables(settings, source, store, lease.generation) if scans_new else None
-        )
+        self._new_tables: NewTables | None = None
+        if settings.new_tables == "scan":
+            every_s = 0.0 if isinstance(sink, Rescannable) else _LOOK_EVERY_S
+            self._new_tables = NewTables(settings, source, store, lease.generation, every_s=every_s)
         self._running: list[Rescan] | None = None
         # The low watermark of the last chunk of any table.
         self._last_at_ns = 0
