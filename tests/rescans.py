@@ -266,6 +266,7 @@ def main() -> None:
     parser.add_argument("--alive", type=int, default=CHURN_SECONDS, help="of partitions, seconds")
     parser.add_argument("--kinds", type=int, default=len(KINDS + MORE_KINDS))
     options = parser.parse_args()
+    longest_s = 0.0
     for dialect, capture, deletes, table_format in (KINDS + MORE_KINDS)[: options.kinds]:
         with (
             own_database(
@@ -287,8 +288,10 @@ def main() -> None:
                 kills=options.kills,
                 damages=table_format == "delta",
             )
-            assert longer_s <= LONGER_S_MAX, longer_s
+            longest_s = max(longest_s, longer_s)
             print("  equal", flush=True)
+    if longest_s > LONGER_S_MAX:
+        raise SystemExit(f"an epoch took {longest_s:.2f} s longer than its neighbours")
 
 
 if __name__ == "__main__":
