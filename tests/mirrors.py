@@ -147,7 +147,7 @@ class Looker:
             self._require_equal(name, seen)
 
     def look_at_the_end(self, rows_min: int = 10) -> None:
-        """Compare the mirrors with the current tables, each of which has some rows."""
+        """Compare the mirrors with the current tables, each of which has so many rows."""
         marked = 0
         for name in mixed_load.TABLES:
             rows, of_it = self._require_equal(name, current(self._folder / name))
