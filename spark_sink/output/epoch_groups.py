@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 COMPACTED: Final = ".compacted"
@@ -18,6 +19,9 @@ COMPACTED: Final = ".compacted"
 GROUP_SIZE: Final = 128 << 20
 # The folder of an epoch, or of a chunk of an initial scan, which has a number.
 _EPOCH: Final = re.compile(r"(epoch=(\d{8})T\d{6}\.\d{6}Z)(?:\.\d{6})?")
+_FORMAT: Final = "epoch=%Y%m%dT%H%M%S.%fZ"
+# More than the age at which a rescan gives a chunk up.
+_UNREST: Final = timedelta(hours=2)
 _COMPACTED: Final = re.compile(rf"(epoch=\d{{8}}T\d{{6}}\.\d{{6}}Z){re.escape(COMPACTED)}")
 
 
@@ -71,14 +75,15 @@ def sort_names(names: Iterable[str]) -> EpochNames:
 def next_group(epochs: Sequence[str], sizes: Sequence[int]) -> Group | None:
     """Return the oldest group that is complete; None if there is none.
 
-    A group is complete when its epochs are large enough together, or a day is over. The last epoch
-    is never part of it: it may be published again, after a crash.
+    A group is complete when its epochs are large enough together, or a day is over. The last two
+    hours are never part of it: the last epoch may be published again, after a crash, and so may a
+    chunk of a rescan, which has the low watermark of an epoch up to an hour before.
 
     Args:
         epochs: the names of all folders that count, in their order.
         sizes: of their files, in bytes.
     """
-    closed = _without_last(epochs)
+    closed = _at_rest(epochs)
     if not closed:
         return None
     day = _day(closed[0])
@@ -91,7 +96,7 @@ def next_group(epochs: Sequence[str], sizes: Sequence[int]) -> Group | None:
         is_whole = following is None or _watermark(following) != _watermark(name)
         if total >= GROUP_SIZE and is_whole:
             return _group(closed[: place + 1])
-    return _group(closed) if _day(epochs[-1]) != day else None
+    return _group(closed) if _day(epochs[len(closed)]) != day else None
 
 
 def current_epochs(changes: str) -> str:
@@ -105,12 +110,13 @@ def current_epochs(changes: str) -> str:
     return f"(SELECT * FROM {changes} WHERE {is_large} OR epoch > ({newest}))"  # noqa: S608
 
 
-def _without_last(epochs: Sequence[str]) -> Sequence[str]:
-    """Return the epochs before the last one; several folders may have its low watermark."""
-    end = len(epochs)
-    while end and _watermark(epochs[end - 1]) == _watermark(epochs[-1]):
-        end -= 1
-    return epochs[:end]
+def _at_rest(epochs: Sequence[str]) -> Sequence[str]:
+    """Return the epochs before the last two hours."""
+    if not epochs:
+        return epochs
+    last = datetime.strptime(_watermark(epochs[-1]), _FORMAT).replace(tzinfo=UTC)
+    since = f"{last - _UNREST:{_FORMAT}}"
+    return [name for name in epochs if _watermark(name) < since]
 
 
 def _group(folders: Sequence[str]) -> Group:

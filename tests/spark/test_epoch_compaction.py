@@ -22,8 +22,8 @@ from slackwater.spark_sink.output.epoch_groups import COMPACTED
 from slackwater.spark_sink.sink import Sink
 from tests.epoch_rows import START, inserts, make_sink, of_two_tables
 
-# The first six are a day's; the seventh is the next day's.
-HOURS = (0, 1, 2, 3, 4, 14.5, 16)
+# The first six are a day's; the seventh is the next day's, and two hours later.
+HOURS = (0, 1, 2, 3, 4, 14.5, 17)
 DOCS = Path(__file__).parent.parent.parent / "docs" / "output.md"
 
 LAYOUTS: list[dict[str, Any]] = [

@@ -29,24 +29,40 @@ def name(hours: float, chunk: int | None = None) -> str:
 def test_a_group_is_complete_when_it_is_large_or_its_day_is_over() -> None:
     four = [name(hour) for hour in range(4)]
     assert next_group([], []) is None
-    assert next_group(four, [SMALL] * 4) is None
-    # The fourth may be published again.
-    assert next_group(four, [SMALL, SMALL, 2 * SMALL, SMALL]) == Group(
+    assert next_group([*four, name(6)], [SMALL] * 3 + [SMALL - 1, SMALL]) is None
+    # The fourth is not two hours old.
+    assert next_group([*four, name(4.5)], [SMALL, SMALL, 2 * SMALL, SMALL, SMALL]) == Group(
         f"{four[2]}{COMPACTED}", tuple(four[:3])
     )
     assert next_group(four, [GROUP_SIZE] * 4) == Group(f"{four[0]}{COMPACTED}", (four[0],))
-    next_day = [*four, name(16)]
+    next_day = [*four, name(18)]
     assert next_group(next_day, [1] * 5) == Group(f"{four[3]}{COMPACTED}", tuple(four))
     assert next_group(next_day[4:], [1]) is None
+
+
+def test_a_day_is_not_closed_while_something_may_come_into_it() -> None:
+    late = [name(hour) for hour in (0, 14.5, 15.5)]
+    assert next_group(late, [1] * 3) is None
+    group = next_group([*late, name(17)], [1] * 4)
+    assert group == Group(f"{name(14.5)}{COMPACTED}", tuple(late[:2]))
+
+
+@given(st.floats(0, 1), st.lists(st.floats(0, 30), min_size=1, max_size=20))
+def test_a_chunk_of_a_rescan_comes_into_no_group(age: float, hours: list[float]) -> None:
+    """It has the low watermark of an epoch up to an hour before the last one."""
+    epochs = [name(hour) for hour in sorted(set(hours))]
+    group = next_group(epochs, [GROUP_SIZE] * len(epochs))
+    chunk = name(max(hours) - age, 5)
+    assert group is None or chunk > group.name
 
 
 def test_chunks_of_a_scan_stay_together() -> None:
     chunks = [name(0, chunk) for chunk in range(3)]
     assert next_group(chunks, [GROUP_SIZE] * 3) is None
-    group = next_group([*chunks, name(1)], [GROUP_SIZE] * 4)
+    group = next_group([*chunks, name(3)], [GROUP_SIZE] * 4)
     assert group == Group(f"{name(0)}{COMPACTED}", tuple(chunks))
-    names = sort_names([*chunks, name(1), group.name])
-    assert names.epochs == (name(1),)
+    names = sort_names([*chunks, name(3), group.name])
+    assert names.epochs == (name(3),)
     assert names.replaced == tuple((chunk, group.name) for chunk in chunks)
 
 
