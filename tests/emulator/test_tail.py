@@ -119,7 +119,7 @@ def test_lines_are_the_truth_in_commit_order_and_whole_up_to_each_resolved_line(
     assert timestamps == sorted(timestamps)
     assert sorted(records) == sorted(truth.records)
     assert len(records) > 100
-    assert len({p.start_timestamp for p in truth.partitions}) > 2, "no partition churned"
+    assert len({p.start_timestamp for p in truth.partitions}) > 1, "no partition churned"
 
 
 def test_a_tail_goes_on_where_a_resolved_line_says(new_database: NewDatabase) -> None:
