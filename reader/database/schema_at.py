@@ -16,6 +16,8 @@ from slackwater.reader.database.watched_tables import tables
 from slackwater.reader.transport.connection import Connection
 from slackwater.timestamp import floor_to_us, seconds_to_ns
 
+# A database keeps its versions that long at least: "Point-in-time recovery" in Spanner's documents.
+VERSIONS_KEPT_NS: Final = seconds_to_ns(3_600)
 _EVERY_NS: Final = seconds_to_ns(2)
 _TIMES_MAX: Final = 16
 

@@ -31,6 +31,7 @@ from slackwater.reader.database.key_range_read import (
     read_key_range,
     read_whole_range,
 )
+from slackwater.reader.database.schema_at import VERSIONS_KEPT_NS
 from slackwater.reader.database.watched_tables import Table, watched_tables
 from slackwater.reader.decode.arrow import data_columns, to_record_batch
 from slackwater.reader.errors import ReaderError
@@ -42,7 +43,7 @@ from slackwater.state.errors import LeaseLostError, StateError
 from slackwater.state.rescan_models import NEW_TABLE, Rescan, RescanState
 from slackwater.state.rescans import record_rescan, rescans
 from slackwater.state.store import Store
-from slackwater.timestamp import floor_to_us, format_rfc3339, ns_to_datetime, seconds_to_ns
+from slackwater.timestamp import floor_to_us, format_rfc3339, ns_to_datetime
 
 _log = structlog.get_logger("slackwater.pipeline.epochs.rescanner")
 
@@ -51,8 +52,6 @@ _READ_S_MAX: Final = 0.5
 _LOG_EVERY_S: Final = 30.0
 # At tables that are new, for changelogs.
 _LOOK_EVERY_S: Final = 1.0
-# A database keeps its versions that long at least: "Point-in-time recovery" in Spanner's documents.
-_VERSIONS_KEPT_NS: Final = seconds_to_ns(3_600)
 
 
 class Rescanner:
@@ -173,7 +172,7 @@ class Rescanner:
         Which chunk it is, is recorded before: after a kill it is read again as it was, and the sink
         knows it by its low watermark and number.
         """
-        if rescan.pending_at_ns and end_ns - rescan.pending_at_ns > _VERSIONS_KEPT_NS:
+        if rescan.pending_at_ns and end_ns - rescan.pending_at_ns > VERSIONS_KEPT_NS:
             # It can't be read again as it was.
             _log.warning("some rows of a rescan may have landed twice", table=rescan.table)
             rescan = replace(rescan, pending_at_ns=None, pending_key=None)

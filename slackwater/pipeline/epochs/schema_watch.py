@@ -8,13 +8,13 @@ times since its start.
 from __future__ import annotations
 
 import time
-from typing import Final
 
 import structlog
 
 from slackwater.pipeline.source import SourceHandle, refuse_omissions
 from slackwater.reader.database.change_stream_info import read_change_stream_info
 from slackwater.reader.database.schema_at import (
+    VERSIONS_KEPT_NS,
     SchemaAt,
     recreated,
     schema_at,
@@ -23,12 +23,9 @@ from slackwater.reader.database.schema_at import (
 from slackwater.reader.database.watched_tables import watches_all
 from slackwater.reader.errors import ReaderError
 from slackwater.spark_sink.sink import CurrentRows, Former
-from slackwater.timestamp import format_rfc3339, ns_to_datetime, seconds_to_ns
+from slackwater.timestamp import format_rfc3339, ns_to_datetime
 
 _log = structlog.get_logger("slackwater.pipeline.epochs.schema_watch")
-
-# A database keeps its versions that long at least: "Point-in-time recovery" in Spanner's documents.
-_VERSIONS_KEPT_NS: Final = seconds_to_ns(3_600)
 
 
 class SchemaWatch:
@@ -84,7 +81,7 @@ class SchemaWatch:
         try:
             return schema_at(self._source.connection, self._source.description.dialect, at_ns)
         except ReaderError:
-            if time.time_ns() - at_ns < _VERSIONS_KEPT_NS:
+            if time.time_ns() - at_ns < VERSIONS_KEPT_NS:
                 raise
         self._warn(f"Spanner no longer keeps the versions of {format_rfc3339(at_ns)}")
         return None
