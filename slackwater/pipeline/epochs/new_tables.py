@@ -7,21 +7,17 @@ end, before the epoch becomes visible: from then on the table's changes are in t
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 
 import structlog
 
-from slackwater.config.filters import filter_of, tables_to_read
-from slackwater.config.settings import Settings
-from slackwater.pipeline.source import SourceHandle
-from slackwater.reader.database.watched_tables import watched_tables
+from slackwater.reader.database.watched_tables import Table
 from slackwater.reader.errors import ReaderError
 from slackwater.scheduler.spark.scan_source import tables_from_json
 from slackwater.state.rescan_models import NEW_TABLE, Rescan
 from slackwater.state.rescans import read_seen_tables, record_seen_tables
 from slackwater.state.scans import read_scan
 from slackwater.state.store import Store
-from slackwater.timestamp import floor_to_us
 
 _log = structlog.get_logger("slackwater.pipeline.epochs.new_tables")
 
@@ -30,8 +26,8 @@ class NewTables:
     """Finds them, and requests that they be read.
 
     Args:
-        settings: the pipeline's.
-        source: its change stream.
+        pipeline: its name.
+        tables_at: returns the tables that the pipeline reads, as they were at a time.
         store: the metadata store.
         generation: of the lease under which this process owns the pipeline.
         every_s: how long to wait between two looks, in seconds. Output that states how complete
@@ -40,15 +36,15 @@ class NewTables:
 
     def __init__(
         self,
-        settings: Settings,
-        source: SourceHandle,
+        pipeline: str,
+        tables_at: Callable[[int], Sequence[Table]],
         store: Store,
         generation: int,
         *,
         every_s: float,
     ) -> None:
-        self._settings = settings
-        self._source = source
+        self._pipeline = pipeline
+        self._tables_at = tables_at
         self._store = store
         self._generation = generation
         self._every_s = every_s
@@ -65,26 +61,21 @@ class NewTables:
         if time.monotonic() - self._looked_s < self._every_s:
             return []
         try:
-            connection, dialect = self._source.connection, self._source.description.dialect
-            watched = watched_tables(connection, dialect, floor_to_us(end_ns))
+            now = {table.name for table in self._tables_at(end_ns)}
         except ReaderError as error:
             # As long as the versions of that time are gone, nothing can be read at it either.
             _log.debug("can't look for new tables", reason=error.message)
             return []
         self._looked_s = time.monotonic()
-        now = {table.name for table in tables_to_read(watched, filter_of(self._settings))}
         if self._seen is None:
-            self._seen = read_seen_tables(self._store, self._settings.pipeline)
+            self._seen = read_seen_tables(self._store, self._pipeline)
         before = self._seen or self._first(now)
         if now == self._seen:
             return []
         requests = [
-            Rescan(self._settings.pipeline, name, time.time_ns(), NEW_TABLE)
-            for name in sorted(now - before)
+            Rescan(self._pipeline, name, time.time_ns(), NEW_TABLE) for name in sorted(now - before)
         ]
-        record_seen_tables(
-            self._store, self._settings.pipeline, now, requests, generation=self._generation
-        )
+        record_seen_tables(self._store, self._pipeline, now, requests, generation=self._generation)
         self._seen = frozenset(now)
         for request in requests:
             _log.info("the change stream watches a new table", table=request.table)
@@ -96,7 +87,7 @@ class NewTables:
         They are those of the initial scan, if the pipeline begins with this epoch: the stream may
         have been altered since.
         """
-        name = self._settings.pipeline
+        name = self._pipeline
         scan, pipeline = read_scan(self._store, name), self._store.pipeline(name)
         if scan is None or pipeline is None:
             return frozenset(now)

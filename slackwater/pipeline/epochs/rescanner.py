@@ -84,7 +84,10 @@ class Rescanner:
         self._new_tables: NewTables | None = None
         if settings.new_tables == "scan":
             every_s = 0.0 if isinstance(sink, Rescannable) else _LOOK_EVERY_S
-            self._new_tables = NewTables(settings, source, store, lease.generation, every_s=every_s)
+            self._new_tables = NewTables(
+                settings.pipeline, self._tables_at, store, lease.generation, every_s=every_s
+            )
+        self._last_tables: tuple[int, Sequence[Table]] = (-1, ())
         self._running: list[Rescan] | None = None
         # The low watermark of the last chunk of any table.
         self._last_at_ns = 0
@@ -220,13 +223,26 @@ class Rescanner:
 
     def _table(self, rescan: Rescan, at_ns: int) -> Table | None:
         """Return a table as it was at a time; if the pipeline did not read it, end the rescan."""
-        connection, dialect = self._source.connection, self._source.description.dialect
-        watched = watched_tables(connection, dialect, floor_to_us(at_ns))
-        for table in tables_to_read(watched, filter_of(self._settings)):
+        for table in self._tables_at(at_ns):
             if table.name == rescan.table:
                 return table
         self._record(replace(rescan, state=RescanState.FAILED, at_ns=at_ns))
         return None
+
+    def _tables_at(self, at_ns: int) -> Sequence[Table]:
+        """Return the tables that the pipeline reads, as they were at a time.
+
+        The look for new tables and the chunk after it ask for the same time.
+
+        Raises:
+            ReaderError: Spanner can't be read, or no longer keeps that time's version.
+        """
+        at_us_ns = floor_to_us(at_ns)
+        if self._last_tables[0] != at_us_ns:
+            connection, dialect = self._source.connection, self._source.description.dialect
+            watched = watched_tables(connection, dialect, at_us_ns)
+            self._last_tables = (at_us_ns, tables_to_read(watched, filter_of(self._settings)))
+        return self._last_tables[1]
 
     def _record(self, rescan: Rescan) -> None:
         if not record_rescan(self._store, rescan, generation=self._generation):
