@@ -14,6 +14,7 @@ from unittest.mock import patch
 import structlog
 
 from slackwater import cli
+from slackwater.log_lines import WORKER_ENVIRONMENT
 
 
 def slackwater(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -46,6 +47,7 @@ def _logs_as_before() -> Iterator[None]:
     root, ours = logging.getLogger(), logging.getLogger("slackwater")
     py4j, configured = logging.getLogger("py4j"), structlog.get_config()
     handlers, levels = root.handlers, [logger.level for logger in (root, ours, py4j)]
+    workers = dict(WORKER_ENVIRONMENT)
     try:
         yield
     finally:
@@ -53,3 +55,5 @@ def _logs_as_before() -> Iterator[None]:
         for logger, level in zip((root, ours, py4j), levels, strict=True):
             logger.setLevel(level)
         structlog.configure(**configured)
+        WORKER_ENVIRONMENT.clear()
+        WORKER_ENVIRONMENT.update(workers)

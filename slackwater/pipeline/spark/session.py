@@ -94,9 +94,10 @@ def start_spark(
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     settings = SparkConf(loadDefaults=False)
-    for variable, value in _memory_environment().items():
+    memory = _memory_environment()
+    for variable, value in memory.items():
         os.environ.setdefault(variable, value)
-    for variable, value in {**_memory_environment(), **WORKER_ENVIRONMENT}.items():
+    for variable, value in {**memory, **WORKER_ENVIRONMENT}.items():
         settings.set(f"spark.executorEnv.{variable}", value)
     settings.setAppName(f"slackwater {' '.join(names)}").setMaster(master)
     conf = _with_log_lines(conf)
