@@ -116,16 +116,20 @@ def _request_command(desired: DesiredState) -> Callable[..., None]:
     ) -> None:
         from slackwater.commands import request as commands
 
-        try:
-            # A bare number means seconds, as it does for `timeout` and kubectl.
-            milliseconds = parse_duration_ms(f"{wait}s" if wait.isdecimal() else wait)
-        except ValueError as error:
-            raise SettingsError(f"--wait: {error}") from error
+        seconds_max = _seconds(wait, "--wait")
         settings = load_settings(config, pipeline=pipeline)
-        for line in commands.request(settings, desired, seconds_max=ms_to_seconds(milliseconds)):
+        for line in commands.request(settings, desired, seconds_max=seconds_max):
             print(line)  # noqa: T201
 
     return request
+
+
+def _seconds(value: str, option: str) -> float:
+    """Return the seconds of an option's duration; a bare number, as in kubectl, means seconds."""
+    try:
+        return ms_to_seconds(parse_duration_ms(f"{value}s" if value.isdecimal() else value))
+    except ValueError as error:
+        raise SettingsError(f"{option}: {error}") from error
 
 
 for _desired, _verb, _help in (
@@ -282,12 +286,20 @@ def verify(
     tables: options.Tables = None,
     as_json: options.Json = False,
     repair: options.Repair = False,
+    continuous: options.Continuous = False,
+    every: options.Every = "1m",
 ) -> None:
     """Compare each mirror with its table at the low watermark that the mirror states."""
     from slackwater.commands import verify as verification
 
-    different: list[str] = []
     settings = load_settings(config, pipeline=pipeline)
+    if continuous:
+        from slackwater.commands.continuous_verification import print_findings
+
+        every_s = _seconds(every, "--every")
+        print_findings(settings, tables or (), as_json=as_json, repair=repair, every_s=every_s)
+        return
+    different: list[str] = []
     for result in verification.verify(settings, tables or ()):
         different += [] if result.is_equal else [result.table]
         print(json.dumps(result.json_fields()) if as_json else result.text())  # noqa: T201

@@ -11,7 +11,7 @@ from typing import Final
 import sqlalchemy as sa
 
 # The migration that makes this schema; a test holds the two together.
-HEAD: Final = "0008"
+HEAD: Final = "0009"
 
 TOKEN_CHARS_MAX: Final = 1_024
 NAME_CHARS_MAX: Final = 64
@@ -278,6 +278,22 @@ seen_tables = sa.Table(
     metadata,
     sa.Column("pipeline", _NAME, primary_key=True),
     sa.Column("table_name", sa.String(512), primary_key=True),
+)
+
+# Mirrors that are compared with their tables again and again, slice by slice.
+verified_tables = sa.Table(
+    "verified_tables",
+    metadata,
+    sa.Column("pipeline", _NAME, primary_key=True),
+    sa.Column("table_name", sa.String(512), primary_key=True),
+    # JSON of the key up to which the round has come; NULL at its beginning.
+    sa.Column("after_key", sa.Text),
+    # The earliest low watermark of the round's slices.
+    sa.Column("round_at_ns", sa.BigInteger),
+    sa.Column("records", sa.BigInteger, nullable=False),
+    sa.Column("different", sa.BigInteger, nullable=False),
+    sa.Column("different_before", sa.BigInteger, nullable=False),
+    sa.Column("equal_at_ns", sa.BigInteger),
 )
 
 epochs = sa.Table(

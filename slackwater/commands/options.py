@@ -101,6 +101,13 @@ StopRescan = Annotated[bool, typer.Option("--stop", help="Stop reading them agai
 Repair = Annotated[
     bool, typer.Option("--repair", help="Have mirrors that differ corrected, by a rescan.")
 ]
+Continuous = Annotated[
+    bool,
+    typer.Option("--continuous", help="Compare slice by slice, round and round, until stopped."),
+]
+Every = Annotated[
+    str, typer.Option(help="With --continuous: begin a round at most so often, such as 10m.")
+]
 
 # tail
 SourceName = Annotated[str | None, typer.Option(help="Overrides the settings file.")]

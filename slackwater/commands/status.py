@@ -16,6 +16,7 @@ from slackwater.monitoring.json_fields import (
     query_fields,
     rescan_fields,
     rfc3339_or_none,
+    verification_fields,
 )
 from slackwater.pipeline.alerts import held_back_by
 from slackwater.pipeline.catch_up import catch_up, retention_used
@@ -31,6 +32,7 @@ from slackwater.state.plans import latest_plan
 from slackwater.state.rescans import rescans
 from slackwater.state.scans import read_scan
 from slackwater.state.store import Store
+from slackwater.state.verified_tables import verified_tables
 from slackwater.timestamp import ns_to_seconds
 
 _EPOCHS_SUMMED = 10_000
@@ -51,6 +53,9 @@ def status(settings: Settings) -> dict[str, Any]:
             "low_watermark": rfc3339_or_none(watermark_ns),
             "initial_scan": _scan(store, settings.pipeline),
             "rescans": [rescan_fields(rescan) for rescan in rescans(store, settings.pipeline)],
+            "verification": verification_fields(
+                verified_tables(store, settings.pipeline), watermark_ns
+            ),
             **_lag(settings, watermark_ns, epochs),
             "held_back_by": _held_back(store, pipeline),
             "partitions": {str(state): count for state, count in sorted(by_state.items())},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -24,6 +25,7 @@ from slackwater.scheduler.spark.scan_source import (
     tables_to_json,
 )
 from slackwater.spark_sink.comparison import RANGES, Comparison, compare
+from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.sinks.mirrors import MirrorSettings
 from slackwater.spark_sink.sql.columns import columns_from_schema, mirror_columns
 from slackwater.spark_sink.sql.latest_changes import whole_rows
@@ -83,15 +85,60 @@ def verify(settings: Settings, names: Sequence[str]) -> Iterator[Verification]:
         NoTableError: the change stream watches no table with such a name.
         ReaderError: Spanner failed; or the database's version retention period has passed.
     """
+    with mirror_source(settings, names) as source:
+        register_source(source.spark, SpannerScanDataSource)
+        for table in source.chosen:
+            yield _verify(source, settings, table)
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorSource:
+    """Both sides of a comparison: a pipeline's mirrors, and Spanner.
+
+    Attributes:
+        spark: a session.
+        handle: the pipeline's change stream.
+        chosen: the full names of the tables to compare.
+    """
+
+    spark: SparkSession
+    handle: SourceHandle
+    chosen: tuple[str, ...]
+    _sink: MirrorSettings
+    _filter: RecordFilter
+
+    def mirror(self, table: str) -> tuple[DataFrame, int] | None:
+        """Return a mirror's rows at the low watermark that it states, and that; None if none."""
+        path = f"{self._sink.path}/{table}"
+        stated = read_mirror(self.spark, path, self._sink.require_table_format())
+        # Whole microseconds, like commit timestamps.
+        return None if stated is None else (stated[0], parse_rfc3339(stated[1]))
+
+    def table(self, name: str, at_ns: int) -> Table | None:
+        """Return a table as it was at a time; None if the pipeline did not read it then."""
+        dialect = self.handle.description.dialect
+        then = tables_to_read(watched_tables(self.handle.connection, dialect, at_ns), self._filter)
+        return next((table for table in then if table.name == name), None)
+
+
+@contextmanager
+def mirror_source(settings: Settings, names: Sequence[str]) -> Iterator[MirrorSource]:
+    """Connect to Spanner and start Spark, for the time of the context; arguments as for verify().
+
+    Raises:
+        SettingsError: the pipeline does not write mirrors.
+        NoTableError: the change stream watches no table with such a name.
+        ReaderError: Spanner can't be reached.
+    """
     if not isinstance(settings.sink, MirrorSettings):
         raise SettingsError(
             f"pipeline {settings.pipeline!r} has sink.kind {settings.sink.kind}: only mirrors can"
             " be verified.",
         )
     find_java()
-    source = connect(settings)
+    handle = connect(settings)
     try:
-        tables = chosen_tables(settings, source, names)
+        chosen = tuple(table.name for table in chosen_tables(settings, handle, names))
         spark = start_spark(
             [settings.pipeline],
             settings.spark.master,
@@ -101,37 +148,27 @@ def verify(settings: Settings, names: Sequence[str]) -> Iterator[Verification]:
             class_archive=settings.spark.class_archive,
         )
         try:
-            register_source(spark, SpannerScanDataSource)
-            for table in tables:
-                yield _verify(spark, settings, source, table)
+            yield MirrorSource(spark, handle, chosen, settings.sink, filter_of(settings))
         finally:
             stop_spark(spark)
     finally:
-        source.connection.close()
+        handle.connection.close()
 
 
-def _verify(
-    spark: SparkSession, settings: Settings, source: SourceHandle, table: Table
-) -> Verification:
-    sink = settings.sink
-    assert isinstance(sink, MirrorSettings)  # noqa: S101 - verify() takes no others
-    stated = read_mirror(spark, f"{sink.path}/{table.name}", sink.require_table_format())
+def _verify(source: MirrorSource, settings: Settings, name: str) -> Verification:
+    stated = source.mirror(name)
     if stated is None:
-        return Verification(table.name, None, None)
-    mirror, low_watermark = stated
-    # Whole microseconds, like commit timestamps.
-    at_ns = parse_rfc3339(low_watermark)
+        return Verification(name, None, None)
+    mirror, at_ns = stated
     # The table had other columns then, or did not exist.
-    then = watched_tables(source.connection, source.description.dialect, at_ns)
-    by_name = {table.name: table for table in tables_to_read(then, filter_of(settings))}
-    if table.name not in by_name:
-        return Verification(table.name, None, None)
-    table = by_name[table.name]
-    expected = _rows(spark, settings, source, table, at_ns)
+    table = source.table(name, at_ns)
+    if table is None:
+        return Verification(name, None, None)
+    expected = _rows(source.spark, settings, source.handle, table, at_ns)
     columns = mirror_columns(columns_from_schema(table.columns, table.key))
     key = [column.name for column in columns if column.is_key]
     return Verification(
-        table.name,
+        name,
         format_rfc3339(at_ns),
         compare(expected, conformed(mirror, expected.schema), key),
     )

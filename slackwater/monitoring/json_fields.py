@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from slackwater.pipeline.catch_up import CatchUp
 from slackwater.scheduler.lineage import PartitionState
 from slackwater.state.models import Epoch, Gap, OpenQuery, Partition
 from slackwater.state.rescan_models import Rescan
+from slackwater.state.verified_models import VerifiedTable, proof
 from slackwater.timestamp import floor_to_us, format_rfc3339, ms_to_seconds
 
 
@@ -86,4 +88,18 @@ def rescan_fields(rescan: Rescan) -> dict[str, Any]:
         "at": rfc3339_or_none(rescan.at_ns),
         "records": rescan.records,
         "corrected": rescan.corrected,
+    }
+
+
+def verification_fields(
+    tables: Sequence[VerifiedTable], low_watermark_ns: int | None
+) -> dict[str, Any] | None:
+    """Return the fields of what `verify --continuous` has proved; None if it never ran."""
+    if not tables:
+        return None
+    proved = proof(tables, low_watermark_ns)
+    return {
+        "proved_equal_up_to": rfc3339_or_none(proved.equal_at_ns),
+        "tables": len(tables),
+        "different": list(proved.different),
     }

@@ -23,6 +23,8 @@ from slackwater.monitoring.status import PipelineStatus
 from slackwater.pipeline.epochs.report import EpochReport
 from slackwater.scheduler.lineage import PartitionState
 from slackwater.state.models import PipelineState
+from slackwater.state.rescan_models import RescanState
+from slackwater.state.verified_models import proof
 from slackwater.timestamp import ms_to_seconds, ns_to_seconds
 
 _PIPELINE: Final = ["pipeline"]
@@ -206,9 +208,23 @@ def _status_gauges(statuses: Sequence[PipelineStatus]) -> Iterator[Metric]:
     stalled = _gauge(
         "stalled_partitions", "Partitions whose query was silent and has been opened again."
     )
+    proved = _gauge(
+        "proved_equal_timestamp_seconds",
+        "Each row of each mirror was found equal at this low watermark or a later one.",
+    )
+    different = _gauge(
+        "different_mirrors", "Mirrors in which the last comparison found rows wrong."
+    )
+    running = _gauge("running_rescans", "Tables that are being read again.")
     for status in statuses:
         pipeline = status.pipeline
         name = pipeline.name
+        of_mirrors = proof(status.verified, pipeline.low_watermark_ns)
+        if of_mirrors.equal_at_ns is not None:
+            proved.add_metric([name], ns_to_seconds(of_mirrors.equal_at_ns))
+        different.add_metric([name], len(of_mirrors.different))
+        are_running = [rescan.state is RescanState.RUNNING for rescan in status.rescans]
+        running.add_metric([name], sum(are_running))
         for pipeline_state in PipelineState:
             is_in_state = pipeline.state is pipeline_state
             # A label with a space is awkward to write in queries and paths.
@@ -227,6 +243,7 @@ def _status_gauges(statuses: Sequence[PipelineStatus]) -> Iterator[Metric]:
         if status.retention_used is not None:
             used.add_metric([name], status.retention_used)
     yield from (state, owner, watermark, lag, used, catch_up, partitions, queries, stalled)
+    yield from (proved, different, running)
 
 
 def _memory() -> Metric:

@@ -18,7 +18,9 @@ from slackwater.monitoring.json_fields import (
     gap_fields,
     partition_fields,
     query_fields,
+    rescan_fields,
     rfc3339_or_none,
+    verification_fields,
 )
 from slackwater.pipeline.alerts import held_back_by
 from slackwater.pipeline.catch_up import EPOCHS_CONSIDERED, CatchUp, catch_up, retention_used
@@ -31,6 +33,10 @@ from slackwater.state.gaps import gaps
 from slackwater.state.models import Epoch, OpenQuery, Partition, Pipeline, PipelineState
 from slackwater.state.open_queries import open_queries, stalls
 from slackwater.state.plans import latest_plan
+from slackwater.state.rescan_models import Rescan
+from slackwater.state.rescans import rescans
+from slackwater.state.verified_models import VerifiedTable
+from slackwater.state.verified_tables import verified_tables
 from slackwater.timestamp import floor_to_us, ns_to_seconds, seconds_to_ns
 
 _log = structlog.get_logger("slackwater.monitoring.status")
@@ -63,6 +69,8 @@ class PipelineStatus:
             not answered; None while it does.
         stands_by: True if this process could take over from the owner.
         executors: how many Spark has while the pipeline is starting; None if it needs none.
+        rescans: the tables that are or were read again, the newest request for each.
+        verified: the tables whose mirrors are compared again and again.
     """
 
     pipeline: Pipeline
@@ -79,6 +87,8 @@ class PipelineStatus:
     spanner_silent_s: float | None = None
     stands_by: bool = False
     executors: int | None = None
+    rescans: tuple[Rescan, ...] = ()
+    verified: tuple[VerifiedTable, ...] = ()
 
     @property
     def lag_ns(self) -> int | None:
@@ -158,6 +168,8 @@ class PipelineStatus:
             "held_back_by": None if self.held_back is None else query_fields(self.held_back),
             "stalled": [query_fields(query) for query in self.stalled],
             "slow_queries": [query_fields(query) for query in self.queries[:_SLOW_SHOWN]],
+            "rescans": [rescan_fields(rescan) for rescan in self.rescans],
+            "verification": verification_fields(self.verified, pipeline.low_watermark_ns),
         }
 
 
@@ -267,6 +279,8 @@ class StatusPoller:
             epochs=tuple(last_epochs(supervisor.store, supervisor.name, limit=EPOCHS_CONSIDERED)),
             stands_by=supervisor.stands_by,
             executors=supervisor.executors() if is_starting else None,
+            rescans=tuple(rescans(supervisor.store, supervisor.name)),
+            verified=tuple(verified_tables(supervisor.store, supervisor.name)),
         )
 
     def epochs(self, limit: int) -> list[dict[str, Any]]:

@@ -31,6 +31,8 @@ from tests.mixed_load import MixedLoad
 from tests.services import settings
 from tests.table_rows import comparable, spanner_rows
 
+VERIFY = (sys.executable, "-m", "slackwater.cli", "verify", "-c")
+
 
 def wait_for_first_chunk(url: str, service: Service) -> None:
     """Return as soon as some of a scan is in the output."""
@@ -70,9 +72,31 @@ def require_verified(service: Service, mirror: Path) -> None:
     assert all(json.loads(example["key"])["Id"] <= fifth for example in comparison["examples"])
 
 
+def require_verified_continuously(service: Service, mirror: Path) -> None:
+    """`slackwater verify --continuous` finds the same until it is stopped, and status says so."""
+    command = [*VERIFY, str(service.config), "--continuous", "--every", "1s", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        rounds: list[dict[str, Any]] = []
+        # Each table twice.
+        while len(rounds) < 2 * len(mixed_load.TABLES):
+            found = json.loads(process.stdout.readline())
+            rounds += [found] if found["is_round"] else []
+        process.terminate()
+        process.stdout.read()
+        assert process.wait(60) == 0
+    assert {one["table"] for one in rounds} == set(mixed_load.TABLES)
+    assert all((one["different"] >= 5) == (one["table"] == mirror.name) for one in rounds)
+    assert all(one["different"] == 0 for one in rounds if one["table"] != mirror.name)
+    status = slackwater("status", "-c", str(service.config), "--json")
+    verification = json.loads(status.stdout)["verification"]
+    assert verification["different"] == [mirror.name]
+    assert verification["proved_equal_up_to"] is None
+
+
 def verify(service: Service, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*(sys.executable, "-m", "slackwater.cli", "verify", "-c", str(service.config)), *options],
+        [*VERIFY, str(service.config), *options],
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
 
@@ -123,6 +147,7 @@ def test_a_mirror_from_a_scan_and_changes_is_the_table_through_a_kill(
     # What was a column at the mirrors' low watermark is compared, also if it is gone now.
     update_ddl(stream, [f'ALTER TABLE "{mixed_load.SINGERS}" DROP COLUMN "Marks"'])
     require_verified(service, tmp_path / "mirrors" / mixed_load.ALBUMS)
+    require_verified_continuously(service, tmp_path / "mirrors" / mixed_load.ALBUMS)
     assert service.log.read_text().count("initial scan is complete") == 1
 
 

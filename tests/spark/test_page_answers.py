@@ -30,7 +30,11 @@ from slackwater.state.lease import acquire_lease, read_lease
 from slackwater.state.models import Epoch, OpenQuery, Partition, PipelineState, Plan
 from slackwater.state.open_queries import report_queries
 from slackwater.state.plans import begin_plan
+from slackwater.state.rescan_models import REPAIR, Rescan, RescanState
+from slackwater.state.rescans import request_rescans
 from slackwater.state.store import Store
+from slackwater.state.verified_models import VerifiedTable
+from slackwater.state.verified_tables import record_verified
 
 SECOND_NS = 10**9
 HOUR_S = 3_600
@@ -182,6 +186,36 @@ def test_the_marks_of_an_axis_have_one_unit(browser: Browser, tmp_path: Path) ->
     with served(tmp_path, OUTAGE) as address, opened(browser, address, "light") as page:
         marks = page.locator("#lag-plot text[text-anchor=end]").all_text_contents()
         assert [mark.split()[-1] for mark in marks[:3]] == ["min"] * 3
+
+
+def test_the_page_says_what_is_proved_and_which_tables_are_read_again(
+    browser: Browser, tmp_path: Path
+) -> None:
+    with served(tmp_path, LIVE) as address, opened(browser, address, "light") as page:
+        store = Store.open(f"sqlite:///{tmp_path}/state.db", migrate=False)
+        proved = page.locator("#proof")
+        expect(proved).to_be_hidden()
+        equal_at_ns = time.time_ns() - 60 * SECOND_NS
+        record_verified(store, VerifiedTable("orders", "Orders"))
+        expect(proved).to_contain_text("no whole round yet")
+        for name in ("Orders", "Payments"):
+            record_verified(store, VerifiedTable("orders", name, equal_at_ns=equal_at_ns))
+        expect(proved).to_have_text(re.compile(r"proved equal up to .* UTC, 6\d s ago"))
+        expect(proved).to_have_attribute("data-level", "ok")
+        record_verified(store, VerifiedTable("orders", "Orders", different=2))
+        expect(proved).to_have_text("Mirrors that differ from their tables: Orders")
+        expect(proved).to_have_attribute("data-level", "critical")
+        again = Rescan("orders", "Orders", 1, REPAIR, records=1_500, corrected=2)
+        done = Rescan("orders", "Payments", 1, REPAIR, state=RescanState.DONE)
+        request_rescans(store, [again, done])
+        expect(page.locator("#rescans li")).to_have_count(1)
+        text = "Reading Orders again (repair): 1500 rows, 2 corrected"
+        expect(page.locator("#rescans li")).to_have_text(text)
+        metrics = page.request.get(f"{address}/metrics").text()
+        assert 'slackwater_different_mirrors{pipeline="orders"} 1.0' in metrics
+        assert 'slackwater_running_rescans{pipeline="orders"} 1.0' in metrics
+        assert "slackwater_proved_equal_timestamp_seconds{" not in metrics
+        store.close()
 
 
 def expect_partitions(page: Page, scenario: Scenario) -> None:

@@ -9,6 +9,9 @@ from __future__ import annotations
 import itertools
 import json
 import random
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
@@ -19,6 +22,9 @@ import pyarrow.dataset as ds
 import pytest
 from pyspark.sql import SparkSession
 
+from slackwater.commands.continuous_verification import ContinuousVerification, Finding
+from slackwater.commands.verify import MirrorSource
+from slackwater.config.filters import filter_of
 from slackwater.config.settings import Settings
 from slackwater.config.sinks import make_sink
 from slackwater.pipeline.epochs import rescanner
@@ -28,11 +34,15 @@ from slackwater.pipeline.epochs.writer import EpochWatch
 from slackwater.pipeline.source import connect
 from slackwater.reader import schema
 from slackwater.reader.change_stream import ChangeStream, Dialect
+from slackwater.reader.database.key_range_read import ReadLimits
 from slackwater.spark_sink.sink import CurrentRows
+from slackwater.spark_sink.sinks.mirrors import MirrorSettings
 from slackwater.state.lease import acquire_lease, read_lease
-from slackwater.state.rescan_models import NEW_TABLE, REQUESTED, Rescan, RescanState
+from slackwater.state.rescan_models import NEW_TABLE, REPAIR, REQUESTED, Rescan, RescanState
 from slackwater.state.rescans import record_rescan, request_rescans, rescans
 from slackwater.state.store import Store
+from slackwater.state.verified_models import proof
+from slackwater.state.verified_tables import verified_tables
 from slackwater.testing.emulator_database import update_ddl
 from slackwater.timestamp import ns_to_datetime
 from tests import mixed_load
@@ -113,8 +123,11 @@ def run(
             for _ in range(changes):
                 load.transaction()
             if number == 1:
-                requests = [Rescan("orders", name, 1, REQUESTED) for name in WATCHED]
-                request_rescans(loop.store, requests)
+                with verification(spark, settings, loop.store) as verifying:
+                    assert_differences_are_found(list(verifying.round()), loop.store)
+                repaired = {one.table for one in rescans(loop.store, "orders")}
+                others = [name for name in WATCHED if name not in repaired]
+                request_rescans(loop.store, [Rescan("orders", one, 1, REQUESTED) for one in others])
             dies = choice.random() < 0.2
             owner.epoch(number, dies=dies)
             if dies:
@@ -134,9 +147,43 @@ def run(
                 assert at_watermark(folder / "mirrors" / NEW) is None
         owner.epoch(EPOCHS_MAX, dies=False)
         looker.look_at_the_end(rows_min=0)
+        with verification(spark, settings, loop.store) as verifying:
+            findings = list(verifying.round())
+            proved = proof(verified_tables(loop.store, "orders"), loop.watermark_ns)
+            assert {one.table for one in findings} == {*WATCHED, NEW}
+            assert not any(one.different for one in findings)
+            # The tables that could not be compared before.
+            assert not proved.different
+            assert proved.equal_at_ns is not None
         return rescans(loop.store, "orders")
     finally:
         owner.close()
+
+
+@contextmanager
+def verification(
+    spark: SparkSession, settings: Settings, store: Store
+) -> Iterator[ContinuousVerification]:
+    """Yield what `verify --continuous --repair` does, in the tests' session."""
+    assert isinstance(settings.sink, MirrorSettings)
+    handle = connect(settings)
+    try:
+        source = MirrorSource(spark, handle, (), settings.sink, filter_of(settings))
+        yield ContinuousVerification(source, settings, store, threading.Event(), (), repair=True)
+    finally:
+        handle.connection.close()
+
+
+def assert_differences_are_found(findings: Sequence[Finding], store: Store) -> None:
+    """The mirror of Singers lacks the hundred rows that no change record has."""
+    ends = {one.table: one for one in findings if one.is_round}
+    slices = [one for one in findings if one.table == mixed_load.SINGERS and not one.is_round]
+    assert ends[mixed_load.SINGERS].different == sum(one.different for one in slices) >= 100
+    assert len(slices) >= 2
+    assert all(one.keys for one in slices)
+    assert mixed_load.SINGERS in proof(verified_tables(store, "orders"), 2**62).different
+    requested = {one.table: one.reason for one in rescans(store, "orders")}
+    assert requested[mixed_load.SINGERS] == REPAIR
 
 
 @pytest.mark.timeout(900)
@@ -153,6 +200,10 @@ def test_mirrors_that_lack_rows_are_their_tables_after_a_rescan(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("slackwater.pipeline.epochs.rescanner.FIRST_ROWS", ROWS_A_CHUNK)
+    # Otherwise the new table's would not be stated for up to a minute.
+    monkeypatch.setattr("slackwater.spark_sink.sinks.mirrors._PUBLISH_ALL_EVERY_S", 0.0)
+    slices = ReadLimits(ROWS_A_CHUNK, 1 << 20, 10.0)
+    monkeypatch.setattr("slackwater.commands.continuous_verification._SLICE", slices)
     monkeypatch.setattr(
         "slackwater.pipeline.epochs.rescanner.next_rows", lambda rows, seconds: rows
     )

@@ -84,6 +84,20 @@ function drawState(status) {
   document.title = `${status.pipeline}: ${status.state}, ${keeps.text}`;
 }
 
+function drawProof(status) {
+  const proved = status.verification, differs = Boolean(proved?.different.length);
+  const upTo = proved && ms(proved.proved_equal_up_to);
+  const equal = upTo ? `Mirrors proved equal up to ${moment(upTo)}, ${duration((ms(status.clock) - upTo) / 1000)} ago` : "Mirrors are being compared; no whole round yet";
+  show("proof", !proved ? "" : differs ? `Mirrors that differ from their tables: ${proved.different.join(", ")}` : equal);
+  $("proof").dataset.level = differs ? "critical" : "ok";
+  const items = status.rescans.filter((rescan) => rescan.state === "running").map((rescan) => {
+    const item = document.createElement("li");
+    item.textContent = `Reading ${rescan.table} again (${rescan.reason}): ${rescan.records} rows, ${rescan.corrected} corrected`;
+    return item;
+  });
+  $("rescans").replaceChildren(...items);
+}
+
 function drawTiles(status, epochs) {
   show("lag", duration(status.lag_seconds));
   $("lag").dataset.level = status.keeps_up.lag_level;
@@ -313,6 +327,7 @@ async function draw() {
   ]);
   drawPipelines(statuses);
   drawState(status);
+  drawProof(status);
   drawTiles(status, epochs);
   const now = ms(status.clock);
   drawPlot($("lag-plot"), epochs.map((e) => [ms(e.committed_at), Math.max(0, (ms(e.committed_at) - ms(e.low_watermark)) / 1000)]), now, true);

@@ -12,24 +12,18 @@ import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 import pyarrow.parquet as pq
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
 from slackwater.spark_sink.output.small_files import local_path
 from slackwater.spark_sink.sink import Chunk, ChunkResult
 from slackwater.spark_sink.sql.columns import Column, mirror_columns
-from slackwater.spark_sink.sql.key_ranges import SortOrder, range_condition
 from slackwater.spark_sink.sql.quoting import identifier, literal
-from slackwater.spark_sink.tables.mirror_table import MirrorTable, conformed
-from slackwater.spark_sink.tables.row_merges.corrections import (
-    Corrections,
-    differences,
-    typed_rows,
-    vanished,
-)
+from slackwater.spark_sink.tables.mirror_table import MirrorTable
+from slackwater.spark_sink.tables.row_merges.chunk_comparison import compare_chunk
+from slackwater.spark_sink.tables.row_merges.corrections import Corrections
 from slackwater.spark_sink.tables.row_merges.row_changes import (
     COMMIT_TIMESTAMP,
     IS_DELETED,
@@ -43,10 +37,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# How many more rows of the mirror than of its table are read at once.
-_MORE_ROWS: Final = 1_000
-# More than a chunk has, so that some of them have vanished.
-_KEYS_MAX: Final = 40_000
 _FOLDER: Final = "corrections"
 
 
@@ -100,30 +90,20 @@ class MirrorCorrections:
 
     def compare(self, spark: SparkSession, mirror: MirrorTable, chunk: Chunk) -> ChunkResult:
         """Compare a chunk with its mirror; see Rescannable.take_chunk()."""
-        columns, at = mirror_columns(chunk.columns), chunk.low_watermark
-        expected = typed_rows(chunk.rows, columns, at)
-        if expected.unconverted.num_rows:
+        columns = mirror_columns(chunk.columns)
+        # An empty table gets a mirror, too.
+        rows = mirror.current_rows()
+        compared = compare_chunk(rows, chunk, columns)
+        if compared.unconverted:
             _log.warning(
                 "%d rows of %s can't be converted: the mirror keeps what it has",
-                expected.unconverted.num_rows,
+                compared.unconverted,
                 chunk.table,
             )
-        rows = mirror.current_rows()
-        if rows is None:
-            # An empty table gets a mirror, too.
-            return self._keep(spark, chunk.table, Corrections(columns, at, expected.rows))
-        in_range = _in_range(rows, chunk, columns)
-        rows_max = 2 * len(chunk.rows) + _MORE_ROWS
-        actual = in_range.limit(rows_max + 1).toArrow()
-        if actual.num_rows > rows_max:
-            # Most of the mirror's rows have vanished from the table: these go first.
-            keys = in_range.select(*(identifier(c.name) for c in columns if c.is_key))
-            wrong = vanished(expected, keys.limit(_KEYS_MAX).toArrow(), columns, at)
-        else:
-            wrong = differences(expected, actual, columns, at)
-            if not wrong.num_rows:
-                return ChunkResult(is_done=True, corrected=0)
-        return self._keep(spark, chunk.table, Corrections(columns, at, wrong))
+        if rows is not None and compared.is_equal:
+            return ChunkResult(is_done=True, corrected=0)
+        corrections = Corrections(columns, chunk.low_watermark, compared.wrong)
+        return self._keep(spark, chunk.table, corrections)
 
     def take(
         self,
@@ -193,17 +173,3 @@ def _value(column: Column, is_completed: str) -> str:
         f"CASE WHEN {is_completed} AND {is_kept} THEN fix.row.{name}"
         f" ELSE latest.row.{name} END AS {name}"
     )
-
-
-def _in_range(rows: DataFrame, chunk: Chunk, columns: Sequence[Column]) -> DataFrame:
-    """Return the mirror's rows in the chunk's range of keys, in the columns of its table."""
-    ddl = ", ".join(f"{identifier(column.name)} {column.spark_type}" for column in columns)
-    order = SortOrder.of(columns, chunk.key, chunk.descending)
-    after, through = (
-        None if key is None else dict(zip(chunk.key, key, strict=True))
-        for key in (chunk.after, chunk.through)
-    )
-    # It is typed as any DataType.
-    schema = cast(StructType, StructType.fromDDL(ddl))
-    in_columns = conformed(rows, schema)
-    return in_columns.where(range_condition(order, after, through))
