@@ -8,6 +8,7 @@ from typing import Final
 from slackwater.pipeline.epochs.recorder import ProgressSource
 from slackwater.pipeline.epochs.report import EpochReport
 from slackwater.pipeline.lifecycle import Lifecycle
+from slackwater.pipeline.progress import Progress
 from slackwater.pipeline.query_runner import Query, QueryRunner
 from slackwater.pipeline.run_loop import RunLoop
 from slackwater.pipeline.transitions import Action, RunMode, State
@@ -182,6 +183,9 @@ class World:
         query.committed = 0
 
     # The observer.
+
+    def scanned(self, pipeline: str, progress: Progress) -> None:
+        raise AssertionError
 
     def epoch_committed(self, pipeline: str, report: EpochReport) -> None:
         raise AssertionError("the epochs are scripted")

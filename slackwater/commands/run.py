@@ -20,6 +20,7 @@ from slackwater.monitoring.metrics import Metrics
 from slackwater.monitoring.tracing import tracing
 from slackwater.pipeline.epochs.report import EpochReport
 from slackwater.pipeline.observer import Observer, Observers
+from slackwater.pipeline.progress import Progress
 from slackwater.pipeline.recovery import Recovery
 from slackwater.pipeline.signals import TerminationSignals, termination_signals
 from slackwater.pipeline.spark.java import find_java
@@ -90,6 +91,9 @@ def _run(pipelines: Sequence[Settings], options: RunOptions, signalled: Terminat
 
 class _LogLines:
     """Logs a line for each committed epoch."""
+
+    def scanned(self, pipeline: str, progress: Progress) -> None:
+        """Do nothing: the scan logs each chunk, with its share of the whole."""
 
     def epoch_committed(self, pipeline: str, report: EpochReport) -> None:
         _log.info("epoch", pipeline=pipeline, **report.fields())

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from rich.console import Console
+from rich.progress import Progress
 
 from slackwater.commands.chosen_tables import chosen_tables
 from slackwater.config.filters import filter_of, tables_to_read
@@ -87,8 +90,10 @@ def verify(settings: Settings, names: Sequence[str]) -> Iterator[Verification]:
     """
     with mirror_source(settings, names) as source:
         register_source(source.spark, SpannerScanDataSource)
-        for table in source.chosen:
-            yield _verify(source, settings, table)
+        is_shown = sys.stderr.isatty()
+        with Progress(console=Console(stderr=True), transient=True, disable=not is_shown) as bar:
+            for table in bar.track(source.chosen, description="tables"):
+                yield _verify(source, settings, table)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from collections import deque
 from typing import Any, Final
 
 from slackwater.pipeline.epochs.report import EpochReport
+from slackwater.pipeline.progress import Progress
 from slackwater.timestamp import ns_to_seconds
 
 _EPOCHS_MAX: Final = 2_000
@@ -20,6 +21,9 @@ class EpochHistory:
     def epoch_committed(self, pipeline: str, report: EpochReport) -> None:
         """Remember the epoch."""
         self._reports.setdefault(pipeline, deque(maxlen=_EPOCHS_MAX)).append(report)
+
+    def scanned(self, pipeline: str, progress: Progress) -> None:
+        """Do nothing: a scan is no epoch."""
 
     def failed(self, pipeline: str) -> None:
         """Do nothing: the pipeline's state shows it."""

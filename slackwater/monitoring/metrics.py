@@ -15,12 +15,13 @@ from platform import python_version
 from typing import Final
 
 import psutil
-from prometheus_client import CollectorRegistry, Counter, Histogram, Info
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from slackwater.monitoring.status import PipelineStatus
 from slackwater.pipeline.epochs.report import EpochReport
+from slackwater.pipeline.progress import Progress
 from slackwater.scheduler.lineage import PartitionState
 from slackwater.state.models import PipelineState
 from slackwater.state.rescan_models import RescanState
@@ -57,6 +58,12 @@ class Metrics:
             _SECONDS,
         )
         self.registry.register(self._freshness)
+        self._scan = Gauge(
+            "slackwater_initial_scan_ratio",
+            "The share of the initial scan that is done.",
+            _PIPELINE,
+            registry=self.registry,
+        )
         self._epoch = self._histogram(
             "epoch_seconds",
             "Duration of epochs by stage; stage all is the whole epoch.",
@@ -107,6 +114,10 @@ class Metrics:
             self._delay.labels(pipeline).observe(ms_to_seconds(milliseconds))
         for stage, seconds in report.stage_seconds().items():
             self._epoch.labels(pipeline, stage).observe(seconds)
+
+    def scanned(self, pipeline: str, progress: Progress) -> None:
+        """Show how far the initial scan is."""
+        self._scan.labels(pipeline).set(progress.percent / 100)
 
     def failed(self, pipeline: str) -> None:
         """Count a failure."""

@@ -16,6 +16,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.trace import set_span_in_context
 
 from slackwater.pipeline.epochs.report import EpochReport
+from slackwater.pipeline.progress import Progress
 from slackwater.timestamp import format_rfc3339, seconds_to_ns
 
 _STAGES: Final = ("choose", "log", "plan", "read", "sink", "commit")
@@ -54,6 +55,9 @@ class Tracing:
             stage.end(end_ns)
             at_ns = end_ns
         epoch.end(max(at_ns, begun_ns + seconds_to_ns(report.seconds)))
+
+    def scanned(self, pipeline: str, progress: Progress) -> None:
+        """Do nothing: only epochs are traced."""
 
     def failed(self, pipeline: str) -> None:
         """Do nothing: the log shows it."""

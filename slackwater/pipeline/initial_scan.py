@@ -23,6 +23,7 @@ from slackwater.pipeline.catch_up import about
 from slackwater.pipeline.desired_state import DesiredStatePoller
 from slackwater.pipeline.failures import delay_s, diagnose
 from slackwater.pipeline.lease_holder import LeaseHolder
+from slackwater.pipeline.observer import Observer
 from slackwater.pipeline.progress import Progress
 from slackwater.pipeline.source import SourceHandle, source_options
 from slackwater.pipeline.spark.session import register_source
@@ -100,20 +101,23 @@ class InitialScan:
         self._desired_state = desired_state
         self._tries_max = tries_max
 
-    def run(self) -> bool:
+    def run(self, observer: Observer) -> bool:
         """Begin the scan or continue it; return False if it should not run to its end now.
+
+        Args:
+            observer: is told after each chunk how far the scan is.
 
         Raises:
             PipelineFailedError: it was given up; nothing is lost, it can be run again.
             LeaseLostError: another process took the pipeline over.
         """
         try:
-            self._run()
+            self._run(observer)
         except _HeldError:
             return False
         return True
 
-    def _run(self) -> None:
+    def _run(self, observer: Observer) -> None:
         scan, parts = self._retried(self._begun)
         if scan.is_done:
             return
@@ -129,6 +133,7 @@ class InitialScan:
             records = self._retried(partial(self._add, scan, chunk, of_chunk))
             done += len(of_chunk)
             progress = Progress(len(parts), done, before, time.monotonic() - begun_s)
+            observer.scanned(scan.pipeline, progress)
             _log.info(
                 "scanned",
                 pipeline=scan.pipeline,

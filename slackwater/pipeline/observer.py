@@ -1,4 +1,4 @@
-"""Observers: objects that are told of committed epochs and failures."""
+"""Observers: objects that are told of initial scans, committed epochs and failures."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from slackwater.pipeline.epochs.report import EpochReport
+from slackwater.pipeline.progress import Progress
 
 
 class Observer(Protocol):
     """Is told of pipelines; each call comes from a thread of the pipeline's own."""
+
+    def scanned(self, pipeline: str, progress: Progress) -> None:
+        """Take note of how far the initial scan is; its parts are those that Spanner made."""
 
     def epoch_committed(self, pipeline: str, report: EpochReport) -> None:
         """Take note of an epoch that is durable and recorded."""
@@ -23,6 +27,11 @@ class Observers:
 
     def __init__(self, observers: Sequence[Observer]) -> None:
         self._observers = observers
+
+    def scanned(self, pipeline: str, progress: Progress) -> None:
+        """Tell each observer how far the initial scan is."""
+        for observer in self._observers:
+            observer.scanned(pipeline, progress)
 
     def epoch_committed(self, pipeline: str, report: EpochReport) -> None:
         """Tell each observer of an epoch that is durable and recorded."""

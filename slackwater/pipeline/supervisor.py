@@ -232,7 +232,7 @@ class PipelineSupervisor:
             self.lease,
             self._desired_state,
             self._mode.tries_max,
-        ).run()
+        ).run(self._observer)
 
     def _look_up_source(self) -> SourceHandle:
         """Return the change stream, looked up once."""

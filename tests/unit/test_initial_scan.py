@@ -16,6 +16,7 @@ from slackwater.state.models import DesiredState, Scan, ScanPart
 RUN, PAUSE = DesiredState.RUNNING, DesiredState.PAUSED
 SCAN = Scan("orders", 1_500, "", b"", "{}")
 PARTS = [ScanPart(number, number, "T", b"") for number in range(4)]
+STEPS = ["begin", *(f for n in range(4) for f in (f"chunk {n}", f"{25 * (n + 1)} %")), "end"]
 
 
 class ScriptedPoller:
@@ -37,12 +38,15 @@ def scanned(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[bool, list[s
         poller: Any = ScriptedPoller(*desired)
         nothing: Any = None
         sink: Any = SimpleNamespace(begin_scan=lambda *_: calls.append("begin"))
+        observer: Any = SimpleNamespace(
+            scanned=lambda _, progress: calls.append(f"{progress.percent} %")
+        )
         scan = InitialScan(nothing, nothing, nothing, nothing, sink, nothing, poller, None)
         monkeypatch.setattr(initial_scan, "register_source", lambda *_: None)
         monkeypatch.setattr(scan, "_begun", lambda: (SCAN, PARTS))
         monkeypatch.setattr(scan, "_add", lambda _, chunk, parts: calls.append(f"chunk {chunk}"))
         monkeypatch.setattr(scan, "_end", lambda _: calls.append("end"))
-        return scan.run(), calls
+        return scan.run(observer), calls
 
     return run
 
@@ -57,7 +61,7 @@ def test_the_rest_takes_as_long_as_what_was_done_since_it_was_resumed() -> None:
 
 
 def test_a_scan_adds_every_chunk(scanned: Callable[..., tuple[bool, list[str]]]) -> None:
-    assert scanned() == (True, ["begin", *(f"chunk {n}" for n in range(4)), "end"])
+    assert scanned() == (True, STEPS)
 
 
 @pytest.mark.parametrize("looks", range(7))
@@ -65,5 +69,6 @@ def test_a_pause_that_is_soon_resumed_skips_nothing(
     scanned: Callable[..., tuple[bool, list[str]]], looks: int
 ) -> None:
     """The scan is left at the first look that sees the pause, and is gone on with later."""
-    steps = ["begin", *(f"chunk {n}" for n in range(4)), "end"]
-    assert scanned(*[RUN] * looks, PAUSE) == (False, steps[: max(0, looks - 1)])
+    is_over, calls = scanned(*[RUN] * looks, PAUSE)
+    done = [step for step in STEPS if "%" not in step][: max(0, looks - 1)]
+    assert (is_over, [call for call in calls if "%" not in call]) == (False, done)
