@@ -42,8 +42,10 @@ check: install ## The quick checks: style, types, import contracts, unit tests
 	@$(BIN)/mypy
 	@$(BIN)/pytest -q tests/unit tests/simulation/test_lineage_rules.py tests/simulation/test_mutable_lineage_rules.py tests/test_house.py
 
+# Three at once on two cores: a test waits for other processes nearly half of its time.
+AT_ONCE := -n 3 --dist loadfile
 # The dialects don't depend on Spark's version.
-ON_SPARK_42 := $(VENV42)/bin/python -m pytest -n 2 --dist loadfile -k "not POSTGRESQL" \
+ON_SPARK_42 := $(VENV42)/bin/python -m pytest $(AT_ONCE) -k "not POSTGRESQL" \
 	tests/spark/test_source.py tests/spark/test_pipeline_session.py \
 	tests/spark/test_object_stores.py::test_a_large_epoch_and_a_chunk_are_staged_and_land_whole \
 	"tests/spark/test_delta_objects.py::test_an_object_store_gets_the_table_that_spark_writes_to_a_disk[flat]"
@@ -54,7 +56,7 @@ test: install $(VENV42)/.installed ## The source's tests on Spark 4.2, and all t
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy & types=$$!; $(ON_SPARK_42); tested=$$?; wait $$types && exit $$tested
-	@$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not long" --durations=25
+	@$(BIN)/pytest $(AT_ONCE) --no-loadscope-reorder -m "not long" --durations=25
 
 lint: install ## Style and types
 	@$(BIN)/ruff check .

@@ -103,6 +103,11 @@ class Service:
                 "the pipeline did not end within ten minutes.", self._tail()
             ) from error
 
+    def has_ended(self) -> bool:
+        """Return whether the process has ended by itself."""
+        assert self._process is not None  # noqa: S101 - started before
+        return self._process.poll() is not None
+
     def wait(self, seconds_max: float) -> int:
         """Wait for the process to end by itself, and return its exit code."""
         assert self._process is not None  # noqa: S101 - started before
@@ -114,10 +119,9 @@ class Service:
         Raises:
             PipelineFailedError: the process has ended, or the time is up.
         """
-        assert self._process is not None  # noqa: S101 - started before
         until = time.monotonic() + seconds_max
         while (self.low_watermark_ns() or 0) < watermark_ns:
-            if self._process.poll() is not None or time.monotonic() > until:
+            if self.has_ended() or time.monotonic() > until:
                 raise self._stuck(watermark_ns)
             time.sleep(0.1)
 
@@ -134,14 +138,13 @@ class Service:
         Raises:
             PipelineFailedError: the process has ended, or shows no progress.
         """
-        assert self._process is not None  # noqa: S101 - started before
         begun = moved = said = time.monotonic()
         before: tuple[int | None, int] = (None, 0)
         while ((sign := self._signs())[0] or 0) < watermark_ns:
             now = time.monotonic()
             if sign != before:
                 before, moved = sign, now
-            if self._process.poll() is not None or now - moved > idle_s_max:
+            if self.has_ended() or now - moved > idle_s_max:
                 raise self._stuck(watermark_ns)
             if now - said >= _SAY_EVERY_S:
                 said = now
