@@ -17,6 +17,7 @@ from pyspark.sql.datasource import DataSource
 
 from slackwater.errors import SettingsError, SparkFailedError
 from slackwater.log_lines import WORKER_ENVIRONMENT, required
+from slackwater.pipeline.spark.jar_cache import fetching_alone
 from slackwater.pipeline.spark.jvm import activate, is_local, launch, leave_out_jars, shut_down
 from slackwater.pipeline.spark.kubernetes import (
     DRIVER_CLASS_PATH,
@@ -149,11 +150,13 @@ def _context(settings: SparkConf) -> SparkContext:
         SparkFailedError: the JVM did not start.
     """
     try:
-        gateway = launch(settings)
-    except PySparkRuntimeError as error:
+        with fetching_alone(settings):
+            gateway = launch(settings)
+    except (PySparkRuntimeError, OSError) as error:
         packages = settings.get("spark.jars.packages")
+        reason = f": {error}." if isinstance(error, OSError) else "; its output above says why."
         raise SparkFailedError(
-            "Spark's JVM did not start; its output above says why.",
+            f"Spark's JVM did not start{reason}",
             f"It fetches {packages} at its first start: if it can't reach a Maven repository, put"
             " the jars into a folder and name it in spark.jars"
             if packages

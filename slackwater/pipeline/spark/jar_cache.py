@@ -1,0 +1,49 @@
+"""Jars that Spark's JVM fetches at its first start: by one process at a time.
+
+Ivy, which fetches them, does not expect another process in its cache: of two that fetch the same
+jar, one finds the other's unfinished file and fails.
+"""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from pyspark import SparkConf
+
+# Where Spark 4 keeps them, unless it is told otherwise.
+_FOLDER: Final = Path("~/.ivy2.5.2")
+_LOCK: Final = "slackwater.lock"
+
+
+@contextmanager
+def fetching_alone(conf: SparkConf) -> Iterator[None]:
+    """Keep others from fetching jars for the time of the context, if this process has to fetch any.
+
+    Args:
+        conf: the settings that the JVM is started with.
+
+    Raises:
+        OSError: Ivy's folder can't be made or written, so that it could fetch nothing either.
+    """
+    packages = [name for name in (conf.get("spark.jars.packages") or "").split(",") if name]
+    if not packages:
+        yield
+        return
+    folder = Path(conf.get("spark.jars.ivy") or _FOLDER).expanduser()
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / _LOCK).open("w") as lock:
+        # Whoever fetches them now is waited for.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if all((folder / "jars" / _file_name(package)).exists() for package in packages):
+            fcntl.flock(lock, fcntl.LOCK_UN)
+        yield
+
+
+def _file_name(package: str) -> str:
+    """Return the name under which Spark keeps the jar of GROUP:ARTIFACT:VERSION."""
+    group, _, artifact = package.partition(":")
+    return f"{group}_{artifact.replace(':', '-')}.jar"
