@@ -82,7 +82,7 @@ bench: install ## Measure everything; see docs/performance.md
 	@$(BIN)/python -m bench $(if $(GO_TAIL),--go $(GO_TAIL))
 
 faults: install ## The long tests: seeded faults, kills, takeovers, simulated lives
-	@$(BIN)/pytest -m long tests/spark
+	@$(BIN)/pytest -m long tests/spark tests/install
 	@$(BIN)/python -m tests.simulation.test_epochs 0 5000
 	@$(BIN)/python -m tests.simulation.test_epochs 0 5000 MUTABLE_KEY_RANGE
 	@$(BIN)/python -m tests.faults.seeded --seeds 200
@@ -113,6 +113,7 @@ faults: install ## The long tests: seeded faults, kills, takeovers, simulated li
 	@for dialect in GOOGLE_STANDARD_SQL POSTGRESQL; do for format in parquet json orc delta iceberg; do \
 		$(BIN)/python -m tests.sinks --format $$format --dialect $$dialect || exit 1; done; done
 	@$(BIN)/python -m tests.former_owner --every 5
+	@$(BIN)/python -m tests.log_hour
 
 clean: ## Remove build output, but not what is installed
 	rm -rf out build spark-warehouse .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -56,6 +56,7 @@ def test_a_store_of_an_earlier_version_gets_the_tables(store: Store, url: str) -
         tables.plan_moves,
         tables.rescans,
         tables.seen_tables,
+        tables.verified_tables,
     )
     engine = sa.create_engine(url)
     with engine.connect() as connection, connection.begin():

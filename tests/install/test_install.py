@@ -140,7 +140,7 @@ def test_a_wheel_holds_the_package_and_the_module_by_which_spark_finds_the_forma
     assert {str(path) for path in needed} <= set(files)
 
 
-@pytest.mark.parametrize("kind", ["wheel", "editable"])
+@pytest.mark.parametrize("kind", ["wheel", pytest.param("editable", marks=pytest.mark.long)])
 def test_a_notebook_in_an_empty_folder_reads_changes(
     kind: str,
     environment: Environment,

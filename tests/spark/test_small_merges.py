@@ -280,6 +280,7 @@ def test_files_that_were_compacted_meanwhile_send_the_epoch_round_again(
     assert sorted(row["A"] for row in current(tmp_path / "T").rows) == ["four", "other", "other"]
 
 
+@pytest.mark.long
 def test_many_epochs_leave_checkpoints_and_a_table_that_spark_goes_on_with(
     session: SparkSession, tmp_path: Path
 ) -> None:
