@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _FOLDER: Final = "corrections"
+# Of an epoch, which gets longer by them; the range is compared again after it.
+_WRONG_ROWS_MAX: Final = 4_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,8 @@ class MirrorCorrections:
             )
         if rows is not None and compared.is_equal:
             return ChunkResult(is_done=True, corrected=0)
-        corrections = Corrections(columns, chunk.low_watermark, compared.wrong)
+        wrong = compared.wrong.slice(0, _WRONG_ROWS_MAX)
+        corrections = Corrections(columns, chunk.low_watermark, wrong)
         return self._keep(spark, chunk.table, corrections)
 
     def take(
