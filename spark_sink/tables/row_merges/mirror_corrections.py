@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 _FOLDER: Final = "corrections"
 # Of an epoch, which gets longer by them; the range is compared again after it.
-_WRONG_ROWS_MAX: Final = 4_000
+_WRONG_ROWS_MAX: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True)
