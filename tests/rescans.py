@@ -157,27 +157,45 @@ class Pipeline:
                   f" {one.chunks} chunks", flush=True)  # fmt: skip
 
 
-def longest_beyond_neighbours(
-    epochs: Sequence[Epoch], starts_ns: Sequence[int], busy_ns: Sequence[tuple[int, int]]
-) -> tuple[float, int]:
-    """Return by how many seconds an epoch was longer than its neighbours' median, and of how many.
+@dataclass(frozen=True)
+class Lengths:
+    """By how many seconds warm epochs were longer than their neighbours' median, the most first.
 
-    Only epochs during which something was read again count, and none of the first after a start.
+    Attributes:
+        beside: those during which something was read again.
+        others: the other ones, which show what is usual.
     """
+
+    beside: Sequence[float]
+    others: Sequence[float]
+
+    def text(self) -> str:
+        return (
+            f"{len(self.beside)} epochs beside rescans, longer than their neighbours by"
+            f" {_listed(self.beside)} s; {len(self.others)} others, by {_listed(self.others)} s"
+        )
+
+
+def _listed(seconds: Sequence[float]) -> str:
+    return ", ".join(f"{one:.2f}" for one in seconds[:5]) or "0"
+
+
+def beyond_neighbours(
+    epochs: Sequence[Epoch], starts_ns: Sequence[int], busy_ns: Sequence[tuple[int, int]]
+) -> Lengths:
+    """Compare each epoch with its neighbours, but for the first ones after a start."""
     first = set()
     for start_ns in starts_ns:
         after = [epoch.end_ns for epoch in epochs if epoch.committed_at_ns > start_ns]
         first |= set(after[:FIRST_EPOCHS])
     warm = [epoch for epoch in epochs if epoch.end_ns not in first]
-    beyond = [
-        epoch.seconds
-        - statistics.median(
-            other.seconds for other in warm[max(0, n - NEIGHBOURS) : n + NEIGHBOURS + 1]
-        )
-        for n, epoch in enumerate(warm)
-        if any(begun <= epoch.committed_at_ns <= done for begun, done in busy_ns)
-    ]
-    return max(beyond, default=0.0), len(beyond)
+    beside, others = list[float](), list[float]()
+    for n, epoch in enumerate(warm):
+        near = warm[max(0, n - NEIGHBOURS) : n + NEIGHBOURS + 1]
+        is_beside = any(begun <= epoch.committed_at_ns <= done for begun, done in busy_ns)
+        beyond_s = epoch.seconds - statistics.median(other.seconds for other in near)
+        (beside if is_beside else others).append(beyond_s)
+    return Lengths(sorted(beside, reverse=True), sorted(others, reverse=True))
 
 
 def damage(mirror: Path) -> None:
@@ -254,9 +272,9 @@ def run(
         connection.close()
     looker.look_at_the_end()
     epochs = pipeline.read(lambda store: last_epochs(store, "orders", limit=100_000))
-    longer_s, count = longest_beyond_neighbours(epochs, pipeline.starts_ns, pipeline.busy_ns)
-    print(f"  {count} epochs beside rescans: at most {longer_s:.2f} s longer than their neighbours")
-    return longer_s
+    lengths = beyond_neighbours(epochs, pipeline.starts_ns, pipeline.busy_ns)
+    print(f"  {lengths.text()}")
+    return max(lengths.beside, default=0.0)
 
 
 def main() -> None:
