@@ -88,7 +88,7 @@ faults: install ## The long tests: seeded faults, kills, takeovers, simulated li
 	@$(BIN)/python -m tests.faults.seeded --seeds 200
 	@$(BIN)/python -m tests.faults.mutable_seeded --seeds 200
 	@$(BIN)/python -m tests.faults.mutable_seeded --seeds 5000 --calm
-	@$(BIN)/python -m tests.mutable_service --runs 10 --kills 3
+	@$(BIN)/python -m tests.mutable_service --runs 200 --kills 3 --at-once 10
 	@$(BIN)/python -m tests.faults.messages --messages 50000
 	@$(BIN)/python -m tests.faults.codes --minutes 120
 	@$(BIN)/python -m tests.kills --kills 30 --format parquet

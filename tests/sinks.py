@@ -65,9 +65,13 @@ class Pipelines(Service):
     """A service with several pipelines."""
 
     def __init__(
-        self, pipelines_settings: Mapping[str, Any], names: Iterable[str], folder: Path
+        self,
+        pipelines_settings: Mapping[str, Any],
+        names: Iterable[str],
+        folder: Path,
+        environ: Mapping[str, str] = os.environ,
     ) -> None:
-        super().__init__(pipelines_settings, folder, os.environ)
+        super().__init__(pipelines_settings, folder, environ)
         self._names = tuple(names)
 
     def move_store(self, state_url: str) -> None:

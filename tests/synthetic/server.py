@@ -10,7 +10,8 @@ from __future__ import annotations
 import multiprocessing
 import re
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -69,12 +70,18 @@ class _Query:
 
 
 class SyntheticSpanner:
-    """`with SyntheticSpanner(script) as server: ... server.host`."""
+    """`with SyntheticSpanner(script) as server: ... server.host`.
 
-    def __init__(self, script: Script) -> None:
-        self._script = script
-        self._row = row_of(script.dialect, script.mode)
-        self._metadata = PartialResultSetPb(metadata=_metadata(script)).SerializeToString()
+    Args:
+        script: of any database that is asked for; or the script of each, by the database's name.
+    """
+
+    def __init__(self, script: Script | Mapping[str, Script]) -> None:
+        if isinstance(script, Script):
+            one = _Database(script)
+            self._databases: Mapping[str, _Database] = defaultdict(lambda: one)
+        else:
+            self._databases = {name: _Database(its) for name, its in script.items()}
         unary = {
             "CreateSession": self.create_session,
             "BatchCreateSessions": self.create_sessions,
@@ -113,6 +120,27 @@ class SyntheticSpanner:
     def execute(self, request: bytes) -> bytes:
         """The clock and the information schema."""
         asked = ExecuteSqlRequest.pb(ExecuteSqlRequest.deserialize(request))
+        return self._database(asked).execute(asked)
+
+    def stream(self, request: bytes) -> Iterator[Ready]:
+        """Answer a change stream query, or one of the other statements."""
+        asked = ExecuteSqlRequest.pb(ExecuteSqlRequest.deserialize(request))
+        return self._database(asked).stream(asked)
+
+    def _database(self, asked: Any) -> _Database:
+        return self._databases[asked.session.split("/")[5]]
+
+
+class _Database:
+    """Answers to the statements on one database."""
+
+    def __init__(self, script: Script) -> None:
+        self._script = script
+        self._row = row_of(script.dialect, script.mode)
+        self._metadata = PartialResultSetPb(metadata=_metadata(script)).SerializeToString()
+
+    def execute(self, asked: Any) -> bytes:
+        """The clock and the information schema."""
         answer = ResultSet.pb(ResultSet())
         now_ns = time.time_ns() // 1_000 * 1_000
         answer.metadata.transaction.read_timestamp.FromNanoseconds(now_ns)
@@ -122,9 +150,8 @@ class SyntheticSpanner:
             answer.rows.add().values.extend(map(value, row))
         return bytes(answer.SerializeToString())
 
-    def stream(self, request: bytes) -> Iterator[Ready]:
+    def stream(self, asked: Any) -> Iterator[Ready]:
         """Answer a change stream query, or one of the other statements."""
-        asked = ExecuteSqlRequest.pb(ExecuteSqlRequest.deserialize(request))
         if CHANGE_STREAM not in asked.sql:
             yield [self._other(asked.sql)]
             return
@@ -322,7 +349,7 @@ def _parse(asked: Any) -> _Query:
 
 
 @contextmanager
-def synthetic_process(script: Script) -> Iterator[str]:
+def synthetic_process(script: Script | Mapping[str, Script]) -> Iterator[str]:
     """The server in a process of its own, so that its work is on nobody's bill; its host."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
@@ -338,7 +365,7 @@ def synthetic_process(script: Script) -> Iterator[str]:
         process.kill()
 
 
-def _serve(script: Script, pipe: Any) -> None:
+def _serve(script: Script | Mapping[str, Script], pipe: Any) -> None:
     with SyntheticSpanner(script) as server:
         pipe.send(server.host)
         pipe.recv()
