@@ -168,6 +168,9 @@ class ChunkResult:
 class Rescannable(Protocol):
     """A sink that can be given a table's rows again while the changes go on."""
 
+    def warm_up(self, spark: SparkSession, table: str) -> None:
+        """Do once what makes the first take_chunk() slow; beside the epochs, on another thread."""
+
     def take_chunk(self, spark: SparkSession, chunk: Chunk) -> ChunkResult:
         """Take a chunk between two epochs: the one that ends at its low watermark, and the next.
 

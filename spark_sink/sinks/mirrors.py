@@ -27,7 +27,7 @@ from slackwater.spark_sink.sql.columns import Column, mirror_columns
 from slackwater.spark_sink.sql.latest_changes import columns_by_table, whole_rows
 from slackwater.spark_sink.tables.cut import Cut, TableVersion, low_watermark_at
 from slackwater.spark_sink.tables.managed_table import AppendId
-from slackwater.spark_sink.tables.mirror_table import MirrorTable
+from slackwater.spark_sink.tables.mirror_table import MirrorTable, read_mirror
 from slackwater.spark_sink.tables.table_format import MergeId, TableFormat
 from slackwater.timestamp import datetime_to_rfc3339
 
@@ -186,6 +186,15 @@ class Mirrors(ManagedTables[MirrorTable]):
         existing = [name for name in self._existing_tables(spark) if wanted.fullmatch(name)]
         tables = self._at_once(version_of, [(name,) for name in existing])
         return Cut(low_watermark, tuple(sorted(tables, key=lambda table: table.table)))
+
+    def warm_up(self, spark: SparkSession, table: str) -> None:
+        """Have Spark read a row of a mirror: the driver merges small epochs without it."""
+        try:
+            stated = read_mirror(spark, f"{self._path}/{table}", self._format)
+            if stated is not None:
+                stated[0].limit(1).toArrow()
+        except Exception as error:  # noqa: BLE001 - the first chunk says what is wrong
+            _log.debug("can't warm up: %s", error)
 
     def take_chunk(self, spark: SparkSession, chunk: Chunk) -> ChunkResult:
         """Compare a chunk with its mirror, and correct rows with the next epoch; see Rescannable.

@@ -9,6 +9,7 @@ changelog is given the rows as records of that time.
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -92,6 +93,7 @@ class Rescanner:
         # The low watermark of the last chunk of any table.
         self._last_at_ns = 0
         self._rows_max = FIRST_ROWS
+        self._warm_up: threading.Thread | None = None
         self._failures = 0
         self._not_before_s = float("-inf")
         self._logged_s = float("-inf")
@@ -142,6 +144,9 @@ class Rescanner:
         self._running = self._read_running()
         if not self._running:
             return
+        if isinstance(self._sink, Rescannable) and not self._is_warm(self._sink, self._running[0]):
+            self._running = None
+            return
         begun_s = time.monotonic()
         if isinstance(self._sink, Rescannable):
             self._compare(self._sink, self._running[0], end_ns)
@@ -149,6 +154,21 @@ class Rescanner:
             self._append(self._running[0], end_ns)
         self._rows_max = next_rows(self._rows_max, time.monotonic() - begun_s)
         self._running = None
+
+    def _is_warm(self, sink: Rescannable, rescan: Rescan) -> bool:
+        """Have the sink warm up beside the epochs; return whether it has done so.
+
+        A process's first chunk would make its epoch some seconds longer.
+        """
+        if self._warm_up is None:
+            self._warm_up = threading.Thread(
+                target=sink.warm_up,
+                args=(self._spark, rescan.table),
+                name="rescan-warm-up",
+                daemon=True,
+            )
+            self._warm_up.start()
+        return not self._warm_up.is_alive()
 
     def _compare(self, sink: Rescannable, rescan: Rescan, end_ns: int) -> None:
         """Have a sink that keeps rows compare the next chunk with them."""
