@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-import orjson
 import structlog
 
 from slackwater.commands.chosen_tables import chosen_tables
@@ -101,9 +100,7 @@ def slice_of(
     """
     wrong = compared.wrong.slice(0, _EXAMPLES_MAX).select([*key, IS_DELETED]).to_pylist()
     kinds = ("missing or different", "unexpected")
-    keys = (
-        f"{kinds[row.pop(IS_DELETED)]} {orjson.dumps(row, default=str).decode()}" for row in wrong
-    )
+    keys = (f"{kinds[row.pop(IS_DELETED)]} {json.dumps(row, default=str)}" for row in wrong)
     # A value that no column of the mirror can hold was never proved equal.
     different = compared.wrong.num_rows + compared.unconverted
     can_be_repaired = compared.wrong.num_rows > 0
