@@ -21,12 +21,12 @@ from slackwater.commands.verify import MirrorSource, mirror_source
 from slackwater.config.settings import Settings
 from slackwater.pipeline.failures import delay_s, diagnose
 from slackwater.pipeline.signals import termination_signals
+from slackwater.pipeline.table_chunk import chunk_of, key_from_json, key_to_json
 from slackwater.reader.database.key_range_read import ReadLimits, read_key_range
 from slackwater.reader.errors import ReaderError
 from slackwater.spark_sink.errors import SinkError
 from slackwater.spark_sink.output.dead_letters import spark_errors
-from slackwater.spark_sink.sink import Chunk
-from slackwater.spark_sink.sql.columns import columns_from_schema, mirror_columns
+from slackwater.spark_sink.sql.columns import mirror_columns
 from slackwater.spark_sink.tables.row_merges.chunk_comparison import ChunkComparison, compare_chunk
 from slackwater.spark_sink.tables.row_merges.row_changes import IS_DELETED
 from slackwater.state.errors import StateError
@@ -35,7 +35,7 @@ from slackwater.state.rescans import request_rescans, rescans
 from slackwater.state.store import Store
 from slackwater.state.verified_models import VerifiedTable
 from slackwater.state.verified_tables import forget_all_but, record_verified, verified_tables
-from slackwater.timestamp import format_rfc3339, ns_to_datetime
+from slackwater.timestamp import format_rfc3339
 
 _log = structlog.get_logger("slackwater.commands.continuous_verification")
 
@@ -224,7 +224,12 @@ class ContinuousVerification:
     def _tables(self) -> list[VerifiedTable]:
         """Return the tables to compare; all of them are in the store from now on."""
         watched = chosen_tables(self._settings, self._source.handle, ())
-        chosen = chosen_tables(self._settings, self._source.handle, self._names)
+        # Without names it would ask Spanner for the same again.
+        chosen = (
+            chosen_tables(self._settings, self._source.handle, self._names)
+            if self._names
+            else watched
+        )
         pipeline = self._settings.pipeline
         forget_all_but(self._store, pipeline, [table.name for table in watched])
         by_name = {one.table: one for one in verified_tables(self._store, pipeline)}
@@ -266,23 +271,12 @@ class ContinuousVerification:
         table = self._source.table(verified.table, at_ns)
         if table is None:
             return None
-        after = None if verified.after_key is None else json.loads(verified.after_key)
+        after = key_from_json(verified.after_key)
         read = read_key_range(self._source.handle.connection, table, after, at_ns, _SLICE)
-        columns = columns_from_schema(table.columns, table.key)
-        chunk = Chunk(
-            table.name,
-            columns,
-            table.key,
-            table.descending,
-            read.rows,
-            after,
-            read.last_key,
-            ns_to_datetime(at_ns),
-        )
-        compared = compare_chunk(rows, chunk, mirror_columns(columns))
+        chunk = chunk_of(table, after, read, at_ns)
+        compared = compare_chunk(rows, chunk, mirror_columns(chunk.columns))
         self._wait_for_commit(at_ns)
-        last_key = None if read.last_key is None else json.dumps(list(read.last_key))
-        return slice_of(last_key, len(read.rows), compared, table.key, at_ns)
+        return slice_of(key_to_json(read.last_key), len(read.rows), compared, table.key, at_ns)
 
     def _wait_for_commit(self, at_ns: int) -> None:
         """Wait until the pipeline's own low watermark is that of its mirror.

@@ -8,7 +8,6 @@ changelog is given the rows as records of that time.
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Sequence
@@ -26,6 +25,7 @@ from slackwater.pipeline.epochs.new_tables import NewTables
 from slackwater.pipeline.failures import delay_s, diagnose
 from slackwater.pipeline.lease_holder import LeaseHolder
 from slackwater.pipeline.source import SourceHandle
+from slackwater.pipeline.table_chunk import chunk_of, key_from_json, key_to_json
 from slackwater.reader.database.key_range_read import (
     KeyRangeRows,
     ReadLimits,
@@ -38,7 +38,7 @@ from slackwater.reader.decode.arrow import data_columns, to_record_batch
 from slackwater.reader.errors import ReaderError
 from slackwater.spark_sink.errors import SinkError
 from slackwater.spark_sink.output.dead_letters import spark_errors
-from slackwater.spark_sink.sink import Chunk, ChunkResult, Rescannable, Sink
+from slackwater.spark_sink.sink import ChunkResult, Rescannable, Sink
 from slackwater.spark_sink.sql.columns import columns_from_schema
 from slackwater.state.errors import LeaseLostError, StateError
 from slackwater.state.rescan_models import NEW_TABLE, Rescan, RescanState
@@ -176,17 +176,7 @@ class Rescanner:
         if table is None:
             return
         after, rows = self._read(rescan, table, end_ns)
-        chunk = Chunk(
-            table.name,
-            columns_from_schema(table.columns, table.key),
-            table.key,
-            table.descending,
-            rows.rows,
-            after,
-            rows.last_key,
-            ns_to_datetime(end_ns),
-        )
-        result = sink.take_chunk(self._spark, chunk)
+        result = sink.take_chunk(self._spark, chunk_of(table, after, rows, end_ns))
         self._record(further(rescan, rows, result, end_ns))
 
     def _append(self, rescan: Rescan, end_ns: int) -> None:
@@ -207,7 +197,7 @@ class Rescanner:
             return
         _, rows = self._read(rescan, table, end_ns)
         if rescan.pending_at_ns is None:
-            rescan = replace(rescan, pending_at_ns=end_ns, pending_key=_json(rows.last_key))
+            rescan = replace(rescan, pending_at_ns=end_ns, pending_key=key_to_json(rows.last_key))
             if not record_rescan(self._store, rescan, generation=self._generation):
                 return
         at_ns = rescan.pending_at_ns or end_ns
@@ -228,11 +218,11 @@ class Rescanner:
     ) -> tuple[Sequence[Any] | None, KeyRangeRows]:
         """Return the key behind which the next chunk begins, and its rows."""
         connection = self._source.connection
-        after = None if rescan.after_key is None else json.loads(rescan.after_key)
+        after = key_from_json(rescan.after_key)
         if rescan.pending_at_ns is None:
             limits = ReadLimits(self._rows_max, _BYTES_MAX, _READ_S_MAX)
             return after, read_key_range(connection, table, after, floor_to_us(end_ns), limits)
-        through = None if rescan.pending_key is None else tuple(json.loads(rescan.pending_key))
+        through = key_from_json(rescan.pending_key)
         at_ns = floor_to_us(rescan.pending_at_ns)
         return after, read_whole_range(connection, table, after, through, at_ns)
 
@@ -305,7 +295,7 @@ def further(rescan: Rescan, rows: KeyRangeRows, result: ChunkResult, at_ns: int)
     return replace(
         rescan,
         state=RescanState.DONE if rows.last_key is None else RescanState.RUNNING,
-        after_key=_json(rows.last_key),
+        after_key=key_to_json(rows.last_key),
         records=rescan.records + len(rows.rows),
         corrected=corrected,
         chunks=rescan.chunks + 1,
@@ -313,7 +303,3 @@ def further(rescan: Rescan, rows: KeyRangeRows, result: ChunkResult, at_ns: int)
         pending_at_ns=None,
         pending_key=None,
     )
-
-
-def _json(key: Sequence[object] | None) -> str | None:
-    return None if key is None else json.dumps(list(key))
