@@ -48,7 +48,12 @@ def test_a_failed_pipeline_goes_on_when_the_cause_is_gone(
         service.wait_for_watermark(end_ns, seconds_max=60)
         wait_for_state(pipeline_settings["state"]["url"], PipelineState.RUNNING, "")
         assert service.drain() == 0
-    assert "failed, will try again" in service.log.read_text()
+    log = service.log.read_text()
+    assert "failed, will try again" in log
+    assert "Exception in task" in log
+    # Stack traces, too, stay on the line of their event.
+    begins = ("timestamp=", "NOTE: Picked up JDK_JAVA_OPTIONS", "WARNING: Using incubator")
+    assert [line for line in log.splitlines() if not line.startswith(begins)] == []
     truth = truth_of(stream, start_ns, end_ns)
     require_equal(read_changelog(tmp_path / "changes"), truth)
 
