@@ -31,6 +31,7 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
     broker.kill()
 
 
+@pytest.mark.long
 def test_a_broker_that_restarts_and_topics_that_change_cost_no_message(broker: Broker) -> None:
     pipeline = Pipeline(broker.host)
     owner = pipeline.owner()
