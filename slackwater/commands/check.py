@@ -129,7 +129,8 @@ def _check_sink(settings: Settings) -> str:
     for text in (settings.sink.path, settings.sink.checkpoint):
         if "://" not in str(text) or text.startswith("file://"):
             _require_writable(text, Path(text.removeprefix("file://")))
-    settings.sink.check_places(settings.spark.conf, jar_names(settings.spark, os.environ))
+    spark = settings.spark
+    settings.sink.check_places(spark.conf, jar_names(spark.conf, spark.jars, os.environ))
     settings.sink.check()
     return f"{settings.sink.format} in {settings.sink.path}"
 

@@ -102,7 +102,8 @@ class PipelineSupervisor:
         self.settings = settings
         self._recovery = options.recovery
         self._observer = observer
-        settings.sink.check_places(settings.spark.conf, jar_names(settings.spark, os.environ))
+        spark = settings.spark
+        settings.sink.check_places(spark.conf, jar_names(spark.conf, spark.jars, os.environ))
         self._sink = make_sink(settings)
         self._source_handle: SourceHandle | None = None
         self._clock: SpannerClock | None = None

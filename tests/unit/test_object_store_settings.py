@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from slackwater.config.settings import Spark
-from slackwater.pipeline.spark.class_path import jar_names
+from slackwater.pipeline.spark.class_path import jar_names, joined
 from slackwater.spark_sink.errors import FileSystemError, ObjectStoreError
 from slackwater.spark_sink.output.hadoop_files import require_file_system
 from slackwater.spark_sink.output.object_store import ObjectFiles, probe
@@ -133,9 +133,49 @@ def test_jars_are_found_where_spark_looks(tmp_path: Path) -> None:
         (Spark(), {"SPARK_DIST_CLASSPATH": everything}),
     ]
     for spark, environ in places:
-        require_file_system("s3a://b/out", {}, jar_names(spark, environ))
+        require_file_system("s3a://b/out", {}, jar_names(spark.conf, spark.jars, environ))
     with pytest.raises(FileSystemError):
-        require_file_system("s3a://b/out", {}, jar_names(Spark(), {}))
+        require_file_system("s3a://b/out", {}, jar_names({}, None, {}))
+
+
+NEEDED = {
+    "spark.jars.packages": "io.delta:delta-spark:4.1.0,org.a:runtime-4.1_2.13:1.11.0",
+    "spark.sql.extensions": "Delta",
+    "spark.ui.enabled": "false",
+}
+
+
+@pytest.mark.parametrize(
+    ("conf", "changed"),
+    [
+        ({}, {}),
+        # The user's lists come to the program's, and what is no list replaces the program's.
+        (
+            {"spark.jars.packages": "org.a:bundle:1.11.0", "spark.sql.extensions": "Own, Delta"},
+            {
+                "spark.jars.packages": f"{NEEDED['spark.jars.packages']},org.a:bundle:1.11.0",
+                "spark.sql.extensions": "Delta,Own",
+            },
+        ),
+        ({"spark.ui.enabled": "true"}, {"spark.ui.enabled": "true"}),
+        # Another version of a package, or a file of it, is taken instead.
+        (
+            {"spark.jars.packages": "org.a:runtime-4.1_2.13:1.10.0"},
+            {"spark.jars.packages": "io.delta:delta-spark:4.1.0,org.a:runtime-4.1_2.13:1.10.0"},
+        ),
+        (
+            {"spark.jars": "/jars/own.jar,/jars/delta-spark-4.1.0.jar"},
+            {
+                "spark.jars": "/jars/own.jar,/jars/delta-spark-4.1.0.jar",
+                "spark.jars.packages": "org.a:runtime-4.1_2.13:1.11.0",
+            },
+        ),
+    ],
+)
+def test_the_users_jars_come_to_those_of_the_sinks(
+    conf: dict[str, str], changed: dict[str, str]
+) -> None:
+    assert joined(NEEDED, conf, jar_names(conf, None, {})) == NEEDED | changed
 
 
 def test_the_check_tries_the_store_and_leaves_nothing() -> None:

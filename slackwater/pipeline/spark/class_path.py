@@ -4,32 +4,66 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
 import pyspark
 
-from slackwater.config.settings import Spark
-
 # Lists of jars, or of Maven's coordinates, that Spark puts on its class path.
 _LISTS: Final = ("spark.jars", "spark.jars.packages")
 _CLASS_PATHS: Final = ("spark.driver.extraClassPath", "spark.executor.extraClassPath")
+_PACKAGES: Final = "spark.jars.packages"
+# What the user sets in these comes to what the program needs, and does not replace it.
+JOINED: Final = (_PACKAGES, "spark.jars.excludes", "spark.sql.extensions")
 _VARIABLES: Final = ("SPARK_DIST_CLASSPATH", "HADOOP_CLASSPATH", "CLASSPATH")
 
 
-def jar_names(spark: Spark, environ: Mapping[str, str]) -> list[str]:
+def jar_names(conf: Mapping[str, str], folder: str | None, environ: Mapping[str, str]) -> list[str]:
     """Return the names of the jars, with their folders or as Maven's coordinates.
 
     Args:
-        spark: the settings of Spark.
+        conf: the user's settings of Spark.
+        folder: one with jars, of the setting spark.jars.
         environ: of this process; Spark's scripts take class paths from it.
     """
     home = environ.get("SPARK_HOME") or str(Path(pyspark.__file__).parent)
-    folders = [str(Path(home, "jars"))] + ([spark.jars] if spark.jars else [])
-    listed = [name for key in _LISTS for name in spark.conf.get(key, "").split(",")]
-    class_paths = [spark.conf.get(key, "") for key in _CLASS_PATHS]
+    folders = [str(Path(home, "jars"))] + ([folder] if folder else [])
+    listed = [name for key in _LISTS for name in conf.get(key, "").split(",")]
+    class_paths = [conf.get(key, "") for key in _CLASS_PATHS]
     class_paths += [environ.get(variable, "") for variable in _VARIABLES]
     places = [place for path in class_paths for place in path.split(os.pathsep) if place]
     patterns = [*(f"{folder}/*" for folder in folders), *places]
     return [*listed, *(name for pattern in patterns for name in glob.glob(pattern))]
+
+
+def joined(
+    needed: Mapping[str, str], conf: Mapping[str, str], jars: Iterable[str]
+) -> dict[str, str]:
+    """Return the program's settings of Spark with the user's, whose lists come to the program's.
+
+    Args:
+        needed: the program's.
+        conf: the user's, which replace the program's where they are no lists.
+        jars: the names of jars that Spark will find, as jar_names() has them: packages of which
+            there is one are not fetched.
+    """
+    there = list(jars)
+    lists = {key: _names(needed, key) for key in JOINED}
+    lists[_PACKAGES] = [
+        package
+        for package in lists[_PACKAGES]
+        if not any(_is_of(package.split(":")[1], jar) for jar in there)
+    ]
+    both = {key: dict.fromkeys([*names, *_names(conf, key)]) for key, names in lists.items()}
+    others = {key: value for key, value in {**needed, **conf}.items() if key not in JOINED}
+    return others | {key: ",".join(names) for key, names in both.items() if names}
+
+
+def _names(conf: Mapping[str, str], key: str) -> list[str]:
+    return [name for name in map(str.strip, conf.get(key, "").split(",")) if name]
+
+
+def _is_of(artifact: str, jar: str) -> bool:
+    """Return whether a file, or a package by its coordinates, is some version of an artifact."""
+    return f":{artifact}:" in jar or f"{artifact}-" in jar.rpartition("/")[2]

@@ -17,6 +17,7 @@ from pyspark.sql.datasource import DataSource
 
 from slackwater.errors import SettingsError, SparkFailedError
 from slackwater.log_lines import WORKER_ENVIRONMENT, required
+from slackwater.pipeline.spark.class_path import JOINED, jar_names, joined
 from slackwater.pipeline.spark.jar_cache import fetching_alone
 from slackwater.pipeline.spark.jvm import activate, is_local, launch, leave_out_jars, shut_down
 from slackwater.pipeline.spark.kubernetes import (
@@ -63,7 +64,6 @@ _WITHOUT_READLINK: Final = (
 )
 
 DRIVER_OPTIONS: Final = "spark.driver.extraJavaOptions"
-_LISTS: Final = frozenset({"spark.jars.packages", "spark.jars.excludes", "spark.sql.extensions"})
 
 
 def start_spark(
@@ -102,15 +102,15 @@ def start_spark(
         settings.set(f"spark.executorEnv.{variable}", value)
     settings.setAppName(f"slackwater {' '.join(names)}").setMaster(master)
     conf = _with_log_lines(conf)
-    brings_jars = jars is not None or "spark.jars" in conf
+    there = jar_names(conf, jars, os.environ)
     if jars is not None:
         conf = _with_jars(jars, master, conf)
     if class_archive is not None:
         conf = _with_option(conf, _mapping(class_archive))
     needed = _needed(sink_formats) | _needed_to_run(master, conf)
-    if brings_jars:
+    if jars is not None:
         needed = {key: value for key, value in needed.items() if not key.startswith("spark.jars")}
-    for key, value in {**_DEFAULTS, **needed, **conf}.items():
+    for key, value in joined({**_DEFAULTS, **needed}, conf, there).items():
         settings.set(key, value)
     spark = SparkSession(_context(settings))
     register_source(spark, SpannerChangesDataSource)
@@ -197,7 +197,7 @@ def _needed(sink_formats: Collection[str]) -> dict[str, str]:
     confs, joined = spark_confs(), dict[str, str]()
     for name in sorted(set(sink_formats) & confs.keys()):
         for key, value in confs[name](pyspark.__version__).items():
-            joined[key] = f"{joined[key]},{value}" if key in _LISTS and key in joined else value
+            joined[key] = f"{joined[key]},{value}" if key in JOINED and key in joined else value
     return joined
 
 
