@@ -55,8 +55,8 @@ on-spark-42:
 	@mkdir -p build
 	@$(VENV42)/bin/python -m pytest -k "not POSTGRESQL" \
 		tests/spark/test_source.py tests/spark/test_pipeline_session.py \
-		tests/spark/test_object_stores.py::test_a_large_epoch_and_a_chunk_are_staged_and_land_whole \
-		"tests/spark/test_delta_objects.py::test_an_object_store_gets_the_table_that_spark_writes_to_a_disk[flat]" \
+		"tests/spark/test_object_stores.py::test_a_large_epoch_and_a_chunk_are_staged_and_land_whole[s3]" \
+		"tests/spark/test_delta_objects.py::test_an_object_store_gets_the_table_that_spark_writes_to_a_disk[s3-flat]" \
 		> build/on-spark-42.log 2>&1 || { cat build/on-spark-42.log; exit 1; }
 	@echo "On Spark 4.2: $$(tail -n 1 build/on-spark-42.log)"
 
@@ -106,6 +106,9 @@ faults: install ## The long tests: seeded faults, kills, takeovers, simulated li
 	@$(BIN)/python -m tests.object_kills --kills 30 --freezes 30
 	@$(BIN)/python -m tests.object_kills --kills 30 --freezes 10 --format delta
 	@$(BIN)/python -m tests.object_kills --kills 10 --freezes 5 --format json --dialect POSTGRESQL
+	@for store in gs az; do for format in parquet json delta; do \
+		$(BIN)/python -m tests.object_kills --kills 10 --freezes 5 --format $$format --store $$store \
+		|| exit 1; done; done
 	@$(BIN)/python -m tests.kafka_kills --kills 30 --freezes 3
 	@for format in json avro; do for envelope in flat record wrapped row key_only datastream debezium; do \
 		$(BIN)/python -m tests.kafka_kills --kills 3 --freezes 1 --envelope $$envelope --format $$format \

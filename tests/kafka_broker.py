@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import fcntl
 import shutil
-import socket
 import subprocess
 import time
 import uuid
@@ -19,6 +18,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from confluent_kafka.admin import AdminClient
 
 from slackwater.pipeline.spark.java import find_java
+from slackwater.testing.emulator import free_port
 
 VERSION = "4.1.0"
 _BUILD = Path(__file__).parents[1] / "build"
@@ -61,7 +61,7 @@ class Broker:
     ) -> None:
         self._folder = folder
         self._client = dict(client or {})
-        port, controller = _free_port(), _free_port()
+        port, controller = free_port(), free_port()
         self.host = f"127.0.0.1:{port}"
         self._properties = {
             "process.roles": "broker,controller",
@@ -251,10 +251,3 @@ def _wait_until_ready(settings: Mapping[str, str], log: Path) -> None:
             client.list_topics(timeout=1)
             return
     raise AssertionError(f"the broker was not ready in time:\n{log.read_text()[-2_000:]}")
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port

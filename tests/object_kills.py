@@ -2,7 +2,8 @@
 
 A request is chosen by its kind: a commit, a file, a line of the watermark log.
 It is lost, or answered to nobody, or arrives when a successor has committed more epochs. A reader
-looks all the time. `python -m tests.object_kills --kills 30 --freezes 10 --format json`
+looks all the time.
+`python -m tests.object_kills --kills 30 --freezes 10 --format json --store gs`
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from slackwater.testing.compare import read_changelog
 from slackwater.timestamp import datetime_to_rfc3339, format_rfc3339
 from tests.emulators import own_database
 from tests.freezing import Frozen
-from tests.object_stores import BUCKET, ServedStore, nothing, s3
+from tests.object_stores import BUCKET, STORES, ServedStore, nothing
 from tests.services import settings
 from tests.sinks import from_json
 from tests.truths import require_equal, truth_of
@@ -148,9 +149,13 @@ class Reader:
             if epoch not in self.rows:
                 self._look(files, epoch, lines.get(epoch))
 
-    def _look(self, files: pafs.S3FileSystem, epoch: str, logged: int | None) -> None:
-        path = f"{BUCKET}/{FOLDER}/epoch={epoch}"
-        rows = ds.dataset(path, filesystem=files, format=self.file_format).count_rows()
+    def _look(self, files: pafs.FileSystem, epoch: str, logged: int | None) -> None:
+        if self.file_format == "json":
+            paths = _names(files, f"epoch={epoch}")
+            rows = sum(files.open_input_stream(path).read().count(b"\n") for path in paths)
+        else:
+            path = f"{BUCKET}/{FOLDER}/epoch={epoch}"
+            rows = ds.dataset(path, filesystem=files, format=self.file_format).count_rows()
         self._note(epoch, rows, logged)
 
     def _note(self, epoch: str, rows: int, logged: int | None) -> None:
@@ -160,7 +165,7 @@ class Reader:
         if logged is not None and rows != logged:
             self.failures.append(f"epoch {epoch} had {rows} rows of {logged}")
 
-    def _lines(self, files: pafs.S3FileSystem) -> dict[str, int]:
+    def _lines(self, files: pafs.FileSystem) -> dict[str, int]:
         """Return the number of records by the epoch's name."""
         by_name: dict[str, int] = {}
         for path in _names(files, "_watermarks"):
@@ -174,7 +179,7 @@ class Reader:
                 by_name[_name(line["low_watermark"])] = line["records"]
         return by_name
 
-    def _epochs(self, files: pafs.S3FileSystem) -> list[str]:
+    def _epochs(self, files: pafs.FileSystem) -> list[str]:
         names = (path.rpartition("epoch=") for path in _names(files, ""))
         return [name for _, separator, name in names if separator]
 
@@ -184,7 +189,7 @@ def _name(low_watermark: str) -> str:
     return low_watermark.replace("-", "").replace(":", "")
 
 
-def _names(files: pafs.S3FileSystem, folder: str) -> list[str]:
+def _names(files: pafs.FileSystem, folder: str) -> list[str]:
     selector = pafs.FileSelector(f"{BUCKET}/{FOLDER}/{folder}".rstrip("/"), allow_not_found=True)
     return [info.path for info in files.get_file_info(selector)]
 
@@ -339,21 +344,22 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=30)
     parser.add_argument("--freezes", type=int, default=10)
     parser.add_argument("--format", choices=["parquet", "json", "delta"], default="parquet")
+    parser.add_argument("--store", choices=sorted(STORES), default="s3")
     parser.add_argument("--dialect", type=Dialect, default=Dialect.GOOGLE_STANDARD_SQL)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     began = time.monotonic()
     with (
         own_database(options.dialect) as stream,
-        s3() as store,
+        STORES[options.store]() as store,
         tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
     ):
         choose = random.Random(options.seed)
         run = Run(stream, Path(folder), store, options.format, options.dialect, choose)
         records = run.run(options.kills, options.freezes)
     print(
-        f"{options.format}, {options.dialect}: {dict(run.done)}, {records} records equal,"
-        f" {time.monotonic() - began:.0f} s"
+        f"{options.store}, {options.format}, {options.dialect}: {dict(run.done)},"
+        f" {records} records equal, {time.monotonic() - began:.0f} s"
     )
 
 

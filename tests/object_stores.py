@@ -1,7 +1,12 @@
-"""An object store for tests: S3, as moto serves it, with a look at each request."""
+"""Object stores for tests, with a look at each request: S3, Cloud Storage and Azure.
+
+moto serves S3. Cloud Storage's XML API is near to S3's, so moto serves it too, behind a translation
+of what differs: of conditions, copies and generations. Azurite serves Azure.
+"""
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -15,6 +20,8 @@ import requests
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import make_server
 
+from tests import azurite
+
 BUCKET: Final = "changes"
 _ACCESS_DENIED: Final = (
     b"<?xml version='1.0' encoding='UTF-8'?>"
@@ -22,6 +29,7 @@ _ACCESS_DENIED: Final = (
 )
 # moto looks at the service only.
 _AUTHORIZATION: Final = "AWS4-HMAC-SHA256 Credential=key/20260101/us-east-1/s3/aws4_request"
+Application = Callable[[dict[str, Any], Any], Iterable[bytes]]
 
 
 def nothing(method: str, name: str) -> None:
@@ -35,7 +43,7 @@ def nobody(method: str, name: str) -> bool:
 
 @dataclass
 class ServedStore:
-    """An object store that answers.
+    """S3, which answers.
 
     Attributes:
         endpoint: its address.
@@ -67,7 +75,7 @@ class ServedStore:
             "allow_http": "true",
         }
 
-    def files(self) -> pafs.S3FileSystem:
+    def files(self) -> pafs.FileSystem:
         """Return the store as pyarrow's client has it, which is not the one that wrote."""
         return pafs.S3FileSystem(
             access_key="key",
@@ -90,11 +98,11 @@ class ServedStore:
         names = [file.path.removeprefix(f"{BUCKET}/") for file in found if file.is_file]
         return [name for name in names if name.startswith(prefix)]
 
-    def answer(self, application: Any) -> Callable[[dict[str, Any], Any], Iterable[bytes]]:
+    def answer(self, application: Application) -> Application:
         """Return a WSGI application that notes each request first."""
 
         def noting(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-            request = environ["REQUEST_METHOD"], environ["PATH_INFO"].removeprefix(f"/{BUCKET}/")
+            request = environ["REQUEST_METHOD"], self._name(environ["PATH_INFO"])
             self.requests.append(request)
             self.before(*request)
             if self.refuses(*request):
@@ -102,29 +110,151 @@ class ServedStore:
                 return [_ACCESS_DENIED]
             if not self.heeds_conditions:
                 environ.pop("HTTP_IF_NONE_MATCH", None)
-            answered: Iterable[bytes] = application(environ, start_response)
-            return answered
+            return application(environ, start_response)
 
         return noting
+
+    def _name(self, path: str) -> str:
+        return path.removeprefix(f"/{BUCKET}/")
+
+
+class CloudStorage(ServedStore):
+    """Google Cloud Storage: https://cloud.google.com/storage/docs/xml-api/reference-headers."""
+
+    @property
+    def path(self) -> str:
+        """The URL of its only bucket."""
+        return f"gs://{BUCKET}"
+
+    @property
+    def options(self) -> dict[str, str]:
+        """sink.storage_options for it."""
+        account = {
+            "gcs_base_url": self.endpoint,
+            "disable_oauth": True,
+            "client_email": "",
+            "private_key": "",
+            "private_key_id": "",
+        }
+        return {"google_service_account_key": json.dumps(account), "allow_http": "true"}
+
+
+@dataclass
+class Azure(ServedStore):
+    """Azure's blobs.
+
+    Attributes:
+        emulator: where the emulator listens, behind what notes the requests. pyarrow's client does
+            not understand that one's first answer, which says "100 Continue".
+    """
+
+    emulator: str = ""
+
+    @property
+    def path(self) -> str:
+        """The URL of its only container."""
+        return f"az://{BUCKET}"
+
+    @property
+    def options(self) -> dict[str, str]:
+        """sink.storage_options for it."""
+        return {
+            "azure_storage_account_name": azurite.ACCOUNT,
+            "azure_storage_account_key": azurite.KEY,
+            "azure_endpoint": f"{self.endpoint}/{azurite.ACCOUNT}",
+            "allow_http": "true",
+        }
+
+    def files(self) -> pafs.FileSystem:
+        """Return the store as pyarrow's client has it, which is not the one that wrote."""
+        return pafs.AzureFileSystem(
+            account_name=azurite.ACCOUNT,
+            account_key=azurite.KEY,
+            blob_storage_authority=self.emulator,
+            dfs_storage_authority=self.emulator,
+            blob_storage_scheme="http",
+            dfs_storage_scheme="http",
+        )
+
+    def _name(self, path: str) -> str:
+        return path.removeprefix(f"/{azurite.ACCOUNT}/{BUCKET}/")
+
+
+def _as_s3(application: Application) -> Application:
+    """Return a WSGI application that answers requests of Cloud Storage's clients, too."""
+
+    def translating(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        if environ.get("HTTP_AUTHORIZATION", "").startswith("AWS4"):
+            return application(environ, start_response)
+        environ["HTTP_AUTHORIZATION"] = _AUTHORIZATION
+        generation = environ.pop("HTTP_X_GOOG_IF_GENERATION_MATCH", None)
+        if generation is not None:
+            assert generation == "0", "only for a name that is free"
+            environ["HTTP_IF_NONE_MATCH"] = "*"
+        source = environ.pop("HTTP_X_GOOG_COPY_SOURCE", None)
+        if source is not None:
+            environ["HTTP_X_AMZ_COPY_SOURCE"] = source
+
+        def start(status: str, headers: list[tuple[str, str]], *rest: Any) -> Any:
+            etags = [value for name, value in headers if name.lower() == "etag"]
+            generations = [
+                ("x-goog-generation", str(int(tag.strip('"')[:12], 16))) for tag in etags
+            ]
+            return start_response(status, [*headers, *generations], *rest)
+
+        return application(environ, start)
+
+    return translating
 
 
 @contextmanager
 def s3() -> Iterator[ServedStore]:
     """Serve S3, with one bucket, for the time of the context."""
-    store = ServedStore()
-    application = store.answer(DomainDispatcherApplication(create_backend_app))
-    server = make_server("127.0.0.1", 0, application, threaded=True)
-    logging.getLogger("werkzeug").setLevel(logging.WARNING)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        store.endpoint = f"http://127.0.0.1:{server.server_port}"
+    with _served_by_moto(ServedStore()) as store:
+        yield store
+
+
+@contextmanager
+def cloud_storage() -> Iterator[ServedStore]:
+    """Serve Cloud Storage, with one bucket, for the time of the context."""
+    with _served_by_moto(CloudStorage()) as store:
+        yield store
+
+
+@contextmanager
+def azure() -> Iterator[ServedStore]:
+    """Serve Azure's blobs, with one container, for the time of the context."""
+    with azurite.running() as emulator:
+        store = Azure(emulator=emulator)
+        with _serving(store, azurite.forwarding_to(emulator)):
+            store.files().create_dir(BUCKET)
+            yield store
+
+
+STORES: Final = {"s3": s3, "gs": cloud_storage, "az": azure}
+
+
+@contextmanager
+def _served_by_moto(store: ServedStore) -> Iterator[ServedStore]:
+    with _serving(store, _as_s3(DomainDispatcherApplication(create_backend_app))):
         # moto keeps the objects of a former store of this process.
         requests.post(f"{store.endpoint}/moto-api/reset", timeout=60).raise_for_status()
         headers: Mapping[str, str] = {"Authorization": _AUTHORIZATION}
         url = f"{store.endpoint}/{BUCKET}"
         requests.put(url, headers=headers, timeout=60).raise_for_status()
         yield store
+
+
+@contextmanager
+def _serving(store: ServedStore, application: Application) -> Iterator[None]:
+    """Give a store its address, and answer there for the time of the context."""
+    server = make_server("127.0.0.1", 0, store.answer(application), threaded=True)
+    logging.getLogger("werkzeug").setLevel(logging.WARNING)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        store.endpoint = f"http://127.0.0.1:{server.server_port}"
+        yield
     finally:
         server.shutdown()
         server.server_close()

@@ -120,7 +120,7 @@ def running_emulator(
         wait_until_ready(host)
         yield Emulator(host)
         return
-    host = f"127.0.0.1:{port or _free_port()}"
+    host = f"127.0.0.1:{port or free_port()}"
     command = [*find_emulator(), f"--host_port={host}", *arguments]
     if partition_alive_seconds is not None:
         command.append(
@@ -167,7 +167,8 @@ def wait_until_ready(host: str, process: subprocess.Popen[bytes] | None = None) 
     )
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port that nobody listens at, of this machine only."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

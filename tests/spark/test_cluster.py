@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -24,6 +23,7 @@ from slackwater.pipeline.spark.java import find_java
 from slackwater.reader.change_stream import Dialect
 from slackwater.reader.transport.connection import Connection
 from slackwater.testing.compare import read_changelog
+from slackwater.testing.emulator import free_port
 from slackwater.timestamp import format_rfc3339
 from tests.emulators import NewDatabase
 from tests.services import settings
@@ -31,12 +31,6 @@ from tests.truths import require_equal, truth_of
 
 SECONDS = 18
 TRANSACTIONS_PER_SECOND = 40
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Cluster:

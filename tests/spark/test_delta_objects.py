@@ -24,12 +24,12 @@ from tests.epoch_rows import (
     require_one_owner,
     write,
 )
-from tests.object_stores import ServedStore, s3
+from tests.object_stores import BUCKET, STORES, ServedStore
 
 
-@pytest.fixture(scope="module")
-def store() -> Iterator[ServedStore]:
-    with s3() as served:
+@pytest.fixture(scope="module", params=["s3", "gs", pytest.param("az", marks=pytest.mark.long)])
+def store(request: pytest.FixtureRequest) -> Iterator[ServedStore]:
+    with STORES[request.param]() as served:
         yield served
 
 
@@ -142,7 +142,11 @@ def test_the_table_is_compacted_and_can_be_read_meanwhile(
 
 
 def test_what_is_wrong_with_the_place_is_named(session: SparkSession, store: ServedStore) -> None:
-    nowhere = make_sink("s3://other/changes", format="delta", storage_options=store.options)
+    nowhere = make_sink(
+        store.path.replace(BUCKET, "other") + "/changes",
+        format="delta",
+        storage_options=store.options,
+    )
     with pytest.raises(PublishError, match="bucket"):
         nowhere.position(session)
     written = sink_in(store, "columns")

@@ -26,14 +26,14 @@ from tests.epoch_rows import (
     require_one_owner,
     write,
 )
-from tests.object_stores import BUCKET, ServedStore, s3
+from tests.object_stores import BUCKET, STORES, ServedStore
 
 REQUESTS_OF_AN_EPOCH_MAX = 10
 
 
-@pytest.fixture(scope="module")
-def store() -> Iterator[ServedStore]:
-    with s3() as served:
+@pytest.fixture(scope="module", params=["s3", "gs", pytest.param("az", marks=pytest.mark.long)])
+def store(request: pytest.FixtureRequest) -> Iterator[ServedStore]:
+    with STORES[request.param]() as served:
         yield served
 
 
@@ -131,7 +131,9 @@ def test_a_small_epoch_costs_few_requests(session: SparkSession, store: ServedSt
 def test_a_bucket_that_does_not_exist_is_named_at_once(
     session: SparkSession, store: ServedStore
 ) -> None:
-    sink = make_sink("s3://other/changes", storage_options=store.options)
+    sink = make_sink(
+        store.path.replace(BUCKET, "other") + "/changes", storage_options=store.options
+    )
     with pytest.raises(PublishError, match="bucket"):
         sink.position(session)
 
