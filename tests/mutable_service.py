@@ -2,7 +2,8 @@
 
 `python -m tests.mutable_service --runs 200 --kills 3 --at-once 10`. The server is synthetic and
 speaks Spanner's protocol; its histories are seeded, and pass while the service runs: partitions
-start and end, and keys move between them. A service has a pipeline for each of ten histories.
+start and end, and keys move between them. A service has a pipeline for each of ten histories, and
+some of its queries are late, break or are refused.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from tests.faults.mutable_seeded import (
     require_equal,
     rows_of,
 )
+from tests.faults.proxy import Breaks, Delays, FaultProxy
 from tests.kills import Moment, Watched
 from tests.services import settings
 from tests.simulation.mutable_history import random_mutable_history
@@ -42,6 +44,7 @@ from tests.synthetic.server import CHANGE_STREAM, synthetic_process
 _STEPS = 80
 _STEP_US = 500_000
 _CATCH_UP_S_MAX = 600
+_FAULTS = [Breaks(0.05, messages_max=4, refusals=0.1), Delays(0.1)]
 # The store's file is that of all pipelines, and not below a pipeline's folder.
 _MOMENTS = [moment for moment in Moment if moment is not Moment.STORE_TRANSACTION]
 
@@ -102,8 +105,11 @@ def run(seeds: Sequence[int], kills: int, folder: Path) -> Counter[str]:
         "state": {"url": f"sqlite:///{folder / 'state.db'}"},
         "spark": {"master": "local[2,4]", "conf": {"spark.driver.memory": "2g"}},
     }
-    with synthetic_process({life.name: life.script for life in lives}) as host:
-        environ = os.environ | {"SPANNER_EMULATOR_HOST": host}
+    with (
+        synthetic_process({life.name: life.script for life in lives}) as host,
+        FaultProxy(host, _FAULTS, seed=seeds[0]) as proxy,
+    ):
+        environ = os.environ | {"SPANNER_EMULATOR_HOST": proxy.host}
         service = Pipelines(shared, [life.name for life in lives], folder, environ)
         service.start()
         try:
@@ -113,7 +119,8 @@ def run(seeds: Sequence[int], kills: int, folder: Path) -> Counter[str]:
             assert service.drain() == 0
         finally:
             service.kill()
-    return sum((life.require_equal() for life in lives), Counter(kills=kills))
+    seen = Counter(kills=kills, faults=proxy.injected.total())
+    return sum((life.require_equal() for life in lives), seen)
 
 
 def _life(seed: int, begin_us: int, folder: Path) -> Life:
