@@ -115,6 +115,7 @@ faults: install ## The long tests: seeded faults, kills, takeovers, simulated li
 		|| exit 1; done; done
 	@$(BIN)/python -m tests.kafka_foreign --seconds 3600
 	@$(BIN)/python -m tests.mirrors --changes 2000 --looks 10
+	@$(BIN)/python -m tests.mirrors --in-catalog
 	@$(BIN)/python -m tests.month
 	@$(BIN)/python -m tests.rescans --rows 6000 --kills 3
 	@$(BIN)/python -m tests.sinks --only passed folders delta_folders iceberg_folders

@@ -1,6 +1,7 @@
 """Mirrors under random changes and kills, compared with their tables again and again.
 
 python -m tests.mirrors --changes 2000 --looks 10
+python -m tests.mirrors --in-catalog: in Iceberg's REST catalog, whose tables are in S3
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ import tempfile
 import threading
 import time
 from collections.abc import Collection
+from contextlib import ExitStack
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import deltalake
-from pyiceberg.table import StaticTable
+from pyiceberg.table import StaticTable, Table
 
 from slackwater.demo.service import Service
 from slackwater.reader.change_stream import ChangeStream, Dialect
@@ -29,10 +31,11 @@ from slackwater.timestamp import format_rfc3339, parse_rfc3339
 from tests import mixed_load
 from tests.emulators import own_database
 from tests.mixed_load import MixedLoad
+from tests.rest_catalog import ServedCatalog, rest_catalog
 from tests.services import settings
 from tests.table_rows import comparable, spanner_rows
 
-LOOK_SECONDS_MAX = 120
+LOOK_SECONDS_MAX = 600
 # The stream does not watch the first one; the second one has no value yet.
 ADDED = "Added"
 NOT_MIRRORED = (mixed_load.GENERATED, ADDED)
@@ -57,6 +60,7 @@ def mirror_settings(
     start_ns: int,
     deletes: str = "apply",
     table_format: str = "delta",
+    catalog: ServedCatalog | None = None,
 ) -> dict[str, Any]:
     pipeline_settings = settings(stream, folder, format_rfc3339(start_ns))
     pipeline_settings["sink"]["format"] = table_format
@@ -65,6 +69,9 @@ def mirror_settings(
         "path": str(folder / "mirrors"),
         "deletes": deletes,
     }
+    if catalog is not None:
+        pipeline_settings["sink"]["catalog"] = catalog.setting
+        pipeline_settings["spark"].setdefault("conf", {}).update(catalog.spark_conf)
     return pipeline_settings
 
 
@@ -79,13 +86,7 @@ class Seen:
 def at_watermark(path: Path) -> Seen | None:
     """Read a mirror at its last published low watermark."""
     if (path / "metadata" / "version-hint.text").exists():
-        iceberg = iceberg_table(path)
-        stamp = iceberg.properties.get("slackwater.low_watermark")
-        snapshot = iceberg.properties.get("slackwater.snapshot")
-        if stamp is None:
-            return None
-        rows = iceberg.scan(snapshot_id=int(snapshot)).to_arrow().to_pylist() if snapshot else []
-        return Seen(rows, parse_rfc3339(stamp))
+        return iceberg_at_watermark(iceberg_table(path))
     # DeltaTable.history() counts down from the version it has loaded, also over commits made since.
     for commit in sorted((path / "_delta_log").glob("*.json"), reverse=True):
         if '"SET TBLPROPERTIES"' in commit.read_text():
@@ -93,6 +94,16 @@ def at_watermark(path: Path) -> Seen | None:
             stamp = table.metadata().configuration["slackwater.low_watermark"]
             return Seen(table.to_pyarrow_table().to_pylist(), parse_rfc3339(stamp))
     return None
+
+
+def iceberg_at_watermark(table: Table) -> Seen | None:
+    """Read a mirror in Iceberg at its last published low watermark."""
+    stamp = table.properties.get("slackwater.low_watermark")
+    snapshot = table.properties.get("slackwater.snapshot")
+    if stamp is None:
+        return None
+    rows = table.scan(snapshot_id=int(snapshot)).to_arrow().to_pylist() if snapshot else []
+    return Seen(rows, parse_rfc3339(stamp))
 
 
 def current(path: Path) -> Seen:
@@ -125,8 +136,15 @@ def mirrored_rows(seen: Seen) -> tuple[list[dict[str, Any]], int]:
 class Looker:
     """Compares the mirrors with their tables, each at its published low watermark."""
 
-    def __init__(self, folder: Path, stream: ChangeStream, dialect: Dialect) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        stream: ChangeStream,
+        dialect: Dialect,
+        catalog: ServedCatalog | None = None,
+    ) -> None:
         self._folder = folder
+        self._catalog = catalog
         self._stream = stream
         self._dialect = dialect
         self._watermarks: dict[str, int] = {}
@@ -139,7 +157,7 @@ class Looker:
             assert time.monotonic() < until, f"no new low watermark; there is {self._watermarks}"
             time.sleep(0.2)
             for name in mixed_load.TABLES:
-                seen = at_watermark(self._folder / name)
+                seen = self._at_watermark(name)
                 if seen is not None and (seen.watermark_ns or 0) > self._watermarks.get(name, 0):
                     advanced[name] = seen
         for name, seen in advanced.items():
@@ -150,10 +168,23 @@ class Looker:
         """Compare the mirrors with the current tables, each of which has so many rows."""
         marked = 0
         for name in mixed_load.TABLES:
-            rows, of_it = self._require_equal(name, current(self._folder / name))
+            rows, of_it = self._require_equal(name, self._current(name))
             assert rows >= rows_min
             marked += of_it
         self.marked = marked
+
+    def _at_watermark(self, name: str) -> Seen | None:
+        if self._catalog is None:
+            return at_watermark(self._folder / name)
+        table = self._catalog.table(name)
+        return None if table is None else iceberg_at_watermark(table)
+
+    def _current(self, name: str) -> Seen:
+        if self._catalog is None:
+            return current(self._folder / name)
+        table = self._catalog.table(name)
+        assert table is not None
+        return Seen(table.scan().to_arrow().to_pylist(), None)
 
     def _require_equal(self, name: str, seen: Seen) -> tuple[int, int]:
         rows, marked = mirrored_rows(seen)
@@ -176,11 +207,12 @@ def run(
     looks: int,
     kills_after: Collection[int],
     before: str = sys.executable,
+    catalog: ServedCatalog | None = None,
 ) -> int:
     """Change, kill and compare; return how many rows the mirrors keep marked as deleted."""
     connection = Connection(stream)
     start_ns = connection.strong_read_timestamp_ns()
-    pipeline_settings = mirror_settings(stream, folder, start_ns, deletes, table_format)
+    pipeline_settings = mirror_settings(stream, folder, start_ns, deletes, table_format, catalog)
     service = Service(pipeline_settings, folder, os.environ)
     # The Python that runs the service up to the first kill.
     service.python = before
@@ -195,7 +227,7 @@ def run(
     writer = threading.Thread(target=write, daemon=True)
     writer.start()
     service.start()
-    looker = Looker(folder / "mirrors", stream, dialect)
+    looker = Looker(folder / "mirrors", stream, dialect, catalog)
     try:
         for number in range(looks):
             looker.look()
@@ -225,15 +257,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--changes", type=int, default=2_000)
     parser.add_argument("--looks", type=int, default=10)
+    parser.add_argument("--in-catalog", action="store_true")
     options = parser.parse_args()
     for dialect, capture, deletes, table_format in KINDS + MORE_KINDS:
+        if options.in_catalog and table_format != "iceberg":
+            continue
         with (
+            ExitStack() as stack,
             own_database(
                 dialect, mixed_load.ddl(dialect, capture), mixed_load.CHANGE_STREAM
             ) as stream,
             tempfile.TemporaryDirectory() as folder,
         ):
             kills_after = range(2, options.looks, 3)
+            served = rest_catalog(Path(folder)) if options.in_catalog else None
             run(
                 stream,
                 dialect,
@@ -243,6 +280,7 @@ def main() -> None:
                 changes=options.changes,
                 looks=options.looks,
                 kills_after=kills_after,
+                catalog=None if served is None else stack.enter_context(served),
             )
             done = f"equal at {options.looks} looks, {len(kills_after)} kills"
             print(f"{dialect}, {table_format}: {done}", flush=True)

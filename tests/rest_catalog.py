@@ -1,0 +1,156 @@
+"""Iceberg's REST catalog, with its tables in an object store: its own server, and moto as S3."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pyspark
+import requests
+from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.table import Table
+
+from slackwater.pipeline.spark.java import find_java
+from slackwater.testing.emulator import free_port
+from tests.object_stores import BUCKET, ServedStore, s3
+
+_VERSION: Final = "1.11.0"
+_BUILD: Final = Path(__file__).parent.parent / "build"
+_IVY: Final = Path(__file__).with_suffix(".ivy.xml")
+_SERVER: Final = "org.apache.iceberg.rest.RESTCatalogServer"
+_CLIENT: Final = "org.apache.iceberg.aws.s3.S3FileIO"
+_STARTED_S_MAX: Final = 180
+NAME: Final = "lake"
+NAMESPACE: Final = "tables"
+
+
+@dataclass(frozen=True)
+class ServedCatalog:
+    """A catalog that answers.
+
+    Attributes:
+        uri: its address.
+        store: where its tables are.
+    """
+
+    uri: str
+    store: ServedStore
+
+    @property
+    def setting(self) -> str:
+        """sink.catalog for it."""
+        return f"{NAME}.{NAMESPACE}"
+
+    @property
+    def spark_conf(self) -> dict[str, str]:
+        """spark.conf for it, as a user has it."""
+        key = f"spark.sql.catalog.{NAME}"
+        return {
+            "spark.jars.packages": f"org.apache.iceberg:iceberg-aws-bundle:{_VERSION}",
+            key: "org.apache.iceberg.spark.SparkCatalog",
+            f"{key}.type": "rest",
+            f"{key}.uri": self.uri,
+            f"{key}.io-impl": _CLIENT,
+            **{f"{key}.{name}": value for name, value in _s3_options(self.store).items()},
+        }
+
+    def table(self, name: str) -> Table | None:
+        """Return a table as another client sees it now; None if there is none."""
+        try:
+            table: Table = self._client().load_table((NAMESPACE, name))
+        except NoSuchTableError:
+            return None
+        return table
+
+    def make_namespace(self) -> None:
+        """Make the namespace, which the pipeline's user does."""
+        self._client().create_namespace(NAMESPACE)
+
+    def _client(self) -> RestCatalog:
+        properties = {
+            "uri": self.uri,
+            "s3.endpoint": self.store.endpoint,
+            "s3.access-key-id": "key",
+            "s3.secret-access-key": "secret",
+            "s3.region": "us-east-1",
+        }
+        return RestCatalog(NAME, **properties)
+
+
+def _s3_options(store: ServedStore) -> dict[str, str]:
+    return {
+        "s3.endpoint": store.endpoint,
+        "s3.path-style-access": "true",
+        "s3.access-key-id": "key",
+        "s3.secret-access-key": "secret",
+        "client.region": "us-east-1",
+    }
+
+
+@contextmanager
+def rest_catalog(folder: Path) -> Iterator[ServedCatalog]:
+    """Serve a catalog with one empty namespace for the time of the context."""
+    port = free_port()
+    with s3() as store:
+        properties = {
+            "uri": f"jdbc:sqlite:{folder / 'catalog.db'}",
+            "warehouse": f"s3://{BUCKET}/warehouse",
+            "io-impl": _CLIENT,
+            **_s3_options(store),
+        }
+        environ = {_variable(name): value for name, value in properties.items()}
+        environ |= {"CATALOG_REST_PORT": str(port), **os.environ}
+        command = [str(find_java()), "-Xmx512m", "-cp", f"{_jars()}/*", _SERVER]
+        with (folder / "catalog.log").open("wb") as log:
+            process = subprocess.Popen(command, env=environ, stdout=log, stderr=log)
+        try:
+            catalog = ServedCatalog(f"http://127.0.0.1:{port}", store)
+            _wait_until_ready(catalog.uri, process, folder / "catalog.log")
+            catalog.make_namespace()
+            yield catalog
+        finally:
+            process.kill()
+            process.wait()
+
+
+def _variable(name: str) -> str:
+    """Return the variable by which the server takes a property."""
+    return f"CATALOG_{name.upper()}".replace("-", "__").replace(".", "_")
+
+
+def _wait_until_ready(uri: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    until = time.monotonic() + _STARTED_S_MAX
+    while time.monotonic() < until:
+        assert process.poll() is None, f"the catalog ended:\n{log.read_text()[-2_000:]}"
+        try:
+            requests.get(f"{uri}/v1/config", timeout=10).raise_for_status()
+        except requests.RequestException:
+            time.sleep(0.1)
+        else:
+            return
+    raise AssertionError(f"the catalog was not ready in time:\n{log.read_text()[-2_000:]}")
+
+
+def _jars() -> Path:
+    """Return the folder of the server's jars, fetched once by Spark's Ivy."""
+    folder = _BUILD / f"iceberg-rest-catalog-{_VERSION}"
+    if not folder.exists():
+        new = folder.with_name(f"{folder.name}-{uuid.uuid4().hex}")
+        (ivy,) = Path(pyspark.__file__).parent.glob("jars/ivy-*.jar")
+        command = [str(find_java()), "-jar", str(ivy), "-m2compatible", "-ivy", str(_IVY)]
+        pattern = f"{new}/[artifact]-[revision](-[classifier]).[ext]"
+        options = ["-confs", "default", "-retrieve", pattern]
+        done = subprocess.run(
+            [*command, *options], check=False, capture_output=True, text=True, timeout=600
+        )
+        assert new.exists(), f"Iceberg's catalog was not fetched:\n{done.stdout[-2_000:]}"
+        new.rename(folder)
+    return folder
