@@ -31,7 +31,7 @@ from tests.faults.mutable_seeded import (
     require_equal,
     rows_of,
 )
-from tests.faults.proxy import Breaks, Delays, FaultProxy
+from tests.faults.proxy import Breaks, Delays, FaultProxy, Rule
 from tests.kills import Moment, Watched
 from tests.services import settings
 from tests.simulation.mutable_history import random_mutable_history
@@ -44,7 +44,7 @@ from tests.synthetic.server import CHANGE_STREAM, synthetic_process
 _STEPS = 80
 _STEP_US = 500_000
 _CATCH_UP_S_MAX = 600
-_FAULTS = [Breaks(0.05, messages_max=4, refusals=0.1), Delays(0.1)]
+_FAULTS: list[Rule] = [Breaks(0.05, messages_max=4, refusals=0.1), Delays(0.1)]
 # The store's file is that of all pipelines, and not below a pipeline's folder.
 _MOMENTS = [moment for moment in Moment if moment is not Moment.STORE_TRANSACTION]
 
