@@ -56,7 +56,7 @@ on-spark-42:
 	@$(VENV42)/bin/python -m pytest -k "not POSTGRESQL" \
 		tests/spark/test_source.py tests/spark/test_pipeline_session.py \
 		"tests/spark/test_object_stores.py::test_a_large_epoch_and_a_chunk_are_staged_and_land_whole[s3]" \
-		"tests/spark/test_delta_objects.py::test_an_object_store_gets_the_table_that_spark_writes_to_a_disk[s3-flat]" \
+		"tests/spark/test_delta_objects.py::test_an_object_store_gets_the_table_that_spark_writes_to_a_disk[flat-s3]" \
 		> build/on-spark-42.log 2>&1 || { cat build/on-spark-42.log; exit 1; }
 	@echo "On Spark 4.2: $$(tail -n 1 build/on-spark-42.log)"
 

@@ -26,8 +26,10 @@ from tests.epoch_rows import (
 )
 from tests.object_stores import BUCKET, STORES, ServedStore
 
+OTHERS = [pytest.param(name, marks=pytest.mark.long) for name in ("gs", "az")]
 
-@pytest.fixture(scope="module", params=["s3", "gs", pytest.param("az", marks=pytest.mark.long)])
+
+@pytest.fixture(scope="module", params=["s3", "gs", OTHERS[1]])
 def store(request: pytest.FixtureRequest) -> Iterator[ServedStore]:
     with STORES[request.param]() as served:
         yield served
@@ -47,6 +49,7 @@ def texts(rows: DataFrame) -> list[str]:
     return sorted(map(str, rows.select(*sorted(rows.columns)).collect()))
 
 
+@pytest.mark.parametrize("store", ["s3", *OTHERS], indirect=True)
 @pytest.mark.parametrize(
     "settings",
     [{"envelope": "flat"}, {"partition_by": ["table_name", "date"]}],

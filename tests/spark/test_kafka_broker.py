@@ -84,6 +84,7 @@ def documented_options() -> dict[str, str]:
     return KafkaSettings.model_validate(sink).options
 
 
+@pytest.mark.long
 def test_the_documented_settings_reach_a_broker_with_tls_and_passwords(tmp_path: Path) -> None:
     certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
     subprocess.run(

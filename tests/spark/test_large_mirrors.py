@@ -17,6 +17,7 @@ from tests.mirrors import current, iceberg_table
 DELETION_VECTORS = "delta.enableDeletionVectors"
 
 
+@pytest.mark.long
 def test_spark_merges_into_large_tables_and_tables_that_others_can_not_write(
     session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

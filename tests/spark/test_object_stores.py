@@ -31,7 +31,10 @@ from tests.object_stores import BUCKET, STORES, ServedStore
 REQUESTS_OF_AN_EPOCH_MAX = 10
 
 
-@pytest.fixture(scope="module", params=["s3", "gs", pytest.param("az", marks=pytest.mark.long)])
+OTHERS = [pytest.param(name, marks=pytest.mark.long) for name in ("gs", "az")]
+
+
+@pytest.fixture(scope="module", params=["s3", "gs", OTHERS[1]])
 def store(request: pytest.FixtureRequest) -> Iterator[ServedStore]:
     with STORES[request.param]() as served:
         yield served
@@ -51,6 +54,7 @@ def lines(path: Path) -> list[str]:
     return sorted(line for file in path.rglob("part-*") for line in file.read_text().splitlines())
 
 
+@pytest.mark.parametrize("store", ["s3", *OTHERS], indirect=True)
 @pytest.mark.parametrize(
     "settings",
     [

@@ -100,8 +100,15 @@ def random_epochs(seed: int) -> Iterator[list[Change]]:
         yield changes
 
 
-@both_formats
-@pytest.mark.parametrize("keeps_deleted", [False, True])
+@pytest.mark.parametrize(
+    ("format_class", "keeps_deleted"),
+    [
+        (Delta, False),
+        (Iceberg, True),
+        pytest.param(Delta, True, marks=pytest.mark.long),
+        pytest.param(Iceberg, False, marks=pytest.mark.long),
+    ],
+)
 def test_random_epochs_leave_the_rows_that_spark_leaves(
     session: SparkSession, tmp_path: Path, format_class: type[TableFormat], *, keeps_deleted: bool
 ) -> None:
