@@ -194,11 +194,12 @@ def register_source(session: SparkSession, source: type[DataSource]) -> None:
 
 def _needed(sink_formats: Collection[str]) -> dict[str, str]:
     """Return the Spark settings of formats and kinds of sinks, with their lists joined."""
-    confs, joined = spark_confs(), dict[str, str]()
+    confs, together = spark_confs(), dict[str, str]()
     for name in sorted(set(sink_formats) & confs.keys()):
         for key, value in confs[name](pyspark.__version__).items():
-            joined[key] = f"{joined[key]},{value}" if key in JOINED and key in joined else value
-    return joined
+            is_joined = key in JOINED and key in together
+            together[key] = f"{together[key]},{value}" if is_joined else value
+    return together
 
 
 def _jars_in(folder: str) -> list[str]:
