@@ -242,7 +242,14 @@ def test_a_partition_that_was_not_read_shows_in_the_moves_of_the_others(
         for life in history.lives.values()
         for count in count_moves([event for event in life.events if life is not missed], cut)
     ]
-    assert bool(describe_unmatched(counts)) == bool(missed.events)
+    # Partitions of two placements may have one token. If one gets from another as much as it gives,
+    # its event matches itself.
+    is_seen = any(
+        {*event.move_in_sources, *event.move_out_destinations} != {missed.token}
+        or len(event.move_in_sources) != len(event.move_out_destinations)
+        for event in missed.events
+    )
+    assert bool(describe_unmatched(counts)) == is_seen
 
 
 def test_a_placement_that_was_added_or_dropped_is_known_by_its_partitions() -> None:
