@@ -75,14 +75,7 @@ class ServedCatalog:
         self._client().create_namespace(NAMESPACE)
 
     def _client(self) -> RestCatalog:
-        properties = {
-            "uri": self.uri,
-            "s3.endpoint": self.store.endpoint,
-            "s3.access-key-id": "key",
-            "s3.secret-access-key": "secret",
-            "s3.region": "us-east-1",
-        }
-        return RestCatalog(NAME, **properties)
+        return RestCatalog(NAME, uri=self.uri, **_s3_options(self.store))
 
 
 def _s3_options(store: ServedStore) -> dict[str, str]:
