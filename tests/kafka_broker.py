@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import base64
-import fcntl
 import shutil
 import subprocess
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import pyspark
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from slackwater.pipeline.spark.java import find_java
 from slackwater.testing.emulator import free_port
+from tests import ivy
 
 VERSION = "4.1.0"
-_BUILD = Path(__file__).parents[1] / "build"
 PARTITIONS = 3
 # A busy machine takes minutes to start a JVM.
 _READY_SECONDS_MAX = 240
@@ -129,10 +129,7 @@ def read_topics(host: str, prefix: str) -> dict[tuple[str, int], list[Message]]:
         for name, topic in consumer.list_topics(timeout=10).topics.items()
         for number in (topic.partitions if name.startswith(prefix) else ())
     ]
-    ends = {
-        (place.topic, place.partition): consumer.get_watermark_offsets(place, timeout=10)[1]
-        for place in places
-    }
+    ends = {(place.topic, place.partition): _end(consumer, place) for place in places}
     by_partition: dict[tuple[str, int], list[Message]] = {place: [] for place in ends}
     unread = {place for place, end in ends.items() if end}
     consumer.assign(places)
@@ -151,13 +148,30 @@ def read_topics(host: str, prefix: str) -> dict[tuple[str, int], list[Message]]:
     return by_partition
 
 
+def _end(consumer: Consumer, place: TopicPartition) -> int:
+    """Return the offset at which a partition ends; a new topic's has no leader for a while."""
+    retrying = Retrying(
+        retry=retry_if_exception(_has_no_leader),
+        stop=stop_after_delay(_READ_SECONDS_MAX),
+        wait=wait_fixed(0.1),
+        reraise=True,
+    )
+    end: int = retrying(consumer.get_watermark_offsets, place, timeout=10)[1]
+    return end
+
+
+def _has_no_leader(error: BaseException) -> bool:
+    codes = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
+    return isinstance(error, KafkaException) and error.args[0].code() in codes
+
+
 def spark_conf() -> dict[str, str]:
     """Return the Spark settings for the Kafka sink, with another version of one of its jars.
 
     The package registry of the tests lacks spark-token-provider-kafka-0-10 for Spark 4.1.
     """
     name, group = "spark-token-provider-kafka-0-10_2.13", "org.apache.spark"
-    (jar,) = _fetched(group, name, "4.1.0-preview1").glob(f"{name}-*.jar")
+    (jar,) = ivy.artifact(group, name, "4.1.0-preview1").glob(f"{name}-*.jar")
     return {
         "spark.jars": str(jar),
         "spark.jars.packages": f"{group}:spark-sql-kafka-0-10_2.13:{pyspark.__version__}",
@@ -167,7 +181,7 @@ def spark_conf() -> dict[str, str]:
 
 def _java() -> list[str]:
     """Return the command that runs a class of Kafka's."""
-    jars = _fetched("org.apache.kafka", "kafka_2.13", VERSION)
+    jars = ivy.artifact("org.apache.kafka", "kafka_2.13", VERSION)
     return [str(find_java()), "-Xmx512m", "-cp", f"{jars}/*"]
 
 
@@ -177,8 +191,8 @@ def _lines(properties: Mapping[str, str]) -> str:
 
 def _formatted() -> Path:
     """Return the folder of a broker that has not run yet, for copies; it is made once."""
-    java, folder = _java(), _BUILD / f"kafka-{VERSION}-formatted"
-    with _locked():
+    java, folder = _java(), ivy.BUILD / f"kafka-{VERSION}-formatted"
+    with ivy.alone():
         if not folder.exists():
             _format(java, folder)
     return folder
@@ -202,43 +216,6 @@ def _format(java: Sequence[str], folder: Path) -> None:
     formatting = ["kafka.tools.StorageTool", "format", of_cluster, "-c", str(config)]
     subprocess.run([*java, *formatting], check=True, capture_output=True, timeout=240)
     config.unlink()
-    new.rename(folder)
-
-
-@contextmanager
-def _locked() -> Iterator[None]:
-    """Keep others from the build folder: two Ivys at once spoil each other's cache."""
-    _BUILD.mkdir(exist_ok=True)
-    with (_BUILD / "ivy.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
-def _fetched(group: str, artifact: str, version: str) -> Path:
-    """Return the folder of an artifact's jars, fetched once by Spark's Ivy."""
-    folder = _BUILD / f"{artifact}-{version}"
-    with _locked():
-        if not folder.exists():
-            _fetch(group, artifact, version, folder)
-    return folder
-
-
-def _fetch(group: str, artifact: str, version: str, folder: Path) -> None:
-    (ivy,) = Path(pyspark.__file__).parent.glob("jars/ivy-*.jar")
-    new = folder.with_name(f"{folder.name}-{uuid.uuid4().hex}")
-    pattern = f"{new}/[artifact]-[revision](-[classifier]).[ext]"
-    fetched = subprocess.run(
-        [
-            *(str(find_java()), "-jar", str(ivy), "-m2compatible", "-confs", "default"),
-            *("-dependency", group, artifact, version, "-retrieve", pattern),
-        ],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    jars = list(new.glob(f"{artifact}-*.jar"))
-    assert jars, f"{artifact} was not fetched:\n{fetched.stdout[-2_000:]}"
     new.rename(folder)
 
 

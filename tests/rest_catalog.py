@@ -5,14 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import pyspark
 import requests
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.exceptions import NoSuchTableError
@@ -20,10 +18,10 @@ from pyiceberg.table import Table
 
 from slackwater.pipeline.spark.java import find_java
 from slackwater.testing.emulator import free_port
+from tests import ivy
 from tests.object_stores import BUCKET, ServedStore, s3
 
 _VERSION: Final = "1.11.0"
-_BUILD: Final = Path(__file__).parent.parent / "build"
 _IVY: Final = Path(__file__).with_suffix(".ivy.xml")
 _SERVER: Final = "org.apache.iceberg.rest.RESTCatalogServer"
 _CLIENT: Final = "org.apache.iceberg.aws.s3.S3FileIO"
@@ -101,7 +99,8 @@ def rest_catalog(folder: Path) -> Iterator[ServedCatalog]:
         }
         environ = {_variable(name): value for name, value in properties.items()}
         environ |= {"CATALOG_REST_PORT": str(port), **os.environ}
-        command = [str(find_java()), "-Xmx512m", "-cp", f"{_jars()}/*", _SERVER]
+        jars = ivy.jars(f"iceberg-rest-catalog-{_VERSION}", ["-ivy", str(_IVY)], "iceberg-open-api")
+        command = [str(find_java()), "-Xmx512m", "-cp", f"{jars}/*", _SERVER]
         with (folder / "catalog.log").open("wb") as log:
             process = subprocess.Popen(command, env=environ, stdout=log, stderr=log)
         try:
@@ -130,20 +129,3 @@ def _wait_until_ready(uri: str, process: subprocess.Popen[bytes], log: Path) -> 
         else:
             return
     raise AssertionError(f"the catalog was not ready in time:\n{log.read_text()[-2_000:]}")
-
-
-def _jars() -> Path:
-    """Return the folder of the server's jars, fetched once by Spark's Ivy."""
-    folder = _BUILD / f"iceberg-rest-catalog-{_VERSION}"
-    if not folder.exists():
-        new = folder.with_name(f"{folder.name}-{uuid.uuid4().hex}")
-        (ivy,) = Path(pyspark.__file__).parent.glob("jars/ivy-*.jar")
-        command = [str(find_java()), "-jar", str(ivy), "-m2compatible", "-ivy", str(_IVY)]
-        pattern = f"{new}/[artifact]-[revision](-[classifier]).[ext]"
-        options = ["-confs", "default", "-retrieve", pattern]
-        done = subprocess.run(
-            [*command, *options], check=False, capture_output=True, text=True, timeout=600
-        )
-        assert new.exists(), f"Iceberg's catalog was not fetched:\n{done.stdout[-2_000:]}"
-        new.rename(folder)
-    return folder
