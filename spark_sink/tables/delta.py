@@ -22,6 +22,7 @@ from urllib.parse import unquote
 from slackwater.spark_sink.errors import AsOfTimeError, commit_conflict
 from slackwater.spark_sink.java import java_session, jvm_of
 from slackwater.spark_sink.output import delta_maintenance
+from slackwater.spark_sink.output.delta_checkpoints import forget_checksum
 from slackwater.spark_sink.output.delta_maintenance import DeltaUnsupportedError
 from slackwater.spark_sink.output.small_files import local_path, small_files
 from slackwater.spark_sink.output.staging import StagedFiles
@@ -98,7 +99,7 @@ class Delta(TableFormat):
 
     def __init__(self, partition_by: Sequence[str] = ()) -> None:
         self._partition_by = tuple(partition_by)
-        self._kernel = KernelWriter()
+        self._kernel = KernelWriter(self._local_path)
         # Asking costs calls to the JVM.
         self._local_paths: dict[str, str | None] = {}
         # Tables into which the driver merges, and those into which Spark does though it could.
@@ -131,8 +132,8 @@ class Delta(TableFormat):
             "spark.sql.codegen.factoryMode": "NO_CODEGEN",
             # How many tasks read a table's state: an epoch is too small for more than one.
             "spark.databricks.delta.snapshotPartitions": "1",
-            # For tables created here. A commit with a checkpoint takes twice as long, and by
-            # default one in ten has one. In return a reader lists up to this many small log files.
+            # For tables created here. A commit of Spark's with a checkpoint takes twice as long, and
+            # by default one in ten has one. In return a reader lists so many small log files.
             "spark.databricks.delta.properties.defaults.checkpointInterval": "30",
         }
 
@@ -215,6 +216,7 @@ class Delta(TableFormat):
         folder = self._local_path(spark, path)
         if folder is not None:
             try:
+                forget_checksum(folder)
                 delta_maintenance.compact(folder, {})
             except DeltaUnsupportedError as error:
                 _log.debug("Spark compacts %s: %s", path, error)

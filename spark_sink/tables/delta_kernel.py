@@ -4,8 +4,9 @@ To append a staged epoch, Spark reads its files, writes them again and computes 
 state to learn which transactions it has seen. Delta Kernel, the library for connectors in the same
 jars, finds that in the latest log entry and adds the files themselves: a quarter of the work for a
 small epoch. Kernel does not check whether the rows fit the table, so it serves only tables that
-require nothing but columns. Spark still writes the checkpoints: one of Kernel's that is interrupted
-leaves a file that looks complete but lacks its end.
+require nothing but columns. It writes no checkpoints: one of Kernel's that is interrupted leaves a
+file that looks complete but lacks its end. On a local disk delta-rs writes them beside the epochs,
+elsewhere Spark does with a commit.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from __future__ import annotations
 import json
 import logging
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.java import java_call_failed, jvm_of, session_hadoop_conf
+from slackwater.spark_sink.output.delta_checkpoints import Checkpoints
 from slackwater.spark_sink.output.staging import StagedFiles
 
 if TYPE_CHECKING:
@@ -31,7 +34,7 @@ _log = logging.getLogger(__name__)
 _WRITER_VERSION: Final = 2
 _CHECKPOINT_INTERVAL: Final = "delta.checkpointInterval"
 _CHECKPOINT_INTERVAL_DEFAULT: Final = 10
-# Kernel reads the log back to a checkpoint or a checksum, and only Spark writes those.
+# Kernel reads the log back to a checkpoint or a checksum, and only Spark writes the latter.
 _LOG_LENGTH_MAX: Final = 30
 # Parts of the names of Spark's settings that Kernel does not follow.
 _SETTINGS_OF_SPARK: Final = ("delta.logStore", "delta.autoCompact", "delta.optimizeWrite")
@@ -59,11 +62,13 @@ class _PreparedAppend:
         transaction: Kernel's Transaction.
         files: for each file Hadoop's FileStatus and Kernel's DataFileStatistics.
         rows: the number of rows in all files.
+        interval: after how many commits a checkpoint is due.
     """
 
     transaction: Any
     files: list[tuple[Any, Any]]
     rows: int
+    interval: int
 
 
 class KernelRefusedError(Exception):
@@ -71,9 +76,15 @@ class KernelRefusedError(Exception):
 
 
 class KernelWriter:
-    """Commits staged files to the Delta tables of one sink."""
+    """Commits staged files to the Delta tables of one sink.
 
-    def __init__(self) -> None:
+    Args:
+        local_path: returns a table's folder on a local disk; None if it is elsewhere.
+    """
+
+    def __init__(self, local_path: Callable[[SparkSession, str], str | None]) -> None:
+        self._local_path = local_path
+        self.checkpoints = Checkpoints()
         self._starting = threading.Lock()
         self._is_started = False
         self._engine: Any = None
@@ -112,7 +123,10 @@ class KernelWriter:
                 " there.",
                 "Another process may have taken the pipeline over; the epoch is read again",
             )
-        self._commit(spark, prepared, path)
+        committed = self._commit(spark, prepared, path)
+        folder = self._local_path(spark, path)
+        if folder is not None and committed % prepared.interval == 0:
+            self.checkpoints.begin(folder, committed)
         return True
 
     def last_version(self, spark: SparkSession, path: str, application: str) -> int | None:
@@ -144,6 +158,10 @@ class KernelWriter:
         jvm = jvm_of(spark)
         kernel = jvm.io.delta.kernel
         snapshot = kernel.TableManager.loadSnapshot(path).build(self._engine)
+        interval = _checkpoint_interval(snapshot)
+        is_due = (snapshot.getVersion() + 1) % interval == 0
+        if is_due and not self._writes_checkpoints(spark, path):
+            return None
         if not self._accepts_append(snapshot, rows.schema):
             return None
         builder = snapshot.buildUpdateTableTransaction("slackwater", kernel.Operation.WRITE)
@@ -161,7 +179,7 @@ class KernelWriter:
                 file = self._input.newInputFile(status.getPath().toString(), status.getLen())
                 files.append((status, reader.readDataFileStatistics(file, schema, columns)))
         rows_in_files = sum(statistics.getNumRecords() for _, statistics in files)
-        return _PreparedAppend(transaction, files, rows_in_files)
+        return _PreparedAppend(transaction, files, rows_in_files, interval)
 
     def _start(self, spark: SparkSession) -> None:
         with self._starting:
@@ -182,16 +200,13 @@ class KernelWriter:
         self._engine = engines.DefaultEngine.create(self._input)
 
     def _accepts_append(self, snapshot: Any, rows: StructType) -> bool:
-        """Return whether a table takes rows of any values, and no checkpoint is due."""
+        """Return whether a table takes rows of any values."""
         if snapshot.getProtocol().getMinWriterVersion() > _WRITER_VERSION:
             return False
         if not snapshot.getPartitionColumnNames().isEmpty():
             return False
         properties = snapshot.getTableProperties()
         if any(name.startswith("delta.") and name not in _PROPERTIES for name in properties):
-            return False
-        interval = int(properties.get(_CHECKPOINT_INTERVAL) or _CHECKPOINT_INTERVAL_DEFAULT)
-        if (snapshot.getVersion() + 1) % min(interval, _LOG_LENGTH_MAX) == 0:
             return False
         compared = (snapshot.getMetadata().getSchemaString(), rows)
         if compared != self._compared:
@@ -200,8 +215,13 @@ class KernelWriter:
             self._compared = compared
         return True
 
-    def _commit(self, spark: SparkSession, prepared: _PreparedAppend, path: str) -> None:
-        """Move the files into the table's directory and commit them.
+    def _writes_checkpoints(self, spark: SparkSession, path: str) -> bool:
+        """Return whether a table's checkpoints are written without Spark."""
+        folder = self._local_path(spark, path)
+        return folder is not None and self.checkpoints.are_written(folder)
+
+    def _commit(self, spark: SparkSession, prepared: _PreparedAppend, path: str) -> int:
+        """Move the files into the table's directory, commit them, and return the version.
 
         VACUUM removes a file that is moved but not committed.
         """
@@ -223,9 +243,10 @@ class KernelWriter:
         iterator = kernel.internal.util.Utils.toCloseableIterator(added.iterator())
         actions = kernel.Transaction.generateAppendActions(engine, state, iterator, context)
         # No checksum: writing one takes as long as the commit and saves readers less.
-        prepared.transaction.commit(
+        committed = prepared.transaction.commit(
             engine, kernel.utils.CloseableIterable.inMemoryIterable(actions)
         )
+        return int(committed.getVersion())
 
     def _move_into_table(self, spark: SparkSession, status: Any, path: str) -> str:
         """Move a staged file into a table's directory, and return its name."""
@@ -258,6 +279,12 @@ def rows_fit_table(table_schema: str, rows: StructType) -> bool:
         return False
     asks_nothing = all(field.metadata.keys() <= {"comment"} for field in table)
     return asks_nothing and _types(table) == _types(rows)
+
+
+def _checkpoint_interval(snapshot: Any) -> int:
+    """Return after how many commits a table gets a checkpoint."""
+    interval = snapshot.getTableProperties().get(_CHECKPOINT_INTERVAL)
+    return min(int(interval or _CHECKPOINT_INTERVAL_DEFAULT), _LOG_LENGTH_MAX)
 
 
 def _preparation_errors() -> tuple[type[Exception], ...]:

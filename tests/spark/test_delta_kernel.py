@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from slackwater.spark_sink.errors import PublishError
+from slackwater.spark_sink.java import hadoop_conf, jvm_of
 from slackwater.spark_sink.output.staging import StagedFiles
 from slackwater.spark_sink.tables.delta import Delta
 from slackwater.spark_sink.tables.delta_kernel import KernelWriter
@@ -85,25 +88,93 @@ def test_staged_files_land_once_beside_files_of_spark_in_a_path_with_a_space(
     assert {path.name for path in epochs.table.glob("*.parquet")} == set(files)
 
 
-def test_spark_commits_when_a_checkpoint_is_due(session: SparkSession, tmp_path: Path) -> None:
+def set_interval(epochs: Epochs, commits: int) -> None:
+    """Have a checkpoint written so often; it is a commit."""
+    properties = f"'delta.checkpointInterval' = '{commits}'"
+    table = f"delta.`{epochs.table}`"
+    epochs.spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ({properties})")
+
+
+def checkpoints(epochs: Epochs) -> list[int]:
+    log = epochs.table / "_delta_log"
+    return [int(path.name[:20]) for path in sorted(log.glob("*.checkpoint*.parquet"))]
+
+
+def test_checkpoints_are_written_beside_the_epochs(session: SparkSession, tmp_path: Path) -> None:
     epochs, delta = Epochs(session, tmp_path), Delta()
     epochs.append(0)
-    session.sql(
-        f"ALTER TABLE delta.`{epochs.table}` SET TBLPROPERTIES ('delta.checkpointInterval' = '3')"
-    )
+    set_interval(epochs, 3)
     for epoch in range(1, 6):
         epochs.append(epoch, delta)
-    assert epochs.by_kernel() == [False, False, True, False, True, True, False]
-    log = epochs.table / "_delta_log"
-    assert [int(path.name[:20]) for path in sorted(log.glob("*.checkpoint*.parquet"))] == [3, 6]
-    for entry in sorted(log.glob("*.json"))[:-1]:
+        delta._kernel.checkpoints.wait()
+    assert epochs.by_kernel() == [False, False, *[True] * 5]
+    assert checkpoints(epochs) == [3, 6]
+    for entry in sorted((epochs.table / "_delta_log").glob("*.json"))[:-1]:
         # What is left is in the checkpoint; readers want an entry to begin with.
         entry.unlink()
     epochs.append(5, Delta())
-    assert epochs.by_kernel() == [False], "an epoch that the checkpoint knows was added"
+    assert epochs.by_kernel() == [True], "an epoch that the checkpoint knows was added"
     epochs.append(6, delta)
-    assert epochs.by_kernel() == [False, True]
+    assert epochs.by_kernel() == [True, True]
+    jvm_of(session).org.apache.spark.sql.delta.DeltaLog.clearCache()
     assert epochs.ids() == list(range(70))
+
+
+def fail(table: DeltaTable) -> None:
+    del table
+    raise DeltaError("not possible")
+
+
+@pytest.mark.parametrize("why", ["the table is not on a local disk", "a checkpoint failed"])
+def test_spark_writes_the_checkpoints_that_delta_rs_can_not(
+    session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    epochs, delta = Epochs(session, tmp_path), Delta()
+    epochs.append(0)
+    set_interval(epochs, 3)
+    if why == "a checkpoint failed":
+        monkeypatch.setattr(DeltaTable, "create_checkpoint", fail)
+    else:
+        monkeypatch.setattr("slackwater.spark_sink.tables.delta.local_path", lambda *_: None)
+    for epoch in range(1, 6):
+        epochs.append(epoch, delta)
+        delta._kernel.checkpoints.wait()
+    by_kernel = epochs.by_kernel()
+    has_failed = why == "a checkpoint failed"
+    assert by_kernel == [False, False, True, has_failed, True, True, False]
+    assert checkpoints(epochs) == ([6] if has_failed else [3, 6])
+    assert epochs.ids() == list(range(60))
+
+
+def test_hadoop_reads_what_delta_rs_wrote_over_a_file_of_sparks(
+    session: SparkSession, tmp_path: Path
+) -> None:
+    epochs, delta = Epochs(session, tmp_path), Delta()
+    epochs.append(0)
+    set_interval(epochs, 3)
+    epochs.append(1, delta)
+    table, log = str(epochs.table), epochs.table / "_delta_log"
+    delta.append(epochs.stage(2), table, APPLICATION, 2)
+    assert (log / "._last_checkpoint.crc").exists()
+    for epoch in (3, 4, 5):
+        epochs.append(epoch, delta)
+    delta._kernel.checkpoints.wait()
+    # Versions 7, by Spark, and 8, which compacts.
+    delta.append(epochs.stage(6), table, APPLICATION, 6)
+    delta.maintain(session, table, "slackwater orders", None)
+    # delta-rs writes its own with the commit before.
+    assert checkpoints(epochs) == [3, 6, 8]
+    for epoch in (7, 8):
+        epochs.append(epoch, delta)
+    delta._kernel.checkpoints.wait()
+    assert json.loads((log / "_last_checkpoint").read_text())["version"] == 9
+    # It compares what it copies with its checksum.
+    jvm, copy = jvm_of(session), tmp_path / "copy"
+    last, to = (
+        jvm.org.apache.hadoop.fs.Path(str(path)) for path in (log / "_last_checkpoint", copy)
+    )
+    last.getFileSystem(hadoop_conf(session)).copyToLocalFile(False, last, to, True)
+    assert json.loads(copy.read_text())["version"] == 9
 
 
 def test_a_files_statistics_are_those_of_its_rows(session: SparkSession, tmp_path: Path) -> None:
@@ -213,9 +284,9 @@ def test_another_writers_commit_in_between_does_not_lose_an_epoch(
         epochs.append(epoch)
     commit = KernelWriter._commit
 
-    def late(kernel: KernelWriter, *args: Any) -> None:
+    def late(kernel: KernelWriter, *args: Any) -> int:
         Delta().maintain(session, str(epochs.table), "slackwater orders", None)
-        commit(kernel, *args)
+        return commit(kernel, *args)
 
     monkeypatch.setattr(KernelWriter, "_commit", late)
     epochs.append(3)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from slackwater.spark_sink.errors import commit_conflict
 from slackwater.spark_sink.output import delta_maintenance
+from slackwater.spark_sink.output.delta_checkpoints import forget_checksum
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.sql.merge_statement import CHANGED_AT
 from slackwater.spark_sink.sql.merge_statement import IS_DELETED as IS_MARKED_DELETED
@@ -143,8 +144,11 @@ def has_property(path: str, name: str) -> bool:
 
 
 def _load(path: str) -> DeltaTable:
+    """Return a table that is about to be changed, or looked at."""
     from deltalake import DeltaTable
 
+    # One in so many commits of delta-rs writes a checkpoint.
+    forget_checksum(path)
     table = DeltaTable(path)
     if table.metadata().configuration.get(_COLUMN_MAPPING, "none") != "none":
         raise DeltaMergeRefusedError(f"it has {_COLUMN_MAPPING}")
