@@ -33,7 +33,7 @@ Application = Callable[[dict[str, Any], Any], Iterable[bytes]]
 
 
 def nothing(method: str, name: str) -> None:
-    """Do nothing before a request."""
+    """Do nothing about a request."""
 
 
 def nobody(method: str, name: str) -> bool:
@@ -49,6 +49,7 @@ class ServedStore:
         endpoint: its address.
         requests: the method and the name of each.
         before: is called with them before a request is answered.
+        after: is called with them when what it asks for is done, before the answer is sent.
         refuses: whether a request is answered as one for which there are no rights.
         heeds_conditions: an object is created only if there is none, as the request asks.
     """
@@ -56,6 +57,7 @@ class ServedStore:
     endpoint: str = ""
     requests: list[tuple[str, str]] = field(default_factory=list)
     before: Callable[[str, str], None] = nothing
+    after: Callable[[str, str], None] = nothing
     refuses: Callable[[str, str], bool] = nobody
     heeds_conditions: bool = True
 
@@ -110,7 +112,9 @@ class ServedStore:
                 return [_ACCESS_DENIED]
             if not self.heeds_conditions:
                 environ.pop("HTTP_IF_NONE_MATCH", None)
-            return application(environ, start_response)
+            answer = application(environ, start_response)
+            self.after(*request)
+            return answer
 
         return noting
 
