@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow.fs as pafs
+import pytest
 import requests
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import make_server
@@ -236,6 +237,8 @@ def azure() -> Iterator[ServedStore]:
 
 
 STORES: Final = {"s3": s3, "gs": cloud_storage, "az": azure}
+# Of the tests that name their stores, those that take long.
+OTHERS: Final = [pytest.param(name, marks=pytest.mark.long) for name in ("gs", "az")]
 
 
 @contextmanager

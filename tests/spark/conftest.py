@@ -1,4 +1,4 @@
-"""No test leaves a service running that others would have to share the machine with."""
+"""An object store for a module's tests; and no test leaves a service running."""
 
 from __future__ import annotations
 
@@ -8,9 +8,19 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
+from tests.object_stores import OTHERS, STORES, ServedStore
+
+
+@pytest.fixture(scope="module", params=["s3", "gs", OTHERS[1]])
+def store(request: pytest.FixtureRequest) -> Iterator[ServedStore]:
+    """A store of each kind, with one bucket."""
+    with STORES[request.param]() as served:
+        yield served
+
 
 @pytest.fixture(autouse=True)
 def _no_service_is_left() -> Iterator[None]:
+    """Others would have to share the machine with it."""
     yield
     for child in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):

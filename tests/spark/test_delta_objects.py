@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +23,7 @@ from tests.epoch_rows import (
     require_one_owner,
     write,
 )
-from tests.object_stores import BUCKET, STORES, ServedStore
-
-OTHERS = [pytest.param(name, marks=pytest.mark.long) for name in ("gs", "az")]
-
-
-@pytest.fixture(scope="module", params=["s3", "gs", OTHERS[1]])
-def store(request: pytest.FixtureRequest) -> Iterator[ServedStore]:
-    with STORES[request.param]() as served:
-        yield served
+from tests.object_stores import BUCKET, OTHERS, ServedStore
 
 
 def sink_in(store: ServedStore, name: str, **settings: Any) -> Sink:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,18 +25,9 @@ from tests.epoch_rows import (
     require_one_owner,
     write,
 )
-from tests.object_stores import BUCKET, STORES, ServedStore
+from tests.object_stores import BUCKET, OTHERS, ServedStore
 
 REQUESTS_OF_AN_EPOCH_MAX = 10
-
-
-OTHERS = [pytest.param(name, marks=pytest.mark.long) for name in ("gs", "az")]
-
-
-@pytest.fixture(scope="module", params=["s3", "gs", OTHERS[1]])
-def store(request: pytest.FixtureRequest) -> Iterator[ServedStore]:
-    with STORES[request.param]() as served:
-        yield served
 
 
 def sink_in(store: ServedStore, name: str, **settings: Any) -> Sink:
