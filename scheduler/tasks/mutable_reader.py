@@ -26,12 +26,8 @@ from slackwater.scheduler.epoch import cut_of
 from slackwater.scheduler.mutable_lineage import delivered_cut, is_read_from_start
 from slackwater.scheduler.read_options import Proof
 from slackwater.scheduler.tasks.cut_filter import CutFilter, MutableRecord
-from slackwater.scheduler.tasks.partition_reader import (
-    STEP_BACK_FIRST_NS,
-    STEP_PAUSE_S,
-    STEPS_BACK_MAX,
-    Running,
-)
+from slackwater.scheduler.tasks.look_back import look_back
+from slackwater.scheduler.tasks.partition_reader import Running
 from slackwater.state.models import MutablePartition, Plan
 from slackwater.timestamp import format_rfc3339
 
@@ -114,30 +110,23 @@ class MutablePartitionReader:
     ) -> list[MutableRecord]:
         """Return the records of a partition whose end no query has shown, without its data.
 
-        Spanner refuses a start after a partition's end. So it is read from earlier starts, further
-        back each time, until its end record comes. Its data change records were delivered already.
+        Its data change records were delivered already.
         """
-        step_ns = STEP_BACK_FIRST_NS
-        for _ in range(STEPS_BACK_MAX):
-            earlier_ns = max(partition.start_timestamp_ns, start_ns - step_ns)
-            records: list[MutableRecord] = []
-            try:
-                records = self._query(partition, earlier_ns, decoder, None, Proof.RECORD)
-            except StartOutsidePartitionError:
-                if earlier_ns == partition.start_timestamp_ns:
-                    raise
-            if _end_ns(records) is not None:
-                _log.warning(
-                    "partition %s ended before %s, and no query had shown it; records of the"
-                    " partitions that it announced up to that time are delivered late",
-                    partition.label,
-                    format_rfc3339(start_ns),
-                )
-                return records
-            if earlier_ns == partition.start_timestamp_ns:
-                # There is no earlier start to try; the answer may differ in a moment.
-                self._pause(STEP_PAUSE_S)
-            step_ns *= 4
+        records = look_back(
+            partition.start_timestamp_ns,
+            start_ns,
+            lambda earlier_ns: self._query(partition, earlier_ns, decoder, None, Proof.RECORD),
+            lambda records: _end_ns(records) is not None,
+            self._pause,
+        )
+        if records is not None:
+            _log.warning(
+                "partition %s ended before %s, and no query had shown it; records of the"
+                " partitions that it announced up to that time are delivered late",
+                partition.label,
+                format_rfc3339(start_ns),
+            )
+            return records
         raise UnavailableError(
             f"partition {partition.label} ended before {format_rfc3339(start_ns)}, and Spanner"
             " does not show its end.",

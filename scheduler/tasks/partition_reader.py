@@ -10,7 +10,6 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Final
 
 from slackwater.reader.errors import StartOutsidePartitionError, UnavailableError
 from slackwater.reader.query.batch_decoder import BatchDecoder
@@ -21,15 +20,11 @@ from slackwater.scheduler.change_source import PartitionQueries, Query
 from slackwater.scheduler.epoch import Cut, watermark_for_start
 from slackwater.scheduler.read_options import Proof
 from slackwater.scheduler.tasks.cut_filter import CutFilter
+from slackwater.scheduler.tasks.look_back import look_back
 from slackwater.state.models import Partition, Plan
-from slackwater.timestamp import NANOSECONDS_PER_SECOND, format_rfc3339
+from slackwater.timestamp import format_rfc3339
 
 _log = logging.getLogger(__name__)
-
-STEP_BACK_FIRST_NS: Final = NANOSECONDS_PER_SECOND
-STEPS_BACK_MAX: Final = 15
-STEP_PAUSE_S: Final = 0.2
-
 
 Running = Callable[[Partition, Query], AbstractContextManager[None]]
 
@@ -97,33 +92,23 @@ class PartitionReader:
     ) -> list[ChildPartitionsRecord]:
         """Return the child partitions records of a partition whose end no query has shown.
 
-        A query whose end_timestamp is just after its partition's end may end without the child
-        partitions records (apache/beam issue 40232), and Spanner refuses later starts. A query that
-        starts before the partition's end, and has no end_timestamp, returns them: it goes on to the
-        partition's end. The partition's data change records were delivered already, so only the
-        child partitions records are taken.
+        The partition's data change records were delivered already, so no others are taken.
         """
-        step_ns = STEP_BACK_FIRST_NS
-        for _ in range(STEPS_BACK_MAX):
-            earlier_ns = max(partition.start_timestamp_ns, start_ns - step_ns)
-            announced: list[ChildPartitionsRecord] = []
-            try:
-                announced = self._query(partition, earlier_ns, decoder, None, Proof.RECORD)
-            except StartOutsidePartitionError:
-                if earlier_ns == partition.start_timestamp_ns:
-                    raise
-            if announced:
-                _log.warning(
-                    "partition %s ended before %s, and no query had shown it; its children's"
-                    " records up to that time are delivered late",
-                    partition.token,
-                    format_rfc3339(start_ns),
-                )
-                return announced
-            if earlier_ns == partition.start_timestamp_ns:
-                # There is no earlier start to try; the answer may differ in a moment.
-                self._pause(STEP_PAUSE_S)
-            step_ns *= 4
+        announced = look_back(
+            partition.start_timestamp_ns,
+            start_ns,
+            lambda earlier_ns: self._query(partition, earlier_ns, decoder, None, Proof.RECORD),
+            bool,
+            self._pause,
+        )
+        if announced is not None:
+            _log.warning(
+                "partition %s ended before %s, and no query had shown it; its children's"
+                " records up to that time are delivered late",
+                partition.token,
+                format_rfc3339(start_ns),
+            )
+            return announced
         raise UnavailableError(
             f"partition {partition.token} ended before {format_rfc3339(start_ns)}, and Spanner"
             " does not show its child partitions.",

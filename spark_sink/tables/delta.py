@@ -132,8 +132,8 @@ class Delta(TableFormat):
             "spark.sql.codegen.factoryMode": "NO_CODEGEN",
             # How many tasks read a table's state: an epoch is too small for more than one.
             "spark.databricks.delta.snapshotPartitions": "1",
-            # For tables created here. A commit of Spark's with a checkpoint takes twice as long, and
-            # by default one in ten has one. In return a reader lists so many small log files.
+            # For tables created here. A commit of Spark's with a checkpoint takes twice as long,
+            # and by default one in ten has one. In return a reader lists so many small log files.
             "spark.databricks.delta.properties.defaults.checkpointInterval": "30",
         }
 
