@@ -47,6 +47,7 @@ def test_spark_merges_into_large_tables_and_tables_that_others_can_not_write(
     assert [row["A"] for row in rows] == ["five"]
 
 
+@pytest.mark.long
 def test_spark_merges_into_large_iceberg_tables_and_their_files_of_deletes(
     session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
