@@ -4,6 +4,8 @@ VENV := .venv
 VENV42 := .venv-spark42
 BIN := $(VENV)/bin
 
+RULES := tests/unit tests/simulation/test_lineage_rules.py tests/simulation/test_mutable_lineage_rules.py
+
 .DEFAULT_GOAL := help
 .PHONY: help install demo check test types on-spark-42 on-spark-41 lint format lock audit bench faults clean
 
@@ -38,7 +40,7 @@ check: install ## The quick checks: style, types, import contracts, unit tests
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
-	@$(BIN)/pytest -q tests/unit tests/simulation/test_lineage_rules.py tests/simulation/test_mutable_lineage_rules.py tests/test_house.py
+	@$(BIN)/pytest -q -n auto $(RULES) tests/test_house.py
 
 test: install $(VENV42)/.installed ## The source's tests on Spark 4.2, and all tests on Spark 4.1
 	@$(BIN)/python -m slackwater.pipeline.spark.java
@@ -60,9 +62,9 @@ on-spark-42:
 		> build/on-spark-42.log 2>&1 || { cat build/on-spark-42.log; exit 1; }
 	@echo "On Spark 4.2: $$(tail -n 1 build/on-spark-42.log)"
 
-# Four at once on two cores: a test waits for other processes nearly half of its time.
+# Three at once on two cores: a test waits for other processes nearly half of its time.
 on-spark-41:
-	@$(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not long" --durations=25
+	@$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not long" --durations=25
 
 lint: install ## Style and types
 	@$(BIN)/ruff check .
@@ -89,6 +91,7 @@ bench: install ## Measure everything; see docs/performance.md
 
 faults: install ## The long tests: seeded faults, kills, takeovers, simulated lives
 	@$(BIN)/pytest -m long tests/spark tests/install
+	@$(BIN)/pytest --hypothesis-profile=long $(RULES)
 	@$(BIN)/python -m tests.simulation.test_epochs 0 5000
 	@$(BIN)/python -m tests.simulation.test_epochs 0 5000 MUTABLE_KEY_RANGE
 	@$(BIN)/python -m tests.faults.seeded --seeds 200

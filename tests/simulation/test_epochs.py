@@ -20,9 +20,9 @@ from slackwater.scheduler.read_options import Proof
 from slackwater.state.store import Store
 from tests.simulation.epochs import Circumstances, Pipeline
 
-SEEDS = 64
-MUTABLE_SEEDS = 16
-PARTS = 4
+SEEDS = 24
+MUTABLE_SEEDS = 12
+PARTS = 2
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater.scheduler.lineage import is_ready, prunable, query_start_ns, roots, states
@@ -97,7 +97,6 @@ def attempt(
 
 
 @given(histories(), st.data())
-@settings(max_examples=400, deadline=None)
 def test_every_record_is_delivered_once_and_children_come_after_all_parents(
     history: History, data: st.DataObject
 ) -> None:

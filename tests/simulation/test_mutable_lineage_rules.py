@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field, replace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater.reader.records import PartitionEventRecord, PartitionStartRecord
@@ -188,7 +188,6 @@ class Attempt:
 
 
 @given(HISTORIES, st.integers(0, 2**32), st.booleans(), st.booleans())
-@settings(max_examples=1_000, deadline=None)
 def test_every_record_is_delivered_once(
     history: MutableHistory, seed: int, hides: bool, others_record: bool
 ) -> None:
@@ -229,7 +228,6 @@ def test_every_record_is_delivered_once(
 
 
 @given(HISTORIES, st.integers(0, 2**32))
-@settings(max_examples=200, deadline=None)
 def test_a_partition_that_was_not_read_shows_in_the_moves_of_the_others(
     history: MutableHistory, seed: int
 ) -> None:

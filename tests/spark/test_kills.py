@@ -13,7 +13,7 @@ from tests.emulators import NewDatabase
 from tests.kills import Killing, Moment
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1_200)
 def test_a_kill_at_any_moment_of_an_epoch_loses_and_doubles_nothing(
     new_database: NewDatabase, tmp_path: Path
 ) -> None:

@@ -150,7 +150,7 @@ def texts(path: Path, file_format: str) -> list[str]:
 
 @pytest.mark.parametrize(
     "file_format",
-    ["json", "delta", *(pytest.param(n, marks=LONG) for n in ("parquet", "orc", "iceberg"))],
+    ["json", *(pytest.param(n, marks=LONG) for n in ("parquet", "orc", "delta", "iceberg"))],
 )
 def test_records_with_several_mods_land_once_in_every_envelope(
     session: SparkSession, tmp_path: Path, file_format: str

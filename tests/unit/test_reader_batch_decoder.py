@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from google.protobuf.internal.encoder import _VarintBytes  # type: ignore[attr-defined]
 from google.protobuf.struct_pb2 import Value
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater.reader.decode import row_spans
@@ -142,7 +142,6 @@ ROWS = st.sampled_from([googlesql_row, postgresql_row, SPACED])
 
 
 @given(STREAMS, ROWS, st.data())
-@settings(max_examples=300, deadline=None)
 def test_queries_decoded_together_give_what_each_alone_gives(
     streams: dict[str, list[ChangeRecord]], row: Any, data: st.DataObject
 ) -> None:

@@ -163,7 +163,6 @@ def test_a_row_that_is_not_as_documented_is_left_to_the_other_way(name: str) -> 
 
 
 @given(data_changes(), st.data())
-@settings(max_examples=500)
 def test_a_broken_record_is_never_decoded_by_column_to_something_else(
     record: DataChangeRecord, data: st.DataObject
 ) -> None:

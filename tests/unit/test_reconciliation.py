@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater.pipeline.reconciliation import CheckpointPosition as C
@@ -248,7 +248,6 @@ def restored(disks: list[Disk], moments: dict[str, int]) -> Disk:
     return disk
 
 
-@settings(max_examples=400, deadline=None)
 @given(data=st.data(), is_telling=st.booleans())
 def test_whatever_is_restored_no_epoch_is_lost_and_none_is_written_twice(
     data: st.DataObject, *, is_telling: bool

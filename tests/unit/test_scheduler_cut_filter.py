@@ -6,7 +6,7 @@ import random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater.reader.decode.arrow import data_columns
@@ -49,7 +49,6 @@ def split(records: list[DataChangeRecord], choose: random.Random) -> list[list[D
 
 
 @given(shapes, st.sampled_from([PLAN, LATE_PLAN]), st.randoms(use_true_random=False))
-@settings(deadline=None, max_examples=300)
 def test_whole_and_broken_partitions_get_the_same_verdict(
     shape: list[list[int]], plan: Plan, choose: random.Random
 ) -> None:
