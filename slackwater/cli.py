@@ -36,9 +36,7 @@ app = typer.Typer(
 
 
 @app.callback()
-def _root(
-    debug: options.Debug = False,
-) -> None:
+def _root(debug: options.Debug = False, _version: options.Version = False) -> None:
     log.configure(level="debug" if debug else "info")
     _Debug.on = debug
 

@@ -6,6 +6,7 @@ Each is a type for a parameter of a command in slackwater.cli: its flags, its he
 from __future__ import annotations
 
 from enum import StrEnum
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
@@ -16,7 +17,18 @@ from slackwater.spark_sink.envelopes.registry import envelopes
 from slackwater.spark_sink.filters.record_filter import ModType
 from slackwater.tail.line_format import LineFormat
 
+
+def _show_version(is_asked: bool) -> None:
+    if is_asked:
+        print(f"slackwater {version('slackwater')}")  # noqa: T201
+        raise typer.Exit
+
+
 Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")]
+Version = Annotated[
+    bool,
+    typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+]
 ConfigFile = Annotated[
     Path | None,
     typer.Option("-c", "--config", help="The settings file, such as slackwater.yaml."),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,13 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
         cli.main()
     assert isinstance(end.value.code, int)
     return end.value.code
+
+
+def test_the_version_is_that_of_the_package(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, "--version") == 0
+    assert capsys.readouterr().out == f"slackwater {version('slackwater')}\n"
 
 
 def test_jars_of_an_unknown_format_are_a_usage_error_that_lists_the_formats(
