@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from slackwater.spark_sink.errors import ObjectStoreError, PublishError
@@ -34,6 +35,8 @@ _OF_MACHINES: Final = (
 _RETRIES: Final = 5
 # Of a request, as a copy of a large file.
 _TIMEOUT: Final = "300s"
+# Requests for small objects, each of which mostly waits.
+_AT_ONCE: Final = 16
 
 
 def is_object_store(path: str) -> bool:
@@ -241,26 +244,32 @@ class ObjectFiles:
             content = read(self._store, f"{self._prefix}{name}")
         return None if content is None else content.decode()
 
+    def read_all(self, names: Sequence[str]) -> list[str | None]:
+        """Return the texts of files, asked for at the same time."""
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            return list(pool.map(self.read, names))
+
     def create(self, name: str, text: str, *, is_durable: bool = False) -> bool:  # noqa: ARG002
         """Create a file, which is durable in any case; see SmallFiles."""
         with requests_to(self._path):
             return create(self._store, f"{self._prefix}{name}", text.encode()) is not None
 
     def remove(self, names: Iterable[str]) -> None:
-        """Remove files; one that does not exist is ignored."""
-        removed = [f"{self._prefix}{name}" for name in names]
-        if removed:
+        """Remove files at the same time; one that does not exist is ignored."""
+
+        def remove_one(name: str) -> None:
             with requests_to(self._path):
-                remove(self._store, removed)
+                remove(self._store, [f"{self._prefix}{name}"])
+
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            list(pool.map(remove_one, names))
 
 
 def remove(store: ObjectStore, names: Iterable[str]) -> None:
     """Remove objects; one that does not exist is ignored."""
     for name in names:
-        try:
+        with suppress(FileNotFoundError):
             store.delete(name)
-        except FileNotFoundError:
-            continue
 
 
 def _reason(error: Exception) -> str:

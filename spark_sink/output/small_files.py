@@ -10,7 +10,7 @@ import errno
 import os
 import re
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -35,6 +35,9 @@ class SmallFiles(Protocol):
 
     def read(self, name: str) -> str | None:
         """Return a file's text; None if it does not exist."""
+
+    def read_all(self, names: Sequence[str]) -> list[str | None]:
+        """Return the texts of files, None for one that does not exist."""
 
     def create(self, name: str, text: str, *, is_durable: bool = False) -> bool:
         """Create a file, and return False if there is one of this name, which is left as it is.
@@ -125,6 +128,10 @@ class LocalFiles:
         except FileNotFoundError:
             return None
 
+    def read_all(self, names: Sequence[str]) -> list[str | None]:
+        """Return the texts of files, None for one that does not exist."""
+        return [self.read(name) for name in names]
+
     def create(self, name: str, text: str, *, is_durable: bool = False) -> bool:
         """Create a file, whole if the file system has hard links; see SmallFiles."""
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -193,6 +200,10 @@ class HadoopFiles:
             return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
         finally:
             stream.close()
+
+    def read_all(self, names: Sequence[str]) -> list[str | None]:
+        """Return the texts of files, None for one that does not exist."""
+        return [self.read(name) for name in names]
 
     def create(self, name: str, text: str, *, is_durable: bool = False) -> bool:  # noqa: ARG002
         """Create a file; see SmallFiles."""

@@ -267,8 +267,7 @@ class LogWriter:
     def _read(self, files: Iterable[LogFile]) -> list[LogLine] | None:
         """Return the lines of files; None if one does not exist."""
         lines: list[LogLine] = []
-        for file in files:
-            text = self._files.read(file.name)
+        for text in self._files.read_all([file.name for file in files]):
             if text is None:
                 return None
             lines += parse_lines(text)

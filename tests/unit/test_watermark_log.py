@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from slackwater.spark_sink.output.object_store import ObjectFiles
 from slackwater.spark_sink.output.small_files import LocalFiles
 from slackwater.spark_sink.output.watermark_lines import (
     LogFile,
@@ -21,6 +23,7 @@ from slackwater.spark_sink.output.watermark_lines import (
     parse_lines,
 )
 from slackwater.spark_sink.output.watermark_log import LogWriter, earliest_line, latest_line
+from tests.object_stores import nothing, s3
 
 START = datetime(2026, 1, 31, 9, tzinfo=UTC)
 FILES_IN_ONE = 3
@@ -235,6 +238,28 @@ def test_a_file_s_name_says_what_it_is(first: datetime, level: int, attempt: int
     file = LogFile(first, last, level, attempt)
     assert parse_file_name(file.name) == file
     assert parse_file_name(f"{file.name}.crc") is None
+
+
+def test_an_epoch_does_not_wait_for_a_hundred_requests_one_after_the_other() -> None:
+    with s3() as store:
+        store.requests.clear()
+        writer = LogWriter(ObjectFiles(store.path, store.options, "log"), 8)
+        four = threading.Barrier(4)
+
+        def meet_others(method: str, name: str) -> None:
+            if method == "POST" or (method == "GET" and name.startswith("log/")):
+                four.wait(timeout=60)
+
+        for epoch in range(16):
+            writer.add(line(epoch))
+            store.before = meet_others
+            writer.merge()
+            store.before = nothing
+        methods = [method for method, _ in store.requests]
+        # A POST deletes.
+        assert methods.count("POST") == 8
+        written = latest_line(ObjectFiles(store.path, store.options, "log"))
+    assert written == line(15)
 
 
 @given(st.lists(st.integers(0, 40), unique=True, max_size=30), st.integers(-1, 41))
