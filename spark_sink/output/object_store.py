@@ -254,15 +254,15 @@ class ObjectFiles:
         with requests_to(self._path):
             return create(self._store, f"{self._prefix}{name}", text.encode()) is not None
 
-    def remove(self, names: Iterable[str]) -> None:
-        """Remove files at the same time; one that does not exist is ignored."""
-
-        def remove_one(name: str) -> None:
-            with requests_to(self._path):
-                remove(self._store, [f"{self._prefix}{name}"])
-
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            list(pool.map(remove_one, names))
+    def remove(self, names: Iterable[str], *, in_any_order: bool = False) -> None:
+        """Remove files, at the same time if the order does not matter; see SmallFiles."""
+        removed = [f"{self._prefix}{name}" for name in names]
+        with requests_to(self._path):
+            if not in_any_order:
+                remove(self._store, removed)
+                return
+            with ThreadPoolExecutor(_AT_ONCE) as pool:
+                list(pool.map(lambda name: remove(self._store, [name]), removed))
 
 
 def remove(store: ObjectStore, names: Iterable[str]) -> None:

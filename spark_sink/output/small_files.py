@@ -48,8 +48,13 @@ class SmallFiles(Protocol):
             is_durable: wait until it would survive a power cut.
         """
 
-    def remove(self, names: Iterable[str]) -> None:
-        """Remove files; one that does not exist is ignored."""
+    def remove(self, names: Iterable[str], *, in_any_order: bool = False) -> None:
+        """Remove files, one after the other; one that does not exist is ignored.
+
+        Args:
+            names: the files' names.
+            in_any_order: whether an interruption may leave any of them.
+        """
 
 
 def small_files(spark: SparkSession, path: str) -> SmallFiles:
@@ -156,8 +161,8 @@ class LocalFiles:
             unfinished.unlink(missing_ok=True)
         return True
 
-    def remove(self, names: Iterable[str]) -> None:
-        """Remove files; one that does not exist is ignored."""
+    def remove(self, names: Iterable[str], *, in_any_order: bool = False) -> None:  # noqa: ARG002
+        """Remove files; see SmallFiles."""
         for name in names:
             (self._folder / name).unlink(missing_ok=True)
 
@@ -226,8 +231,8 @@ class HadoopFiles:
             return False
         return True
 
-    def remove(self, names: Iterable[str]) -> None:
-        """Remove files; one that does not exist is ignored."""
+    def remove(self, names: Iterable[str], *, in_any_order: bool = False) -> None:  # noqa: ARG002
+        """Remove files; see SmallFiles."""
         for name in names:
             self._files.delete(self._path(name), False)
 

@@ -243,7 +243,8 @@ class LogWriter:
                 first, last = merged[0].low_watermark, merged[-1].low_watermark
                 file = LogFile(min(first, oldest[0].first), last, level + 1)
                 self._note(self._create(file, merged), level + 1)
-            self._files.remove(file.name for file in self._merged[level])
+            merged_before = [file.name for file in self._merged[level]]
+            self._files.remove(merged_before, in_any_order=True)
             self._merged[level] = dict.fromkeys(oldest)
             for file in oldest:
                 del separate[file]

@@ -181,7 +181,7 @@ def test_an_interrupted_removal_is_finished_by_the_next(tmp_path: Path) -> None:
         shutil.copytree(whole.folder, folder)
 
         class Killed(LocalFiles):
-            def remove(self, removed: object) -> None:
+            def remove(self, removed: object, *, in_any_order: bool = False) -> None:
                 super().remove(list(removed)[:killed_after])  # type: ignore[call-overload]  # noqa: B023
 
         remove(folder, NEVER_MS, Killed(folder / "_delta_log"))

@@ -11,15 +11,33 @@ from pydantic import ValidationError
 
 from slackwater.config.settings import Spark
 from slackwater.pipeline.spark.class_path import jar_names, joined
-from slackwater.spark_sink.errors import FileSystemError, ObjectStoreError
+from slackwater.spark_sink.errors import FileSystemError, ObjectStoreError, PublishError
 from slackwater.spark_sink.output.hadoop_files import require_file_system
 from slackwater.spark_sink.output.object_store import ObjectFiles, probe
 from slackwater.spark_sink.sinks.registry import parse_sink_settings
-from tests.object_stores import s3
+from tests.object_stores import nobody, s3
 
 
 def parse(**values: Any) -> Any:
     return parse_sink_settings(values)
+
+
+def test_an_interrupted_removal_leaves_the_later_files() -> None:
+    with s3() as store:
+        files = ObjectFiles(store.path, store.options, "log")
+        names = [f"{number}.json" for number in range(20)]
+        for name in names:
+            files.create(name, name)
+        store.requests.clear()
+
+        def third_is_refused(method: str, name: str) -> bool:
+            return method == "POST" and [method for method, _ in store.requests].count("POST") == 3
+
+        store.refuses = third_is_refused
+        with pytest.raises(PublishError):
+            files.remove(names)
+        store.refuses = nobody
+        assert sorted(files.names()) == sorted(names[2:])
 
 
 @pytest.mark.parametrize("scheme", ["s3", "s3a", "gs", "az"])

@@ -64,7 +64,7 @@ class SteppedFiles(LocalFiles):
         self._hook()
         return super().create(name, text, is_durable=is_durable)
 
-    def remove(self, names: Iterable[str]) -> None:
+    def remove(self, names: Iterable[str], *, in_any_order: bool = False) -> None:
         for name in names:
             self._hook()
             super().remove([name])
