@@ -71,6 +71,11 @@ def test_a_pipeline_runs_until_caught_up_and_shows_where_it_stands(
     assert checked.returncode == 0, checked.stdout
     assert checked.stdout.count("ok ") == 6
 
+    again = slackwater("run", "-c", str(config), "--until-caught-up")
+    assert again.returncode == 0, again.stderr
+    more = from_json(tmp_path / "changes")
+    assert more.num_rows == rows.num_rows
+
 
 def test_ctrl_c_reaches_the_program_and_not_spark_and_drains_it(
     new_database: NewDatabase, tmp_path: Path
