@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
     from slackwater.spark_sink.sql.columns import Column
 
@@ -180,6 +181,25 @@ class Rescannable(Protocol):
 
     def leave_unpublished(self, tables: frozenset[str]) -> None:
         """Publish no low watermark of these tables: they are not complete yet."""
+
+
+@runtime_checkable
+class TaskWriting(Protocol):
+    """A sink whose files the tasks that read may write by themselves."""
+
+    def task_writer(
+        self, spark: SparkSession, schema: StructType, *, is_scan: bool = False
+    ) -> str | None:
+        """Return how tasks write epochs: the text of a TaskWriter; None if Spark has to write.
+
+        What tasks hand on then takes the place of the records in stage() and add_scanned(). Only
+        the pipeline's owner may ask.
+
+        Args:
+            spark: a session.
+            schema: of the records.
+            is_scan: whether it is for an initial scan.
+        """
 
 
 @runtime_checkable

@@ -15,7 +15,7 @@ from slackwater.reader.schema import ddl
 from slackwater.spark_sink.envelopes.message import Origin
 from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.filters.record_filter import RecordFilter
-from slackwater.spark_sink.output.file_writer import IN_MEMORY_MAX
+from slackwater.spark_sink.output.staged_file import IN_MEMORY_MAX
 from slackwater.spark_sink.sink import Sink
 from slackwater.spark_sink.sinks.registry import parse_sink_settings
 

@@ -70,4 +70,4 @@ class SpannerChangesBatchReader(DataSourceReader):
             own = replace(options, state_url=url, is_state_lasting=False, generation=None)
             with closing(Store.open(url, migrate=True)) as store:
                 batches = read_slice(partition.cut, own, source, store)
-                yield from batches if self._to_rows is None else map(self._to_rows, batches)
+                yield from batches if self._to_rows is None else self._to_rows(batches)

@@ -57,16 +57,16 @@ class SpannerChangesDataSource(DataSource):
         """Return a reader for one streaming query."""
         from slackwater.scheduler.spark.stream_reader import SpannerChangesStreamReader
 
-        return SpannerChangesStreamReader(self._options, self._to_rows(schema))
+        return SpannerChangesStreamReader(self._options, self.to_rows(schema))
 
     @encoded_errors()
     def reader(self, schema: StructType) -> SpannerChangesBatchReader:
         """Return a reader for one batch query."""
         from slackwater.scheduler.spark.batch_reader import SpannerChangesBatchReader
 
-        return SpannerChangesBatchReader(self._options, self._to_rows(schema))
+        return SpannerChangesBatchReader(self._options, self.to_rows(schema))
 
-    def _to_rows(self, schema: StructType) -> ToRows | None:
+    def to_rows(self, schema: StructType) -> ToRows | None:
         """Return what makes rows of the query's schema; None if data change records are its rows.
 
         Raises:

@@ -24,7 +24,7 @@ from slackwater.reader.decode.arrow import data_columns, to_record_batch
 from slackwater.reader.schema import ddl
 from slackwater.reader.transport.connection import PartitionedRead
 from slackwater.scheduler.options import parse_options
-from slackwater.scheduler.spark.stream_reader import connection_of
+from slackwater.scheduler.spark.stream_reader import ToRows, connection_of
 from slackwater.state.models import Scan, ScanPart
 from slackwater.timestamp import floor_to_us
 from slackwater.worker_errors import encoded_errors
@@ -77,26 +77,32 @@ class SpannerScanDataSource(DataSource):
         """Return the format's name."""
         return FORMAT
 
-    def schema(self) -> str:
+    def schema(self) -> str | StructType:
         """Return the output's columns, as reader.schema declares them."""
         return ddl()
 
-    def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002
+    def reader(self, schema: StructType) -> DataSourceReader:
         """Return a reader for one query."""
-        return _ScanReader(self._scan, self._change_stream)
+        return _ScanReader(self._scan, self._change_stream, self.to_rows(schema))
+
+    def to_rows(self, schema: StructType) -> ToRows | None:  # noqa: ARG002
+        """Return what makes rows of the query's schema; None if the records are its rows."""
+        return None
 
 
 class _ScanReader(DataSourceReader):
-    def __init__(self, scan: dict[str, Any], change_stream: Any) -> None:
+    def __init__(self, scan: dict[str, Any], change_stream: Any, to_rows: ToRows | None) -> None:
         self._scan = scan
         self._change_stream = change_stream
+        self._to_rows = to_rows
 
     def partitions(self) -> Sequence[InputPartition]:
         return [InputPartition(part) for part in self._scan["parts"]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         with encoded_errors():
-            yield from self._batches(partition)
+            batches = self._batches(partition)
+            yield from batches if self._to_rows is None else self._to_rows(batches)
 
     def _batches(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         _, name, token = partition.value

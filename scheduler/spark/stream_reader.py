@@ -42,7 +42,8 @@ except ImportError:
 
 
 Offset = dict[str, Any]
-ToRows = Callable[[pa.RecordBatch], pa.RecordBatch]
+# From the batches of a task's data change records to those of the query's rows.
+ToRows = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 class TaskPartition(InputPartition):
@@ -154,7 +155,7 @@ class SpannerChangesStreamReader(DataSourceStreamReader, _AvailableNow):  # type
                 ),
                 options=options.read,
             )
-            yield from batches if self._to_rows is None else map(self._to_rows, batches)
+            yield from batches if self._to_rows is None else self._to_rows(batches)
 
     @encoded_errors()
     def commit(self, end: Offset) -> None:

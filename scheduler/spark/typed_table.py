@@ -55,4 +55,4 @@ def rows_of_table(name: str, schema: StructType) -> ToRows:
     arrow_schema = arrow_schema_of(schema)
     if not is_typed(arrow_schema):
         raise OptionError("option table: Spanner says the columns.", "Leave out .schema(...)")
-    return partial(typed_changes, table=name, schema=arrow_schema)
+    return partial(map, partial(typed_changes, table=name, schema=arrow_schema))

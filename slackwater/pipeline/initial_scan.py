@@ -27,6 +27,7 @@ from slackwater.pipeline.observer import Observer
 from slackwater.pipeline.progress import Progress
 from slackwater.pipeline.source import SourceHandle, source_options
 from slackwater.pipeline.spark.session import register_source
+from slackwater.pipeline.spark.task_writing import TaskWritingScanSource, task_writer_options
 from slackwater.pipeline.transitions import may_begin
 from slackwater.reader.database.snapshot_read import select
 from slackwater.reader.database.watched_tables import watched_tables
@@ -34,7 +35,6 @@ from slackwater.reader.errors import ReaderError
 from slackwater.reader.transport.connection import PartitionedRead
 from slackwater.scheduler.spark.scan_source import (
     FORMAT,
-    SpannerScanDataSource,
     scan_options,
     tables_from_json,
     tables_to_json,
@@ -121,7 +121,7 @@ class InitialScan:
         scan, parts = self._retried(self._begun)
         if scan.is_done:
             return
-        register_source(self._spark, SpannerScanDataSource)
+        register_source(self._spark, TaskWritingScanSource)
         tables = tables_from_json(scan.tables)
         columns = {name: columns_from_schema(t.columns, t.key) for name, t in tables.items()}
         self._retried(lambda: self._sink.begin_scan(self._spark, columns))
@@ -198,8 +198,9 @@ class InitialScan:
                 data_boost=self._settings.source.data_boost,
             ),
         }
-        rows = self._spark.read.format(FORMAT).options(**options).load()
         self._lease.check()
+        options |= task_writer_options(self._spark, self._sink, is_scan=True)
+        rows = self._spark.read.format(FORMAT).options(**options).load()
         records = self._sink.add_scanned(rows, chunk, ns_to_datetime(scan.at_ns))
         finish_chunk(self._store, scan.pipeline, chunk, records=records)
         return records

@@ -45,6 +45,7 @@ from slackwater.pipeline.spark.class_path import jar_names
 from slackwater.pipeline.spark.jvm import executor_count
 from slackwater.pipeline.spark.query import QuerySettings, SparkQuery, start_query
 from slackwater.pipeline.spark.session import session_for_pipeline
+from slackwater.pipeline.spark.task_writing import task_writer_options
 from slackwater.pipeline.spark.warm_up import warm_up
 from slackwater.pipeline.transitions import Action, Event, RunMode
 from slackwater.scheduler.options import parse_options
@@ -310,6 +311,7 @@ class PipelineSupervisor:
         def start() -> SparkQuery:
             # Asked anew for each query: while the last one failed, the store may have gone back.
             options = self._source_options(spark, source, resume)
+            options |= task_writer_options(spark, self._sink)
             query = QuerySettings(
                 self.name, options, settings.sink.checkpoint, settings.epoch.trigger
             )

@@ -39,12 +39,14 @@ from slackwater.spark_sink.output.object_store import (
     requests_to,
 )
 from slackwater.spark_sink.output.parquet_stats import stats_text
-from slackwater.spark_sink.output.preparation import Preparation
+from slackwater.spark_sink.output.preparation import DATE_COLUMN, Preparation
+from slackwater.spark_sink.output.task_writer import TaskWriter, handed_on, is_handed_on
 from slackwater.spark_sink.sink import EpochSummary
 from slackwater.timestamp import datetime_to_us, seconds_to_ms, us_to_datetime
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 _PREFIX: Final = "part-"
 _SUFFIX: Final = ".parquet"
@@ -90,7 +92,7 @@ class DeltaObjects:
         self._maintenance = Maintenance(self._maintain, policy.every_s)
         # Of all epochs; it costs a call to the JVM.
         self._schema: pa.Schema | None = None
-        self._written: dict[int, list[WrittenFile]] = {}
+        self._written: dict[int, Sequence[WrittenFile]] = {}
 
     def take_over(
         self,
@@ -122,20 +124,27 @@ class DeltaObjects:
             commits=self._commits,
         )
 
+    def task_writer(self, spark: SparkSession, schema: StructType) -> str | None:  # noqa: ARG002
+        """Return how tasks write epochs; see TaskWriting."""
+        if not self._preparation.writes_what_is_read:
+            return None
+        self._schema = arrow_schema_of(schema)
+        if self._preparation.has_date:
+            self._schema = self._schema.append(pa.field(DATE_COLUMN, pa.date32()))
+        return TaskWriter(self._writer(self._schema), self._preparation.has_date).to_text()
+
     def stage(self, epoch: DataFrame, epoch_id: int) -> EpochSummary:
         """Write an epoch's files, which no commit names yet; see EpochFiles."""
+        if is_handed_on(epoch):
+            assert self._schema is not None  # noqa: S101 - set by task_writer()
+            self._commits.open(self._schema, self._partition_by)
+            handed = handed_on(epoch)
+            self._written = {epoch_id: handed.files}
+            return handed.summary
         prepared = self._preparation.prepare(epoch)
         if self._schema is None:
             self._schema = arrow_schema_of(prepared.frame.schema)
-        self._commits.open(self._schema, self._partition_by)
-        writer = FileWriter(
-            self._path,
-            self._options,
-            _PREFIX,
-            PARQUET,
-            self._commits.partition_columns,
-            _SUFFIX,
-        )
+        writer = self._writer(self._schema)
         result = map_in_arrow(prepared.frame, writer.write, RESULT).toArrow()
         self._written = {epoch_id: written_files(result)}
         return prepared.counts().summary
@@ -169,6 +178,12 @@ class DeltaObjects:
                 self._store,
                 [file.staged for file in self._written.pop(epoch_id, []) if file.staged],
             )
+
+    def _writer(self, schema: pa.Schema) -> FileWriter:
+        """Return what writes files of the table, which is created if it is missing."""
+        self._commits.open(schema, self._partition_by)
+        columns = self._commits.partition_columns
+        return FileWriter(self._path, self._options, _PREFIX, PARQUET, columns, _SUFFIX)
 
     def _maintain(self, spark: SparkSession, path: str) -> None:  # noqa: ARG002
         keep_s = self._policy.keep_s

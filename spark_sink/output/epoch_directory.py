@@ -12,8 +12,12 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from slackwater.spark_sink.errors import PublishError
@@ -38,6 +42,22 @@ if TYPE_CHECKING:
 STAGING_FOLDER: Final = "_staging"
 _NAME: Final = re.compile(rf"epoch=\d{{8}}T\d{{6}}\.\d{{6}}Z(?:{re.escape(COMPACTED)})?")
 _EPOCHS: Final = "epoch=[0-9]*T*Z"
+_OF_TASKS: Final = "tasks"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFile:
+    """A file that a task has written.
+
+    Attributes:
+        name: in the tasks' folder.
+        folder: inside the epoch's, such as date=2026-01-31; empty for the epoch's itself.
+        size: in bytes.
+    """
+
+    name: str
+    folder: str
+    size: int
 
 
 def epoch_name(low_watermark: datetime, chunk: int | None = None) -> str:
@@ -86,6 +106,38 @@ class EpochDirectory:
     def staging_beside_epochs(self, name: str) -> str:
         """Return the directory in which to stage something that belongs to no epoch."""
         return str(self._path(f"{STAGING_FOLDER}/{self._owner}/{name}").toString())
+
+    def of_tasks(self) -> str | None:
+        """Return the folder in which tasks stage files by themselves; None if it is not local."""
+        folder = self._path(f"{STAGING_FOLDER}/{self._owner}/{_OF_TASKS}")
+        return self._local(folder) if self._is_local else None
+
+    def take_files(self, epoch_id: int, files: Iterable[TaskFile]) -> None:
+        """Make files that tasks have staged an epoch's, and remove the others of failed attempts.
+
+        Raises:
+            PublishError: one is not there, or not whole.
+        """
+        tasks, staged = Path(self.of_tasks() or ""), Path(self._local(self._path_of(epoch_id)))
+        shutil.rmtree(staged, ignore_errors=True)
+        for file in files:
+            folder = staged / file.folder
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                (tasks / file.name).rename(folder / file.name)
+                size = (folder / file.name).stat().st_size
+            except OSError as error:
+                raise PublishError(
+                    f"a task's file {tasks / file.name} can't be staged: {error.strerror}.",
+                    "Each executor needs the same directory. Or another process has taken the"
+                    " pipeline over; the epoch is read again",
+                ) from error
+            if size != file.size:
+                raise PublishError(
+                    f"{folder / file.name} has {size} of the {file.size} bytes that a task wrote.",
+                    "The epoch is read again",
+                )
+        shutil.rmtree(tasks, ignore_errors=True)
 
     def remove_empty_files(self, epoch_id: int) -> None:
         """Remove the files of a staged epoch that have no bytes, but for Spark's marker."""

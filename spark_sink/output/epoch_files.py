@@ -19,6 +19,7 @@ from slackwater.spark_sink.sink import EpochSummary
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
     from slackwater.spark_sink.output.epoch_compaction import EpochCompaction
 
@@ -53,6 +54,9 @@ class EpochFiles(Protocol):
 
     def for_scan(self) -> EpochFiles:
         """Return the same for an initial scan, whose reads are filtered."""
+
+    def task_writer(self, spark: SparkSession, schema: StructType) -> str | None:
+        """Return how tasks write epochs; see TaskWriting."""
 
     def stage(self, epoch: DataFrame, epoch_id: int) -> EpochSummary:
         """Write an epoch where no reader sees it, and return what it held."""
@@ -109,6 +113,10 @@ class EpochFolders:
     def for_scan(self) -> EpochFolders:
         """Return the same for an initial scan; see EpochFiles."""
         return EpochFolders(self._staging.for_scan())
+
+    def task_writer(self, spark: SparkSession, schema: StructType) -> str | None:
+        """Return how tasks write epochs on a local disk; see TaskWriting."""
+        return self._staging.task_writer(spark, schema)
 
     def stage(self, epoch: DataFrame, epoch_id: int) -> EpochSummary:
         """Write an epoch below a folder that readers skip; see EpochFiles."""

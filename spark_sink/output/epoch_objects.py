@@ -66,6 +66,11 @@ class EpochObjects:
         """Return the folder below which an epoch's files are staged."""
         return f"{STAGING_FOLDER}/{self.owner}/{epoch_id}"
 
+    @property
+    def staging_of_tasks(self) -> str:
+        """The folder below which tasks stage files that are not yet known to be an epoch's."""
+        return f"{STAGING_FOLDER}/{self.owner}/tasks"
+
     def take_over(self, logged: Callable[[], datetime | None]) -> LatestEpoch:
         """Let no former owner publish any more; return the latest epoch.
 
@@ -150,8 +155,12 @@ class EpochObjects:
     def discard(self, epoch_id: int, written: Sequence[WrittenFile]) -> None:
         """Remove what of an epoch is staged; a small one has nothing staged."""
         if any(file.staged for file in written):
+            unnamed = self._unnamed.files if self._unnamed else ()
+            committed = {file.staged for file in unnamed}
             with requests_to(self._path):
-                self._remove_below(self.staging(epoch_id))
+                for folder in (self.staging(epoch_id), self.staging_of_tasks):
+                    names = names_below(self._store, folder)
+                    remove(self._store, [name for name in names if name not in committed])
 
     def _is_published(self, name: str, low_watermark: datetime, chunk: int | None) -> bool:
         if chunk is not None:
@@ -210,9 +219,6 @@ class EpochObjects:
                     f"{self._path}: {staged}, a committed file of {name}, is gone.",
                     "Restore it. If the epoch is not wanted any more, copy any object to that name",
                 ) from None
-
-    def _remove_below(self, folder: str) -> None:
-        remove(self._store, names_below(self._store, folder))
 
     def _refuse_later_epochs(self) -> None:
         """Check that no epoch is later than the latest one, as in a bucket restored in parts.

@@ -1,4 +1,7 @@
-"""The files of an epoch, written by tasks from Arrow: handed to the driver, or staged if large."""
+"""The files of an epoch, written by tasks from Arrow: handed to the driver, or staged.
+
+In an object store those that are large are staged, and on a local disk all.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +22,21 @@ import pyarrow.orc as orc
 import pyarrow.parquet as pq
 
 from slackwater.spark_sink.formats import ORC, PARQUET, TEXT
-from slackwater.spark_sink.output.object_store import open_object_store
+from slackwater.spark_sink.output.object_store import is_object_store, open_object_store
 from slackwater.spark_sink.output.parquet_stats import stats_text
+from slackwater.spark_sink.output.staged_file import (
+    IN_MEMORY_MAX,
+    LocalFile,
+    SpillingFile,
+    StagedFile,
+)
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
 # What a task hands on, in Spark's words.
 RESULT: Final = "folder string, content binary, staged string, size long, stats string"
-_RESULT: Final = pa.schema(
+RESULT_SCHEMA: Final = pa.schema(
     {
         "folder": pa.string(),
         "content": pa.binary(),
@@ -36,8 +45,6 @@ _RESULT: Final = pa.schema(
         "stats": pa.string(),
     }
 )
-# In bytes. A task hands on no more of a file, and another file only while it is below that.
-IN_MEMORY_MAX: Final = 512 << 10
 # In bytes of Arrow, of all files that a task has open.
 _ROW_GROUP: Final = 64 << 20
 # A larger file is followed by another one: S3 copies no more than 5 GiB at once.
@@ -55,7 +62,8 @@ class WrittenFile:
     Attributes:
         folder: inside the epoch's, such as date=2026-01-31; empty for the epoch's itself.
         content: the whole file; None if it is staged.
-        staged: its name in the object store; None if it is not there.
+        staged: its name in the object store, or in the folder on a local disk; None if it is in
+            neither.
         size: in bytes.
         stats: of a staged Parquet file; see stats_text().
     """
@@ -72,9 +80,9 @@ class FileWriter:
     """Writes the rows of one task; write() is for DataFrame.mapInArrow with the schema RESULT.
 
     Attributes:
-        path: the output's URL.
+        path: the output's URL, or a folder on a local disk, which is made if it is missing.
         options: see open_object_store().
-        prefix, suffix: how the names of large files begin and end, such as a folder and a slash.
+        prefix, suffix: how the names of staged files begin and end, such as a folder and a slash.
         file_format: parquet, orc, or text, of which each row's value is a line.
         partition_by: columns that name folders and are not in the files.
     """
@@ -87,7 +95,11 @@ class FileWriter:
     suffix: str = ""
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Write all batches, and yield a row for each file."""
+        """Write all batches, and yield a row for each file.
+
+        Raises:
+            PublishError: the local disk refuses.
+        """
         # Opened by the first large file only.
         store = cache(partial(open_object_store, self.path, self.options))
         files: dict[str, _OpenFile] = {}
@@ -107,8 +119,11 @@ class FileWriter:
             in_memory += result.nbytes
             yield result
 
-    def _sink(self, store: Callable[[], ObjectStore]) -> _Spilling:
-        return _Spilling(store, f"{self.prefix}{uuid.uuid4().hex}{self.suffix}")
+    def _sink(self, store: Callable[[], ObjectStore]) -> StagedFile:
+        name = f"{self.prefix}{uuid.uuid4().hex}{self.suffix}"
+        if is_object_store(self.path):
+            return SpillingFile(store, name)
+        return LocalFile(self.path, name)
 
     def _by_folder(self, table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
         if not self.partition_by:
@@ -132,7 +147,7 @@ def _result(folder: str, file: _OpenFile, *, is_staged: bool) -> pa.RecordBatch:
     sink, stats = file.close()
     content, staged = sink.take(is_staged=is_staged)
     written = WrittenFile(folder, content, staged, sink.tell(), stats if staged else None)
-    return pa.RecordBatch.from_pylist([asdict(written)], _RESULT)
+    return pa.RecordBatch.from_pylist([asdict(written)], RESULT_SCHEMA)
 
 
 def written_files(result: pa.Table) -> list[WrittenFile]:
@@ -174,7 +189,7 @@ def _escaped(value: object) -> str:
 class _OpenFile:
     """A file that grows by tables."""
 
-    def __init__(self, sink: _Spilling, file_format: str) -> None:
+    def __init__(self, sink: StagedFile, file_format: str) -> None:
         self._sink = sink
         self._writer = format_writer(sink, file_format)
         self._tables: list[pa.Table] = []
@@ -191,7 +206,7 @@ class _OpenFile:
         self._tables.append(table)
         self.pending += table.nbytes
 
-    def close(self) -> tuple[_Spilling, str | None]:
+    def close(self) -> tuple[StagedFile, str | None]:
         """Write what is left, and return where the file is and the statistics of a Parquet file."""
         self.flush()
         return self._sink, self._writer.close()
@@ -201,50 +216,6 @@ class _OpenFile:
         if self._tables:
             self._writer.write(pa.concat_tables(self._tables))
         self._tables, self.pending = [], 0
-
-
-class _Spilling(io.RawIOBase):
-    """A file in memory that moves to the object store when it gets large."""
-
-    def __init__(self, store: Callable[[], ObjectStore], name: str) -> None:
-        self._store = store
-        self._name = name
-        self._memory = io.BytesIO()
-        self._upload: Any = None
-        self._position = 0
-
-    def writable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._position
-
-    def write(self, data: Any) -> int:
-        size = memoryview(data).nbytes
-        self._position += size
-        if self._upload is not None:
-            self._upload.write(bytes(data))
-            return size
-        self._memory.write(data)
-        if self._position > IN_MEMORY_MAX:
-            self._spill()
-        return size
-
-    def _spill(self) -> None:
-        import obstore
-
-        self._upload = obstore.open_writer(self._store(), self._name)
-        self._upload.write(self._memory.getvalue())
-        self._memory = io.BytesIO()
-
-    def take(self, *, is_staged: bool) -> tuple[bytes | None, str | None]:
-        """Return the content, or the name of the object that has it."""
-        if is_staged and self._upload is None:
-            self._spill()
-        if self._upload is None:
-            return self._memory.getvalue(), None
-        self._upload.close()
-        return None, self._name
 
 
 class _Lines:
@@ -304,8 +275,12 @@ class _Parquet:
     def write(self, table: pa.Table) -> None:
         """Write a row group."""
         if self._writer is None:
+            # The checksums find what a broken disk has changed, as those of Spark's files do.
             self._writer = pq.ParquetWriter(
-                self._sink, table.schema, metadata_collector=self._footers
+                self._sink,
+                table.schema,
+                metadata_collector=self._footers,
+                write_page_checksum=True,
             )
         self._writer.write_table(table)
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from slackwater.spark_sink.errors import PublishError
-from slackwater.spark_sink.formats import JSON, TEXT, write_options
+from slackwater.spark_sink.formats import JSON, ORC, PARQUET, TEXT, write_options
 from slackwater.spark_sink.java import map_in_arrow
 from slackwater.spark_sink.output.epoch_files import LatestEpoch
 from slackwater.spark_sink.output.epoch_objects import EpochObjects
@@ -19,10 +19,12 @@ from slackwater.spark_sink.output.file_writer import (
 )
 from slackwater.spark_sink.output.object_store import open_object_store
 from slackwater.spark_sink.output.preparation import Preparation
+from slackwater.spark_sink.output.task_writer import TaskWriter, handed_on, is_handed_on
 from slackwater.spark_sink.sink import EpochSummary
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 
 class ObjectStaging:
@@ -62,7 +64,7 @@ class ObjectStaging:
             TEXT if is_text else file_format,
             "txt" if file_format == TEXT else file_format,
         )
-        self._written: dict[int, tuple[str, list[WrittenFile]]] = {}
+        self._written: dict[int, tuple[str, Sequence[WrittenFile]]] = {}
 
     def take_over(
         self,
@@ -83,22 +85,27 @@ class ObjectStaging:
             objects=self._objects,
         )
 
+    def task_writer(self, spark: SparkSession, schema: StructType) -> str | None:  # noqa: ARG002
+        """Return how tasks write epochs; see TaskWriting."""
+        if self._format not in (PARQUET, ORC) or not self._preparation.writes_what_is_read:
+            return None
+        files = self._writer(self._objects.staging_of_tasks, self._format)
+        return TaskWriter(files, has_date=self._preparation.has_date).to_text()
+
     def stage(self, epoch: DataFrame, epoch_id: int) -> EpochSummary:
-        """Write an epoch's files; see EpochFiles."""
+        """Write an epoch's files, or take those of its tasks; see EpochFiles."""
+        owner = self._objects.owner
+        if is_handed_on(epoch):
+            handed = handed_on(epoch)
+            self._written = {epoch_id: (owner, handed.files)}
+            return handed.summary
         prepared = self._preparation.prepare(epoch)
         frame, file_format = prepared.frame, self._format
         if file_format == JSON:
             frame, file_format = self._lines(frame), TEXT
         elif file_format == TEXT:
             frame = frame.select("value", *self._partition_by)
-        owner = self._objects.owner
-        writer = FileWriter(
-            self._path,
-            self._options,
-            f"{self._objects.staging(epoch_id)}/",
-            file_format,
-            self._partition_by,
-        )
+        writer = self._writer(self._objects.staging(epoch_id), file_format)
         result = map_in_arrow(frame, writer.write, RESULT).toArrow()
         self._written = {epoch_id: (owner, written_files(result))}
         return prepared.counts().summary
@@ -122,6 +129,10 @@ class ObjectStaging:
         """Remove a staged epoch."""
         _, written = self._written.get(epoch_id, ("", []))
         self._objects.discard(epoch_id, written)
+
+    def _writer(self, staging: str, file_format: str) -> FileWriter:
+        """Return what writes files, and stages them below a folder if they are large."""
+        return FileWriter(self._path, self._options, f"{staging}/", file_format, self._partition_by)
 
     def _lines(self, frame: DataFrame) -> DataFrame:
         """Return the rows as Spark's JSON writer has them, in a column."""

@@ -77,6 +77,18 @@ class Preparation:
         self._distinct_columns = tuple(distinct)
         self._has_message_bytes = has_message_bytes
 
+    @property
+    def has_date(self) -> bool:
+        """Whether DATE_COLUMN is added."""
+        return self._has_date
+
+    @property
+    def writes_what_is_read(self) -> bool:
+        """Whether every record is written as it is read, and nothing but epochs is counted."""
+        is_whole = self._filter.keeps_all and self._filter.column_filter.keeps_all
+        is_counted = self._distinct_columns or self._has_message_bytes
+        return is_whole and self._transform is None and not is_counted
+
     def unfiltered(self) -> Preparation:
         """Return the same for an initial scan, whose reads are filtered."""
         return Preparation(

@@ -5,11 +5,11 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from slackwater.spark_sink.formats import OF_LINES, TEXT, write_options
-from slackwater.spark_sink.output.epoch_directory import EpochDirectory
-from slackwater.spark_sink.output.preparation import Preparation
+from slackwater.spark_sink.formats import OF_LINES, ORC, PARQUET, TEXT, write_options
+from slackwater.spark_sink.output.epoch_directory import EpochDirectory, TaskFile
+from slackwater.spark_sink.output.preparation import DATE_COLUMN, Counts, Preparation
 from slackwater.spark_sink.output.small_files import local_path
 from slackwater.spark_sink.sink import EpochSummary
 
@@ -18,6 +18,19 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+# Only Spark's writers obey these. Delta changes others of the same beginning by itself.
+_OF_WRITERS: Final = (
+    "spark.hadoop.orc.",
+    "spark.hadoop.parquet.",
+    "spark.sql.files.maxRecordsPerFile",
+    "spark.sql.orc.compression.codec",
+    "spark.sql.parquet.compression.codec",
+    "spark.sql.parquet.outputTimestampType",
+    "spark.sql.parquet.writeLegacyFormat",
+)
+# As Arrow writes them.
+_TIMESTAMPS: Final = ("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +81,57 @@ class Staging:
         """Return a staging for an initial scan: unfiltered, as the scan's reads are filtered."""
         return Staging(self.path, self._format, self._preparation.unfiltered(), self._partition_by)
 
+    def task_writer(self, spark: SparkSession, schema: StructType) -> str | None:
+        """Return how tasks write epochs; None if Spark has to write them.
+
+        Args:
+            spark: a session.
+            schema: of the records.
+        """
+        folder = self.epoch_directory(spark).of_tasks()
+        if (
+            folder is None
+            or self._format not in (PARQUET, ORC)
+            or not self._preparation.writes_what_is_read
+            or _has_settings_of_writers(spark)
+        ):
+            return None
+        from pyspark.sql.types import DateType, StructType
+
+        from slackwater.spark_sink.output.file_writer import FileWriter
+        from slackwater.spark_sink.output.task_writer import TaskWriter
+
+        has_date = self._preparation.has_date
+        self._schema = StructType(list(schema))
+        if has_date:
+            self._schema.add(DATE_COLUMN, DateType())
+        suffix = f".{self._format}"
+        files = FileWriter(folder, {}, "part-", self._format, self._partition_by, suffix)
+        return TaskWriter(files, has_date=has_date).to_text()
+
     def stage(self, epoch: DataFrame, epoch_id: int) -> EpochSummary:
-        """Write one epoch, and return what it held."""
+        """Write one epoch, or take what tasks have written, and return what it held."""
         directory = self.epoch_directory(epoch.sparkSession)
         self.take_over(epoch.sparkSession)
+        # With Arrow, which the settings do without.
+        from slackwater.spark_sink.output.task_writer import handed_on, is_handed_on
+
+        if is_handed_on(epoch):
+            handed = handed_on(epoch)
+            directory.take_files(
+                epoch_id,
+                [TaskFile(file.staged or "", file.folder, file.size) for file in handed.files],
+            )
+            counts = Counts(handed.summary, handed.summary.written, {})
+        else:
+            counts = self._write(epoch, epoch_id, directory)
+        self._rows = {epoch_id: counts.rows}
+        self._distinct = {epoch_id: counts.distinct}
+        self._message_bytes = {epoch_id: counts.message_bytes}
+        return counts.summary
+
+    def _write(self, epoch: DataFrame, epoch_id: int, directory: EpochDirectory) -> Counts:
+        """Have Spark write an epoch's records."""
         prepared = self._preparation.prepare(epoch)
         frame = prepared.frame
         if self._format == TEXT:
@@ -85,11 +145,7 @@ class Staging:
         if self._format in OF_LINES and not self._partition_by:
             # Of a first task without rows Spark writes a file that Arrow can't read.
             directory.remove_empty_files(epoch_id)
-        counts = prepared.counts()
-        self._rows = {epoch_id: counts.rows}
-        self._distinct = {epoch_id: counts.distinct}
-        self._message_bytes = {epoch_id: counts.message_bytes}
-        return counts.summary
+        return prepared.counts()
 
     def take_over(self, spark: SparkSession) -> None:
         """Remove, at the first call, what former owners have staged.
@@ -150,6 +206,14 @@ class Staging:
     def epoch_directory(self, spark: SparkSession) -> EpochDirectory:
         """Return the output's directory, which contains the staging directory."""
         return EpochDirectory(spark, self.path, self.owner)
+
+
+def _has_settings_of_writers(spark: SparkSession) -> bool:
+    """Return whether Spark's writers are told how to write, which other writers do not read."""
+    return any(
+        name.startswith(_OF_WRITERS) and (name, value) != _TIMESTAMPS
+        for name, value in spark.conf.getAll.items()
+    )
 
 
 def _uncompressed_size(footer: pq.FileMetaData) -> int:

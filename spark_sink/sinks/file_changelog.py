@@ -14,6 +14,7 @@ from slackwater.spark_sink.sql.columns import Column
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 
 class FileChangelog:
@@ -44,6 +45,12 @@ class FileChangelog:
         return output_position(
             logged, latest.low_watermark, is_one_commit=self._files.is_one_commit
         )
+
+    def task_writer(
+        self, spark: SparkSession, schema: StructType, *, is_scan: bool = False
+    ) -> str | None:
+        """Return how tasks write epochs; see TaskWriting."""
+        return (self._scanned if is_scan else self._files).task_writer(spark, schema)
 
     def stage(self, epoch: DataFrame, epoch_id: int) -> EpochSummary:
         """Stage an epoch beside the output; see Sink."""

@@ -17,6 +17,7 @@ from slackwater.timestamp import datetime_to_us, us_to_datetime
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 
 class TableChangelog:
@@ -56,6 +57,12 @@ class TableChangelog:
         version = self._table.last_version(spark, self._path, self._application)
         committed = None if version is None else us_to_datetime(version)
         return output_position(logged, committed, is_one_commit=True)
+
+    def task_writer(
+        self, spark: SparkSession, schema: StructType, *, is_scan: bool = False
+    ) -> str | None:
+        """Return how tasks write epochs; see TaskWriting."""
+        return (self._scanned if is_scan else self._staging).task_writer(spark, schema)
 
     def stage(self, epoch: DataFrame, epoch_id: int) -> EpochSummary:
         """Stage an epoch beside the table; see Sink."""

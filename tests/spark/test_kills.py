@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from tests.emulators import NewDatabase
@@ -22,3 +23,6 @@ def test_a_kill_at_any_moment_of_an_epoch_loses_and_doubles_nothing(
     killing = Killing(new_database(), tmp_path, "parquet", seed=7, moments=moments)
     killing.run(len(moments))
     assert killing.killed == {moment.value: 1 for moment in moments}
+    files = (tmp_path / "changes").glob("epoch=*/*.parquet")
+    writers = {pq.read_metadata(file).created_by.split()[0] for file in files}
+    assert writers == {"parquet-cpp-arrow"}, "the tasks that read write by themselves"

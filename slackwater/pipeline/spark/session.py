@@ -29,6 +29,7 @@ from slackwater.pipeline.spark.kubernetes import (
     parallelism,
     pod_conf,
 )
+from slackwater.pipeline.spark.task_writing import TaskWritingChangesSource
 from slackwater.scheduler.spark.data_source import SpannerChangesDataSource
 from slackwater.spark_sink.sinks.registry import spark_confs
 
@@ -176,7 +177,7 @@ def session_for_pipeline(spark: SparkSession, checkpoint: str) -> SparkSession:
     that is sent meanwhile arrives broken (OptionalDataException).
     """
     session = spark.newSession()
-    register_source(session, SpannerChangesDataSource)
+    register_source(session, TaskWritingChangesSource)
     if session.conf.get(_CHECKPOINT_FILES, None) is None and is_local(spark, checkpoint):
         session.conf.set(_CHECKPOINT_FILES, _WITHOUT_READLINK)
     return session

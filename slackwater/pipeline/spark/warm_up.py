@@ -72,7 +72,9 @@ def warm_up(spark: SparkSession) -> None:
     with tempfile.TemporaryDirectory(prefix="slackwater-") as folder:
 
         def write(batch: DataFrame, number: int) -> None:
+            # Either way epochs come: as records, or as what tasks hand on.
             batch.write.parquet(f"{folder}/{number}")
+            batch.toArrow()
 
         try:
             spark.dataSource.register(WarmUpSource)

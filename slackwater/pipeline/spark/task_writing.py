@@ -1,0 +1,76 @@
+"""The sources of epochs and of initial scans with tasks that write what they read.
+
+Without the option task_writer they are the sources that they derive from. With it the rows of a
+query are what the tasks hand on of the files that they have written.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+
+from slackwater.reader.schema import ddl
+from slackwater.scheduler.spark.data_source import SpannerChangesDataSource
+from slackwater.scheduler.spark.scan_source import SpannerScanDataSource
+from slackwater.scheduler.spark.stream_reader import ToRows
+from slackwater.spark_sink.sink import Sink, TaskWriting
+
+_OPTION: Final = "task_writer"
+
+
+def task_writer_options(
+    spark: SparkSession, sink: Sink, *, is_scan: bool = False
+) -> dict[str, str]:
+    """Return the option by which tasks write for a sink; none if Spark has to write.
+
+    Args:
+        spark: the pipeline's session, whose owner this process is.
+        sink: the pipeline's.
+        is_scan: whether it is for an initial scan.
+    """
+    if not isinstance(sink, TaskWriting):
+        return {}
+    schema = StructType.fromDDL(ddl())
+    assert isinstance(schema, StructType)  # noqa: S101 - it declares columns
+    text = sink.task_writer(spark, schema, is_scan=is_scan)
+    return {} if text is None else {_OPTION: text}
+
+
+class _TaskWriting(DataSource):
+    """What both sources have in common; it stands before the source that it changes."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        others = {name: value for name, value in options.items() if name.lower() != _OPTION}
+        self._text = next((value for name, value in options.items() if name not in others), None)
+        super().__init__(others)
+
+    def schema(self) -> str | StructType:
+        """Return what tasks hand on, or the records' columns."""
+        if self._text is None:
+            others: Any = super()
+            columns: str | StructType = others.schema()
+            return columns
+        from slackwater.spark_sink.output.task_writer import HANDED_ON
+
+        return HANDED_ON
+
+    def to_rows(self, schema: StructType) -> ToRows | None:
+        """Return what writes the records; None if they are the rows."""
+        if self._text is None:
+            others: Any = super()
+            rows: ToRows | None = others.to_rows(schema)
+            return rows
+        from slackwater.spark_sink.output.task_writer import TaskWriter
+
+        return TaskWriter.from_text(self._text).write
+
+
+class TaskWritingChangesSource(_TaskWriting, SpannerChangesDataSource):
+    """The data change records of a change stream."""
+
+
+class TaskWritingScanSource(_TaskWriting, SpannerScanDataSource):
+    """The rows of some parts of an initial scan."""

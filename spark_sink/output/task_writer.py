@@ -1,0 +1,148 @@
+"""Epochs whose files the tasks that read write themselves, from Arrow.
+
+Otherwise each record passes from Python to the JVM, becomes a row of Spark's, and is taken apart
+again by Spark's writer, which costs more than reading it. Spark then only hands on what a task has
+written: the names of its files and its counts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from slackwater.spark_sink.output.file_writer import (
+    RESULT,
+    RESULT_SCHEMA,
+    FileWriter,
+    WrittenFile,
+    written_files,
+)
+from slackwater.spark_sink.output.preparation import DATE_COLUMN
+from slackwater.spark_sink.sink import EpochSummary
+from slackwater.timestamp import us_to_datetime
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_COUNTS: Final = "counts"
+# What a task hands on, in Spark's words: a row for each file, and one for its counts.
+HANDED_ON: Final = f"{RESULT}, {_COUNTS} string"
+_SCHEMA: Final = RESULT_SCHEMA.append(pa.field(_COUNTS, pa.string()))
+
+
+@dataclass(frozen=True, slots=True)
+class TaskWriter:
+    """Writes the records of one task.
+
+    Attributes:
+        files: writes the files.
+        has_date: whether DATE_COLUMN is added.
+    """
+
+    files: FileWriter
+    has_date: bool = False
+
+    def to_text(self) -> str:
+        """Return a text that from_text() takes, in another process."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_text(cls, text: str) -> TaskWriter:
+        """Return the writer of a text."""
+        fields = json.loads(text)
+        files = fields["files"]
+        partition_by = tuple(files.pop("partition_by"))
+        return cls(FileWriter(**files, partition_by=partition_by), fields["has_date"])
+
+    def write(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Write all records, of the contract's columns, and yield the rows of HANDED_ON.
+
+        Raises:
+            PublishError: the local disk refuses.
+        """
+        counter = _Counter()
+        for result in self.files.write(self._prepared(batches, counter)):
+            yield result.append_column(_COUNTS, pa.nulls(result.num_rows, pa.string()))
+        yield pa.RecordBatch.from_pylist([{_COUNTS: json.dumps(asdict(counter))}], _SCHEMA)
+
+    def _prepared(
+        self, batches: Iterable[pa.RecordBatch], counter: _Counter
+    ) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            if batch.num_rows:
+                counter.add(batch)
+                yield self._dated(batch)
+
+    def _dated(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if not self.has_date:
+            return batch
+        return batch.append_column(DATE_COLUMN, pc.cast(batch["commit_timestamp"], pa.date32()))
+
+
+@dataclass(slots=True)
+class _Counter:
+    """Counts records; commit timestamps are in microseconds."""
+
+    records: int = 0
+    transactions: float = 0.0
+    first_us: int | None = None
+    last_us: int | None = None
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        self.records += batch.num_rows
+        # Each of a transaction's n records counts as one nth of it.
+        shares = pc.divide(1.0, batch["number_of_records_in_transaction"])
+        self.transactions += pc.sum(shares).as_py() or 0.0
+        bounds = pc.min_max(batch["commit_timestamp"].cast(pa.int64())).as_py()
+        self.first_us = _least(self.first_us, bounds["min"])
+        self.last_us = _greatest(self.last_us, bounds["max"])
+
+
+def _least(*times_us: int | None) -> int | None:
+    return min((time for time in times_us if time is not None), default=None)
+
+
+def _greatest(*times_us: int | None) -> int | None:
+    return max((time for time in times_us if time is not None), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class HandedOn:
+    """What the tasks of an epoch have handed on.
+
+    Attributes:
+        summary: of its records.
+        files: that hold them.
+    """
+
+    summary: EpochSummary
+    files: Sequence[WrittenFile] = field(default_factory=list)
+
+
+def is_handed_on(epoch: DataFrame) -> bool:
+    """Return whether an epoch's rows are what tasks hand on, and not its records."""
+    return list(epoch.columns) == list(_SCHEMA.names)
+
+
+def handed_on(epoch: DataFrame) -> HandedOn:
+    """Run the epoch's tasks, and return what they have handed on."""
+    rows = epoch.toArrow()
+    is_count = pc.is_valid(rows[_COUNTS])
+    files = written_files(rows.filter(pc.invert(is_count)).drop_columns([_COUNTS]))
+    counters = [_Counter(**json.loads(text)) for text in rows[_COUNTS].drop_null().to_pylist()]
+    records = sum(counter.records for counter in counters)
+    first_us = _least(*(counter.first_us for counter in counters))
+    last_us = _greatest(*(counter.last_us for counter in counters))
+    summary = EpochSummary(
+        records=records,
+        written=records,
+        transactions=round(sum(counter.transactions for counter in counters)),
+        commit_timestamp_min=None if first_us is None else us_to_datetime(first_us),
+        commit_timestamp_max=None if last_us is None else us_to_datetime(last_us),
+    )
+    return HandedOn(summary, files)

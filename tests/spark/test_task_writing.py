@@ -1,0 +1,244 @@
+"""What tasks write by themselves is what Spark writes, and no more of it becomes visible."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+from deltalake import DeltaTable
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+
+from slackwater.reader.schema import ddl
+from slackwater.spark_sink.errors import PublishError
+from slackwater.spark_sink.java import map_in_arrow
+from slackwater.spark_sink.output.task_writer import HANDED_ON, TaskWriter
+from slackwater.spark_sink.sink import EpochSummary, Sink, TaskWriting
+from tests.epoch_rows import (
+    Record,
+    inserts,
+    large_records,
+    low_watermark,
+    make_sink,
+    of_two_tables,
+    write,
+)
+from tests.object_stores import ServedStore
+
+FORMATS: list[dict[str, Any]] = [
+    {"format": "parquet"},
+    {"format": "orc"},
+    {"format": "delta"},
+    {"format": "iceberg"},
+    {"format": "parquet", "partition_by": ["table_name", "date"]},
+    {"format": "orc", "partition_by": ["date"]},
+    {"format": "delta", "partition_by": ["table_name"]},
+]
+
+
+def names(settings: dict[str, Any]) -> str:
+    return "-".join(map(str, settings.values()))
+
+
+def frame(spark: SparkSession, *records: Record) -> DataFrame:
+    return spark.createDataFrame(list(records), ddl()).repartition(2)
+
+
+def handed_on(
+    spark: SparkSession, sink: Sink, *records: Record, is_scan: bool = False
+) -> DataFrame:
+    """Return what tasks hand on that write the records."""
+    assert isinstance(sink, TaskWriting)
+    rows = frame(spark, *records)
+    text = sink.task_writer(spark, rows.schema, is_scan=is_scan)
+    assert text is not None
+    return map_in_arrow(rows, TaskWriter.from_text(text).write, HANDED_ON)
+
+
+def write_in_tasks(spark: SparkSession, sink: Sink, epoch: int, *records: Record) -> None:
+    summary = sink.stage(handed_on(spark, sink, *records), epoch)
+    sink.publish(spark, epoch, summary, low_watermark(epoch))
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(p.name for p in folder.rglob("part-*") if p.is_file() and p.suffix != ".crc")
+
+
+@pytest.mark.parametrize("settings", FORMATS, ids=names)
+def test_tasks_leave_what_spark_leaves(
+    session: SparkSession, tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    by_spark, by_tasks = (make_sink(tmp_path / name, **settings) for name in ("spark", "tasks"))
+    ways: dict[str, tuple[Sink, Callable[..., DataFrame]]] = {
+        "spark": (by_spark, lambda sink, *records, **_: frame(session, *records)),
+        "tasks": (by_tasks, lambda sink, *records, **kw: handed_on(session, sink, *records, **kw)),
+    }
+    summaries: dict[str, list[Any]] = {name: [] for name in ways}
+    for name, (sink, made) in ways.items():
+        sink.position(session)
+        for _ in range(2):
+            # The second time as after a crash.
+            scanned = made(sink, *of_two_tables(9), is_scan=True)
+            assert sink.add_scanned(scanned, 1, low_watermark(0)) == 2
+        sink.end_scan(session, 2, low_watermark(0))
+        for epoch, records in ((1, of_two_tables(1)), (2, []), (3, of_two_tables(3))):
+            for _ in range(2):
+                summary = sink.stage(made(sink, *records), epoch)
+                sink.publish(session, epoch, summary, low_watermark(epoch))
+                summaries[name].append(summary)
+        position = sink.position(session)
+        assert position is not None
+        assert position.complete == low_watermark(3)
+    assert list(map(counted, summaries["spark"])) == list(map(counted, summaries["tasks"]))
+    read = [read_all(session, tmp_path / name, settings["format"]) for name in ways]
+    assert read[0].schema == read[1].schema
+    columns = read[0].columns
+    left = [sorted(map(str, rows.select(columns).collect())) for rows in read]
+    assert left[0] == left[1]
+    assert len(left[0]) == 6
+
+
+def counted(summary: EpochSummary) -> list[Any]:
+    """Return the counts; Spark's times are the machine's, without saying so."""
+    values = asdict(summary).values()
+    return [v.astimezone(UTC) if isinstance(v, datetime) else v for v in values]
+
+
+def read_all(spark: SparkSession, path: Path, file_format: str) -> DataFrame:
+    if file_format == "iceberg":
+        return spark.read.format("iceberg").load(str(path))
+    return spark.read.format(file_format).load(str(path))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"format": "parquet"},
+        {"format": "parquet", "partition_by": ["table_name", "date"]},
+        {"format": "orc"},
+        {"format": "delta"},
+        {"format": "delta", "partition_by": ["date"]},
+    ],
+    ids=names,
+)
+def test_tasks_write_to_an_object_store_what_they_write_to_a_disk(
+    session: SparkSession, store: ServedStore, tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    name = tmp_path.name
+    in_store = make_sink(f"{store.path}/{name}", storage_options=store.options, **settings)
+    on_disk = make_sink(tmp_path / "disk", **settings)
+    for sink in (in_store, on_disk):
+        sink.position(session)
+        write_in_tasks(session, sink, 1, *of_two_tables(1))
+        # Staged, and not in a commit.
+        write_in_tasks(session, sink, 2, *large_records())
+        write_in_tasks(session, sink, 3)
+        write(session, sink, 4, *of_two_tables(4))
+    store.download(name, tmp_path / "copy")
+    left = [rows(tmp_path / folder, settings["format"]) for folder in ("copy", "disk")]
+    assert left[0] == left[1]
+    assert len(left[0]) == 8
+    assert not files(tmp_path / "copy" / "_staging")
+
+
+def rows(path: Path, file_format: str) -> list[str]:
+    dataset = (
+        DeltaTable(path).to_pyarrow_dataset()
+        if file_format == "delta"
+        else ds.dataset(str(path), format=file_format, partitioning="hive")
+    )
+    table: pa.Table = dataset.to_table()
+    # The folder's name, which Delta has not.
+    columns = sorted(set(table.column_names) - {"epoch"})
+    return sorted(json.dumps(row, default=str) for row in table.select(columns).to_pylist())
+
+
+def test_files_of_failed_attempts_are_no_part_of_an_epoch(
+    session: SparkSession, tmp_path: Path
+) -> None:
+    sink = make_sink(tmp_path, format="parquet")
+    sink.position(session)
+    # All of an attempt whose task was then tried again.
+    handed_on(session, sink, *of_two_tables(1)).collect()
+    assert files(tmp_path / "_staging")
+    write_in_tasks(session, sink, 1, *of_two_tables(1))
+    assert files(tmp_path / "_staging") == []
+    assert len(rows(tmp_path, "parquet")) == 2
+
+
+@pytest.mark.parametrize("is_delta", [False, True], ids=["parquet", "delta"])
+def test_a_former_owner_whose_tasks_have_written_publishes_nothing(
+    session: SparkSession, tmp_path: Path, *, is_delta: bool
+) -> None:
+    settings = {"format": "delta" if is_delta else "parquet"}
+    former, successor = (make_sink(tmp_path, **settings) for _ in range(2))
+    former.position(session)
+    write_in_tasks(session, former, 1, *of_two_tables(1))
+    # It freezes when its tasks are done, and when their files are an epoch's.
+    handed = handed_on(session, former, *of_two_tables(2)).localCheckpoint()
+    successor.position(session)
+    with pytest.raises(PublishError, match="can't be staged"):
+        former.stage(handed, 2)
+    summary = former.stage(handed_on(session, former, *of_two_tables(2)), 2)
+    make_sink(tmp_path, **settings).position(session)
+    # Of a table Spark misses the folder.
+    with pytest.raises((PublishError, AnalysisException)):
+        former.publish(session, 2, summary, low_watermark(2))
+    write_in_tasks(session, successor, 2, *of_two_tables(2), *of_two_tables(3))
+    assert len(rows(tmp_path, settings["format"])) == 6
+
+
+def test_a_file_that_is_not_whole_is_no_part_of_an_epoch(
+    session: SparkSession, tmp_path: Path
+) -> None:
+    sink = make_sink(tmp_path, format="parquet")
+    handed = handed_on(session, sink, inserts(1, at=1)).localCheckpoint()
+    (file,) = (tmp_path / "_staging").rglob("part-*")
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(PublishError, match="bytes that a task wrote"):
+        sink.stage(handed, 1)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"format": "parquet", "envelope": "flat"},
+        {"format": "json"},
+        {"format": "iceberg", "envelope": "wrapped"},
+    ],
+    ids=names,
+)
+def test_what_is_not_written_as_it_is_read_is_left_to_spark(
+    session: SparkSession, tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    sink = make_sink(tmp_path, **settings)
+    assert isinstance(sink, TaskWriting)
+    assert sink.task_writer(session, frame(session).schema) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("spark.sql.parquet.compression.codec", "zstd"),
+        ("spark.sql.parquet.outputTimestampType", "INT96"),
+        ("spark.sql.files.maxRecordsPerFile", "1000"),
+        ("spark.hadoop.parquet.block.size", "1000000"),
+    ],
+)
+def test_settings_of_sparks_writers_are_obeyed(
+    session: SparkSession, tmp_path: Path, name: str, value: str
+) -> None:
+    sink = make_sink(tmp_path, format="parquet")
+    assert isinstance(sink, TaskWriting)
+    own = session.newSession()
+    schema = frame(session).schema
+    assert sink.task_writer(own, schema) is not None
+    own.conf.set(name, value)
+    assert sink.task_writer(own, schema) is None

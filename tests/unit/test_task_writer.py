@@ -1,0 +1,104 @@
+"""The files and counts of a task that writes what it reads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slackwater.reader.schema import SCHEMA
+from slackwater.spark_sink.errors import PublishError
+from slackwater.spark_sink.output.file_writer import FileWriter
+from slackwater.spark_sink.output.task_writer import TaskWriter
+
+DAY_US = 86_400_000_000
+records = st.fixed_dictionaries(
+    {
+        "commit_timestamp": st.integers(0, 3 * DAY_US),
+        "table_name": st.sampled_from(["Orders", "sales.Lines", "a/b=c"]),
+        "number_of_records_in_transaction": st.integers(1, 5),
+        "transaction_tag": st.text(max_size=3),
+        "mods": st.lists(
+            st.fixed_dictionaries(
+                {"keys": st.just("{}"), "new_values": st.text(), "old_values": st.none()}
+            ),
+            max_size=2,
+        ),
+    }
+)
+
+
+def batches(some: Iterable[list[dict[str, Any]]]) -> list[pa.RecordBatch]:
+    return [pa.RecordBatch.from_pylist(rows, SCHEMA) for rows in some]
+
+
+def written(writer: TaskWriter, read: Iterable[pa.RecordBatch]) -> tuple[list[str], dict[str, Any]]:
+    """Return the files' names in the folder, and the counts, as another process hands them on."""
+    handed = [
+        row
+        for batch in TaskWriter.from_text(writer.to_text()).write(read)
+        for row in batch.to_pylist()
+    ]
+    (counts,) = (json.loads(row["counts"]) for row in handed if row["counts"])
+    assert handed[-1]["counts"]
+    return [row["staged"] for row in handed[:-1]], counts
+
+
+@given(some=st.lists(st.lists(records, max_size=4), max_size=3))
+@pytest.mark.parametrize("partition_by", [(), ("table_name",), ("table_name", "date")])
+def test_files_hold_what_was_read_and_counts_say_so(
+    tmp_path_factory: pytest.TempPathFactory,
+    partition_by: tuple[str, ...],
+    some: list[list[dict[str, Any]]],
+) -> None:
+    folder = tmp_path_factory.mktemp("tasks")
+    files = FileWriter(str(folder), {}, "part-", "parquet", partition_by, ".parquet")
+    names, counts = written(TaskWriter(files, has_date="date" in partition_by), batches(some))
+    expected = [row for rows in some for row in rows]
+    assert sorted(names) == sorted(path.name for path in folder.iterdir())
+    columns = [name for name in SCHEMA.names if name not in partition_by]
+    left = [
+        row
+        for name in names
+        for row in ds.dataset(folder / name).to_table(columns=columns).to_pylist()
+    ]
+    wanted = pa.Table.from_pylist(expected, SCHEMA).select(columns).to_pylist()
+    assert sorted(map(str, left)) == sorted(map(str, wanted))
+    times = [row["commit_timestamp"] for row in expected]
+    shares = sum(1 / row["number_of_records_in_transaction"] for row in expected)
+    assert counts.pop("transactions") == pytest.approx(shares)
+    assert counts == {
+        "records": len(expected),
+        "first_us": min(times, default=None),
+        "last_us": max(times, default=None),
+    }
+
+
+def test_a_day_is_that_of_the_commit_in_utc(tmp_path: Path) -> None:
+    files = FileWriter(str(tmp_path), {}, "part-", "parquet", ("date",), ".parquet")
+    late = datetime(2026, 1, 31, 23, 59, 59, 999_999, tzinfo=UTC)
+    (batch,) = batches([[{"commit_timestamp": late, "number_of_records_in_transaction": 1}]])
+    folders = [
+        row["folder"]
+        for rows in TaskWriter(files, has_date=True).write([batch])
+        for row in rows.to_pylist()
+        if row["staged"]
+    ]
+    assert folders == ["date=2026-01-31"]
+
+
+def test_a_disk_that_refuses_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    folder = tmp_path / "file" / "tasks"
+    writer = TaskWriter(FileWriter(str(folder), {}, "part-", "parquet"))
+    read = batches([[{"commit_timestamp": 1, "number_of_records_in_transaction": 1}]])
+    with pytest.raises(PublishError, match=r"file/tasks can't be written: Not a directory"):
+        list(writer.write(read))
