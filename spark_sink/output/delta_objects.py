@@ -131,7 +131,7 @@ class DeltaObjects:
         self._schema = arrow_schema_of(schema)
         if self._preparation.has_date:
             self._schema = self._schema.append(pa.field(DATE_COLUMN, pa.date32()))
-        return TaskWriter(self._writer(self._schema), self._preparation.has_date).to_text()
+        return TaskWriter.of(self._preparation, self._writer(self._schema)).to_text()
 
     def stage(self, epoch: DataFrame, epoch_id: int) -> EpochSummary:
         """Write an epoch's files, which no commit names yet; see EpochFiles."""
@@ -140,7 +140,7 @@ class DeltaObjects:
             self._commits.open(self._schema, self._partition_by)
             handed = handed_on(epoch)
             self._written = {epoch_id: handed.files}
-            return handed.summary
+            return handed.counts.summary
         prepared = self._preparation.prepare(epoch)
         if self._schema is None:
             self._schema = arrow_schema_of(prepared.frame.schema)

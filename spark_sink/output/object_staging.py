@@ -90,7 +90,7 @@ class ObjectStaging:
         if self._format not in (PARQUET, ORC) or not self._preparation.writes_what_is_read:
             return None
         files = self._writer(self._objects.staging_of_tasks, self._format)
-        return TaskWriter(files, has_date=self._preparation.has_date).to_text()
+        return TaskWriter.of(self._preparation, files).to_text()
 
     def stage(self, epoch: DataFrame, epoch_id: int) -> EpochSummary:
         """Write an epoch's files, or take those of its tasks; see EpochFiles."""
@@ -98,7 +98,7 @@ class ObjectStaging:
         if is_handed_on(epoch):
             handed = handed_on(epoch)
             self._written = {epoch_id: (owner, handed.files)}
-            return handed.summary
+            return handed.counts.summary
         prepared = self._preparation.prepare(epoch)
         frame, file_format = prepared.frame, self._format
         if file_format == JSON:

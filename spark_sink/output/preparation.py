@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 # The column with the day of the commit, in UTC.
 DATE_COLUMN: Final = "date"
 # What a message holds besides the values of its mod: names, types, the transaction.
-_MESSAGE_OVERHEAD_BYTES: Final = 2_000
-_TEXTS: Final = ("keys", "new_values", "old_values")
+MESSAGE_OVERHEAD_BYTES: Final = 2_000
+# The values of a mod.
+TEXTS: Final = ("keys", "new_values", "old_values")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,30 +74,24 @@ class Preparation:
     ) -> None:
         self._filter = record_filter or RecordFilter()
         self._transform = transform
-        self._has_date = has_date
-        self._distinct_columns = tuple(distinct)
-        self._has_message_bytes = has_message_bytes
-
-    @property
-    def has_date(self) -> bool:
-        """Whether DATE_COLUMN is added."""
-        return self._has_date
+        self.has_date = has_date
+        self.distinct_columns = tuple(distinct)
+        self.has_message_bytes = has_message_bytes
 
     @property
     def writes_what_is_read(self) -> bool:
-        """Whether every record is written as it is read, and nothing but epochs is counted."""
+        """Whether every record is written as it is read."""
         is_whole = self._filter.keeps_all and self._filter.column_filter.keeps_all
-        is_counted = self._distinct_columns or self._has_message_bytes
-        return is_whole and self._transform is None and not is_counted
+        return is_whole and self._transform is None
 
     def unfiltered(self) -> Preparation:
         """Return the same for an initial scan, whose reads are filtered."""
         return Preparation(
             None,
             self._transform,
-            has_date=self._has_date,
-            distinct=self._distinct_columns,
-            has_message_bytes=self._has_message_bytes,
+            has_date=self.has_date,
+            distinct=self.distinct_columns,
+            has_message_bytes=self.has_message_bytes,
         )
 
     def prepare(self, epoch: DataFrame) -> Prepared:
@@ -113,7 +108,7 @@ class Preparation:
         frame = self._filter.column_filter.apply_to_frame(frame)
         if self._transform is not None:
             frame = self._transform(frame).observe(shaped, count)
-        if self._has_date:
+        if self.has_date:
             frame = frame.withColumn(DATE_COLUMN, F.to_date("commit_timestamp"))
         return Prepared(frame, lambda: self._counts(read, written, shaped))
 
@@ -128,8 +123,8 @@ class Preparation:
             commit_timestamp_min=metrics["first"],
             commit_timestamp_max=metrics["last"],
         )
-        distinct = {name: frozenset(metrics[name] or ()) for name in self._distinct_columns}
-        message_bytes = (metrics["message_bytes"] or 0) if self._has_message_bytes else None
+        distinct = {name: frozenset(metrics[name] or ()) for name in self.distinct_columns}
+        message_bytes = (metrics["message_bytes"] or 0) if self.has_message_bytes else None
         return Counts(summary, rows, distinct, message_bytes)
 
     @cached_property
@@ -137,10 +132,10 @@ class Preparation:
         """The metrics observed of an epoch; made once, because each step is a call to the JVM."""
         from pyspark.sql import functions as F
 
-        sizes = [F.sum(_message_bytes()).alias("message_bytes")] if self._has_message_bytes else []
+        sizes = [F.sum(_message_bytes()).alias("message_bytes")] if self.has_message_bytes else []
         return (
             *sizes,
-            *(F.collect_set(name).alias(name) for name in self._distinct_columns),
+            *(F.collect_set(name).alias(name) for name in self.distinct_columns),
             F.count(F.lit(1)).alias("records"),
             # Each of a transaction's n records counts as one nth of it.
             F.sum(F.lit(1.0) / F.col("number_of_records_in_transaction")).alias("transactions"),
@@ -158,7 +153,7 @@ def _message_bytes() -> Column:
     from pyspark.sql import functions as F
 
     def add(total: Column, mod: Column) -> Column:
-        texts = (F.coalesce(F.octet_length(mod[name]), F.lit(0)) for name in _TEXTS)
-        return sum(texts, total + F.lit(_MESSAGE_OVERHEAD_BYTES))
+        texts = (F.coalesce(F.octet_length(mod[name]), F.lit(0)) for name in TEXTS)
+        return sum(texts, total + F.lit(MESSAGE_OVERHEAD_BYTES))
 
     return F.aggregate("mods", F.lit(0).cast("long"), add)

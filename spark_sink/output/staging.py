@@ -101,13 +101,12 @@ class Staging:
         from slackwater.spark_sink.output.file_writer import FileWriter
         from slackwater.spark_sink.output.task_writer import TaskWriter
 
-        has_date = self._preparation.has_date
         self._schema = StructType(list(schema))
-        if has_date:
+        if self._preparation.has_date:
             self._schema.add(DATE_COLUMN, DateType())
         suffix = f".{self._format}"
         files = FileWriter(folder, {}, "part-", self._format, self._partition_by, suffix)
-        return TaskWriter(files, has_date=has_date).to_text()
+        return TaskWriter.of(self._preparation, files).to_text()
 
     def stage(self, epoch: DataFrame, epoch_id: int) -> EpochSummary:
         """Write one epoch, or take what tasks have written, and return what it held."""
@@ -122,7 +121,7 @@ class Staging:
                 epoch_id,
                 [TaskFile(file.staged or "", file.folder, file.size) for file in handed.files],
             )
-            counts = Counts(handed.summary, handed.summary.written, {})
+            counts = handed.counts
         else:
             counts = self._write(epoch, epoch_id, directory)
         self._rows = {epoch_id: counts.rows}
@@ -206,6 +205,23 @@ class Staging:
     def epoch_directory(self, spark: SparkSession) -> EpochDirectory:
         """Return the output's directory, which contains the staging directory."""
         return EpochDirectory(spark, self.path, self.owner)
+
+
+class StagedByTasks:
+    """A sink that stages in folders, which the tasks that read may write; see TaskWriting.
+
+    Attributes:
+        _staging, _scanned: write epochs, and the chunks of an initial scan.
+    """
+
+    _staging: Staging
+    _scanned: Staging
+
+    def task_writer(
+        self, spark: SparkSession, schema: StructType, *, is_scan: bool = False
+    ) -> str | None:
+        """Return how tasks write epochs; see TaskWriting."""
+        return (self._scanned if is_scan else self._staging).task_writer(spark, schema)
 
 
 def _has_settings_of_writers(spark: SparkSession) -> bool:

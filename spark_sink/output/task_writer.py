@@ -22,7 +22,13 @@ from slackwater.spark_sink.output.file_writer import (
     WrittenFile,
     written_files,
 )
-from slackwater.spark_sink.output.preparation import DATE_COLUMN
+from slackwater.spark_sink.output.preparation import (
+    DATE_COLUMN,
+    MESSAGE_OVERHEAD_BYTES,
+    TEXTS,
+    Counts,
+    Preparation,
+)
 from slackwater.spark_sink.sink import EpochSummary
 from slackwater.timestamp import us_to_datetime
 
@@ -37,15 +43,29 @@ _SCHEMA: Final = RESULT_SCHEMA.append(pa.field(_COUNTS, pa.string()))
 
 @dataclass(frozen=True, slots=True)
 class TaskWriter:
-    """Writes the records of one task.
+    """Writes the records of one task as they are read.
 
     Attributes:
         files: writes the files.
         has_date: whether DATE_COLUMN is added.
+        distinct: see Preparation.
+        has_message_bytes: see Preparation.
     """
 
     files: FileWriter
     has_date: bool = False
+    distinct: tuple[str, ...] = ()
+    has_message_bytes: bool = False
+
+    @classmethod
+    def of(cls, preparation: Preparation, files: FileWriter) -> TaskWriter:
+        """Return the writer that counts what a preparation counts; it makes no other rows."""
+        return cls(
+            files,
+            preparation.has_date,
+            preparation.distinct_columns,
+            preparation.has_message_bytes,
+        )
 
     def to_text(self) -> str:
         """Return a text that from_text() takes, in another process."""
@@ -55,9 +75,9 @@ class TaskWriter:
     def from_text(cls, text: str) -> TaskWriter:
         """Return the writer of a text."""
         fields = json.loads(text)
-        files = fields["files"]
+        files, distinct = fields.pop("files"), tuple(fields.pop("distinct"))
         partition_by = tuple(files.pop("partition_by"))
-        return cls(FileWriter(**files, partition_by=partition_by), fields["has_date"])
+        return cls(FileWriter(**files, partition_by=partition_by), distinct=distinct, **fields)
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write all records, of the contract's columns, and yield the rows of HANDED_ON.
@@ -65,7 +85,10 @@ class TaskWriter:
         Raises:
             PublishError: the local disk refuses.
         """
-        counter = _Counter()
+        counter = _Counter(
+            message_bytes=0 if self.has_message_bytes else None,
+            distinct={name: [] for name in self.distinct},
+        )
         for result in self.files.write(self._prepared(batches, counter)):
             yield result.append_column(_COUNTS, pa.nulls(result.num_rows, pa.string()))
         yield pa.RecordBatch.from_pylist([{_COUNTS: json.dumps(asdict(counter))}], _SCHEMA)
@@ -92,6 +115,8 @@ class _Counter:
     transactions: float = 0.0
     first_us: int | None = None
     last_us: int | None = None
+    message_bytes: int | None = None
+    distinct: dict[str, list[str]] = field(default_factory=dict)
 
     def add(self, batch: pa.RecordBatch) -> None:
         self.records += batch.num_rows
@@ -101,6 +126,17 @@ class _Counter:
         bounds = pc.min_max(batch["commit_timestamp"].cast(pa.int64())).as_py()
         self.first_us = _least(self.first_us, bounds["min"])
         self.last_us = _greatest(self.last_us, bounds["max"])
+        for name, values in self.distinct.items():
+            present = batch[name].unique().drop_null().to_pylist()
+            self.distinct[name] = sorted({*values, *present})
+        if self.message_bytes is not None:
+            self.message_bytes += _message_bytes(batch["mods"].flatten())
+
+
+def _message_bytes(mods: pa.StructArray) -> int:
+    """Return an estimate of what the messages of mods take; see Counts."""
+    texts = (pc.sum(pc.binary_length(mods.field(name))).as_py() or 0 for name in TEXTS)
+    return sum(texts, len(mods) * MESSAGE_OVERHEAD_BYTES)
 
 
 def _least(*times_us: int | None) -> int | None:
@@ -116,12 +152,12 @@ class HandedOn:
     """What the tasks of an epoch have handed on.
 
     Attributes:
-        summary: of its records.
+        counts: of its records.
         files: that hold them.
     """
 
-    summary: EpochSummary
-    files: Sequence[WrittenFile] = field(default_factory=list)
+    counts: Counts
+    files: Sequence[WrittenFile]
 
 
 def is_handed_on(epoch: DataFrame) -> bool:
@@ -145,4 +181,9 @@ def handed_on(epoch: DataFrame) -> HandedOn:
         commit_timestamp_min=None if first_us is None else us_to_datetime(first_us),
         commit_timestamp_max=None if last_us is None else us_to_datetime(last_us),
     )
-    return HandedOn(summary, files)
+    distinct = {
+        name: frozenset(value for counter in counters for value in counter.distinct[name])
+        for name in (counters[0].distinct if counters else ())
+    }
+    sizes = [counter.message_bytes for counter in counters if counter.message_bytes is not None]
+    return HandedOn(Counts(summary, records, distinct, sum(sizes) if sizes else None), files)

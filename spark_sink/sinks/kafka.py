@@ -32,7 +32,7 @@ from slackwater.spark_sink.kafka.where_supported import WhereSupported
 from slackwater.spark_sink.kafka.written_topics import WrittenTopics
 from slackwater.spark_sink.message_rows import messages
 from slackwater.spark_sink.output.preparation import Preparation
-from slackwater.spark_sink.output.staging import Staging
+from slackwater.spark_sink.output.staging import StagedByTasks, Staging
 from slackwater.spark_sink.sink import EpochSummary, OutputPosition
 from slackwater.spark_sink.sinks.sink_settings import EnvelopeName, EnvelopeSettings, Kind
 from slackwater.spark_sink.sql.columns import Column
@@ -229,7 +229,7 @@ def require_rows_after(capture_type: str, envelope: Envelope | type[Envelope]) -
         )
 
 
-class Kafka:
+class Kafka(StagedByTasks):
     """Sends epochs to Kafka.
 
     Args:

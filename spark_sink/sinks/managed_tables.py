@@ -16,7 +16,7 @@ from slackwater.spark_sink.output.application import application_of, scan_applic
 from slackwater.spark_sink.output.dead_letters import DeadLetters
 from slackwater.spark_sink.output.maintenance import Maintenance, MaintenancePolicy
 from slackwater.spark_sink.output.preparation import Preparation
-from slackwater.spark_sink.output.staging import Staging
+from slackwater.spark_sink.output.staging import StagedByTasks, Staging
 from slackwater.spark_sink.output.watermark_log import WatermarkLog, output_position
 from slackwater.spark_sink.sink import EpochSummary, OutputPosition
 from slackwater.spark_sink.sinks.sink_settings import TableSettings
@@ -60,7 +60,7 @@ class ManagedTableSettings(TableSettings, ABC):
         return self.bad_records == "dead_letter"
 
 
-class ManagedTables(ABC, Generic[T]):
+class ManagedTables(StagedByTasks, ABC, Generic[T]):
     """The base class of sinks that keep one table for each of Spanner's.
 
     Args:

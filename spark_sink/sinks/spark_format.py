@@ -20,7 +20,7 @@ from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.formats import write_options
 from slackwater.spark_sink.message_rows import messages
 from slackwater.spark_sink.output.preparation import Preparation
-from slackwater.spark_sink.output.staging import Staging
+from slackwater.spark_sink.output.staging import StagedByTasks, Staging
 from slackwater.spark_sink.output.watermark_log import WatermarkLog, output_position
 from slackwater.spark_sink.sink import EpochSummary, OutputPosition
 from slackwater.spark_sink.sinks.sink_settings import EnvelopeSettings, Kind
@@ -54,7 +54,7 @@ class SparkFormatSettings(EnvelopeSettings):
         return self
 
 
-class SparkFormat:
+class SparkFormat(StagedByTasks):
     """Appends epochs with one of Spark's formats, at least once.
 
     Args:

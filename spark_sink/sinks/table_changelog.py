@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from slackwater.spark_sink.output.application import application_of, scan_application
 from slackwater.spark_sink.output.maintenance import NO_MAINTENANCE, Maintenance, MaintenancePolicy
-from slackwater.spark_sink.output.staging import Staging
+from slackwater.spark_sink.output.staging import StagedByTasks, Staging
 from slackwater.spark_sink.output.watermark_log import WatermarkLog, output_position
 from slackwater.spark_sink.sink import EpochSummary, OutputPosition
 from slackwater.spark_sink.sql.columns import Column
@@ -17,10 +17,9 @@ from slackwater.timestamp import datetime_to_us, us_to_datetime
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 
-class TableChangelog:
+class TableChangelog(StagedByTasks):
     """Writes each epoch as a commit to a table.
 
     Args:
@@ -57,12 +56,6 @@ class TableChangelog:
         version = self._table.last_version(spark, self._path, self._application)
         committed = None if version is None else us_to_datetime(version)
         return output_position(logged, committed, is_one_commit=True)
-
-    def task_writer(
-        self, spark: SparkSession, schema: StructType, *, is_scan: bool = False
-    ) -> str | None:
-        """Return how tasks write epochs; see TaskWriting."""
-        return (self._scanned if is_scan else self._staging).task_writer(spark, schema)
 
     def stage(self, epoch: DataFrame, epoch_id: int) -> EpochSummary:
         """Stage an epoch beside the table; see Sink."""

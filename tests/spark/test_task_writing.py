@@ -19,6 +19,8 @@ from pyspark.sql import DataFrame, SparkSession
 from slackwater.reader.schema import ddl
 from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.java import map_in_arrow
+from slackwater.spark_sink.output.preparation import Preparation
+from slackwater.spark_sink.output.staging import Staging
 from slackwater.spark_sink.output.task_writer import HANDED_ON, TaskWriter
 from slackwater.spark_sink.sink import EpochSummary, Sink, TaskWriting
 from tests.epoch_rows import (
@@ -57,9 +59,12 @@ def handed_on(
     """Return what tasks hand on that write the records."""
     assert isinstance(sink, TaskWriting)
     rows = frame(spark, *records)
-    text = sink.task_writer(spark, rows.schema, is_scan=is_scan)
-    assert text is not None
-    return map_in_arrow(rows, TaskWriter.from_text(text).write, HANDED_ON)
+    return in_tasks(rows, sink.task_writer(spark, rows.schema, is_scan=is_scan))
+
+
+def in_tasks(rows: DataFrame, task_writer: str | None) -> DataFrame:
+    assert task_writer is not None
+    return map_in_arrow(rows, TaskWriter.from_text(task_writer).write, HANDED_ON)
 
 
 def write_in_tasks(spark: SparkSession, sink: Sink, epoch: int, *records: Record) -> None:
@@ -117,6 +122,41 @@ def read_all(spark: SparkSession, path: Path, file_format: str) -> DataFrame:
     return spark.read.format(file_format).load(str(path))
 
 
+@pytest.mark.parametrize("kind", ["changelogs", "mirror"])
+@pytest.mark.parametrize("table_format", ["delta", "iceberg"])
+def test_tables_get_the_same_rows_from_tasks_and_from_spark(
+    session: SparkSession, tmp_path: Path, kind: str, table_format: str
+) -> None:
+    left = []
+    for way, land in (("spark", write), ("tasks", write_in_tasks)):
+        sink = make_sink(tmp_path / way, kind=kind, format=table_format)
+        sink.position(session)
+        for epoch in (1, 2, 3):
+            land(session, sink, epoch, *of_two_tables(epoch))
+        tables = (
+            session.read.format(table_format).load(str(tmp_path / way / name))
+            for name in ("sales.Orders", "Keys")
+        )
+        left.append([sorted(map(str, table.collect())) for table in tables])
+    assert left[0] == left[1]
+    assert all(left[0])
+
+
+def test_tasks_count_what_spark_counts(session: SparkSession, tmp_path: Path) -> None:
+    columns = ("table_name", "value_capture_type")
+    preparation = Preparation(distinct=columns, has_message_bytes=True)
+    staging = Staging(str(tmp_path), "parquet", preparation)
+    for epoch, records in ((1, of_two_tables(1)), (2, [])):
+        rows = frame(session, *records)
+        counted_by: list[Any] = []
+        for epoch_rows in (rows, in_tasks(rows, staging.task_writer(session, rows.schema))):
+            staging.stage(epoch_rows, epoch)
+            distinct = [staging.distinct(epoch, name) for name in columns]
+            counted_by.append((distinct, staging.message_bytes(epoch)))
+        assert counted_by[0] == counted_by[1]
+
+
+@pytest.mark.parametrize("store", ["s3"], indirect=True)
 @pytest.mark.parametrize(
     "settings",
     [

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from slackwater.reader.schema import SCHEMA
 from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.output.file_writer import FileWriter
+from slackwater.spark_sink.output.preparation import MESSAGE_OVERHEAD_BYTES
 from slackwater.spark_sink.output.task_writer import TaskWriter
 
 DAY_US = 86_400_000_000
@@ -61,7 +62,8 @@ def test_files_hold_what_was_read_and_counts_say_so(
 ) -> None:
     folder = tmp_path_factory.mktemp("tasks")
     files = FileWriter(str(folder), {}, "part-", "parquet", partition_by, ".parquet")
-    names, counts = written(TaskWriter(files, has_date="date" in partition_by), batches(some))
+    writer = TaskWriter(files, "date" in partition_by, ("table_name",), has_message_bytes=True)
+    names, counts = written(writer, batches(some))
     expected = [row for rows in some for row in rows]
     assert sorted(names) == sorted(path.name for path in folder.iterdir())
     columns = [name for name in SCHEMA.names if name not in partition_by]
@@ -79,6 +81,12 @@ def test_files_hold_what_was_read_and_counts_say_so(
         "records": len(expected),
         "first_us": min(times, default=None),
         "last_us": max(times, default=None),
+        "distinct": {"table_name": sorted({row["table_name"] for row in expected})},
+        "message_bytes": sum(
+            MESSAGE_OVERHEAD_BYTES + len("{}") + len(mod["new_values"].encode())
+            for row in expected
+            for mod in row["mods"]
+        ),
     }
 
 
