@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from pyspark.errors import AnalysisException
@@ -244,6 +245,20 @@ def test_a_file_that_is_not_whole_is_no_part_of_an_epoch(
     file.write_bytes(file.read_bytes()[:-1])
     with pytest.raises(PublishError, match="bytes that a task wrote"):
         sink.stage(handed, 1)
+
+
+def test_readers_find_what_a_broken_disk_has_changed(session: SparkSession, tmp_path: Path) -> None:
+    sink = make_sink(tmp_path, format="parquet")
+    write_in_tasks(session, sink, 1, inserts(1, at=1))
+    (file,) = tmp_path.glob("epoch=*/part-*")
+    content = file.read_bytes()
+    at = content.index(b'"Name": "n1"')
+    file.write_bytes(content[:at] + b'"Name": "n2"' + content[at + len(b'"Name": "n1"') :])
+    with pytest.raises(OSError, match="checksum"):
+        pq.ParquetFile(file, page_checksum_verification=True).read()
+    reader = session.read.option("parquet.page.verify-checksum.enabled", "true")
+    with pytest.raises(Exception, match=r"(?i)checksum"):
+        reader.parquet(str(file)).collect()
 
 
 @pytest.mark.parametrize(
