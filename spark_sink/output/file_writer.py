@@ -46,7 +46,7 @@ RESULT_SCHEMA: Final = pa.schema(
     }
 )
 # In bytes of Arrow, of all files that a task has open.
-_ROW_GROUP: Final = 64 << 20
+_ROW_GROUP: Final = 32 << 20
 # A larger file is followed by another one: S3 copies no more than 5 GiB at once.
 _FILE_MAX: Final = 1 << 30
 # Those that Spark escapes in the names of folders.
