@@ -11,11 +11,13 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import orjson
+import pyarrow as pa
 from google.protobuf import json_format
 
 from slackwater.reader.change_stream import Dialect
 from slackwater.reader.database.watched_tables import Table
 from slackwater.reader.decode.result_rows import ResultRows
+from slackwater.reader.decode.snapshot_columns import plain_column, plain_value, row_columns
 from slackwater.reader.records import ColumnType, DataChangeRecord, Mod
 from slackwater.reader.transport.connection import Connection, PartitionedRead
 from slackwater.reader.transport.grpc_errors import CALL_ERRORS, is_retryable, to_reader_error
@@ -23,6 +25,9 @@ from slackwater.reader.transport.grpc_errors import CALL_ERRORS, is_retryable, t
 _ATTEMPTS_MAX: Final = 5
 _PAUSE_S: Final = 0.1
 _PAUSE_S_MAX: Final = 5.0
+_ROWS_A_BATCH: Final = 1_000
+# Of messages.
+_BYTES_A_BATCH: Final = 4 << 20
 _QUOTES: Final = {Dialect.GOOGLE_STANDARD_SQL: "`", Dialect.POSTGRESQL: '"'}
 
 
@@ -76,10 +81,11 @@ def snapshot_part(
     read: PartitionedRead,
     token: bytes,
     data_boost: bool = False,
-) -> Iterator[DataChangeRecord]:
+) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one part of a partitioned read of a table, in no particular order.
 
-    If it breaks, the caller must drop its rows and read the part again from its beginning.
+    They are the first 13 columns of the output, with the values of the records of snapshot(). If it
+    breaks, the caller must drop its rows and read the part again from its beginning.
 
     Args:
         connection: to the table's database.
@@ -95,7 +101,7 @@ def snapshot_part(
     """
     call = connection.read_part(select(dialect, table), read, token, data_boost=data_boost)
     try:
-        yield from _records(call, table, at_ns)
+        yield from _batches(call, table, at_ns)
     except CALL_ERRORS as error:
         raise to_reader_error(error, connection.change_stream) from error
     finally:
@@ -121,7 +127,35 @@ def _quoted(dialect: Dialect, name: str) -> str:
 
 def plain_values(values: Iterable[Any]) -> list[Any]:
     """Return the values of a row as JSON has them, from google.protobuf.Values."""
-    return list(map(_plain, values))
+    return list(map(plain_value, values))
+
+
+def _batches(call: Iterable[bytes], table: Table, at_ns: int) -> Iterator[pa.RecordBatch]:
+    """Yield the rows in the messages of a query, some thousands at a time."""
+    width = len(table.columns)
+    rows = ResultRows(width)
+    types: tuple[ColumnType, ...] = ()
+    values: dict[str, list[Any]] = {name: [] for name in table.columns}
+    first = count = size = 0
+
+    def batch() -> pa.RecordBatch:
+        return row_columns(values, table.key, types, table=table.name, at_ns=at_ns, first=first)
+
+    for message in call:
+        new = rows.feed_values(message)
+        types = types or column_types(rows.metadata, table)
+        # At once, so that the message's memory is free for the next one.
+        for place, column in enumerate(values.values()):
+            column += plain_column(new[place::width])
+        count += len(new) // width
+        size += len(message)
+        if count >= _ROWS_A_BATCH or size >= _BYTES_A_BATCH:
+            yield batch()
+            first += count
+            count = size = 0
+            values = {name: [] for name in table.columns}
+    if count:
+        yield batch()
 
 
 def _records(call: Iterable[bytes], table: Table, at_ns: int) -> Iterator[DataChangeRecord]:
@@ -189,13 +223,6 @@ def _type(spanner_type: Any) -> Any:
         return {names.get(name, name): renamed(value) for name, value in sorted(kind.items())}
 
     return renamed(as_json)
-
-
-def _plain(value: Any) -> Any:
-    kind = value.WhichOneof("kind")
-    if kind == "list_value":
-        return [_plain(item) for item in value.list_value.values]
-    return None if kind == "null_value" else getattr(value, kind)
 
 
 def _json(value: Any) -> str:

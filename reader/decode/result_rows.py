@@ -34,6 +34,11 @@ class ResultRows:
         Raises:
             DecodeError: the message is not as Spanner documents it.
         """
+        values, width = self.feed_values(message), self._columns
+        return [values[i : i + width] for i in range(0, len(values), width)]
+
+    def feed_values(self, message: bytes) -> list[Any]:
+        """Return the same row by row, in one list."""
         try:
             part = _PartialResultSet.FromString(message)
         except Exception as error:
@@ -46,10 +51,10 @@ class ResultRows:
         self.has_partial_value = part.chunked_value if values else self.has_partial_value
         self._values += values
         whole = len(self._values) - self.has_partial_value
-        count = whole // self._columns
-        rows = [self._values[i * self._columns : (i + 1) * self._columns] for i in range(count)]
-        del self._values[: count * self._columns]
-        return rows
+        end = whole - whole % self._columns
+        complete = self._values[:end]
+        del self._values[:end]
+        return complete
 
 
 def merge_chunk(left: Any, right: Any) -> Any:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from typing import Any, Final
 
 import orjson
@@ -20,7 +19,7 @@ from pyspark.sql.types import StructType
 from slackwater.reader.change_stream import Dialect
 from slackwater.reader.database.snapshot_read import snapshot_part
 from slackwater.reader.database.watched_tables import Table
-from slackwater.reader.decode.arrow import data_columns, to_record_batch
+from slackwater.reader.decode.arrow import to_record_batch
 from slackwater.reader.schema import ddl
 from slackwater.reader.transport.connection import PartitionedRead
 from slackwater.scheduler.options import parse_options
@@ -31,7 +30,6 @@ from slackwater.worker_errors import encoded_errors
 
 FORMAT: Final = "spanner_scan"
 _SCAN: Final = "scan"
-_ROWS_A_BATCH: Final = 5_000
 
 
 def scan_options(
@@ -107,7 +105,7 @@ class _ScanReader(DataSourceReader):
     def _batches(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         _, name, token = partition.value
         scan = self._scan
-        records = snapshot_part(
+        batches = snapshot_part(
             connection_of(self._change_stream),
             Dialect(scan["dialect"]),
             tables_from_json(orjson.dumps(scan["tables"]).decode())[name],
@@ -117,6 +115,6 @@ class _ScanReader(DataSourceReader):
             token=b64decode(token),
             data_boost=scan["data_boost"],
         )
-        while some := list(islice(records, _ROWS_A_BATCH)):
-            owners = [("", len(some))]
-            yield to_record_batch(data_columns(some), owners, low_watermark_ns=scan["at_ns"])
+        for rows in batches:
+            owners = [("", rows.num_rows)]
+            yield to_record_batch(rows, owners, low_watermark_ns=scan["at_ns"])

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import grpc
+import pyarrow as pa
 import pytest
 from google.cloud.spanner_v1.types import ExecuteSqlRequest, TypeCode
 from google.protobuf.struct_pb2 import Value
@@ -12,12 +14,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slackwater.reader.change_stream import ChangeStream, Dialect
-from slackwater.reader.database.snapshot_read import snapshot
+from slackwater.reader.database.snapshot_read import (
+    plain_values,
+    row_record,
+    snapshot,
+    snapshot_part,
+)
 from slackwater.reader.database.watched_tables import Table
+from slackwater.reader.decode.arrow import data_columns
 from slackwater.reader.decode.result_rows import ResultRows
+from slackwater.reader.decode.snapshot_columns import plain_column, row_columns
 from slackwater.reader.errors import PermissionDeniedError, UnavailableError
-from slackwater.reader.records import Mod
-from slackwater.reader.transport.connection import Connection
+from slackwater.reader.records import ColumnType, Mod
+from slackwater.reader.schema import DATA_SCHEMA
+from slackwater.reader.transport.connection import Connection, PartitionedRead
 from tests.faults.breaking_spanner import BreakingSpanner
 from tests.spanner_messages import PartialResultSetPb, value
 
@@ -125,3 +135,69 @@ def test_rows_are_whole_however_their_messages_are_cut(sizes: set[int], rows: in
     decoded = [row for message in cut(values(rows), sorted(sizes)) for row in decoder.feed(message)]
     assert [v for row in decoded for v in row] == expected
     assert all(len(row) == 2 for row in decoded)
+
+
+def read_part(spanner: BreakingSpanner) -> tuple[pa.Table, pa.Table]:
+    """Return the rows of a part, and those of the records of a whole snapshot."""
+    host = f"127.0.0.1:{spanner.port}"
+    connection = Connection(
+        ChangeStream("project", "instance", "database", "s", emulator_host=host)
+    )
+    dialect, at_ns = Dialect.GOOGLE_STANDARD_SQL, 1_769_850_000_000_001_000
+    try:
+        part = snapshot_part(
+            connection, dialect, TABLE, at_ns, read=PartitionedRead("session", b"1"), token=b"2"
+        )
+        rows = pa.Table.from_batches(part, DATA_SCHEMA)
+        records = list(snapshot(connection, dialect, TABLE, at_ns))
+    finally:
+        connection.close()
+    return rows, pa.Table.from_batches([data_columns(records)])
+
+
+# Two batches and a bit, in messages that end within rows and within values.
+@pytest.mark.parametrize("count", [0, 1, 2_345])
+def test_a_part_has_by_column_what_the_records_of_a_snapshot_have(count: int) -> None:
+    with BreakingTable(cut(values(count), (0, 3, 5)), []) as spanner:
+        rows, records = read_part(spanner)
+    assert rows.num_rows == count
+    assert rows.to_pylist() == records.to_pylist()
+
+
+cells = st.one_of(
+    st.none(),
+    st.booleans(),
+    # Spanner writes the others as texts.
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.text(),
+    st.lists(st.one_of(st.none(), st.text(), st.booleans()), max_size=3),
+)
+
+
+def cell(given_value: Any) -> Value:
+    return Value(number_value=given_value) if type(given_value) is float else value(given_value)
+
+
+@given(data=st.data(), columns=st.integers(1, 3), keys=st.integers(0, 3))
+@settings(deadline=None)
+def test_columns_of_rows_hold_what_their_records_hold(
+    data: st.DataObject, columns: int, keys: int
+) -> None:
+    names = ["B", "A", "sales"][:columns]
+    table = Table("sales.T", dict.fromkeys(names, "JSON"), tuple(reversed(names[:keys])))
+    given_rows = data.draw(
+        st.lists(st.lists(cells, min_size=columns, max_size=columns), min_size=1, max_size=4)
+    )
+    types = tuple(ColumnType(name, "{}", name in table.key, 1) for name in names)
+    by_column = {
+        name: plain_column([cell(row[place]) for row in given_rows])
+        for place, name in enumerate(names)
+    }
+    columns_made = row_columns(
+        by_column, table.key, types, table=table.name, at_ns=5_000, first=99_999_999
+    )
+    rows = (dict(zip(names, plain_values(map(cell, row)), strict=True)) for row in given_rows)
+    records = [
+        row_record(row, table, types, 5_000, number) for number, row in enumerate(rows, 99_999_999)
+    ]
+    assert columns_made.to_pylist() == data_columns(records).to_pylist()
