@@ -1,7 +1,7 @@
 """The record filter: which data change records a pipeline writes.
 
-It decides the same for Spark's rows and for Python's. It is applied after the audit: records that
-are left out were read and counted like all others.
+It decides the same for Spark's rows, for Python's and for Arrow's. It is applied after the audit:
+records that are left out were read and counted like all others.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from slackwater.spark_sink.filters.column_filter import ColumnFilter
 from slackwater.spark_sink.filters.globs import is_match, joined
 
 if TYPE_CHECKING:
+    from pyarrow import BooleanArray, RecordBatch
     from pyspark.sql import Column
 
 
@@ -79,10 +80,29 @@ class RecordFilter:
             UnknownChangesError, ValueError: as ChangeFilter.keeps().
         """
         is_kept = (self.system_transactions or not row["is_system_transaction"]) and all(
-            (re.fullmatch(pattern, row[column], re.DOTALL) is not None) is wanted
-            for column, pattern, wanted in self._patterns
+            _is_kept(row[column], pattern, wanted) for column, pattern, wanted in self._patterns
         )
         return is_kept and (not self.when_changed or self._change_filter.keeps(row))
+
+    @property
+    def asks_for_values(self) -> bool:
+        """Whether it looks at more than a record's table, kind of change and transaction."""
+        return bool(self.when_changed)
+
+    def mask(self, records: RecordBatch) -> BooleanArray:
+        """Return for each record of a batch whether it is kept; not if asks_for_values."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        mask = pa.repeat(pa.scalar(True), records.num_rows)
+        for column, pattern, wanted in self._patterns:
+            # There are few different texts in many records.
+            encoded = records[column].dictionary_encode()
+            is_kept = [_is_kept(text, pattern, wanted) for text in encoded.dictionary.to_pylist()]
+            mask = pc.and_(mask, pa.array(is_kept, pa.bool_()).take(encoded.indices))
+        if not self.system_transactions:
+            mask = pc.and_(mask, pc.invert(records["is_system_transaction"]))
+        return mask
 
     def keeps_table(self, table: str) -> bool:
         """Return whether records of a table may be kept, by its full name."""
@@ -123,3 +143,7 @@ class RecordFilter:
         return [
             (column, joined(patterns), wanted) for column, patterns, wanted in globs if patterns
         ]
+
+
+def _is_kept(text: str, pattern: str, is_to_match: bool) -> bool:
+    return (re.fullmatch(pattern, text, re.DOTALL) is not None) is is_to_match

@@ -126,7 +126,7 @@ class DeltaObjects:
 
     def task_writer(self, spark: SparkSession, schema: StructType) -> str | None:  # noqa: ARG002
         """Return how tasks write epochs; see TaskWriting."""
-        if not self._preparation.writes_what_is_read:
+        if not self._preparation.writes_records:
             return None
         self._schema = arrow_schema_of(schema)
         if self._preparation.has_date:

@@ -87,7 +87,7 @@ class ObjectStaging:
 
     def task_writer(self, spark: SparkSession, schema: StructType) -> str | None:  # noqa: ARG002
         """Return how tasks write epochs; see TaskWriting."""
-        if self._format not in (PARQUET, ORC) or not self._preparation.writes_what_is_read:
+        if self._format not in (PARQUET, ORC) or not self._preparation.writes_records:
             return None
         files = self._writer(self._objects.staging_of_tasks, self._format)
         return TaskWriter.of(self._preparation, files).to_text()

@@ -72,17 +72,20 @@ class Preparation:
         distinct: Sequence[str] = (),
         has_message_bytes: bool = False,
     ) -> None:
-        self._filter = record_filter or RecordFilter()
+        self.record_filter = record_filter or RecordFilter()
         self._transform = transform
         self.has_date = has_date
         self.distinct_columns = tuple(distinct)
         self.has_message_bytes = has_message_bytes
 
     @property
-    def writes_what_is_read(self) -> bool:
-        """Whether every record is written as it is read."""
-        is_whole = self._filter.keeps_all and self._filter.column_filter.keeps_all
-        return is_whole and self._transform is None
+    def writes_records(self) -> bool:
+        """Whether records are written as they are read, if they are not left out by the labels.
+
+        These are what a filter looks at that does not ask for values.
+        """
+        is_whole = self.record_filter.column_filter.keeps_all and self._transform is None
+        return is_whole and not self.record_filter.asks_for_values
 
     def unfiltered(self) -> Preparation:
         """Return the same for an initial scan, whose reads are filtered."""
@@ -102,10 +105,10 @@ class Preparation:
         read, written, shaped = Observation(), Observation(), Observation()
         count = F.count(F.lit(1)).alias("rows")
         frame = epoch.observe(read, *self._observed_metrics)
-        if not self._filter.keeps_all:
+        if not self.record_filter.keeps_all:
             frame = frame.where(self._condition)
             frame = frame.observe(written, count)
-        frame = self._filter.column_filter.apply_to_frame(frame)
+        frame = self.record_filter.column_filter.apply_to_frame(frame)
         if self._transform is not None:
             frame = self._transform(frame).observe(shaped, count)
         if self.has_date:
@@ -114,7 +117,7 @@ class Preparation:
 
     def _counts(self, read: Observation, written: Observation, shaped: Observation) -> Counts:
         metrics: Mapping[str, Any] = read.get
-        records = metrics["records"] if self._filter.keeps_all else written.get["rows"]
+        records = metrics["records"] if self.record_filter.keeps_all else written.get["rows"]
         rows = records if self._transform is None else shaped.get["rows"]
         summary = EpochSummary(
             records=metrics["records"],
@@ -145,7 +148,7 @@ class Preparation:
 
     @cached_property
     def _condition(self) -> Column:
-        return self._filter.condition()
+        return self.record_filter.condition()
 
 
 def _message_bytes() -> Column:

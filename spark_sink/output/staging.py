@@ -92,7 +92,7 @@ class Staging:
         if (
             folder is None
             or self._format not in (PARQUET, ORC)
-            or not self._preparation.writes_what_is_read
+            or not self._preparation.writes_records
             or _has_settings_of_writers(spark)
         ):
             return None

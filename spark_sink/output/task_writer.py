@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.output.file_writer import (
     RESULT,
     RESULT_SCHEMA,
@@ -47,12 +48,14 @@ class TaskWriter:
 
     Attributes:
         files: writes the files.
+        record_filter: which records are written; it does not ask for values.
         has_date: whether DATE_COLUMN is added.
         distinct: see Preparation.
         has_message_bytes: see Preparation.
     """
 
     files: FileWriter
+    record_filter: RecordFilter = field(default_factory=RecordFilter)
     has_date: bool = False
     distinct: tuple[str, ...] = ()
     has_message_bytes: bool = False
@@ -62,6 +65,7 @@ class TaskWriter:
         """Return the writer that counts what a preparation counts; it makes no other rows."""
         return cls(
             files,
+            preparation.record_filter,
             preparation.has_date,
             preparation.distinct_columns,
             preparation.has_message_bytes,
@@ -74,10 +78,13 @@ class TaskWriter:
     @classmethod
     def from_text(cls, text: str) -> TaskWriter:
         """Return the writer of a text."""
-        fields = json.loads(text)
-        files, distinct = fields.pop("files"), tuple(fields.pop("distinct"))
-        partition_by = tuple(files.pop("partition_by"))
-        return cls(FileWriter(**files, partition_by=partition_by), distinct=distinct, **fields)
+        fields = _with_tuples(json.loads(text))
+        files, record_filter = fields.pop("files"), fields.pop("record_filter")
+        return cls(
+            FileWriter(**_with_tuples(files)),
+            RecordFilter(**_with_tuples(record_filter)),
+            **fields,
+        )
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write all records, of the contract's columns, and yield the rows of HANDED_ON.
@@ -99,7 +106,15 @@ class TaskWriter:
         for batch in batches:
             if batch.num_rows:
                 counter.add(batch)
-                yield self._dated(batch)
+                rows = self._filtered(batch)
+                counter.written += rows.num_rows
+                if rows.num_rows:
+                    yield self._dated(rows)
+
+    def _filtered(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if self.record_filter.keeps_all:
+            return batch
+        return batch.filter(self.record_filter.mask(batch))
 
     def _dated(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         if not self.has_date:
@@ -109,9 +124,10 @@ class TaskWriter:
 
 @dataclass(slots=True)
 class _Counter:
-    """Counts records; commit timestamps are in microseconds."""
+    """Counts records before the filter; commit timestamps are in microseconds."""
 
     records: int = 0
+    written: int = 0
     transactions: float = 0.0
     first_us: int | None = None
     last_us: int | None = None
@@ -137,6 +153,13 @@ def _message_bytes(mods: pa.StructArray) -> int:
     """Return an estimate of what the messages of mods take; see Counts."""
     texts = (pc.sum(pc.binary_length(mods.field(name))).as_py() or 0 for name in TEXTS)
     return sum(texts, len(mods) * MESSAGE_OVERHEAD_BYTES)
+
+
+def _with_tuples(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a dataclass with tuples where JSON has lists."""
+    return {
+        name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()
+    }
 
 
 def _least(*times_us: int | None) -> int | None:
@@ -171,12 +194,12 @@ def handed_on(epoch: DataFrame) -> HandedOn:
     is_count = pc.is_valid(rows[_COUNTS])
     files = written_files(rows.filter(pc.invert(is_count)).drop_columns([_COUNTS]))
     counters = [_Counter(**json.loads(text)) for text in rows[_COUNTS].drop_null().to_pylist()]
-    records = sum(counter.records for counter in counters)
+    written = sum(counter.written for counter in counters)
     first_us = _least(*(counter.first_us for counter in counters))
     last_us = _greatest(*(counter.last_us for counter in counters))
     summary = EpochSummary(
-        records=records,
-        written=records,
+        records=sum(counter.records for counter in counters),
+        written=written,
         transactions=round(sum(counter.transactions for counter in counters)),
         commit_timestamp_min=None if first_us is None else us_to_datetime(first_us),
         commit_timestamp_max=None if last_us is None else us_to_datetime(last_us),
@@ -186,4 +209,4 @@ def handed_on(epoch: DataFrame) -> HandedOn:
         for name in (counters[0].distinct if counters else ())
     }
     sizes = [counter.message_bytes for counter in counters if counter.message_bytes is not None]
-    return HandedOn(Counts(summary, records, distinct, sum(sizes) if sizes else None), files)
+    return HandedOn(Counts(summary, written, distinct, sum(sizes) if sizes else None), files)

@@ -137,11 +137,15 @@ def test_spark_and_python_keep_the_same_changes(session: SparkSession) -> None:
 def agreed(
     frame: DataFrame, rows: Sequence[dict[str, Any]], filters: Sequence[RecordFilter]
 ) -> list[list[dict[str, Any]]]:
-    """Return for each filter the rows that it keeps, by Spark and by Python."""
+    """Return for each filter the rows that it keeps, by Spark, by Python and by Arrow."""
     conditions = [record_filter.condition() for record_filter in filters]
     of_spark = [list(row) for row in frame.select(*conditions).collect()]
     of_python = [[record_filter.keeps(row) for record_filter in filters] for row in rows]
     assert of_spark == of_python
+    records = pa.RecordBatch.from_pylist(rows)
+    for record_filter, decided in zip(filters, zip(*of_python, strict=True), strict=True):
+        if not record_filter.asks_for_values:
+            assert record_filter.mask(records).to_pylist() == list(decided)
     return [list(itertools.compress(rows, column)) for column in zip(*of_python, strict=True)]
 
 

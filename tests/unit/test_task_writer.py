@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from slackwater.reader.schema import SCHEMA
 from slackwater.spark_sink.errors import PublishError
+from slackwater.spark_sink.filters.record_filter import ModType, RecordFilter
 from slackwater.spark_sink.output.file_writer import FileWriter
 from slackwater.spark_sink.output.preparation import MESSAGE_OVERHEAD_BYTES
 from slackwater.spark_sink.output.task_writer import TaskWriter
@@ -26,7 +27,9 @@ records = st.fixed_dictionaries(
         "commit_timestamp": st.integers(0, 3 * DAY_US),
         "table_name": st.sampled_from(["Orders", "sales.Lines", "a/b=c"]),
         "number_of_records_in_transaction": st.integers(1, 5),
-        "transaction_tag": st.text(max_size=3),
+        "mod_type": st.sampled_from([str(kind) for kind in ModType]),
+        "transaction_tag": st.sampled_from(["", "a", "ab", "\n"]),
+        "is_system_transaction": st.booleans(),
         "mods": st.lists(
             st.fixed_dictionaries(
                 {"keys": st.just("{}"), "new_values": st.text(), "old_values": st.none()}
@@ -53,18 +56,36 @@ def written(writer: TaskWriter, read: Iterable[pa.RecordBatch]) -> tuple[list[st
     return [row["staged"] for row in handed[:-1]], counts
 
 
-@given(some=st.lists(st.lists(records, max_size=4), max_size=3))
-@pytest.mark.parametrize("partition_by", [(), ("table_name",), ("table_name", "date")])
+FILTERS = [
+    RecordFilter(),
+    RecordFilter(("*.*", "Orders"), (), (ModType.INSERT,), (), ("a*",)),
+    RecordFilter(system_transactions=False),
+]
+
+
+@given(
+    partition_by=st.sampled_from([(), ("table_name",), ("table_name", "date")]),
+    record_filter=st.sampled_from(FILTERS),
+    some=st.lists(st.lists(records, max_size=4), max_size=3),
+)
 def test_files_hold_what_was_read_and_counts_say_so(
     tmp_path_factory: pytest.TempPathFactory,
     partition_by: tuple[str, ...],
+    record_filter: RecordFilter,
     some: list[list[dict[str, Any]]],
 ) -> None:
     folder = tmp_path_factory.mktemp("tasks")
     files = FileWriter(str(folder), {}, "part-", "parquet", partition_by, ".parquet")
-    writer = TaskWriter(files, "date" in partition_by, ("table_name",), has_message_bytes=True)
+    writer = TaskWriter(
+        files,
+        record_filter,
+        has_date="date" in partition_by,
+        distinct=("table_name",),
+        has_message_bytes=True,
+    )
     names, counts = written(writer, batches(some))
     expected = [row for rows in some for row in rows]
+    kept = [row for row in expected if record_filter.keeps(row)]
     assert sorted(names) == sorted(path.name for path in folder.iterdir())
     columns = [name for name in SCHEMA.names if name not in partition_by]
     left = [
@@ -72,13 +93,14 @@ def test_files_hold_what_was_read_and_counts_say_so(
         for name in names
         for row in ds.dataset(folder / name).to_table(columns=columns).to_pylist()
     ]
-    wanted = pa.Table.from_pylist(expected, SCHEMA).select(columns).to_pylist()
+    wanted = pa.Table.from_pylist(kept, SCHEMA).select(columns).to_pylist()
     assert sorted(map(str, left)) == sorted(map(str, wanted))
     times = [row["commit_timestamp"] for row in expected]
     shares = sum(1 / row["number_of_records_in_transaction"] for row in expected)
     assert counts.pop("transactions") == pytest.approx(shares)
     assert counts == {
         "records": len(expected),
+        "written": len(kept),
         "first_us": min(times, default=None),
         "last_us": max(times, default=None),
         "distinct": {"table_name": sorted({row["table_name"] for row in expected})},
