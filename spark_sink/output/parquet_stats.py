@@ -33,6 +33,11 @@ def stats_text(metadata: pq.FileMetaData) -> str:
     return json.dumps(fields)
 
 
+def rows_of(stats: str) -> int:
+    """Return the number of rows that statistics state."""
+    return int(json.loads(stats)["numRecords"])
+
+
 def _bounds(groups: Sequence[pq.Statistics | None]) -> tuple[Any, Any, int] | None:
     """Return a column's least and greatest value and its NULLs; None if they are not known."""
     counted = [group for group in groups if group is not None and group.has_min_max]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.output.file_writer import (
     RESULT,
@@ -23,6 +24,7 @@ from slackwater.spark_sink.output.file_writer import (
     WrittenFile,
     written_files,
 )
+from slackwater.spark_sink.output.parquet_stats import rows_of
 from slackwater.spark_sink.output.preparation import (
     DATE_COLUMN,
     MESSAGE_OVERHEAD_BYTES,
@@ -183,18 +185,33 @@ class HandedOn:
     files: Sequence[WrittenFile]
 
 
+def _require_rows(files: Sequence[WrittenFile], written: int) -> None:
+    """Compare the rows that the footers of Parquet files state with the records written."""
+    stated = [rows_of(file.stats) for file in files if file.stats is not None]
+    if len(stated) == len(files) and sum(stated) != written:
+        raise PublishError(
+            f"the files of an epoch have {sum(stated)} of the {written} rows that tasks wrote.",
+            "The epoch is read again",
+        )
+
+
 def is_handed_on(epoch: DataFrame) -> bool:
     """Return whether an epoch's rows are what tasks hand on, and not its records."""
     return list(epoch.columns) == list(_SCHEMA.names)
 
 
 def handed_on(epoch: DataFrame) -> HandedOn:
-    """Run the epoch's tasks, and return what they have handed on."""
+    """Run the epoch's tasks, and return what they have handed on.
+
+    Raises:
+        PublishError: the files' own counts are not those of the tasks.
+    """
     rows = epoch.toArrow()
     is_count = pc.is_valid(rows[_COUNTS])
     files = written_files(rows.filter(pc.invert(is_count)).drop_columns([_COUNTS]))
     counters = [_Counter(**json.loads(text)) for text in rows[_COUNTS].drop_null().to_pylist()]
     written = sum(counter.written for counter in counters)
+    _require_rows(files, written)
     first_us = _least(*(counter.first_us for counter in counters))
     last_us = _greatest(*(counter.last_us for counter in counters))
     summary = EpochSummary(
