@@ -11,6 +11,9 @@ TEXT: Final = "text"
 # A file without rows has no bytes.
 OF_LINES: Final = frozenset({JSON, TEXT})
 
+# A setting of Spark's: with it Parquet has timestamps in microseconds, as Arrow writes them.
+MICROSECONDS: Final = ("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+
 # By default Spark writes timestamps as text with three decimals. Spanner's have six, and the order
 # of changes needs them.
 _ALL_DECIMALS: Final = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}

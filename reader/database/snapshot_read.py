@@ -17,7 +17,12 @@ from google.protobuf import json_format
 from slackwater.reader.change_stream import Dialect
 from slackwater.reader.database.watched_tables import Table
 from slackwater.reader.decode.result_rows import ResultRows
-from slackwater.reader.decode.snapshot_columns import plain_column, plain_value, row_columns
+from slackwater.reader.decode.snapshot_columns import (
+    IN_COMMON,
+    plain_column,
+    plain_value,
+    row_columns,
+)
 from slackwater.reader.records import ColumnType, DataChangeRecord, Mod
 from slackwater.reader.transport.connection import Connection, PartitionedRead
 from slackwater.reader.transport.grpc_errors import CALL_ERRORS, is_retryable, to_reader_error
@@ -131,7 +136,7 @@ def plain_values(values: Iterable[Any]) -> list[Any]:
 
 
 def _batches(call: Iterable[bytes], table: Table, at_ns: int) -> Iterator[pa.RecordBatch]:
-    """Yield the rows in the messages of a query, some thousands at a time."""
+    """Yield the rows in the messages of a query, about a thousand at a time."""
     width = len(table.columns)
     rows = ResultRows(width)
     types: tuple[ColumnType, ...] = ()
@@ -188,19 +193,12 @@ def row_record(
     keys = {name: row.pop(name) for name in table.key}
     mod = Mod(_json(keys), _json(row), "{}")
     return DataChangeRecord(
-        at_ns,
-        "",
-        f"{number:08d}",
-        True,
-        table.name,
-        columns,
-        (mod,),
-        "INSERT",
-        "NEW_ROW",
-        1,
-        1,
-        "",
-        False,
+        commit_timestamp_ns=at_ns,
+        record_sequence=f"{number:08d}",
+        table_name=table.name,
+        column_types=columns,
+        mods=(mod,),
+        **IN_COMMON,
     )
 
 

@@ -20,8 +20,8 @@ from slackwater.reader.records import ColumnType
 from slackwater.reader.schema import DATA_SCHEMA
 from slackwater.timestamp import ns_to_us
 
-# What a row has in common with all others, as DataChangeRecord names it.
-_CONSTANT: Final[dict[str, Any]] = {
+# What the records of all rows have in common.
+IN_COMMON: Final[dict[str, Any]] = {
     "server_transaction_id": "",
     "is_last_record_in_transaction_in_partition": True,
     "mod_type": "INSERT",
@@ -85,7 +85,7 @@ def row_columns(
         [
             made[field.name].cast(field.type)
             if field.name in made
-            else _repeated(_CONSTANT[field.name], field.type, count)
+            else _repeated(IN_COMMON[field.name], field.type, count)
             for field in DATA_SCHEMA
         ],
         schema=DATA_SCHEMA,

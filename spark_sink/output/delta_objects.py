@@ -39,7 +39,7 @@ from slackwater.spark_sink.output.object_store import (
     requests_to,
 )
 from slackwater.spark_sink.output.parquet_stats import stats_text
-from slackwater.spark_sink.output.preparation import DATE_COLUMN, Preparation
+from slackwater.spark_sink.output.preparation import Preparation
 from slackwater.spark_sink.output.task_writer import TaskWriter, handed_on, is_handed_on
 from slackwater.spark_sink.sink import EpochSummary
 from slackwater.timestamp import datetime_to_us, seconds_to_ms, us_to_datetime
@@ -128,9 +128,7 @@ class DeltaObjects:
         """Return how tasks write epochs; see TaskWriting."""
         if not self._preparation.writes_records:
             return None
-        self._schema = arrow_schema_of(schema)
-        if self._preparation.has_date:
-            self._schema = self._schema.append(pa.field(DATE_COLUMN, pa.date32()))
+        self._schema = arrow_schema_of(self._preparation.schema_of(schema))
         return TaskWriter.of(self._preparation, self._writer(self._schema)).to_text()
 
     def stage(self, epoch: DataFrame, epoch_id: int) -> EpochSummary:

@@ -12,6 +12,7 @@ from slackwater.spark_sink.sink import EpochSummary
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Observation
+    from pyspark.sql.types import StructType
 
 # The column with the day of the commit, in UTC.
 DATE_COLUMN: Final = "date"
@@ -86,6 +87,13 @@ class Preparation:
         """
         is_whole = self.record_filter.column_filter.keeps_all and self._transform is None
         return is_whole and not self.record_filter.asks_for_values
+
+    def schema_of(self, records: StructType) -> StructType:
+        """Return the columns of what is written of records, if writes_records."""
+        from pyspark.sql.types import DateType, StructType
+
+        written = StructType(list(records))
+        return written.add(DATE_COLUMN, DateType()) if self.has_date else written
 
     def unfiltered(self) -> Preparation:
         """Return the same for an initial scan, whose reads are filtered."""

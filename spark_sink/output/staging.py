@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from slackwater.spark_sink.formats import OF_LINES, ORC, PARQUET, TEXT, write_options
+from slackwater.spark_sink.formats import MICROSECONDS, OF_LINES, ORC, PARQUET, TEXT, write_options
 from slackwater.spark_sink.output.epoch_directory import EpochDirectory, TaskFile
-from slackwater.spark_sink.output.preparation import DATE_COLUMN, Counts, Preparation
+from slackwater.spark_sink.output.preparation import Counts, Preparation
 from slackwater.spark_sink.output.small_files import local_path
 from slackwater.spark_sink.sink import EpochSummary
 
@@ -29,8 +29,6 @@ _OF_WRITERS: Final = (
     "spark.sql.parquet.outputTimestampType",
     "spark.sql.parquet.writeLegacyFormat",
 )
-# As Arrow writes them.
-_TIMESTAMPS: Final = ("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,14 +94,10 @@ class Staging:
             or _has_settings_of_writers(spark)
         ):
             return None
-        from pyspark.sql.types import DateType, StructType
-
         from slackwater.spark_sink.output.file_writer import FileWriter
         from slackwater.spark_sink.output.task_writer import TaskWriter
 
-        self._schema = StructType(list(schema))
-        if self._preparation.has_date:
-            self._schema.add(DATE_COLUMN, DateType())
+        self._schema = self._preparation.schema_of(schema)
         suffix = f".{self._format}"
         files = FileWriter(folder, {}, "part-", self._format, self._partition_by, suffix)
         return TaskWriter.of(self._preparation, files).to_text()
@@ -227,7 +221,7 @@ class StagedByTasks:
 def _has_settings_of_writers(spark: SparkSession) -> bool:
     """Return whether Spark's writers are told how to write, which other writers do not read."""
     return any(
-        name.startswith(_OF_WRITERS) and (name, value) != _TIMESTAMPS
+        name.startswith(_OF_WRITERS) and (name, value) != MICROSECONDS
         for name, value in spark.conf.getAll.items()
     )
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from slackwater.spark_sink.errors import PublishError
+from slackwater.spark_sink.formats import MICROSECONDS
 from slackwater.spark_sink.java import java_call_failed, jvm_of, session_hadoop_conf
 from slackwater.spark_sink.output.delta_checkpoints import Checkpoints
 from slackwater.spark_sink.output.staging import StagedFiles
@@ -50,8 +51,6 @@ _PROPERTIES: Final = frozenset(
 _STATISTICS: Final = ("commit_timestamp", "low_watermark", "table_name")
 # The nullability flags in a schema's JSON: of columns, and of arrays and maps within them.
 _NULL: Final = ("nullable", "containsNull", "valueContainsNull")
-# Kernel reads every timestamp in a Parquet footer as microseconds.
-_TIMESTAMPS: Final = ("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +187,8 @@ class KernelWriter:
                 self._make_engine(spark)
 
     def _make_engine(self, spark: SparkSession) -> None:
-        name, needed = _TIMESTAMPS
+        # Kernel reads every timestamp in a Parquet footer as microseconds.
+        name, needed = MICROSECONDS
         if spark.conf.get(name, None) != needed:
             return
         if any(part in name for name in spark.conf.getAll for part in _SETTINGS_OF_SPARK):
