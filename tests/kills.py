@@ -73,18 +73,31 @@ class Watched:
                 wal = self.folder / "state.db-wal"
                 return lambda: wal.stat().st_mtime_ns if wal.exists() else None
 
-    def wait(self, moment: Moment) -> None:
-        """Wait until the moment is visible.
+    def wait(self, moment: Moment, epochs_max: int | None = None) -> Moment:
+        """Wait until the moment is visible, and return it.
+
+        An epoch without records stages nothing and commits nothing.
+
+        Args:
+            moment: the moment.
+            epochs_max: after so many epochs without the moment, planning is the moment; None waits
+                for the moment alone.
 
         Raises:
             TimeoutError: it did not come.
         """
-        sign = self.sign(moment)
-        before, until = sign(), time.monotonic() + _MOMENT_S_MAX
+        sign, planning = self.sign(moment), self.sign(Moment.PLANNING)
+        before, planned, until = sign(), planning(), time.monotonic() + _MOMENT_S_MAX
+        epochs = 0
         while sign() == before:
+            if planned != (planned := planning()):
+                epochs += 1
+                if epochs == epochs_max:
+                    return Moment.PLANNING
             if time.monotonic() > until:
                 raise TimeoutError(f"{moment} was not seen")
             time.sleep(_LOOK_S)
+        return moment
 
 
 def _names(folder: Path) -> frozenset[str]:
