@@ -88,25 +88,10 @@ class JsonStructure:
         is_mark = (buffer == _QUOTE) | (folded == _OPEN) | (folded == _CLOSE)
         if with_blanks:
             is_mark |= buffer <= _SPACE
-        self._find_escapes(buffer)
+        self.escapes, self.odd_escapes = escapes_in(buffer)
         is_mark[self.escapes + 1] = False
         at = np.flatnonzero(is_mark)
         return at, buffer[at]
-
-    def _find_escapes(self, buffer: Bytes) -> None:
-        """Find the backslashes that escape: those after an even number of backslashes."""
-        at = np.flatnonzero(buffer == _BACKSLASH)
-        self.escapes = self.odd_escapes = at
-        if not len(at):
-            return
-        number = np.arange(len(at))
-        begins = np.concatenate(([True], np.diff(at) != 1))
-        run_begin = np.maximum.accumulate(np.where(begins, number, 0))
-        self.escapes = at[(number - run_begin) & 1 == 0]
-        if self.escapes[-1] + 1 == len(buffer):
-            raise ValueError("a text ends in an escape")
-        escaped = buffer[self.escapes + 1]
-        self.odd_escapes = self.escapes[~_PLAIN_ESCAPES[escaped]]
 
     def _remove_blanks(self) -> None:
         at, byte = self._marks(with_blanks=True)
@@ -131,6 +116,26 @@ class JsonStructure:
     def matches_at(self, places: Ints, text: bytes) -> Flags:
         """Return at which of these places this text stands, of at most 40 bytes."""
         return matches_at(self.buffer, places, text)
+
+
+def escapes_in(buffer: Bytes) -> tuple[Ints, Ints]:
+    """Return the places of the escapes, and of those that another writer might write differently.
+
+    A backslash escapes if an even number of backslashes stands before it.
+
+    Raises:
+        ValueError: the text ends in an escape.
+    """
+    at = np.flatnonzero(buffer == _BACKSLASH)
+    if not len(at):
+        return at, at
+    number = np.arange(len(at))
+    begins = np.concatenate(([True], np.diff(at) != 1))
+    run_begin = np.maximum.accumulate(np.where(begins, number, 0))
+    escapes = at[(number - run_begin) & 1 == 0]
+    if escapes[-1] + 1 == len(buffer):
+        raise ValueError("a text ends in an escape")
+    return escapes, escapes[~_PLAIN_ESCAPES[buffer[escapes + 1]]]
 
 
 def _is_inside(byte: Bytes) -> Flags:

@@ -4,12 +4,14 @@ As in reader.decode.googlesql_columns, a message with anything unusual is left t
 reader.decode.records. The rows of a stream name the same fields in the same order. This order is
 taken from the first row, and a row with another order is unusual. Spanner sorts the names of an
 object, so a record begins with its column types, which all records of a table share: these bytes
-are compared and not parsed (reader.decode.json_column_types).
+are compared and not parsed (reader.decode.json_column_types). So is most of what follows them
+(reader.decode.json_shapes). The other records are parsed here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -27,9 +29,11 @@ from slackwater.reader.decode.googlesql_columns import (
     strings,
 )
 from slackwater.reader.decode.json_column_types import JsonColumnTypes
-from slackwater.reader.decode.json_structure import PADDING, JsonStructure
+from slackwater.reader.decode.json_mods import dense_copy
+from slackwater.reader.decode.json_shapes import ShapedRecords
+from slackwater.reader.decode.json_structure import JsonStructure
 from slackwater.reader.decode.postgresql_records import OPTIONAL_DATA_FIELDS, json_column_types
-from slackwater.reader.decode.protobuf_cursor import LEN, Bytes, Cursors, Flags, Ints, tag
+from slackwater.reader.decode.protobuf_cursor import LEN, Cursors, Flags, Ints, tag
 from slackwater.reader.decode.row_spans import RowSpans
 from slackwater.reader.records import ColumnType
 from slackwater.reader.schema import DATA_SCHEMA, MODS
@@ -44,6 +48,15 @@ _MOD_DEPTH: Final = 4
 _BYTES: Final = pa.binary()
 _QUOTE: Final = ord('"')
 _MOD: Final = tuple(field.name for field in MODS.value_type)
+_UNUSUAL: Final = (IndexError, KeyError, TypeError, ValueError, DecodeError)
+
+
+@dataclass(frozen=True, slots=True)
+class _Decoded:
+    """Records that are decoded: the indexes of their rows, rising, and the output's columns."""
+
+    index: Ints
+    batch: pa.RecordBatch
 
 
 class _AnotherShapeError(ValueError):
@@ -63,24 +76,66 @@ def decode_json_columns(messages: Sequence[bytes]) -> Columns:
         if prefixes.distinct:
             has_prefix = prefixes.index >= 0
             rows.is_good[rows.message[candidates[~has_prefix]]] = False
-            candidates = candidates[has_prefix]
-            records = _Records.after_column_types(prefixes, rows, end[candidates])
+            parts = _after_column_types(prefixes, rows, candidates[has_prefix], end)
         elif len(candidates):
             records = _Records.whole(rows, begin[candidates], end[candidates])
+            parts = [_parsed(records, rows, candidates)]
         else:
             return all_fall_back
-        mods = _Mods(records)
-        rows.is_good[rows.message[candidates[~records.is_good]]] = False
-        # One unusual row excludes its whole message.
-        chosen = rows.is_good[rows.message[candidates]]
-        batch = _batch(records, mods, chosen)
+        columns = _joined(parts, rows)
         # Texts that are not UTF-8 raise a ValueError, as protobuf's own parser does.
-        batch.validate(full=True)
-        fallback_messages = np.flatnonzero(~rows.is_good).tolist()
-        return Columns(batch, rows.message[candidates[chosen]], fallback_messages)
-    except (IndexError, KeyError, TypeError, ValueError, DecodeError):
+        columns.batch.validate(full=True)
+    except _UNUSUAL:
         # Decoding one by one raises an error that names what is wrong.
         return all_fall_back
+    return columns
+
+
+def _after_column_types(
+    prefixes: JsonColumnTypes, rows: RowSpans, candidates: Ints, end: Ints
+) -> list[_Decoded]:
+    """Decode records by their shape, and parse those that have none."""
+    number = prefixes.index[prefixes.index >= 0]
+    after = prefixes.end[prefixes.index >= 0]
+    shaped = ShapedRecords.among(rows, after, end[candidates])
+    types = column_types_array(prefixes.distinct, pa.array(number[shaped.index]))
+    nested = {"column_types": types, "mods": shaped.mods}
+    batch = pa.RecordBatch.from_arrays(
+        [nested[name] if name in nested else shaped.scalars[name] for name in DATA_SCHEMA.names],
+        schema=DATA_SCHEMA,
+    )
+    parts = [_Decoded(candidates[shaped.index], batch)]
+    has_no_shape = np.ones(len(candidates), np.bool_)
+    has_no_shape[shaped.index] = False
+    if has_no_shape.any():
+        candidates = candidates[has_no_shape]
+        try:
+            records = _Records.after_column_types(rows, after[has_no_shape], end[candidates])
+            records.column_types = (prefixes.distinct, number[has_no_shape])
+            parts.append(_parsed(records, rows, candidates))
+        except _UNUSUAL:
+            rows.is_good[rows.message[candidates]] = False
+    return parts
+
+
+def _parsed(records: _Records, rows: RowSpans, candidates: Ints) -> _Decoded:
+    """Return the usual ones of records that are parsed; one unusual row excludes its message."""
+    mods = _Mods(records)
+    rows.is_good[rows.message[candidates[~records.is_good]]] = False
+    chosen = rows.is_good[rows.message[candidates]]
+    return _Decoded(candidates[chosen], _batch(records, mods, chosen))
+
+
+def _joined(parts: Sequence[_Decoded], rows: RowSpans) -> Columns:
+    """Return all parts in the rows' order, without the messages that are left out."""
+    index = np.concatenate([part.index for part in parts])
+    batch = pa.concat_batches([part.batch for part in parts])
+    chosen = rows.is_good[rows.message[index]]
+    if len(parts) > 1 or not chosen.all():
+        order = np.argsort(index, kind="stable")
+        order = order[chosen[order]]
+        index, batch = index[order], batch.take(pa.array(order))
+    return Columns(batch, rows.message[index], np.flatnonzero(~rows.is_good).tolist())
 
 
 class _Records:
@@ -138,7 +193,7 @@ class _Records:
     @classmethod
     def whole(cls, rows: RowSpans, begin: Ints, end: Ints) -> _Records:
         """Return the rows between these places."""
-        buffer, ends = _copied(rows, begin, end)
+        buffer, ends = dense_copy(rows.joined, begin, end)
         # A writer that puts white space between values does so in every row.
         is_spaced = buffer[: len(_PREFIX)].tobytes() != _PREFIX
         records = cls(JsonStructure(buffer, ends, is_spaced=is_spaced), _PREFIX)
@@ -146,17 +201,14 @@ class _Records:
         return records
 
     @classmethod
-    def after_column_types(cls, prefixes: JsonColumnTypes, rows: RowSpans, end: Ints) -> _Records:
-        """Return the rows without the column types that JsonColumnTypes has compared."""
-        number = prefixes.index[prefixes.index >= 0]
-        begin = prefixes.end[prefixes.index >= 0] - len(_SHORT_PREFIX) + 1
-        buffer, ends = _copied(rows, begin, end)
+    def after_column_types(cls, rows: RowSpans, begin: Ints, end: Ints) -> _Records:
+        """Return rows without the column types, which JsonColumnTypes has compared."""
+        begin = begin - len(_SHORT_PREFIX) + 1
+        buffer, ends = dense_copy(rows.joined, begin, end)
         # The last bytes of the prefix are overwritten with the two brackets that it opened.
         for offset, byte in enumerate(_SHORT_PREFIX[:-1]):
             buffer[ends - (end - begin) + offset] = byte
-        records = cls(JsonStructure(buffer, ends, is_spaced=False), _SHORT_PREFIX)
-        records.column_types = (prefixes.distinct, number)
-        return records
+        return cls(JsonStructure(buffer, ends, is_spaced=False), _SHORT_PREFIX)
 
     def _exclude_rows_at(self, places: Ints) -> None:
         self.is_good[self.structure.text_index(places)] = False
@@ -250,15 +302,6 @@ def _batch(records: _Records, mods: _Mods, chosen: Flags) -> pa.RecordBatch:
             begin, end = records.values[name]
             arrays.append(strings(buffer, begin[chosen], end[chosen]).cast(field.type))
     return pa.RecordBatch.from_arrays(arrays, schema=DATA_SCHEMA)
-
-
-def _copied(rows: RowSpans, begin: Ints, end: Ints) -> tuple[Bytes, Ints]:
-    """Return a copy of these parts of the rows, one after the other, and where each ends."""
-    ends = np.cumsum(end - begin)
-    texts = strings(pa.py_buffer(rows.joined), begin, end, _BYTES)
-    buffer = np.zeros(int(ends[-1]) + len(PADDING), np.uint8)
-    buffer[: ends[-1]] = np.frombuffer(texts.buffers()[2], np.uint8)[: ends[-1]]
-    return buffer, ends
 
 
 def _column_types(records: _Records) -> tuple[Sequence[tuple[ColumnType, ...]], Ints]:

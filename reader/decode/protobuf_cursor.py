@@ -110,17 +110,19 @@ def matches_at(buffer: Bytes, places: Ints, text: bytes) -> Flags:
 
     After each place, the buffer must have room for the whole text and one more word.
     """
-    words = np.ndarray((len(buffer) - _WORD + 1,), "<u8", buffer, strides=(1,))
-    is_match: Flags = np.ones(len(places), np.bool_)
-    remaining: Ints | slice = slice(None)
-    for begin in range(0, len(text), _WORD):
-        part = text[begin : begin + _WORD]
-        word = words[places + begin]
-        if len(part) < _WORD:
-            word = word & np.uint64((1 << 8 * len(part)) - 1)
-        is_equal = word == np.uint64(int.from_bytes(part, "little"))
-        if not is_equal.all():
-            is_match[remaining] = is_equal
-            remaining = np.flatnonzero(is_match)
-            places = places[is_equal]
+    size = -(-len(text) // _WORD) * _WORD
+    words = bytes_at(buffer, places, size).view("<u8")
+    if beyond := size - len(text):
+        words[:, -1] &= np.uint64((1 << 8 * (_WORD - beyond)) - 1)
+    is_equal = words == np.frombuffer(text.ljust(size, b"\0"), "<u8")
+    is_match: Flags = np.ones(len(places), np.bool_) if is_equal.all() else is_equal.all(axis=1)
     return is_match
+
+
+def bytes_at(buffer: Bytes, places: Ints, size: int) -> Bytes:
+    """Return a copy of so many bytes from each of these places on, a row for each place.
+
+    They are copied together: taking them one by one, or in words, takes five times as long.
+    """
+    windows = np.ndarray((len(buffer) - size + 1,), f"V{size}", buffer, strides=(1,))
+    return windows[places].view(np.uint8).reshape(len(places), size)
