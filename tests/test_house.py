@@ -240,3 +240,10 @@ def test_only_one_module_of_the_program_reaches_behind_pyspark() -> None:
         if path.parts[: len(ROOT.parts) + 2] not in [folder.parts for folder in folders]
         and reaching.search(path.read_text())
     ] == ["jvm.py"]
+
+
+def test_the_sources_are_named_to_spark_without_a_client() -> None:
+    """It asks for their names and columns in processes of their own, which a start waits for."""
+    loaded = loaded_by("slackwater.pipeline.spark.task_writing")
+    assert {"pyarrow", "slackwater.scheduler.spark.scan_source"} <= loaded
+    assert loaded.isdisjoint({"grpc", "google.cloud.spanner_v1", "sqlalchemy"})

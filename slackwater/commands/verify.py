@@ -21,12 +21,8 @@ from slackwater.pipeline.spark.java import find_java
 from slackwater.pipeline.spark.session import register_source, start_spark, stop_spark
 from slackwater.reader.database.snapshot_read import select
 from slackwater.reader.database.watched_tables import Table, watched_tables
-from slackwater.scheduler.spark.scan_source import (
-    FORMAT,
-    SpannerScanDataSource,
-    scan_options,
-    tables_to_json,
-)
+from slackwater.scheduler.spark.scan_reader import tables_to_json
+from slackwater.scheduler.spark.scan_source import FORMAT, SpannerScanDataSource, scan_options
 from slackwater.spark_sink.comparison import RANGES, Comparison, compare
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.sinks.mirrors import MirrorSettings

@@ -33,12 +33,8 @@ from slackwater.reader.database.snapshot_read import select
 from slackwater.reader.database.watched_tables import watched_tables
 from slackwater.reader.errors import ReaderError
 from slackwater.reader.transport.connection import PartitionedRead
-from slackwater.scheduler.spark.scan_source import (
-    FORMAT,
-    scan_options,
-    tables_from_json,
-    tables_to_json,
-)
+from slackwater.scheduler.spark.scan_reader import tables_from_json, tables_to_json
+from slackwater.scheduler.spark.scan_source import FORMAT, scan_options
 from slackwater.scheduler.start_position import first_watermark_ns
 from slackwater.spark_sink.errors import SinkError
 from slackwater.spark_sink.output.dead_letters import spark_errors

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from slackwater.spark_sink.errors import UnknownChangesError
 from slackwater.spark_sink.filters.column_filter import ColumnFilter, member_names
-from slackwater.spark_sink.filters.globs import is_match, joined, table_globs
+from slackwater.spark_sink.filters.globs import is_match, joined, matching, table_globs
 from slackwater.worker_errors import WorkerError, record_of
 
 if TYPE_CHECKING:
+    from pyarrow import BooleanArray, RecordBatch
     from pyspark.sql import Column
 
 # The part of a mod that names the columns which an update changed, by value capture type.
@@ -29,6 +30,7 @@ CHANGED_PART: Final[Mapping[str, str]] = {
     "NEW_ROW_AND_OLD_VALUES": "old_values",
 }
 _UPDATE: Final = "UPDATE"
+_ASKED: Final = ("table_name", "mod_type", "value_capture_type", "mods")
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,18 @@ class ChangeFilter:
             for mod in row["mods"]
             for name in member_names(mod[part])
         )
+
+    def mask(self, records: RecordBatch, chosen: BooleanArray) -> BooleanArray:
+        """Return which of the chosen records of a batch are kept; errors are those of keeps()."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        chosen = pc.and_(chosen, matching(records["table_name"], self._table_pattern))
+        is_update = pc.equal(records["mod_type"], _UPDATE)
+        updates = pc.and_(chosen, is_update)
+        asked = records.select(_ASKED).filter(updates)
+        changes = pa.array([self.keeps(row) for row in asked.to_pylist()], pa.bool_())
+        return pc.replace_with_mask(chosen, updates, changes)
 
     def keeps_table(self, table: str) -> bool:
         """Return whether a table may have one of the columns, by its full name."""

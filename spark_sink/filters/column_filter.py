@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from slackwater.spark_sink.filters.globs import joined
 
 if TYPE_CHECKING:
+    from pyarrow import RecordBatch
     from pyspark.sql import DataFrame, Row
 
 # Only the end of a value is of interest: numbers stay texts, whatever their length.
@@ -96,6 +97,24 @@ class ColumnFilter:
         ]
         columns = [column for column in types if keeps(column["name"])]
         return {**row, "column_types": columns, "mods": mods}
+
+    def apply_to_batch(self, records: RecordBatch) -> RecordBatch:
+        """Return the records of a batch without the columns that are left out.
+
+        Raises:
+            ValueError: a mod's values are not a JSON object.
+        """
+        if self.keeps_all:
+            return records
+        import pyarrow as pa
+
+        rows = records.select(["table_name", *_FILTERED_COLUMNS]).to_pylist()
+        filtered = [self.apply_to_row(row) for row in rows]
+        for name in _FILTERED_COLUMNS:
+            field = records.schema.field(name)
+            column = pa.array([row[name] for row in filtered], field.type)
+            records = records.set_column(records.schema.get_field_index(name), field, column)
+        return records
 
     def apply_to_frame(self, changes: DataFrame) -> DataFrame:
         """Return Spark's rows without the columns that are left out."""

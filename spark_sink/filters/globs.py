@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pyarrow import BooleanArray, StringArray
     from pyspark.sql import Column
 
 
@@ -26,6 +28,19 @@ def joined(globs: Sequence[str]) -> str:
 def is_match(text: Column, pattern: str) -> Column:
     """Return whether a regular expression matches all of a text, as re.fullmatch with DOTALL."""
     return text.rlike(rf"(?s)\A(?:{pattern})\z")
+
+
+def matching(texts: StringArray, pattern: str) -> BooleanArray:
+    """Return which of many texts a regular expression matches whole, as re.fullmatch with DOTALL.
+
+    It is applied once to each different text: columns of names have few.
+    """
+    import pyarrow as pa
+
+    encoded = texts.dictionary_encode()
+    compiled = re.compile(pattern, re.DOTALL)
+    matches = [compiled.fullmatch(text) is not None for text in encoded.dictionary.to_pylist()]
+    return pa.array(matches, pa.bool_()).take(encoded.indices)
 
 
 def table_globs(column_glob: str) -> Iterator[str]:

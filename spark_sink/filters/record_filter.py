@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from slackwater.spark_sink.filters.change_filter import ChangeFilter
 from slackwater.spark_sink.filters.column_filter import ColumnFilter
-from slackwater.spark_sink.filters.globs import is_match, joined
+from slackwater.spark_sink.filters.globs import is_match, joined, matching
 
 if TYPE_CHECKING:
     from pyarrow import BooleanArray, RecordBatch
@@ -84,25 +84,28 @@ class RecordFilter:
         )
         return is_kept and (not self.when_changed or self._change_filter.keeps(row))
 
-    @property
-    def asks_for_values(self) -> bool:
-        """Whether it looks at more than a record's table, kind of change and transaction."""
-        return bool(self.when_changed)
+    def apply_to_batch(self, records: RecordBatch) -> RecordBatch:
+        """Return the records of a batch that are kept, without the columns that are left out.
+
+        Raises:
+            UnknownChangesError, ValueError: as ChangeFilter.keeps() and ColumnFilter.
+        """
+        if not self.keeps_all:
+            records = records.filter(self.mask(records))
+        return self.column_filter.apply_to_batch(records)
 
     def mask(self, records: RecordBatch) -> BooleanArray:
-        """Return for each record of a batch whether it is kept; not if asks_for_values."""
+        """Return for each record of a batch whether it is kept; errors are those of keeps()."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
         mask = pa.repeat(pa.scalar(True), records.num_rows)
         for column, pattern, wanted in self._patterns:
-            # There are few different texts in many records.
-            encoded = records[column].dictionary_encode()
-            is_kept = [_is_kept(text, pattern, wanted) for text in encoded.dictionary.to_pylist()]
-            mask = pc.and_(mask, pa.array(is_kept, pa.bool_()).take(encoded.indices))
+            matches = matching(records[column], pattern)
+            mask = pc.and_(mask, matches if wanted else pc.invert(matches))
         if not self.system_transactions:
             mask = pc.and_(mask, pc.invert(records["is_system_transaction"]))
-        return mask
+        return self._change_filter.mask(records, mask) if self.when_changed else mask
 
     def keeps_table(self, table: str) -> bool:
         """Return whether records of a table may be kept, by its full name."""

@@ -81,12 +81,8 @@ class Preparation:
 
     @property
     def writes_records(self) -> bool:
-        """Whether records are written as they are read, if they are not left out by the labels.
-
-        These are what a filter looks at that does not ask for values.
-        """
-        is_whole = self.record_filter.column_filter.keeps_all and self._transform is None
-        return is_whole and not self.record_filter.asks_for_values
+        """Whether records that are written have the columns of those that are read."""
+        return self._transform is None
 
     def schema_of(self, records: StructType) -> StructType:
         """Return the columns of what is written of records, if writes_records."""

@@ -50,7 +50,7 @@ class TaskWriter:
 
     Attributes:
         files: writes the files.
-        record_filter: which records are written; it does not ask for values.
+        record_filter: which records are written, and which of their columns.
         has_date: whether DATE_COLUMN is added.
         distinct: see Preparation.
         has_message_bytes: see Preparation.
@@ -108,15 +108,10 @@ class TaskWriter:
         for batch in batches:
             if batch.num_rows:
                 counter.add(batch)
-                rows = self._filtered(batch)
+                rows = self.record_filter.apply_to_batch(batch)
                 counter.written += rows.num_rows
                 if rows.num_rows:
                     yield self._dated(rows)
-
-    def _filtered(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        if self.record_filter.keeps_all:
-            return batch
-        return batch.filter(self.record_filter.mask(batch))
 
     def _dated(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         if not self.has_date:

@@ -19,7 +19,6 @@ from pyspark.sql import DataFrame, SparkSession
 
 from slackwater.reader.schema import ddl
 from slackwater.spark_sink.errors import PublishError
-from slackwater.spark_sink.filters.record_filter import ModType, RecordFilter
 from slackwater.spark_sink.java import map_in_arrow
 from slackwater.spark_sink.output import task_writer
 from slackwater.spark_sink.output.parquet_stats import rows_of
@@ -289,20 +288,6 @@ def test_readers_find_what_a_broken_disk_has_changed(session: SparkSession, tmp_
     reader = session.read.option("parquet.page.verify-checksum.enabled", "true")
     with pytest.raises(Exception, match=r"(?i)checksum"):
         reader.parquet(str(file)).collect()
-
-
-@pytest.mark.parametrize(
-    ("record_filter", "writes_records"),
-    [
-        (RecordFilter(tables=("A",), mod_types=(ModType.INSERT,), system_transactions=False), True),
-        (RecordFilter(columns=("*.Name",)), False),
-        (RecordFilter(when_changed=("*.Name",)), False),
-    ],
-)
-def test_filters_that_look_into_values_are_left_to_spark(
-    record_filter: RecordFilter, *, writes_records: bool
-) -> None:
-    assert Preparation(record_filter).writes_records is writes_records
 
 
 @pytest.mark.parametrize(

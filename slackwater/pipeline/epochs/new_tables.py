@@ -13,7 +13,7 @@ import structlog
 
 from slackwater.reader.database.watched_tables import Table
 from slackwater.reader.errors import ReaderError
-from slackwater.scheduler.spark.scan_source import tables_from_json
+from slackwater.scheduler.spark.scan_reader import tables_from_json
 from slackwater.state.rescan_models import NEW_TABLE, Rescan
 from slackwater.state.rescans import read_seen_tables, record_seen_tables
 from slackwater.state.scans import read_scan

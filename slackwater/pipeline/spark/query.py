@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -14,6 +16,10 @@ from slackwater.pipeline.spark.jvm import last_progress, recent_progress
 from slackwater.scheduler.spark.data_source import FORMAT
 
 _LAST_WRITE_S_MAX: Final = 10.0
+# Spark asks for a source's columns in a Python process, and gives up if that has not connected
+# within ten seconds. With more of them at once than cores, all pipelines of a process would fail,
+# and try again, together.
+_STARTING: Final = threading.BoundedSemaphore(os.cpu_count() or 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +91,8 @@ def start_query(spark: SparkSession, settings: QuerySettings, writer: EpochWrite
         settings: how to start it.
         writer: writes its epochs.
     """
-    changes = spark.readStream.format(FORMAT).options(**settings.options).load()
+    with _STARTING:
+        changes = spark.readStream.format(FORMAT).options(**settings.options).load()
     query = (
         changes.writeStream.foreachBatch(writer.write)
         .option("checkpointLocation", settings.checkpoint)

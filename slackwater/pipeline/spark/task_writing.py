@@ -6,7 +6,7 @@ query are what the tasks hand on of the files that they have written.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
@@ -15,8 +15,10 @@ from pyspark.sql.types import StructType
 from slackwater.reader.schema import ddl
 from slackwater.scheduler.spark.data_source import SpannerChangesDataSource
 from slackwater.scheduler.spark.scan_source import SpannerScanDataSource
-from slackwater.scheduler.spark.stream_reader import ToRows
 from slackwater.spark_sink.sink import Sink, TaskWriting
+
+if TYPE_CHECKING:
+    from slackwater.scheduler.spark.stream_reader import ToRows
 
 _OPTION: Final = "task_writer"
 
