@@ -34,7 +34,7 @@ def test_a_pipeline_runs_until_caught_up_and_shows_where_it_stands(
     load = Load(stream, Dialect.GOOGLE_STANDARD_SQL, seed=11)
     written = load.run(transactions_per_second=20, seconds=3)
     values = settings(stream, tmp_path, format_rfc3339(start_ns))
-    values["epoch"] = {"trigger": "0s", "max_span": "1s"}
+    values["epoch"] = {"trigger": "0s", "max_span": "3s"}
     values["sink"]["format"] = "json"
     config = tmp_path / "slackwater.yaml"
     config.write_text(yaml.safe_dump(values))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -16,10 +17,14 @@ from slackwater.pipeline.spark.jvm import last_progress, recent_progress
 from slackwater.scheduler.spark.data_source import FORMAT
 
 _LAST_WRITE_S_MAX: Final = 10.0
-# Spark asks for a source's columns in a Python process, and gives up if that has not connected
-# within ten seconds. With more of them at once than cores, all pipelines of a process would fail,
-# and try again, together.
+# Spark asks a source for its columns, and for offsets, in Python processes of their own, and gives
+# up if one has not connected within ten seconds. With more of them at once than cores, all
+# pipelines of a process would fail, and try again, together.
 _STARTING: Final = threading.BoundedSemaphore(os.cpu_count() or 1)
+_CONNECTED_S_MAX: Final = 30.0
+_POLL_S: Final = 0.05
+# What Spark's status says until a query's source is there.
+_INITIALIZING: Final = "Initializing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +98,23 @@ def start_query(spark: SparkSession, settings: QuerySettings, writer: EpochWrite
     """
     with _STARTING:
         changes = spark.readStream.format(FORMAT).options(**settings.options).load()
-    query = (
-        changes.writeStream.foreachBatch(writer.write)
-        .option("checkpointLocation", settings.checkpoint)
-        .trigger(processingTime=f"{settings.trigger_ms} milliseconds")
-        .queryName(settings.name)
-        .start()
-    )
+        query = (
+            changes.writeStream.foreachBatch(writer.write)
+            .option("checkpointLocation", settings.checkpoint)
+            .trigger(processingTime=f"{settings.trigger_ms} milliseconds")
+            .queryName(settings.name)
+            .start()
+        )
+        _await_source(query)
     return SparkQuery(query, writer)
+
+
+def _await_source(query: StreamingQuery) -> None:
+    """Wait until the query's source has connected, or the query has failed."""
+    until = time.monotonic() + _CONNECTED_S_MAX
+    while (
+        query.isActive
+        and str(query.status["message"]).startswith(_INITIALIZING)
+        and time.monotonic() < until
+    ):
+        time.sleep(_POLL_S)
