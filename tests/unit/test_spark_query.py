@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -35,13 +36,8 @@ class FakeSpark:
 
     writeStream = readStream  # noqa: N815
 
-    def load(self) -> FakeSpark:
-        return self
-
-    def format(self, *_: object, **__: object) -> FakeSpark:
-        return self
-
-    options = option = foreachBatch = trigger = queryName = start = format
+    def __getattr__(self, name: str) -> Callable[..., FakeSpark]:
+        return lambda *_, **__: self
 
 
 def start(spark: FakeSpark) -> None:
