@@ -60,8 +60,10 @@ class Commit:
             before the first. Of a chunk of an initial scan it is that of the epoch before.
         line: that epoch's in the watermark log, which may lack it; None before the first.
         named_by: when the watermark log has this low watermark, the files have had their names:
-            the epoch's own, or that of a chunk's scan; None without files.
-        files: an epoch's, or a chunk's; none if a process took the pipeline over.
+            the epoch's own, or that of a chunk's scan; None without files, and of files that need
+            no name if their process dies.
+        files: an epoch's, a chunk's, or one that replaces those of many epochs; none if a process
+            took the pipeline over.
     """
 
     number: int
@@ -175,7 +177,7 @@ class CommitLog:
         self,
         low_watermark: datetime | None,
         line: str | None,
-        named_by: datetime,
+        named_by: datetime | None,
         files: Sequence[CommittedFile],
     ) -> Commit:
         """Publish files; they have no names yet.

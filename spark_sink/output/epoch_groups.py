@@ -99,6 +99,19 @@ def next_group(epochs: Sequence[str], sizes: Sequence[int]) -> Group | None:
     return _group(closed) if _day(epochs[len(closed)]) != day else None
 
 
+def first_of(group: Group, count: int) -> Group | None:
+    """Return a group of the first folders of another one; None if there can't be one.
+
+    Args:
+        group: the other one.
+        count: of how many folders at most. Those of one low watermark stay together.
+    """
+    folders, following = group.folders[:count], group.folders[count : count + 1]
+    while folders and following and _watermark(folders[-1]) == _watermark(following[0]):
+        folders = folders[:-1]
+    return _group(folders) if folders else None
+
+
 def current_epochs(changes: str) -> str:
     """Return a changelog of epochs without the folders that a large one has replaced.
 

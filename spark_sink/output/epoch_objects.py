@@ -8,6 +8,7 @@ the epoch is complete.
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -61,6 +62,8 @@ class EpochObjects:
         self._latest = LatestEpoch()
         # Committed, and not all of its files have their names.
         self._unnamed: Commit | None = None
+        # Epochs are compacted in a thread of its own.
+        self._lock = threading.Lock()
 
     def staging(self, epoch_id: int) -> str:
         """Return the folder below which an epoch's files are staged."""
@@ -84,7 +87,7 @@ class EpochObjects:
         """
         owner = uuid.uuid4().hex
         log = CommitLog(self._store, owner)
-        with requests_to(self._path):
+        with self._lock, requests_to(self._path):
             for _ in range(_TRIES):
                 # Not what is staged later, by a process that takes the pipeline over from this one.
                 staged = names_below(self._store, STAGING_FOLDER)
@@ -126,8 +129,8 @@ class EpochObjects:
             PublishError: another process has taken the pipeline over, or the store fails.
         """
         name = epoch_name(low_watermark, chunk)
-        log = self._log
-        with requests_to(self._path):
+        with self._lock, requests_to(self._path):
+            log = self._log
             self._finish(log)
             if self._is_published(name, low_watermark, chunk):
                 self.discard(epoch_id, written)
@@ -141,6 +144,25 @@ class EpochObjects:
             self.discard(epoch_id, written)
             log.remove_old()
         return True
+
+    def replace(self, name: str, staged: str) -> None:
+        """Give a staged file a name by which it replaces epochs; see ObjectCompaction.
+
+        Only the pipeline's owner can. A process that dies meanwhile leaves the epochs as they were.
+
+        Raises:
+            PublishError: another process has taken the pipeline over, or the store fails.
+        """
+        with self._lock, requests_to(self._path):
+            self._finish(self._log)
+            file = CommittedFile(name, staged=staged)
+            self._log.add(self._latest.low_watermark, self._latest.line, None, [file])
+            try:
+                self._store.copy(staged, name)
+            except FileNotFoundError:
+                # A successor has removed what was staged.
+                raise PublishError("another process has taken the pipeline over.") from None
+            remove(self._store, [staged])
 
     def _finish(self, log: CommitLog) -> None:
         """Give the files of this process's last commit their names, if a request failed before."""

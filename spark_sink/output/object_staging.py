@@ -17,6 +17,12 @@ from slackwater.spark_sink.output.file_writer import (
     WrittenFile,
     written_files,
 )
+from slackwater.spark_sink.output.maintenance import (
+    NO_MAINTENANCE,
+    Maintenance,
+    MaintenancePolicy,
+)
+from slackwater.spark_sink.output.object_compaction import ObjectCompaction
 from slackwater.spark_sink.output.object_store import open_object_store
 from slackwater.spark_sink.output.preparation import Preparation
 from slackwater.spark_sink.output.task_writer import TaskWriter, handed_on, is_handed_on
@@ -37,6 +43,7 @@ class ObjectStaging:
         preparation: makes what is written.
         partition_by: columns that name the folders of what is written.
         objects: the output's epochs; None to open it.
+        policy: when epochs are compacted.
     """
 
     is_one_commit = True
@@ -50,6 +57,7 @@ class ObjectStaging:
         partition_by: Sequence[str] = (),
         *,
         objects: EpochObjects | None = None,
+        policy: MaintenancePolicy = NO_MAINTENANCE,
     ) -> None:
         self._path = path
         self._options = dict(options)
@@ -65,6 +73,8 @@ class ObjectStaging:
             "txt" if file_format == TEXT else file_format,
         )
         self._written: dict[int, tuple[str, Sequence[WrittenFile]]] = {}
+        self._policy = policy
+        self._maintenance = Maintenance(self._maintain, policy.every_s)
 
     def take_over(
         self,
@@ -112,7 +122,7 @@ class ObjectStaging:
 
     def publish(
         self,
-        spark: SparkSession,  # noqa: ARG002
+        spark: SparkSession,
         epoch_id: int,
         low_watermark: datetime,
         *,
@@ -124,6 +134,12 @@ class ObjectStaging:
         if owner != self._objects.owner:
             raise PublishError("the pipeline was taken over since this epoch was staged.")
         self._objects.publish(epoch_id, written, low_watermark, line=line, chunk=chunk)
+        if chunk is None:
+            self._maintenance.begin_if_due(spark, lambda: [self._path])
+
+    def _maintain(self, spark: SparkSession, path: str) -> None:  # noqa: ARG002
+        store = open_object_store(path, self._options)
+        ObjectCompaction(store, path, self._objects).run(self._policy.keep_s)
 
     def discard(self, spark: SparkSession, epoch_id: int) -> None:  # noqa: ARG002
         """Remove a staged epoch."""

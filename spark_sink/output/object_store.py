@@ -258,11 +258,10 @@ class ObjectFiles:
         """Remove files, at the same time if the order does not matter; see SmallFiles."""
         removed = [f"{self._prefix}{name}" for name in names]
         with requests_to(self._path):
-            if not in_any_order:
+            if in_any_order:
+                remove_together(self._store, removed)
+            else:
                 remove(self._store, removed)
-                return
-            with ThreadPoolExecutor(_AT_ONCE) as pool:
-                list(pool.map(lambda name: remove(self._store, [name]), removed))
 
 
 def remove(store: ObjectStore, names: Iterable[str]) -> None:
@@ -270,6 +269,20 @@ def remove(store: ObjectStore, names: Iterable[str]) -> None:
     for name in names:
         with suppress(FileNotFoundError):
             store.delete(name)
+
+
+def remove_together(store: ObjectStore, names: Iterable[str]) -> None:
+    """Remove objects at the same time, in any order; one that does not exist is ignored."""
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        list(pool.map(lambda name: remove(store, [name]), names))
+
+
+def read_together(store: ObjectStore, names: Sequence[str]) -> Iterator[bytes | None]:
+    """Yield the contents of objects, in their order; as many as are asked for at a time wait."""
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        for first in range(0, len(names), _AT_ONCE):
+            some = names[first : first + _AT_ONCE]
+            yield from pool.map(lambda name: read(store, name), some)
 
 
 def _reason(error: Exception) -> str:

@@ -139,14 +139,19 @@ class ChangelogSettings(EnvelopeSettings, TableSettings):
             return self._table_files(origin, preparation)
         has_lines = self.format == JSON and self.envelope != "record"
         file_format = TEXT if has_lines else self.format
+        policy = self.maintenance_policy if self.compacts_epochs else NO_MAINTENANCE
         if not self.is_in_object_store:
             staging = Staging(self.path, file_format, preparation, self.partition_by)
-            policy = self.maintenance_policy if self.compacts_epochs else NO_MAINTENANCE
             return EpochFolders(staging, policy)
         from slackwater.spark_sink.output.object_staging import ObjectStaging
 
         return ObjectStaging(
-            self.path, self.storage_options, file_format, preparation, self.partition_by
+            self.path,
+            self.storage_options,
+            file_format,
+            preparation,
+            self.partition_by,
+            policy=policy,
         )
 
     @property
@@ -182,6 +187,15 @@ class ChangelogSettings(EnvelopeSettings, TableSettings):
         if not _is_written_without_spark(values.get("format")):
             return values
         return {**values, "checkpoint": _temporary_checkpoint(path)}
+
+    @model_validator(mode="after")
+    def _compaction_in_object_store(self) -> Self:
+        if self.compacts_epochs and self.is_in_object_store and self.partition_by:
+            raise ValueError(
+                "compact_every does not go with partition_by in an object store: many epochs become"
+                " one object there, so that they are replaced at one moment"
+            )
+        return self
 
     @model_validator(mode="after")
     def _can_be_opened(self) -> Self:

@@ -249,10 +249,12 @@ class TableSettings(SinkSettings, ABC):
     def _compaction_of_format(self) -> Self:
         is_set = "compact_every" in self.model_fields_set and self.compact_every is not None
         is_local = urlsplit(self.path).scheme in {"", LOCAL_SCHEME}
-        if is_set and self.format not in table_formats() and not is_local:
+        is_possible = is_local or is_object_store(self.path)
+        if is_set and self.format not in table_formats() and not is_possible:
             names = " and ".join(table_formats())
             raise ValueError(
-                f"compact_every goes with format {names}, and with other formats on a local disk"
+                f"compact_every goes with format {names}, and with other formats on a local disk or"
+                " in an object store"
             )
         return self
 

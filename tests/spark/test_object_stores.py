@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
+from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.orc as orc
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
 from slackwater.reader.schema import ddl
 from slackwater.spark_sink.errors import PublishError
+from slackwater.spark_sink.formats import ORC, PARQUET, TEXT
 from slackwater.spark_sink.output.epoch_directory import epoch_name
+from slackwater.spark_sink.output.epoch_groups import COMPACTED
+from slackwater.spark_sink.output.epoch_objects import EpochObjects
+from slackwater.spark_sink.output.file_writer import WrittenFile, format_writer
+from slackwater.spark_sink.output.object_compaction import ObjectCompaction
 from slackwater.spark_sink.output.object_store import open_object_store
 from slackwater.spark_sink.sink import Sink
 from tests.epoch_rows import (
@@ -122,6 +132,22 @@ def test_a_small_epoch_costs_few_requests(session: SparkSession, store: ServedSt
     assert (len(store.requests) - before) / 3 <= REQUESTS_OF_AN_EPOCH_MAX
 
 
+def test_epochs_are_compacted_beside_the_pipeline(
+    session: SparkSession, store: ServedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = sink_in(store, "many", compact_every="1m")
+    sink.position(session)
+    monkeypatch.setattr("slackwater.spark_sink.output.maintenance.Maintenance.is_due", True)
+    for epoch in (1, 2, 3, 86_400):
+        write(session, sink, epoch, *of_two_tables(epoch))
+        sink._files._maintenance.wait()  # type: ignore[attr-defined]
+    large = [name for name in store.names("many/epoch=") if COMPACTED in name]
+    assert len(large) == 1
+    client = open_object_store(store.path, store.options)
+    rows_of_large = pq.read_table(io.BytesIO(bytes(client.get(large[0]).bytes())))
+    assert rows_of_large.num_rows == 6
+
+
 def test_a_bucket_that_does_not_exist_is_named_at_once(
     session: SparkSession, store: ServedStore
 ) -> None:
@@ -152,3 +178,38 @@ def test_the_documented_recipe_reads_whole_epochs(
     assert set(names["table"]["epoch"].to_pylist()) == {
         epoch_name(low_watermark(epoch)).removeprefix("epoch=") for epoch in (1, 2)
     }
+
+
+def as_file(table: pa.Table, file_format: str) -> bytes:
+    out = io.BytesIO()
+    with closing(format_writer(out, file_format)) as writer:
+        writer.write(table)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("store", "file_format"),
+    [*((name, PARQUET) for name in ("s3", "gs", "az")), ("s3", ORC), ("s3", TEXT)],
+    indirect=["store"],
+)
+def test_epochs_become_one_object_in_a_store(store: ServedStore, file_format: str) -> None:
+    path = f"{store.path}/compacted-{file_format}"
+    client = open_object_store(path, store.options)
+    objects = EpochObjects(client, path, file_format, file_format)
+    objects.take_over(lambda: None)
+    for number, hours in enumerate((0, 1, 2, 2.5, 17)):
+        table = pa.table({"value": [f"row {number}"]})
+        written = [WrittenFile("", as_file(table, file_format), None)]
+        objects.publish(number, written, low_watermark(0) + timedelta(hours=hours))
+    ObjectCompaction(client, path, objects).run(keep_s=0)
+    names = store.names(f"compacted-{file_format}/epoch=")
+    assert len(names) == 2
+    assert COMPACTED in names[0]
+    contents = [bytes(client.get(name.partition("/")[2]).bytes()) for name in names]
+    if file_format == TEXT:
+        assert b"".join(contents) == b"".join(b"row %d\n" % number for number in range(5))
+    else:
+        read = pq.read_table if file_format == PARQUET else orc.read_table
+        tables = [read(io.BytesIO(content)) for content in contents]
+        values = pa.concat_tables(tables)["value"].to_pylist()
+        assert values == [f"row {number}" for number in range(5)]

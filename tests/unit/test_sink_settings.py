@@ -107,8 +107,11 @@ def test_epochs_are_compacted_only_if_the_settings_say_so(tmp_path: Path) -> Non
     for wrong in ({"compact_every": "59s"}, {"keep_versions": "9m"}, {"keep_versions": "ever"}):
         with pytest.raises(SettingsError, match=r"sink\.(compact_every|keep_versions)"):
             compacts(**wrong)
-    with pytest.raises(SettingsError, match="on a local disk"):
-        compacts(compact_every="1h", path="s3://bucket/changes")
+    assert compacts(compact_every="1h", path="s3://bucket/changes")
+    with pytest.raises(SettingsError, match="does not go with partition_by in an object store"):
+        compacts(compact_every="1h", path="s3://bucket/changes", partition_by="table_name")
+    with pytest.raises(SettingsError, match="on a local disk or in an object store"):
+        compacts(compact_every="1h", path="hdfs://host/changes")
 
 
 def test_a_changelog_has_changes_as_records_by_default(
