@@ -109,21 +109,21 @@ class ObjectCompaction:
         self, epochs: Mapping[str, Sequence[_Object]], folder: Path
     ) -> list[list[Path]]:
         """Return copies of the files of each epoch."""
-        files: dict[str, list[Path]] = {name: [] for name in epochs}
         names = [one.name for objects in epochs.values() for one in objects]
-        for name, content in zip(names, read_together(self._store, names), strict=True):
-            if content is None:
-                raise PublishError(f"{self._path}: {name} was removed meanwhile.")
-            epoch, *inside, file = PurePosixPath(name).parts
-            if inside:
+        for name in names:
+            if len(PurePosixPath(name).parts) > 2:
                 raise PublishError(
                     f"{self._path}: {name} is in a folder of its epoch, and only epochs without"
                     " folders are compacted in an object store."
                 )
-            target = folder / epoch / file
+        files: dict[str, list[Path]] = {name: [] for name in epochs}
+        for name, content in zip(names, read_together(self._store, names), strict=True):
+            if content is None:
+                raise PublishError(f"{self._path}: {name} was removed meanwhile.")
+            target = folder / name
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(content)
-            files[epoch].append(target)
+            files[target.parent.name].append(target)
         return list(files.values())
 
     def _of_one_schema(self, group: Group, files: Sequence[Sequence[Path]]) -> Group:
