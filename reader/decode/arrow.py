@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from slackwater.reader.records import ColumnType, DataChangeRecord
@@ -71,10 +71,10 @@ def _column_types(columns: Sequence[tuple[ColumnType, ...]]) -> pa.Array:
 
 
 def _mods(columns: Sequence[Sequence[Any]]) -> pa.Array:
-    offsets = pa.array([0, *accumulate(map(len, columns))], pa.int32())
+    counts = np.fromiter(map(len, columns), np.int64, len(columns))
     mods = [mod for column in columns for mod in column]
     cells = zip(*mods, strict=True) if mods else ((), (), ())
-    return mods_array(offsets, [pa.array(texts, _STRING) for texts in cells])
+    return mods_array(counts, [pa.array(texts, _STRING) for texts in cells])
 
 
 def column_types_array(distinct: Iterable[Sequence[ColumnType]], indices: pa.Array) -> pa.Array:
@@ -88,12 +88,14 @@ def column_types_array(distinct: Iterable[Sequence[ColumnType]], indices: pa.Arr
     return lists.take(indices)
 
 
-def mods_array(offsets: pa.Array, texts: Sequence[pa.Array]) -> pa.Array:
+def mods_array(counts: npt.NDArray[np.int64], texts: Sequence[pa.Array]) -> pa.Array:
     """Return the column mods.
 
     Args:
-        offsets: the index of each row's first mod, and the number of all mods.
+        counts: the number of each row's mods.
         texts: keys, new_values and old_values of all mods.
     """
     values = pa.StructArray.from_arrays(list(texts), fields=list(MODS.value_type))
-    return pa.ListArray.from_arrays(offsets, values, type=MODS)
+    offsets = np.zeros(len(counts) + 1, np.int32)
+    np.cumsum(counts, out=offsets[1:])
+    return pa.ListArray.from_arrays(pa.array(offsets), values, type=MODS)

@@ -215,9 +215,7 @@ class _Mods:
         order = np.argsort(owner, kind="stable")
         order = order[is_chosen[owner[order]]]
         fields = [_texts(buffer, texts, order) for texts in self._texts]
-        offsets = np.zeros(int(is_chosen.sum()) + 1, np.int32)
-        np.cumsum(self._counts[is_chosen], out=offsets[1:])
-        return mods_array(pa.array(offsets), fields)
+        return mods_array(self._counts[is_chosen], fields)
 
 
 def _texts(buffer: pa.Buffer, steps: Sequence[tuple[Ints, Ints, Flags]], order: Ints) -> pa.Array:

@@ -52,9 +52,7 @@ def plain_mods(joined: bytes, begin: Ints, end: Ints) -> tuple[pa.Array, Flags]:
     chosen = is_plain[owner]
     text = pa.py_buffer(buffer)
     texts = [strings(text, first[chosen], last[chosen] + 1) for first, last in spans]
-    offsets = np.zeros(int(is_plain.sum()) + 1, np.int32)
-    np.cumsum(counts[is_plain] // _BRACKETS, out=offsets[1:])
-    return mods_array(pa.array(offsets), texts), is_plain
+    return mods_array(counts[is_plain] // _BRACKETS, texts), is_plain
 
 
 def _spans(

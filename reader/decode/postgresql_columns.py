@@ -322,6 +322,4 @@ def _mods(buffer: pa.Buffer, mods: _Mods, chosen: Flags) -> pa.Array:
     for name in _MOD:
         begin, end, is_null = mods.texts[name]
         texts.append(strings(buffer, begin[is_owned], end[is_owned], is_null=is_null[is_owned]))
-    offsets = np.zeros(int(chosen.sum()) + 1, np.int32)
-    np.cumsum(mods.counts[chosen], out=offsets[1:])
-    return mods_array(pa.array(offsets), texts)
+    return mods_array(mods.counts[chosen], texts)

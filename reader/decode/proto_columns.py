@@ -300,10 +300,8 @@ def _assemble(rows: RowSpans, fields: _Fields) -> Columns:
 
 def _mods(mods: ModTexts, is_chosen: Flags) -> pa.Array:
     counts = mods.counts[is_chosen]
-    offsets = np.zeros(len(counts) + 1, np.int32)
-    np.cumsum(counts, out=offsets[1:])
     texts = (mods.keys, mods.new_values, mods.old_values)
     if is_chosen.all():
-        return mods_array(pa.array(offsets), texts)
+        return mods_array(counts, texts)
     of_chosen = pa.array(np.repeat(is_chosen, mods.counts))
-    return mods_array(pa.array(offsets), [text.filter(of_chosen) for text in texts])
+    return mods_array(counts, [text.filter(of_chosen) for text in texts])

@@ -79,7 +79,7 @@ def row_columns(
         "record_sequence": _padded(range(first, first + count)),
         "table_name": _repeated(table, pa.string(), count),
         "column_types": column_types_array([types], pa.repeat(pa.scalar(0, pa.int32()), count)),
-        "mods": mods_array(pa.array(np.arange(count + 1, dtype=np.int32)), mods),
+        "mods": mods_array(np.ones(count, np.int64), mods),
     }
     return pa.RecordBatch.from_arrays(
         [
