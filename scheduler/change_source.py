@@ -34,7 +34,13 @@ class Query(Protocol):
     def retried(self) -> Mapping[str, int]:
         """How often it was opened again, by gRPC's status code."""
 
-    stalls: int
+    @property
+    def stalls(self) -> int:
+        """How often it stalled."""
+
+    @property
+    def was_asked(self) -> bool:
+        """False if the records came from a reader process, and the source was not asked."""
 
     def run(self, decoder: BatchDecoder, consumer: RecordConsumer) -> None:
         """Read until the source ends the query with OK, or the consumer has enough.

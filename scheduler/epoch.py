@@ -59,7 +59,8 @@ def next_watermark(
 
     Args:
         clock_ns: Spanner's clock by a strong read: all committed at or before it is visible.
-        lead_ns: how far ahead of the clock it may lie: see scheduler.epoch_lead.
+        lead_ns: how far ahead of the clock it may lie, negative for behind it: see
+            scheduler.epoch_lead.
         base_ns: the low watermark at which the epoch starts; None if it is not known, which
             leaves its span unbounded and allows no lead.
         span_max_ns: the longest span of an epoch.

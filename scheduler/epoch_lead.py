@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Final
 
-from slackwater.timestamp import NANOSECONDS_PER_SECOND, ns_to_seconds
+from slackwater.timestamp import NANOSECONDS_PER_SECOND, ms_to_ns, ns_to_seconds
 
 # Also the longest time that a task can lose if its clock is behind Spanner's.
 LEAD_MAX_NS: Final = NANOSECONDS_PER_SECOND // 2
@@ -28,6 +28,15 @@ def next_lead_ns(delays_ns: Sequence[int]) -> int:
             last epochs for which they are known.
     """
     return min(max(0, int(median(delays_ns))), LEAD_MAX_NS) if delays_ns else 0
+
+
+def behind_heartbeats_ns(heartbeat_ms: int) -> int:
+    """Return the lead of an epoch with continuous reading: it lies behind the clock.
+
+    At any time, partitions have shown what they have through their last heartbeats. An epoch that
+    ended later would wait for the next ones.
+    """
+    return -ms_to_ns(heartbeat_ms)
 
 
 def wait_until_past(watermark_ns: int) -> None:

@@ -14,12 +14,13 @@ from slackwater.scheduler import source_settings as settings
 from slackwater.scheduler.epoch import watermark_for_end, watermark_for_start
 from slackwater.scheduler.epoch_span import SpanTarget
 from slackwater.scheduler.errors import OptionError
-from slackwater.scheduler.read_options import ReadOptions
+from slackwater.scheduler.read_options import Reading, ReadOptions
 from slackwater.scheduler.source_settings import EARLIEST, NOW, SETTINGS, Setting
 from slackwater.timestamp import ms_to_ns, ms_to_seconds, parse_rfc3339
 
 T = TypeVar("T")
 
+_MIB: Final = 1024 * 1024
 OPTION_NAMES: Final = tuple(setting.name for setting in SETTINGS)
 _ALL_NAMES: Final = frozenset(
     name for setting in SETTINGS for name in (setting.name, *setting.aliases)
@@ -40,6 +41,8 @@ class SourceOptions:
         end_ns: the last low watermark, None for none.
         span_max_ns: the longest span of an epoch.
         span_target: bounds epochs by the recorded ones; None if none are recorded.
+        reading: how an epoch's records come from Spanner.
+        reader_memory_bytes: how many bytes of records may wait for their tasks on a host.
         heartbeat_ms: the heartbeat interval asked of Spanner.
         tasks_max: Spark tasks an epoch, at most.
         read: how tasks read.
@@ -64,6 +67,8 @@ class SourceOptions:
     end_ns: int | None
     span_max_ns: int
     span_target: SpanTarget | None
+    reading: Reading
+    reader_memory_bytes: int
     heartbeat_ms: int
     tasks_max: int
     read: ReadOptions
@@ -102,6 +107,7 @@ def parse_options(options: Mapping[str, str], environ: Mapping[str, str]) -> Sou
         settings.require_end_after_start(start, end)
     except ValueError as error:
         raise OptionError(f"{error}.") from error
+    reading = _value(texts, settings.READING)
     has_state_url = bool(texts.get(settings.STATE_URL.name))
     return SourceOptions(
         change_stream=_change_stream(texts, environ),
@@ -113,7 +119,9 @@ def parse_options(options: Mapping[str, str], environ: Mapping[str, str]) -> Sou
         end_ns=None if end is None else watermark_for_end(parse_rfc3339(end)),
         span_max_ns=ms_to_ns(_value(texts, settings.MAX_SPAN)),
         span_target=_span_target(texts),
-        heartbeat_ms=_value(texts, settings.HEARTBEAT),
+        reading=reading,
+        reader_memory_bytes=_value(texts, settings.READER_MEMORY) * _MIB,
+        heartbeat_ms=settings.heartbeat_ms(_value(texts, settings.HEARTBEAT), reading),
         tasks_max=_value(texts, settings.TASKS),
         read=ReadOptions(
             concurrent_queries=_value(texts, settings.CONCURRENT_QUERIES),

@@ -21,6 +21,7 @@ from slackwater.scheduler.errors import (
 )
 from slackwater.scheduler.options import SourceOptions
 from slackwater.scheduler.plan import Task, balance
+from slackwater.scheduler.read_options import Reading
 from slackwater.scheduler.source_settings import NOW
 from slackwater.scheduler.start_position import first_watermark_ns
 from slackwater.state.commit import commit_epoch, restart_at
@@ -95,6 +96,8 @@ class Planner:
         lead_ns = 0
         if clock_ns is None:
             lead_ns = self._lead_ns()
+            if self._options.reading is Reading.CONTINUOUS:
+                lead_ns = lead.behind_heartbeats_ns(self._options.heartbeat_ms)
             clock_ns = self._source.strong_read_timestamp_ns()
             self._chosen_ns = time.time_ns()
         return epoch.next_watermark(

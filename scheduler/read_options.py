@@ -22,6 +22,18 @@ class Proof(StrEnum):
     RECORD = "record"
 
 
+class Reading(StrEnum):
+    """How an epoch's records come from Spanner.
+
+    BOUNDED: each partition is asked once an epoch, by a query with the epoch's end. CONTINUOUS: a
+    process on each host keeps a query of each partition open, and tasks take the epoch's records
+    from there: see scheduler.continuous.
+    """
+
+    BOUNDED = "bounded"
+    CONTINUOUS = "continuous"
+
+
 class AuditMode(StrEnum):
     """The fate of an epoch that breaks what the change stream promises: see scheduler.audit.
 

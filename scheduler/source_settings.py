@@ -16,7 +16,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from slackwater.reader.transport.statement import HEARTBEAT_MS_MAX, HEARTBEAT_MS_MIN
 from slackwater.scheduler.directed_read import parse_directed_read
-from slackwater.scheduler.read_options import AuditMode, Proof
+from slackwater.scheduler.read_options import AuditMode, Proof, Reading
 from slackwater.scheduler.setting_parsers import (
     duration_in,
     format_boolean,
@@ -81,6 +81,11 @@ _KEEP: Final = duration_in(_MINUTE_MS, parse_duration_ms("36500d"))
 _SPAN: Final = duration_in(_SECOND_MS, parse_duration_ms("7d"))
 _TARGET_TIME: Final = duration_in(_SECOND_MS, _DAY_MS)
 _HEARTBEAT: Final = duration_in(HEARTBEAT_MS_MIN, HEARTBEAT_MS_MAX)
+
+_HEARTBEATS_MS: Final = {
+    Reading.BOUNDED: parse_duration_ms("10s"),
+    Reading.CONTINUOUS: _SECOND_MS,
+}
 
 PROJECT: Final = Setting("project", "source.project", name_of("project"), "", "the project")
 INSTANCE: Final = Setting("instance", "source.instance", name_of("instance"), "", "the instance")
@@ -159,13 +164,27 @@ TARGET_TIME: Final = Setting(
     format=format_duration_ms,
     aliases={"target_seconds": number_of("s", _TARGET_TIME)},
 )
-HEARTBEAT: Final = Setting(
+READING: Final = Setting(
+    "reading",
+    "epoch.reading",
+    member_of(Reading),
+    Reading.BOUNDED,
+    "bounded: a query a partition and epoch; continuous: queries that stay open",
+)
+READER_MEMORY: Final = Setting(
+    "reader_memory",
+    "epoch.reader_memory",
+    integer_in(16, 1_000_000),
+    256,
+    "with continuous reading, the MiB of records that may wait for their tasks on a host",
+)
+HEARTBEAT: Final = Setting[int | None](
     "heartbeat",
     "epoch.heartbeat",
-    _HEARTBEAT,
-    parse_duration_ms("10s"),
-    "the heartbeat interval asked of Spanner",
-    format=format_duration_ms,
+    optional(_HEARTBEAT),
+    None,
+    "the heartbeat interval asked of Spanner; 10s, or 1s with continuous reading, if left out",
+    format=lambda ms: "" if ms is None else format_duration_ms(ms),
     aliases={"heartbeat_milliseconds": number_of("ms", _HEARTBEAT)},
 )
 CONCURRENT_QUERIES: Final = Setting(
@@ -281,6 +300,8 @@ SETTINGS: Final[tuple[Setting[Any], ...]] = (
     MAX_SPAN,
     TARGET_RECORDS,
     TARGET_TIME,
+    READING,
+    READER_MEMORY,
     HEARTBEAT,
     CONCURRENT_QUERIES,
     PROOF,
@@ -300,6 +321,18 @@ SETTINGS: Final[tuple[Setting[Any], ...]] = (
     CHECKPOINT_WATERMARK,
     BEGUN_EPOCH,
 )
+
+
+def heartbeat_ms(heartbeat: int | None, reading: Reading) -> int:
+    """Return the heartbeat interval to ask of Spanner, milliseconds.
+
+    With continuous reading it decides how fresh the output can be.
+
+    Args:
+        heartbeat: the setting.
+        reading: how an epoch's records come.
+    """
+    return heartbeat if heartbeat is not None else _HEARTBEATS_MS[reading]
 
 
 def require_end_after_start(start: str, end: str | None) -> None:

@@ -139,6 +139,15 @@ class BatchDecoder:
         with self._lock:
             self._take_records(consumer, records)
 
+    def add_rows(self, consumer: RecordConsumer, rows: Rows) -> None:
+        """Add the next records of a query that were decoded elsewhere, by column."""
+        with self._lock:
+            self._deliver_undelivered()
+            wanted = consumer.take_rows(rows)
+            batch = rows.batch if wanted is None else rows.batch.filter(pa.array(wanted))
+            if batch.num_rows:
+                self._deliver(batch, [(consumer.token, batch.num_rows)])
+
     def flush(self) -> None:
         """Decode all pending messages, so that the consumers have their records."""
         with self._lock:

@@ -51,15 +51,15 @@ from slackwater.reader.transport.statement import Statement
 
 T = TypeVar("T")
 
-_SERVICE_HOST: Final = "spanner.googleapis.com:443"
-_SCOPES: Final = ("https://www.googleapis.com/auth/spanner.data",)
-_EXECUTE_STREAMING_SQL: Final = "/google.spanner.v1.Spanner/ExecuteStreamingSql"
+SERVICE_HOST: Final = "spanner.googleapis.com:443"
+SCOPES: Final = ("https://www.googleapis.com/auth/spanner.data",)
+EXECUTE_STREAMING_SQL: Final = "/google.spanner.v1.Spanner/ExecuteStreamingSql"
 _STREAMING_READ: Final = "/google.spanner.v1.Spanner/StreamingRead"
 _CALL_SECONDS_MAX: Final = 30.0
 # A multiplexed session lives for 28 days; Google recommends a new one every 7.
 _SESSION_SECONDS_MAX: Final = 7 * 86_400.0
 # Spanner's front end allows 100 streams on a connection.
-_STREAMS_PER_CHANNEL_MAX: Final = 90
+STREAMS_PER_CHANNEL_MAX: Final = 90
 _CHANNEL_OPTIONS: Final = (
     ("grpc.max_receive_message_length", -1),
     ("grpc.keepalive_time_ms", 120_000),
@@ -71,6 +71,9 @@ _CHANNEL_OPTIONS: Final = (
     ("grpc.use_local_subchannel_pool", 1),
     *FAST_STREAM_OPTIONS,
 )
+
+
+Metadata = tuple[tuple[str, str], ...]
 
 
 class Call(Protocol):
@@ -226,6 +229,15 @@ class Connection:
 
     def stream(self, statement: Statement) -> Call:
         """Start a partition query; its iterator raises errors as grpcio does."""
+        request, _ = self.stream_request(statement)
+        return self._start(request)
+
+    def stream_request(self, statement: Statement) -> tuple[Any, Metadata]:
+        """Return the request of a partition query, and the metadata of its call.
+
+        Raises:
+            ReaderError: there is no session, and none can be made.
+        """
         request = ExecuteSqlRequest.pb(self._request(statement.sql))
         for name, value in statement.params.items():
             if value is None:
@@ -233,7 +245,7 @@ class Connection:
             else:
                 request.params.fields[name].string_value = value
             request.param_types[name].CopyFrom(Type.pb(Type(code=statement.types[name])))
-        return self._start(request)
+        return request, self._metadata(request)
 
     def _start(self, request: Any) -> Call:
         return self._started(self._pick_stream(), request)
@@ -241,16 +253,13 @@ class Connection:
     def _started(
         self, stream: Callable[..., Any], request: Any, seconds_max: float | None = None
     ) -> Call:
-        return cast(
-            Call,
-            stream(
-                request,
-                timeout=seconds_max,
-                metadata=(
-                    ("google-cloud-resource-prefix", self.change_stream.database_path),
-                    ("x-goog-request-params", f"session={request.session}"),
-                ),
-            ),
+        call = stream(request, timeout=seconds_max, metadata=self._metadata(request))
+        return cast(Call, call)
+
+    def _metadata(self, request: Any) -> Metadata:
+        return (
+            ("google-cloud-resource-prefix", self.change_stream.database_path),
+            ("x-goog-request-params", f"session={request.session}"),
         )
 
     def retry(self, call: Callable[[], T], *, seconds_max: float = _CALL_SECONDS_MAX) -> T:
@@ -362,13 +371,13 @@ class Connection:
         """Open as many channels as this number of concurrent streams needs."""
         self._spanner()
         with self._lock:
-            while len(self._streams) * _STREAMS_PER_CHANNEL_MAX < streams:
+            while len(self._streams) * STREAMS_PER_CHANNEL_MAX < streams:
                 if len(self._channels) <= len(self._streams):
                     self._open_channel()
                 self._streams.append(self._stub(self._channels[len(self._streams)]))
 
     def _stub(
-        self, channel: grpc.Channel, method: str = _EXECUTE_STREAMING_SQL
+        self, channel: grpc.Channel, method: str = EXECUTE_STREAMING_SQL
     ) -> Callable[..., Any]:
         stub = channel.unary_stream(
             method,
@@ -382,9 +391,9 @@ class Connection:
         if host:
             channel = grpc.insecure_channel(host, options=_CHANNEL_OPTIONS)
         else:
-            credentials, _ = google.auth.default(scopes=_SCOPES)
+            credentials, _ = google.auth.default(scopes=SCOPES)
             channel = SpannerGrpcTransport.create_channel(
-                _SERVICE_HOST, credentials=credentials, scopes=_SCOPES, options=_CHANNEL_OPTIONS
+                SERVICE_HOST, credentials=credentials, scopes=SCOPES, options=_CHANNEL_OPTIONS
             )
         self._channels.append(channel)
         return channel

@@ -21,6 +21,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from slackwater.reader.change_stream import ChangeStream, Dialect, PartitionMode
 from slackwater.reader.transport.connection import Connection
+from slackwater.scheduler.continuous.task_queries import task_queries
 from slackwater.scheduler.epoch import is_watermark
 from slackwater.scheduler.errors import ForeignCheckpointError
 from slackwater.scheduler.options import SourceOptions
@@ -143,16 +144,17 @@ class SpannerChangesStreamReader(DataSourceStreamReader, _AvailableNow):  # type
             connection = connection_of(options.change_stream)
             connection.reserve(options.read.concurrent_queries)
             _forget_archives()
+            source = SpannerSource(
+                connection,
+                options.heartbeat_ms,
+                dialect=partition.dialect,
+                mode=partition.mode,
+                functions=partition.functions,
+            )
             batches = read_task(
                 partition.task,
                 store=_store(options.state_url),
-                source=SpannerSource(
-                    connection,
-                    options.heartbeat_ms,
-                    dialect=partition.dialect,
-                    mode=partition.mode,
-                    functions=partition.functions,
-                ),
+                source=task_queries(source, partition.task, options),
                 options=options.read,
             )
             yield from batches if self._to_rows is None else self._to_rows(batches)

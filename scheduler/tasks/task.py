@@ -353,9 +353,10 @@ class _TaskRun:
         finally:
             with self._lock:
                 del self._queries[query]
-            self.collector.add_query(
-                partition.label, query.retried, query.stalls, open_ms=query.open_ms
-            )
+            if query.was_asked:
+                self.collector.add_query(
+                    partition.label, query.retried, query.stalls, open_ms=query.open_ms
+                )
             if query.stalls:
                 with suppress(StateError):
                     count_stalls(self._store, self._task.plan.pipeline, partition, query.stalls)

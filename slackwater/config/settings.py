@@ -14,7 +14,7 @@ from pydantic import model_validator as check_model
 
 from slackwater.config.setting_types import as_text, default_of, parsed_by, yes_no
 from slackwater.scheduler import source_settings as shared
-from slackwater.scheduler.read_options import AuditMode, Proof
+from slackwater.scheduler.read_options import AuditMode, Proof, Reading
 from slackwater.setting_values import DurationMs, Names, Section, listed
 from slackwater.spark_sink.filters.column_filter import ColumnFilter
 from slackwater.spark_sink.filters.record_filter import ModType
@@ -67,7 +67,11 @@ class EpochSettings(Section):
         shared.TARGET_RECORDS
     )
     target_time: Annotated[int, parsed_by(shared.TARGET_TIME)] = default_of(shared.TARGET_TIME)
-    heartbeat: Annotated[int, parsed_by(shared.HEARTBEAT)] = default_of(shared.HEARTBEAT)
+    reading: Annotated[Reading, parsed_by(shared.READING)] = default_of(shared.READING)
+    reader_memory: Annotated[int, parsed_by(shared.READER_MEMORY)] = default_of(
+        shared.READER_MEMORY
+    )
+    heartbeat: Annotated[int | None, parsed_by(shared.HEARTBEAT)] = default_of(shared.HEARTBEAT)
     concurrent_queries: Annotated[int, parsed_by(shared.CONCURRENT_QUERIES)] = default_of(
         shared.CONCURRENT_QUERIES
     )

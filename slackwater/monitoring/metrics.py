@@ -45,7 +45,9 @@ class Metrics:
         self._bytes = self._counter("bytes", "Size of the records in Arrow.")
         self._transactions = self._counter("transactions", "Transactions written.")
         self._epochs = self._counter("epochs", "Epochs committed.")
-        self._queries = self._counter("partition_queries", "Partition queries that have ended.")
+        self._queries = self._counter(
+            "partition_queries", "Partition queries that tasks have ended."
+        )
         self._stalls = self._counter(
             "stalls", "Partition queries cancelled because they were silent."
         )

@@ -14,6 +14,8 @@ from slackwater.pipeline.epochs.audit import audit_written
 from slackwater.reader.change_stream import PartitionMode
 from slackwater.reader.errors import ReaderError, StreamAlteredError
 from slackwater.scheduler.audit import SinkCounts
+from slackwater.scheduler.change_source import PartitionQueries
+from slackwater.scheduler.continuous.continuous_queries import forget
 from slackwater.scheduler.errors import AuditError, SchedulerError
 from slackwater.scheduler.options import parse_options
 from slackwater.scheduler.plan import Task
@@ -22,6 +24,7 @@ from slackwater.scheduler.read_options import AuditMode, Proof, ReadOptions
 from slackwater.state.errors import LeaseLostError, StateError
 from slackwater.state.lease import acquire_lease, read_lease
 from slackwater.state.store import Store
+from tests.simulation.continuous import STREAM, ContinuousTaskSource, SimulatedReader
 from tests.simulation.history import STEP_NS, random_history
 from tests.simulation.mutable_history import PLACEMENTS, random_mutable_history
 from tests.simulation.mutable_world import MutableStream
@@ -63,6 +66,7 @@ class Circumstances:
         mode: the change stream's partition mode.
         placements: the stream has a read function for each of three placements.
         adds: one of them is added while the pipeline runs.
+        continuous: tasks ask a reader process, whose queries stay open.
     """
 
     hide: float
@@ -74,6 +78,7 @@ class Circumstances:
     mode: PartitionMode = PartitionMode.IMMUTABLE_KEY_RANGE
     placements: bool = False
     adds: bool = False
+    continuous: bool = False
 
 
 class Pipeline:
@@ -102,6 +107,7 @@ class Pipeline:
         self.checkpoint = Checkpoint()
         self.output = Output()
         self.seen: Counter[str] = Counter()
+        self.reader = SimulatedReader(self.stream, self.choose, self.seen)
         self.options = ReadOptions(
             self.choose.choice((1, 2, 8)), circumstances.proof, AuditMode.STOP, traces=False
         )
@@ -121,6 +127,7 @@ class Pipeline:
 
     def close(self) -> None:
         self.scheduler.kill_all()
+        self.reader.close()
         self.store_file.close()
 
     @property
@@ -152,8 +159,18 @@ class Pipeline:
         """Start an attempt at a task in a process of its own."""
         process = self.process()
         source = TaskSource(self.stream, process, task.plan, self.faults, job.functions)
-        worker = Worker(process, self.store_of(process), source)
+        queries = self._queries(source, task)
+        worker = Worker(process, self.store_of(process), queries)
         return Attempt(task, worker, self.options, job)
+
+    def _queries(self, source: TaskSource, task: Task) -> PartitionQueries:
+        """Return the source of a task, as task_queries() chooses it."""
+        if not self.circumstances.continuous:
+            return source
+        if task.plan.follows_failed_audit:
+            forget(self.reader, STREAM, task.plan.end_ns)
+            return source
+        return ContinuousTaskSource(source, self.reader, task)
 
     def _disturb(self) -> None:
         if self.circumstances.only_stops:

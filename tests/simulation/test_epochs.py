@@ -1,6 +1,6 @@
 """The planner and the task run over thousands of simulated lives: the epoch's rules hold in each.
 
-`python -m tests.simulation.test_epochs FIRST COUNT [MUTABLE_KEY_RANGE]` runs other seeds.
+`python -m tests.simulation.test_epochs FIRST COUNT [MODE [READING]]` runs other seeds.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from unittest.mock import patch
 import pytest
 
 from slackwater.reader.change_stream import PartitionMode
-from slackwater.scheduler.read_options import Proof
+from slackwater.scheduler.read_options import Proof, Reading
 from slackwater.state.store import Store
 from tests.simulation.epochs import Circumstances, Pipeline
 
 SEEDS = 24
 MUTABLE_SEEDS = 12
+CONTINUOUS_SEEDS = 12
 PARTS = 2
 
 
@@ -36,8 +37,12 @@ def make_template(folder: Path) -> Path:
     return path
 
 
-def circumstances_of(seed: int, mode: PartitionMode) -> Circumstances:
+def circumstances_of(
+    seed: int, mode: PartitionMode, reading: Reading = Reading.BOUNDED
+) -> Circumstances:
     circumstances = _circumstances_of(seed, mode)
+    if reading is Reading.CONTINUOUS:
+        circumstances = replace(circumstances, continuous=True)
     if mode is PartitionMode.IMMUTABLE_KEY_RANGE or seed % 3 == 0:
         return circumstances
     return replace(circumstances, placements=True, adds=seed % 3 == 1)
@@ -55,15 +60,24 @@ def _circumstances_of(seed: int, mode: PartitionMode) -> Circumstances:
     return Circumstances(hide, proof, loses_store=may_lose, rolls_back=may_lose, mode=mode)
 
 
-def run(seed: int, folder: Path, template: Path, mode: PartitionMode) -> Pipeline:
+def run(
+    seed: int,
+    folder: Path,
+    template: Path,
+    mode: PartitionMode,
+    reading: Reading = Reading.BOUNDED,
+) -> Pipeline:
     """Run one life to its end; batches are small, so that tasks wait for their receiver."""
     rows = (1, 8, 8_192)[seed // 4 % 3]
-    pipeline = Pipeline(seed, folder, template, circumstances_of(seed, mode))
+    pipeline = Pipeline(seed, folder, template, circumstances_of(seed, mode, reading))
     try:
         with (
             patch("slackwater.scheduler.tasks.task.BATCH_ROWS_MAX", rows),
             patch("slackwater.scheduler.tasks.task.HANDOFF_BYTES_MAX", rows),
             patch("slackwater.reader.query.batch_decoder._UNDELIVERED_ROWS_MAX", rows),
+            # A life takes no time, and the stream's clock is not this machine's.
+            patch("slackwater.scheduler.continuous.follower._AGAIN_AFTER_S", 0),
+            patch("slackwater.scheduler.continuous.follower._RECENT_NS", sys.maxsize),
         ):
             pipeline.run()
     except AssertionError as error:
@@ -73,9 +87,15 @@ def run(seed: int, folder: Path, template: Path, mode: PartitionMode) -> Pipelin
     return pipeline
 
 
-def live(seed: int, folder: Path, template: Path, mode: PartitionMode) -> Counter[str]:
+def live(
+    seed: int,
+    folder: Path,
+    template: Path,
+    mode: PartitionMode,
+    reading: Reading = Reading.BOUNDED,
+) -> Counter[str]:
     """One simulated life, checked; what happened in it."""
-    pipeline = run(seed, folder, template, mode)
+    pipeline = run(seed, folder, template, mode, reading)
     circumstances, seen, output = pipeline.circumstances, pipeline.seen, pipeline.output
     rows = [row for batch in output.published.values() for row in batch]
     expected = pipeline.stream.expected(pipeline.first_ns, pipeline.watermark_ns)
@@ -116,6 +136,18 @@ def test_the_same_holds_where_keys_move_between_partitions(tmp_path: Path, templ
     assert seen["hidden"] > 0
 
 
+@pytest.mark.parametrize("mode", PartitionMode)
+def test_the_same_holds_with_queries_that_stay_open(
+    mode: PartitionMode, tmp_path: Path, template: Path
+) -> None:
+    seen: Counter[str] = Counter()
+    for seed in range(CONTINUOUS_SEEDS):
+        seen += live(seed, tmp_path, template, mode, Reading.CONTINUOUS)
+    require_met(seen)
+    for what in ("partitions taken", "partitions not taken", "open queries broken"):
+        assert seen[what] > 0, what
+
+
 def require_met(seen: Counter[str]) -> None:
     """Check what happened: what a simulation never met it has not shown."""
     met = ("epochs", "crashes", "refused", "workers killed", "attempts stopped", "second attempts")
@@ -131,12 +163,13 @@ def test_a_seed_gives_the_same_life_every_time(tmp_path: Path, template: Path) -
 if __name__ == "__main__":
     first, count = int(sys.argv[1]), int(sys.argv[2])
     of_mode = PartitionMode(sys.argv[3] if len(sys.argv) > 3 else "IMMUTABLE_KEY_RANGE")
+    of_reading = Reading(sys.argv[4] if len(sys.argv) > 4 else "bounded")
     begun_s = time.monotonic()
     with tempfile.TemporaryDirectory() as made:
         total: Counter[str] = Counter()
         copied = make_template(Path(made))
         for number in range(first, first + count):
-            total += live(number, Path(made), copied, of_mode)
+            total += live(number, Path(made), copied, of_mode, of_reading)
             if (number + 1) % 100 == 0:
                 print(f"{number + 1 - first} lives passed", file=sys.stderr, flush=True)
     print(f"{count} lives from seed {first} in {time.monotonic() - begun_s:.0f} s: {dict(total)}")

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,12 @@ from tests.services import settings
 from tests.sinks import from_json
 
 
+def low_watermark_ns(line: str) -> int:
+    """The low watermark that a line of the log about an epoch states."""
+    fields = dict(field.split("=", 1) for field in line.split() if "=" in field)
+    return parse_rfc3339(fields["low_watermark"])
+
+
 @pytest.mark.usefixtures("commands_here")
 def test_a_pipeline_runs_until_caught_up_and_shows_where_it_stands(
     new_database: NewDatabase, tmp_path: Path
@@ -34,7 +41,7 @@ def test_a_pipeline_runs_until_caught_up_and_shows_where_it_stands(
     load = Load(stream, Dialect.GOOGLE_STANDARD_SQL, seed=11)
     written = load.run(transactions_per_second=20, seconds=3)
     values = settings(stream, tmp_path, format_rfc3339(start_ns))
-    values["epoch"] = {"trigger": "0s", "max_span": "3s"}
+    values["epoch"] = {"trigger": "0s", "max_span": "2s"}
     values["sink"]["format"] = "json"
     config = tmp_path / "slackwater.yaml"
     config.write_text(yaml.safe_dump(values))
@@ -43,7 +50,10 @@ def test_a_pipeline_runs_until_caught_up_and_shows_where_it_stands(
     done = slackwater("run", "-c", str(config), "--until-caught-up")
     assert done.returncode == 0, done.stderr
     lines = [line for line in done.stderr.splitlines() if "event=epoch" in line]
-    assert len(lines) >= 3, "max_span did not bound the epochs"
+    watermarks = [start_ns, *(low_watermark_ns(line) for line in lines)]
+    spans = [after - before for before, after in pairwise(watermarks)]
+    assert len(spans) >= 2
+    assert max(spans) <= 2_000_000_000, "max_span did not bound the epochs"
     for name in ("low_watermark=", "lag_seconds=", "records=", "transactions=", "partitions="):
         assert name in lines[0]
     rows = from_json(tmp_path / "changes")

@@ -74,9 +74,13 @@ class SyntheticSpanner:
 
     Args:
         script: of any database that is asked for; or the script of each, by the database's name.
+        counts: partition queries and their answers' bytes are added to its two numbers.
     """
 
-    def __init__(self, script: Script | Mapping[str, Script]) -> None:
+    def __init__(
+        self, script: Script | Mapping[str, Script], counts: Sequence[int] | None = None
+    ) -> None:
+        self._counts: Any = counts
         if isinstance(script, Script):
             one = _Database(script)
             self._databases: Mapping[str, _Database] = defaultdict(lambda: one)
@@ -125,7 +129,16 @@ class SyntheticSpanner:
     def stream(self, request: bytes) -> Iterator[Ready]:
         """Answer a change stream query, or one of the other statements."""
         asked = ExecuteSqlRequest.pb(ExecuteSqlRequest.deserialize(request))
-        return self._database(asked).stream(asked)
+        answer = self._database(asked).stream(asked)
+        return answer if self._counts is None else self._counted(asked, answer)
+
+    def _counted(self, asked: Any, answer: Iterator[Ready]) -> Iterator[Ready]:
+        if CHANGE_STREAM in asked.sql:
+            self._counts[0] += 1
+        for ready in answer:
+            if not isinstance(ready, int):
+                self._counts[1] += sum(map(len, ready))
+            yield ready
 
     def _database(self, asked: Any) -> _Database:
         return self._databases[asked.session.split("/")[5]]
@@ -229,6 +242,10 @@ class _Database:
             through = min(through, rows.first_at(partition.end_us))
         shown_us = query.start_us
         while position < through:
+            for beat_us in self._beats(shown_us, rows.time_us(position), query.heartbeat_us):
+                yield beat_us
+                shown_us = beat_us
+                yield [self._encode(HeartbeatRecord(beat_us * 1_000))]
             yield rows.time_us(position)
             ready = min(through, position + _BLOCK, rows.first_at(_now_us() + 1))
             yield list(rows.encoded(position, ready))
@@ -245,6 +262,10 @@ class _Database:
         if partition.end_us is not None and last_us == partition.end_us:
             children = self._script.children.get(partition.token, ())
             yield [self._encode(_child_record(child)) for child in children]
+
+    def _beats(self, shown_us: int, next_us: int, heartbeat_us: int) -> Iterable[int]:
+        """Return the times of heartbeats until the next record, if it lies in the future."""
+        return range(shown_us + heartbeat_us, next_us, heartbeat_us) if next_us > _now_us() else ()
 
     def _announced(self, at_ns: int, function: str) -> list[bytes]:
         """Answer a query with a NULL token."""
@@ -349,11 +370,18 @@ def _parse(asked: Any) -> _Query:
 
 
 @contextmanager
-def synthetic_process(script: Script | Mapping[str, Script]) -> Iterator[str]:
-    """The server in a process of its own, so that its work is on nobody's bill; its host."""
+def synthetic_process(
+    script: Script | Mapping[str, Script], counts: Any | None = None
+) -> Iterator[str]:
+    """The server in a process of its own, so that its work is on nobody's bill; its host.
+
+    Args:
+        script: as of SyntheticSpanner.
+        counts: likewise, an array that processes share.
+    """
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    process = context.Process(target=_serve, args=(script, theirs), daemon=True)
+    process = context.Process(target=_serve, args=(script, theirs, counts), daemon=True)
     process.start()
     # Or nobody would notice that the process has died.
     theirs.close()
@@ -365,7 +393,7 @@ def synthetic_process(script: Script | Mapping[str, Script]) -> Iterator[str]:
         process.kill()
 
 
-def _serve(script: Script | Mapping[str, Script], pipe: Any) -> None:
-    with SyntheticSpanner(script) as server:
+def _serve(script: Script | Mapping[str, Script], pipe: Any, counts: Any | None) -> None:
+    with SyntheticSpanner(script, counts) as server:
         pipe.send(server.host)
         pipe.recv()

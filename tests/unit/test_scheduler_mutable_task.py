@@ -54,6 +54,7 @@ def end(token: str, time_ns: int) -> PartitionEndRecord:
 class ScriptedQuery:
     watermark_ns = open_ms = silent_ms = stalls = 0
     retried: Mapping[str, int] = MappingProxyType({})
+    was_asked = True
 
     def __init__(self, records: Sequence[ChangeRecord]) -> None:
         self._records = records

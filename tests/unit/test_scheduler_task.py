@@ -56,6 +56,7 @@ def children(time_ns: int, **parents: set[str]) -> ChildPartitionsRecord:
 class ScriptedQuery:
     watermark_ns = open_ms = silent_ms = stalls = 0
     retried: Mapping[str, int] = MappingProxyType({})
+    was_asked = True
 
     def __init__(self, records: Sequence[ChangeRecord], stream: ScriptedStream) -> None:
         self._records = records

@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 import yaml
-from google.cloud.spanner_v1 import DirectedReadOptions
-from google.protobuf import json_format
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,13 +19,19 @@ from slackwater.config.settings import Settings
 from slackwater.errors import SettingsError
 from slackwater.pipeline.source import source_options
 from slackwater.scheduler import source_settings as shared
-from slackwater.scheduler.directed_read import parse_directed_read
 from slackwater.scheduler.epoch import watermark_for_end, watermark_for_start
 from slackwater.scheduler.epoch_span import SpanTarget
 from slackwater.scheduler.errors import OptionError
 from slackwater.scheduler.options import SourceOptions, format_options, parse_options
-from slackwater.scheduler.read_options import AuditMode, Proof
-from slackwater.scheduler.source_settings import MAX_SPAN, REQUIRED, SETTINGS, Setting
+from slackwater.scheduler.read_options import AuditMode, Proof, Reading
+from slackwater.scheduler.source_settings import (
+    HEARTBEAT,
+    MAX_SPAN,
+    REQUIRED,
+    SETTINGS,
+    Setting,
+    heartbeat_ms,
+)
 from slackwater.timestamp import format_duration_ms, parse_duration_ms, parse_rfc3339
 
 NAMES = {
@@ -92,6 +96,8 @@ CASES: list[tuple[str, Any, Callable[[Any], Any], Any]] = [
     ("epoch.max_span", "7d", lambda o: o.span_max_ns, 604_800_000 * MS),
     ("epoch.target_records", 123_456, lambda o: o.span_target.records, 123_456),
     ("epoch.target_time", "1500ms", lambda o: o.span_target.seconds, 1.5),
+    ("epoch.reading", "continuous", lambda o: o.reading, Reading.CONTINUOUS),
+    ("epoch.reader_memory", "16", lambda o: o.reader_memory_bytes, 16 * 1024 * 1024),
     ("epoch.heartbeat", "1500ms", lambda o: o.heartbeat_ms, 1_500),
     ("epoch.concurrent_queries", 3, lambda o: o.read.concurrent_queries, 3),
     ("epoch.proof", "record", lambda o: o.read.proof, Proof.RECORD),
@@ -207,6 +213,8 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("epoch.target_records", "many", "'many' is not a whole number"),
     ("epoch.target_time", "2d", "2d is outside 1s to 1d"),
     ("epoch.heartbeat", "301s", "301s is outside 1s to 5m"),
+    ("epoch.reading", "always", "'always' is not one of bounded, continuous"),
+    ("epoch.reader_memory", "15", "15 is outside 16 to 1000000"),
     ("epoch.concurrent_queries", "1001", "1001 is outside 1 to 1000"),
     ("epoch.proof", "none", "'none' is not one of ok, record"),
     ("epoch.audit", "warn", "'warn' is not one of stop, log"),
@@ -294,38 +302,6 @@ def test_yaml_and_a_notebook_refuse_the_same_for_the_same_reason(
     assert of_notebook.value.user_error
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        REPLICAS,
-        {
-            "include_replicas": {
-                "replica_selections": [{"type_": 1}, {"location": "a", "type": None}]
-            }
-        },
-        {"includeReplicas": {"autoFailoverDisabled": True}},
-        {"exclude_replicas": {"replicaSelections": None}},
-        {"excludeReplicas": {"replicaSelections": [{"type": "TYPE_UNSPECIFIED"}, {}]}},
-        {"includeReplicas": {}},
-    ],
-    ids=str,
-)
-def test_protobuf_reads_the_same_before_and_after_the_check(value: dict[str, Any]) -> None:
-    pb = DirectedReadOptions.pb
-    expected = json_format.ParseDict(value, pb(DirectedReadOptions()))
-    parsed = parse_directed_read(value)
-    assert parsed is not None
-    assert json_format.ParseDict(parsed, pb(DirectedReadOptions())) == expected
-
-
-def test_the_keys_of_protobufs_form_are_those_of_the_client() -> None:
-    options = DirectedReadOptions.pb(DirectedReadOptions()).DESCRIPTOR
-    for field in options.fields:
-        inner = [member.json_name for member in field.message_type.fields]
-        with pytest.raises(ValueError, match=f"unknown key 'zzz'; known: {', '.join(inner)}$"):
-            parse_directed_read({field.json_name: {"zzz": 1}})
-
-
 def test_an_end_before_the_start_is_refused() -> None:
     with pytest.raises(OptionError, match="lies before start"):
         in_a_notebook(start="2026-02-01T00:00:00Z", end="2026-01-01T00:00:00Z")
@@ -391,6 +367,11 @@ def test_the_page_on_the_source_has_every_option_and_its_default() -> None:
         text = rows[setting.name]
         if setting in REQUIRED:
             assert text == "required"
+        elif setting is HEARTBEAT:
+            defaults = re.match(r"(\w+) for bounded reading, (\w+) for continuous", text)
+            assert defaults is not None
+            for written, reading in zip(defaults.groups(), Reading, strict=True):
+                assert setting.parse(written) == heartbeat_ms(None, reading)
         elif setting.name not in ("state_url", "tasks", "emulator_host", "checkpoint_is_empty"):
             if setting.default is None:
                 assert text == "none", setting.name

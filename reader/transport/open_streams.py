@@ -1,0 +1,87 @@
+"""Partition queries that stay open, thousands of them, in one event loop.
+
+A thread for each would cost more than their messages do. grpcio's two interfaces do not share
+channels, so there are channels of their own here; the session is that of a Connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Final
+
+import google.auth
+import grpc.aio
+from google.cloud.spanner_v1.services.spanner.transports import SpannerGrpcAsyncIOTransport
+
+from slackwater.reader.transport.connection import (
+    EXECUTE_STREAMING_SQL,
+    SCOPES,
+    SERVICE_HOST,
+    STREAMS_PER_CHANNEL_MAX,
+    Connection,
+)
+from slackwater.reader.transport.grpc_errors import CALL_ERRORS
+from slackwater.reader.transport.statement import Statement
+
+_CHANNEL_OPTIONS: Final = (
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.keepalive_time_ms", 120_000),
+    # How much may wait in each stream.
+    ("grpc.http2.bdp_probe", 0),
+    ("grpc.http2.lookahead_bytes", 256 * 1024),
+    ("grpc.use_local_subchannel_pool", 1),
+)
+
+
+class OpenStreams:
+    """Streams of one database, on as many channels as they need.
+
+    Args:
+        connection: whose session and request options the queries have.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._stubs: list[Callable[..., Any]] = []
+        self._running: list[int] = []
+
+    async def messages(self, statement: Statement) -> AsyncIterator[bytes]:
+        """Yield the serialized PartialResultSets of a query as they come.
+
+        Raises:
+            ReaderError: there is no session.
+            grpc.RpcError: the call failed.
+        """
+        # It may have to make a session, which waits for Spanner.
+        request, metadata = await asyncio.to_thread(self._connection.stream_request, statement)
+        channel = self._channel()
+        self._running[channel] += 1
+        call = self._stubs[channel](request.SerializeToString(), metadata=metadata)
+        try:
+            async for message in call:
+                yield message
+        except CALL_ERRORS as error:
+            self._connection.forget_session_if_lost(error)
+            raise
+        finally:
+            self._running[channel] -= 1
+            call.cancel()
+
+    def _channel(self) -> int:
+        """Return the number of a channel that has room for another stream."""
+        for number, running in enumerate(self._running):
+            if running < STREAMS_PER_CHANNEL_MAX:
+                return number
+        self._stubs.append(self._open_channel().unary_stream(EXECUTE_STREAMING_SQL))
+        self._running.append(0)
+        return len(self._running) - 1
+
+    def _open_channel(self) -> grpc.aio.Channel:
+        host = self._connection.change_stream.emulator_host
+        if host:
+            return grpc.aio.insecure_channel(host, options=_CHANNEL_OPTIONS)
+        credentials, _ = google.auth.default(scopes=SCOPES)
+        return SpannerGrpcAsyncIOTransport.create_channel(
+            SERVICE_HOST, credentials=credentials, scopes=SCOPES, options=_CHANNEL_OPTIONS
+        )

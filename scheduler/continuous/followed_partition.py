@@ -1,0 +1,165 @@
+"""What one open query of a partition has brought, and up to when it is complete.
+
+A heartbeat at H shows that the partition is complete through H. Any other record at T shows only
+that it is complete below T, since more of T may follow ("Heartbeat records" in Spanner's
+documentation).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from slackwater.reader.decode.arrow import data_columns
+from slackwater.reader.partition_progress import record_time_ns
+from slackwater.reader.query.batch_decoder import Rows
+from slackwater.reader.records import (
+    ChangeRecord,
+    ChildPartitionsRecord,
+    DataChangeRecord,
+    HeartbeatRecord,
+    PartitionEndRecord,
+)
+from slackwater.timestamp import ns_to_us, us_to_ns
+
+# What a record takes in memory beside the texts of its mods.
+_RECORD_BYTES: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """A partition's records of some time, each once.
+
+    Attributes:
+        rows: data change records in commit order, in the first 13 columns of the output.
+        records: the data change records after those, not in columns yet.
+        others: the records of other kinds, without heartbeats.
+    """
+
+    rows: tuple[pa.RecordBatch, ...] = ()
+    records: tuple[DataChangeRecord, ...] = ()
+    others: tuple[ChangeRecord, ...] = ()
+
+
+class FollowedPartition:
+    """The records of one query without interruption; a RecordConsumer of the reader's decoder.
+
+    Args:
+        token: the partition token.
+        start_ns: the query's start_timestamp.
+
+    Attributes:
+        complete_from_ns: from here on it holds all records; earlier ones were dropped.
+        complete_through_ns: it holds all records at or before this time.
+        is_in_order: False after a record that came out of commit order. Then it is of no use.
+        size_bytes: about how much memory the records take.
+    """
+
+    is_done = False
+
+    def __init__(self, token: str, start_ns: int) -> None:
+        self.token = token
+        self.complete_from_ns = start_ns
+        self.complete_through_ns = start_ns - 1
+        self.is_in_order = True
+        self.size_bytes = 0
+        self._rows: list[Rows] = []
+        # In commit order after all rows.
+        self._records: list[DataChangeRecord] = []
+        self._others: list[ChangeRecord] = []
+
+    def take_rows(self, rows: Rows) -> None:
+        """Take the next data change records by column."""
+        self._gather_records()
+        times = rows.commit_us
+        self._advance_to(us_to_ns(int(times[0])))
+        if (times[1:] < times[:-1]).any():
+            self.is_in_order = False
+        self._advance_to(us_to_ns(int(times[-1])))
+        self._rows.append(rows)
+        self.size_bytes += rows.batch.nbytes
+
+    def take_records(self, records: Sequence[ChangeRecord]) -> Sequence[DataChangeRecord]:
+        """Take the next records; there is nobody to deliver them to yet."""
+        for record in records:
+            time_ns = record_time_ns(record)
+            if isinstance(record, HeartbeatRecord):
+                self.complete_through_ns = max(self.complete_through_ns, time_ns)
+                continue
+            self._advance_to(time_ns)
+            if isinstance(record, DataChangeRecord):
+                self._records.append(record)
+                self.size_bytes += _size_bytes(record)
+            else:
+                self._others.append(record)
+        return ()
+
+    def _advance_to(self, time_ns: int) -> None:
+        """Note a record's time."""
+        if time_ns <= self.complete_through_ns:
+            self.is_in_order = False
+        self.complete_through_ns = max(self.complete_through_ns, time_ns - 1)
+
+    def end(self) -> bool:
+        """Note that the query has ended with OK; return whether it has shown the partition's end.
+
+        A partition that has ended is complete for all time.
+        """
+        has_ended = any(
+            isinstance(record, ChildPartitionsRecord | PartitionEndRecord)
+            for record in self._others
+        )
+        if has_ended:
+            self.complete_through_ns = sys.maxsize
+        return has_ended
+
+    def covers(self, start_ns: int) -> bool:
+        """Return True if it has, or will have, all records from a time on."""
+        return self.is_in_order and start_ns >= self.complete_from_ns
+
+    def is_complete_through(self, end_ns: int) -> bool:
+        """Return True if no more records up to a time will come."""
+        return self.complete_through_ns >= end_ns
+
+    def portion(self, start_ns: int, end_ns: int) -> Portion:
+        """Return the records with times from start_ns through end_ns, both inclusive."""
+        rows = (_part(rows, start_ns, end_ns) for rows in self._rows)
+        return Portion(
+            tuple(part for part in rows if part.num_rows),
+            tuple(r for r in self._records if start_ns <= r.commit_timestamp_ns <= end_ns),
+            tuple(r for r in self._others if start_ns <= record_time_ns(r) <= end_ns),
+        )
+
+    def drop_before(self, time_ns: int) -> None:
+        """Drop what is older than a time."""
+        if time_ns <= self.complete_from_ns:
+            return
+        self.complete_from_ns = time_ns
+        self._rows = [rows for rows in self._rows if us_to_ns(int(rows.commit_us[-1])) >= time_ns]
+        self._records = [r for r in self._records if r.commit_timestamp_ns >= time_ns]
+        self._others = [r for r in self._others if record_time_ns(r) >= time_ns]
+        self.size_bytes = sum(rows.batch.nbytes for rows in self._rows) + sum(
+            map(_size_bytes, self._records)
+        )
+
+    def _gather_records(self) -> None:
+        if self._records:
+            batch = data_columns(self._records)
+            times = [ns_to_us(record.commit_timestamp_ns) for record in self._records]
+            self._rows.append(Rows(batch, np.array(times, np.int64)))
+            self._records = []
+
+
+def _part(rows: Rows, start_ns: int, end_ns: int) -> pa.RecordBatch:
+    times = us_to_ns(rows.commit_us)
+    begin, end = np.searchsorted(times, start_ns), np.searchsorted(times, end_ns, side="right")
+    return rows.batch.slice(int(begin), int(end - begin))
+
+
+def _size_bytes(record: DataChangeRecord) -> int:
+    return _RECORD_BYTES + sum(len(text) for mod in record.mods for text in mod if text)

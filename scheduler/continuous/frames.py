@@ -1,0 +1,168 @@
+"""The answer of the reader process, in frames: records of many partitions in one Arrow batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import pyarrow as pa
+
+from slackwater.reader.change_stream import ChangeStream, Dialect, PartitionMode
+from slackwater.reader.decode.arrow import data_columns
+from slackwater.reader.records import ChangeRecord, DataChangeRecord
+from slackwater.reader.schema import DATA_SCHEMA
+from slackwater.scheduler.continuous.followed_partition import Portion
+from slackwater.scheduler.continuous.follower import Wanted
+
+# Also the most that a task and the reader process hold of an answer that is sent in frames.
+FRAME_BYTES_MAX: Final = 8 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class FollowedStream:
+    """The change stream whose queries stay open, and how they are asked.
+
+    Attributes:
+        pipeline: two pipelines that read the same stream have queries of their own.
+        heartbeat_ms: the heartbeat interval asked of Spanner.
+        memory_bytes: how much the records may take that are waiting for their tasks.
+    """
+
+    pipeline: str
+    change_stream: ChangeStream
+    dialect: Dialect
+    mode: PartitionMode
+    heartbeat_ms: int
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a task asks the reader process.
+
+    Attributes:
+        stream: the change stream.
+        wanted: the partitions, each with the first time that is wanted.
+        end_ns: the last time that is wanted, inclusive.
+        wait_s: how long the process may wait for partitions that are not complete yet.
+        bytes_max: partitions whose records would be more than this together are left for later
+            requests; None for no limit.
+        is_suspect: what the process holds may be wrong, and is not to be used.
+    """
+
+    stream: FollowedStream
+    wanted: tuple[Wanted, ...]
+    end_ns: int
+    wait_s: float
+    bytes_max: int | None = None
+    is_suspect: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One partition's share of a frame.
+
+    Attributes:
+        position: the partition's, in the request.
+        rows: the number of its rows.
+        others: its records of other kinds.
+        is_last: the partition's records end with this frame.
+    """
+
+    position: int
+    rows: int
+    others: tuple[ChangeRecord, ...]
+    is_last: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A part of an answer.
+
+    Attributes:
+        shares: the partitions' shares, in the order of the rows.
+        batch: data change records, as an Arrow IPC stream; empty if there are none.
+        left: the positions of the partitions that were left for later requests.
+    """
+
+    shares: tuple[Share, ...]
+    batch: bytes = b""
+    left: tuple[int, ...] = ()
+
+    def rows(self) -> pa.RecordBatch:
+        """Return the data change records of all shares."""
+        if not self.batch:
+            return pa.RecordBatch.from_pylist([], schema=DATA_SCHEMA)
+        return pa.ipc.open_stream(self.batch).read_next_batch()
+
+
+@dataclass(slots=True)
+class _FrameMaker:
+    """Collects shares until they are enough for a frame."""
+
+    shares: list[Share] = field(default_factory=list)
+    batches: list[pa.RecordBatch] = field(default_factory=list)
+    records: list[DataChangeRecord] = field(default_factory=list)
+    size_bytes: int = 0
+
+    def add(self, position: int, portion: Portion) -> Iterator[Frame]:
+        """Add a partition, and yield the frames that are full."""
+        rows = 0
+        for batch in portion.rows:
+            self._gather_records()
+            self.batches.append(batch)
+            self.size_bytes += batch.nbytes
+            rows += batch.num_rows
+            if self.size_bytes >= FRAME_BYTES_MAX:
+                self.shares.append(Share(position, rows, (), is_last=False))
+                yield self.frame()
+                rows = 0
+        self.records += portion.records
+        rows += len(portion.records)
+        self.shares.append(Share(position, rows, portion.others, is_last=True))
+
+    def frame(self, left: Sequence[int] = ()) -> Frame:
+        """Return what was collected, and begin again."""
+        self._gather_records()
+        sink = pa.BufferOutputStream()
+        if self.batches:
+            batch = pa.concat_batches(self.batches)
+            with pa.ipc.new_stream(sink, batch.schema) as writer:
+                writer.write_batch(batch)
+        frame = Frame(tuple(self.shares), sink.getvalue().to_pybytes(), tuple(left))
+        self.shares, self.batches, self.size_bytes = [], [], 0
+        return frame
+
+    def _gather_records(self) -> None:
+        """Make columns of records that were not in columns, those of many partitions together."""
+        if self.records:
+            batch = data_columns(self.records)
+            self.batches.append(batch)
+            self.size_bytes += batch.nbytes
+            self.records = []
+
+
+def frames(
+    wanted: Sequence[Wanted], portions: Mapping[Wanted, Portion], bytes_max: int | None
+) -> Iterator[Frame]:
+    """Yield the frames of an answer; the last one says which partitions were left for later.
+
+    Args:
+        wanted: the partitions of the request.
+        portions: the records of those that are complete.
+        bytes_max: as in Request.
+    """
+    maker = _FrameMaker()
+    sent_bytes = 0
+    left = []
+    for position, want in enumerate(wanted):
+        portion = portions.get(want)
+        if portion is None:
+            continue
+        if bytes_max is not None and sent_bytes >= bytes_max:
+            left.append(position)
+            continue
+        sent_bytes += sum(batch.nbytes for batch in portion.rows)
+        yield from maker.add(position, portion)
+    yield maker.frame(left)

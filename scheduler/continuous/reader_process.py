@@ -1,0 +1,142 @@
+"""The reader process: one on a host, for the tasks of one Spark. It keeps partition queries open.
+
+    python -m slackwater.scheduler.continuous.reader_process SOCKET PID
+
+It ends when nobody has asked it for a while, when process PID has ended, and when it is told to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Mapping
+from multiprocessing.connection import Connection as Pipe
+from multiprocessing.connection import Listener
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+from slackwater.log_lines import configure_worker
+from slackwater.reader.transport.connection import Connection
+from slackwater.reader.transport.open_streams import OpenStreams
+from slackwater.reader.transport.statement import partition_query
+from slackwater.scheduler.continuous.followed_partition import Portion
+from slackwater.scheduler.continuous.follower import Follower, Wanted
+from slackwater.scheduler.continuous.frames import FollowedStream, Request, frames
+from slackwater.state.models import PartitionKey
+
+_log = logging.getLogger(__name__)
+
+_IDLE_S: Final = 120.0
+_LOOK_EVERY_S: Final = 1.0
+
+
+class ReaderProcess:
+    """Answers the requests of tasks; all queries are in one event loop.
+
+    Args:
+        listener: takes the tasks' connections.
+        parent: the process with which this one ends.
+    """
+
+    def __init__(self, listener: Listener, parent: psutil.Process | None) -> None:
+        self._listener = listener
+        self._parent = parent
+        self._followers: dict[str, Follower] = {}
+        self._asked_s = time.monotonic()
+
+    async def run(self) -> None:
+        """Answer until there is a reason to end."""
+        loop = asyncio.get_running_loop()
+        ended = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            loop.add_signal_handler(number, ended.set)
+        threading.Thread(target=self._accept, args=(loop,), daemon=True).start()
+        while not ended.is_set() and self._is_needed():
+            for follower in self._followers.values():
+                follower.keep_bounds()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(ended.wait(), _LOOK_EVERY_S)
+        for follower in self._followers.values():
+            await follower.close()
+
+    def _is_needed(self) -> bool:
+        is_idle = time.monotonic() - self._asked_s > _IDLE_S
+        return not is_idle and self._parent is not None and self._parent.is_running()
+
+    def _accept(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Give each connection a thread."""
+        while True:
+            try:
+                pipe = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._answer, args=(pipe, loop), daemon=True).start()
+
+    def _answer(self, pipe: Pipe, loop: asyncio.AbstractEventLoop) -> None:
+        """Answer one request; a task that is gone is left alone."""
+        with pipe, contextlib.suppress(OSError, EOFError):
+            request: Request = pipe.recv()
+            portions = asyncio.run_coroutine_threadsafe(self._take(request), loop).result()
+            for frame in frames(request.wanted, portions, request.bytes_max):
+                pipe.send(frame)
+            pipe.send(None)
+
+    async def _take(self, request: Request) -> Mapping[Wanted, Portion]:
+        self._asked_s = time.monotonic()
+        follower = self._follower(request.stream)
+        if request.is_suspect:
+            follower.forget_all()
+            return {}
+        return await follower.take(request.wanted, request.end_ns, wait_s=request.wait_s)
+
+    def _follower(self, stream: FollowedStream) -> Follower:
+        name = repr(stream)
+        if name not in self._followers:
+            queries = _Queries(stream)
+            self._followers[name] = Follower(queries.open, stream.mode, stream.memory_bytes)
+        return self._followers[name]
+
+
+class _Queries:
+    """Opens the queries of one change stream."""
+
+    def __init__(self, stream: FollowedStream) -> None:
+        self._stream = stream
+        self._streams = OpenStreams(Connection(stream.change_stream))
+
+    async def open(
+        self, key: PartitionKey, start_ns: int, end_ns: int | None
+    ) -> AsyncIterator[bytes]:
+        """Yield the messages of a query as they come."""
+        statement = partition_query(
+            self._stream.dialect,
+            self._stream.change_stream.change_stream,
+            start_timestamp_ns=start_ns,
+            end_timestamp_ns=end_ns,
+            partition_token=key.token,
+            heartbeat_ms=self._stream.heartbeat_ms,
+            mode=self._stream.mode,
+            function=key.function,
+        )
+        async for message in self._streams.messages(statement):
+            yield message
+
+
+def main(socket: Path, parent_pid: int) -> None:
+    """Run the process. It is the only one for its socket: see ReaderClient.start_if_missing."""
+    configure_worker()
+    socket.unlink(missing_ok=True)
+    parent = psutil.Process(parent_pid) if psutil.pid_exists(parent_pid) else None
+    with Listener(str(socket), "AF_UNIX", backlog=64) as listener:
+        asyncio.run(ReaderProcess(listener, parent).run())
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]))

@@ -1,0 +1,60 @@
+"""Chooses the source of a task's records: queries of its own, or the reader process."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from slackwater.reader.change_stream import PartitionMode
+from slackwater.scheduler import lineage, mutable_lineage
+from slackwater.scheduler.change_source import PartitionQueries
+from slackwater.scheduler.continuous.continuous_queries import ContinuousQueries, forget
+from slackwater.scheduler.continuous.follower import Wanted
+from slackwater.scheduler.continuous.frames import FollowedStream
+from slackwater.scheduler.continuous.reader_client import ReaderClient
+from slackwater.scheduler.options import SourceOptions
+from slackwater.scheduler.plan import Task
+from slackwater.scheduler.read_options import Reading
+from slackwater.scheduler.spanner_source import SpannerSource
+from slackwater.state.models import PartitionKey
+
+_READER: Final = ReaderClient()
+
+
+def task_queries(source: SpannerSource, task: Task, options: SourceOptions) -> PartitionQueries:
+    """Return the source of a task's records.
+
+    After a failed audit it is Spanner, asked once more, and what the reader process holds is
+    dropped.
+
+    Args:
+        source: Spanner.
+        task: a part of a plan.
+        options: the query's.
+    """
+    if options.reading is Reading.BOUNDED:
+        return source
+    stream = FollowedStream(
+        options.pipeline,
+        options.change_stream,
+        source.dialect,
+        source.partition_mode,
+        options.heartbeat_ms,
+        options.reader_memory_bytes,
+    )
+    plan = task.plan
+    if plan.follows_failed_audit:
+        forget(_READER, stream, plan.end_ns)
+        return source
+    roots = wanted(task, source.partition_mode)
+    return ContinuousQueries(source, _READER, stream, roots, plan.end_ns)
+
+
+def wanted(task: Task, mode: PartitionMode) -> list[Wanted]:
+    """Return what a task asks for the partitions that it begins with."""
+    return [_wanted(root, task.plan.start_ns, mode) for root in task.roots]
+
+
+def _wanted(root: Any, watermark_ns: int, mode: PartitionMode) -> Wanted:
+    if mode is PartitionMode.MUTABLE_KEY_RANGE:
+        return Wanted(root.key, mutable_lineage.query_start_ns(root, watermark_ns))
+    return Wanted(PartitionKey("", root.token), lineage.query_start_ns(root, watermark_ns))

@@ -1,0 +1,173 @@
+"""Continuous reading in a simulated life: the real follower over the simulated stream's messages.
+
+A host's reader process outlives the attempts at tasks, the drivers and the restores of the store.
+Its queries break, fall silent, and bring their records in pieces of any size.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+
+from slackwater.reader.change_stream import ChangeStream, Dialect, PartitionMode
+from slackwater.reader.errors import UnavailableError
+from slackwater.reader.query.batch_decoder import BatchDecoder, RecordConsumer
+from slackwater.reader.records import ChangeRecord, HeartbeatRecord
+from slackwater.scheduler.change_source import Query
+from slackwater.scheduler.continuous.continuous_queries import ContinuousQueries
+from slackwater.scheduler.continuous.follower import Follower
+from slackwater.scheduler.continuous.frames import FollowedStream, Frame, Request, frames
+from slackwater.scheduler.continuous.task_queries import wanted
+from slackwater.scheduler.plan import Task
+from slackwater.state.models import PartitionKey
+from tests.proto_messages import proto_messages, proto_row
+from tests.simulation.mutable_world import MutableStream
+from tests.simulation.world import SimulatedStream, TaskSource
+from tests.spanner_messages import googlesql_row, messages
+
+# How often the event loop goes round before a task asks.
+_ROUNDS = 50
+
+
+class SimulatedReader:
+    """A host's reader process, in the simulation's own thread."""
+
+    def __init__(
+        self, stream: SimulatedStream | MutableStream, choose: random.Random, seen: Counter[str]
+    ) -> None:
+        self._stream = stream
+        self._choose = choose
+        self._seen = seen
+        self._loop = asyncio.new_event_loop()
+        self._follower = self._new_follower()
+
+    def take(self, request: Request) -> Iterator[Frame]:
+        """Answer as the reader process does."""
+        if self._choose.random() < 0.02:
+            self.restart()
+            raise ConnectionRefusedError
+        if request.is_suspect:
+            self._follower.forget_all()
+            return
+        for _ in range(self._choose.randrange(_ROUNDS)):
+            self._loop.run_until_complete(asyncio.sleep(0))
+        portions = self._loop.run_until_complete(
+            self._follower.take(request.wanted, request.end_ns, wait_s=0)
+        )
+        self._seen["partitions taken"] += len(portions)
+        self._seen["partitions not taken"] += len(request.wanted) - len(portions)
+        bytes_max = None if request.bytes_max is None else self._choose.choice((1, 10_000))
+        yield from frames(request.wanted, portions, bytes_max)
+
+    def start_if_missing(self) -> None:
+        """Do nothing: restart() has done it."""
+
+    def restart(self) -> None:
+        """Lose everything."""
+        self._loop.run_until_complete(self._follower.close())
+        self._follower = self._new_follower()
+        self._seen["readers restarted"] += 1
+
+    def close(self) -> None:
+        self._loop.run_until_complete(self._follower.close())
+        self._loop.close()
+
+    def _new_follower(self) -> Follower:
+        return Follower(self._messages, self._stream.partition_mode, 1 << 40)
+
+    async def _messages(
+        self, key: PartitionKey, start_ns: int, end_ns: int | None
+    ) -> AsyncIterator[bytes]:
+        """Yield a query's messages as time goes on; the query may break, or fall silent."""
+        sent: list[ChangeRecord] = []
+        shown_ns = 0
+        is_first = True
+        while True:
+            clock_ns = self._stream.clock_ns
+            records = self._stream.records(key.token, start_ns, None, key.function)
+            lasting = [r for r in records if not isinstance(r, HeartbeatRecord)]
+            fresh: list[ChangeRecord] = list(lasting[len(sent) :])
+            fresh = fresh[: self._choose.randint(1, 6)]
+            sent += fresh
+            has_ended = not isinstance(records[-1], HeartbeatRecord) and sent == records
+            if not fresh and not has_ended and shown_ns < clock_ns:
+                shown_ns = clock_ns
+                fresh = [HeartbeatRecord(shown_ns)]
+            if fresh or is_first:
+                for message in self._serialized(fresh):
+                    yield message
+            is_first = False
+            if has_ended:
+                return
+            if self._choose.random() < 0.01:
+                self._seen["open queries broken"] += 1
+                raise UnavailableError("broken")
+            if self._choose.random() < 0.005:
+                self._seen["open queries silent"] += 1
+                await asyncio.Event().wait()
+            await asyncio.sleep(0)
+
+    def _serialized(self, records: Sequence[ChangeRecord]) -> list[bytes]:
+        """Return messages of one record each; the metadata is in the first."""
+        if self._stream.partition_mode is PartitionMode.MUTABLE_KEY_RANGE:
+            rows = [proto_row(record) for record in records]
+            return proto_messages(rows, Dialect.GOOGLE_STANDARD_SQL)
+        return messages([googlesql_row(record) for record in records], is_postgresql=False)
+
+
+class ContinuousTaskSource:
+    """The PartitionQueries of one attempt at a task, with a host's reader process."""
+
+    def __init__(self, source: TaskSource, reader: SimulatedReader, task: Task) -> None:
+        self._source = source
+        self._task = task
+        self._queries = ContinuousQueries(
+            source, reader, STREAM, wanted(task, source.partition_mode), task.plan.end_ns
+        )
+
+    @property
+    def partition_mode(self) -> PartitionMode:
+        return self._source.partition_mode
+
+    def require_same_functions(self) -> None:
+        self._source.require_same_functions()
+
+    def query(self, token: str, start_ns: int, end_ns: int | None, function: str = "") -> Query:
+        plan, stream = self._task.plan, self._source.stream
+        stream.require_parents_first(plan, token)
+        return _NotedQuery(
+            self._queries.query(token, start_ns, end_ns, function),
+            lambda: stream.completed.add((plan.plan_id, token)),
+        )
+
+
+class _NotedQuery:
+    """A query that says when it has been read to its end."""
+
+    watermark_ns = open_ms = silent_ms = stalls = 0
+    retried: Mapping[str, int] = MappingProxyType({})
+    was_asked = True
+
+    def __init__(self, query: Query, on_end: Callable[[], object]) -> None:
+        self._query = query
+        self._on_end = on_end
+
+    def run(self, decoder: BatchDecoder, consumer: RecordConsumer) -> None:
+        self._query.run(decoder, consumer)
+        self._on_end()
+
+    def cancel(self) -> None:
+        self._query.cancel()
+
+
+STREAM = FollowedStream(
+    "p",
+    ChangeStream("project", "instance", "database", "Stream"),
+    Dialect.GOOGLE_STANDARD_SQL,
+    PartitionMode.IMMUTABLE_KEY_RANGE,
+    1_000,
+    1 << 40,
+)
