@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
@@ -12,6 +13,8 @@ from slackwater.reader.change_stream import ChangeStream
 from slackwater.reader.schema import SCHEMA
 from slackwater.reader.transport.connection import Connection
 from slackwater.scheduler.audit import SinkCounts
+from slackwater.scheduler.continuous.reader_client import ReaderClient
+from slackwater.scheduler.continuous.task_queries import task_queries
 from slackwater.scheduler.options import SourceOptions, parse_options
 from slackwater.scheduler.plan import Task
 from slackwater.scheduler.planner import Planner
@@ -57,11 +60,14 @@ class EpochLoop:
             "start": format_rfc3339(start_ns),
             "tasks": "3",
             "heartbeat_milliseconds": "1000",
+            # With the variable, all tests that read epochs do so with continuous reading.
+            "reading": os.environ.get("SLACKWATER_EPOCH_READING", "bounded"),
         }
         self.options: SourceOptions = parse_options({**source_options, **(options or {})}, {})
         self.connection = Connection(stream)
         self.store = Store.open(state_url, migrate=True)
         self.source = SpannerSource(self.connection, self.options.heartbeat_ms)
+        self.reader = ReaderClient(parent_pid=os.getpid())
         self.planner = Planner(self.options, self.source, self.store)
         self.late_records = 0
         self.watermark_ns: int | None = resume.watermark_ns if resume else None
@@ -128,7 +134,7 @@ class EpochLoop:
                 read_task(
                     task,
                     store=self.store,
-                    source=self.source,
+                    source=task_queries(self.source, task, self.options, self.reader),
                     options=self.options.read,
                 )
             )

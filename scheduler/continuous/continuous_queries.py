@@ -130,11 +130,7 @@ class ContinuousQueries:
         except (OSError, EOFError):
             self._start_reader()
             return
-        self._answers = {
-            self._roots[position]: of_one
-            for position, of_one in parts.items()
-            if of_one[-1].share.is_last
-        }
+        self._answers = {self._roots[position]: of_one for position, of_one in parts.items()}
 
     def _ask_for(self, want: Wanted) -> Iterator[_Part] | None:
         """Return one partition's records as they come; None if there is no answer."""
@@ -264,16 +260,11 @@ def _joined(parts: Sequence[_Part], frames: Iterator[Frame]) -> Iterator[_Part]:
         UnavailableError: the reader process has ended meanwhile; the task is to be tried again.
     """
     yield from parts
-    is_whole = parts[-1].share.is_last
     try:
         for frame in frames:
-            for part in _parts_of(frame):
-                is_whole = part.share.is_last
-                yield part
+            yield from _parts_of(frame)
     except (OSError, EOFError) as error:
         raise UnavailableError("the reader process ended in the middle of an answer.") from error
-    if not is_whole:
-        raise UnavailableError("the reader process ended in the middle of an answer.")
 
 
 def _rows(batch: pa.RecordBatch) -> Rows:

@@ -67,13 +67,11 @@ class Share:
         position: the partition's, in the request.
         rows: the number of its rows.
         others: its records of other kinds.
-        is_last: the partition's records end with this frame.
     """
 
     position: int
     rows: int
     others: tuple[ChangeRecord, ...]
-    is_last: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +113,12 @@ class _FrameMaker:
             self.size_bytes += batch.nbytes
             rows += batch.num_rows
             if self.size_bytes >= FRAME_BYTES_MAX:
-                self.shares.append(Share(position, rows, (), is_last=False))
+                self.shares.append(Share(position, rows, ()))
                 yield self.frame()
                 rows = 0
         self.records += portion.records
         rows += len(portion.records)
-        self.shares.append(Share(position, rows, portion.others, is_last=True))
+        self.shares.append(Share(position, rows, portion.others))
 
     def frame(self, left: Sequence[int] = ()) -> Frame:
         """Return what was collected, and begin again."""

@@ -25,10 +25,13 @@ class ReaderClient:
 
     Args:
         folder: where the sockets are; None for a folder of this user's among the temporary files.
+        parent_pid: the process with which the reader process ends; None for this one's parent,
+            which is the daemon of Spark's workers.
     """
 
-    def __init__(self, folder: Path | None = None) -> None:
+    def __init__(self, folder: Path | None = None, parent_pid: int | None = None) -> None:
         self._folder = folder
+        self._parent_pid = parent_pid
 
     def take(self, request: Request) -> Iterator[Frame]:
         """Yield the frames of the answer.
@@ -44,8 +47,6 @@ class ReaderClient:
     def start_if_missing(self) -> None:
         """Start the reader process unless it runs, without waiting until it answers.
 
-        It ends with this process's parent, which is the daemon of Spark's workers.
-
         Raises:
             OSError: it can't be started.
         """
@@ -57,7 +58,7 @@ class ReaderClient:
                 return
             module = "slackwater.scheduler.continuous.reader_process"
             subprocess.Popen(  # noqa: S603 - our own program
-                [sys.executable, "-m", module, str(socket), str(os.getppid())],
+                [sys.executable, "-m", module, str(socket), str(self._parent_pid or os.getppid())],
                 stdin=subprocess.DEVNULL,
                 # The daemon of Spark's workers speaks with the JVM over its standard output.
                 stdout=subprocess.DEVNULL,
@@ -66,6 +67,7 @@ class ReaderClient:
             )
 
     def _socket(self) -> Path:
+        """Return the socket of the reader process; there is one for each process group."""
         folder = self._folder or _own_folder()
         return folder / f"{os.getpgid(0)}.sock"
 

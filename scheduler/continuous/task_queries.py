@@ -7,7 +7,7 @@ from typing import Any, Final
 from slackwater.reader.change_stream import PartitionMode
 from slackwater.scheduler import lineage, mutable_lineage
 from slackwater.scheduler.change_source import PartitionQueries
-from slackwater.scheduler.continuous.continuous_queries import ContinuousQueries, forget
+from slackwater.scheduler.continuous.continuous_queries import ContinuousQueries, Reader, forget
 from slackwater.scheduler.continuous.follower import Wanted
 from slackwater.scheduler.continuous.frames import FollowedStream
 from slackwater.scheduler.continuous.reader_client import ReaderClient
@@ -20,7 +20,9 @@ from slackwater.state.models import PartitionKey
 _READER: Final = ReaderClient()
 
 
-def task_queries(source: SpannerSource, task: Task, options: SourceOptions) -> PartitionQueries:
+def task_queries(
+    source: SpannerSource, task: Task, options: SourceOptions, reader: Reader = _READER
+) -> PartitionQueries:
     """Return the source of a task's records.
 
     After a failed audit it is Spanner, asked once more, and what the reader process holds is
@@ -30,6 +32,7 @@ def task_queries(source: SpannerSource, task: Task, options: SourceOptions) -> P
         source: Spanner.
         task: a part of a plan.
         options: the query's.
+        reader: this host's reader process.
     """
     if options.reading is Reading.BOUNDED:
         return source
@@ -43,10 +46,10 @@ def task_queries(source: SpannerSource, task: Task, options: SourceOptions) -> P
     )
     plan = task.plan
     if plan.follows_failed_audit:
-        forget(_READER, stream, plan.end_ns)
+        forget(reader, stream, plan.end_ns)
         return source
     roots = wanted(task, source.partition_mode)
-    return ContinuousQueries(source, _READER, stream, roots, plan.end_ns)
+    return ContinuousQueries(source, reader, stream, roots, plan.end_ns)
 
 
 def wanted(task: Task, mode: PartitionMode) -> list[Wanted]:

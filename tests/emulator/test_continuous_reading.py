@@ -1,0 +1,168 @@
+"""Epochs read from a reader process, whose queries stay open, on the emulator."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pyarrow as pa
+import pytest
+
+from slackwater.demo.load import Load
+from slackwater.reader.change_stream import Dialect
+from slackwater.reader.transport.connection import Connection
+from slackwater.scheduler.continuous.continuous_queries import forget
+from slackwater.scheduler.continuous.frames import Frame, Request
+from slackwater.scheduler.continuous.reader_client import ReaderClient
+from tests.emulators import NewDatabase
+from tests.epochs import EpochLoop
+from tests.simulation.continuous import STREAM
+from tests.truths import require_equal, truth_of
+
+_SECONDS_MAX = 120
+
+
+class CountingReader(ReaderClient):
+    """Counts the partitions that the reader process had, and those that it had not."""
+
+    taken = missed = 0
+
+    def take(self, request: Request) -> Iterator[Frame]:
+        had: set[int] = set()
+        for frame in super().take(request):
+            had.update(share.position for share in frame.shares)
+            yield frame
+        self.taken += len(had)
+        self.missed += len(request.wanted) - len(had)
+
+
+def readers(folder: Path) -> list[psutil.Process]:
+    """The reader processes with their sockets in a folder."""
+    found = []
+    for process in psutil.process_iter(["cmdline", "status"]):
+        is_running = process.info["status"] != psutil.STATUS_ZOMBIE
+        if is_running and str(folder) in " ".join(process.info["cmdline"] or ()):
+            found.append(process)
+    return found
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """A folder for sockets, whose reader processes end with the test."""
+    made = tmp_path / "r"
+    made.mkdir()
+    yield made
+    for process in readers(made):
+        process.terminate()
+        process.wait(_SECONDS_MAX)
+    assert readers(made) == []
+
+
+@pytest.mark.parametrize("dialect", Dialect)
+def test_epochs_hold_every_record_once_and_most_partitions_are_not_asked_again(
+    dialect: Dialect,
+    folder: Path,
+    new_database: NewDatabase,
+    new_store_url: Callable[[str], str],
+) -> None:
+    stream = new_database(dialect)
+    start_ns = Connection(stream).strong_read_timestamp_ns()
+    options = {"reading": "continuous"}
+    loop = EpochLoop(stream, new_store_url("sqlite"), start_ns=start_ns, options=options)
+    reader = loop.reader = CountingReader(folder, os.getpid())
+    load = Load(stream, dialect, seed=5)
+    stop = threading.Event()
+    writing = threading.Thread(
+        target=load.run, kwargs={"transactions_per_second": 30, "seconds": 600, "stop": stop}
+    )
+    writing.start()
+    try:
+        epochs = [loop.epoch()]
+        until_taken(loop, epochs, reader, 20)
+        [process] = readers(folder)
+        process.kill()
+        until_taken(loop, epochs, reader, reader.taken + 20)
+    finally:
+        stop.set()
+        writing.join()
+    end_ns = loop.connection.strong_read_timestamp_ns()
+    epochs += loop.epochs(end_ns)
+    assert len(readers(folder)) == 1
+    assert readers(folder) != [process], "another one was started"
+    output = pa.concat_tables(epochs)
+    require_equal(output, truth_of(stream, start_ns, loop.watermark_ns or 0, dialect))
+    assert output.num_rows > 100
+    loop.close()
+
+
+def until_taken(
+    loop: EpochLoop, epochs: list[pa.Table], reader: CountingReader, partitions: int
+) -> None:
+    """Read epochs until the reader process had so many partitions."""
+    until = time.monotonic() + _SECONDS_MAX
+    while reader.taken < partitions:
+        assert time.monotonic() < until, f"{reader.taken} taken, {reader.missed} missed"
+        epochs.append(loop.epoch())
+        time.sleep(0.2)
+
+
+def started(folder: Path, parent_pid: int) -> psutil.Process:
+    """Start a reader process, and wait until it answers."""
+    client = ReaderClient(folder, parent_pid)
+    client.start_if_missing()
+    client.start_if_missing()
+    until = time.monotonic() + _SECONDS_MAX
+    while not list(folder.glob("*.sock")):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    forget(client, STREAM, 0)
+    [process] = readers(folder)
+    return process
+
+
+def test_there_is_one_reader_process_and_another_one_after_its_death(folder: Path) -> None:
+    first = started(folder, os.getpid())
+    assert started(folder, os.getpid()) == first
+    first.send_signal(signal.SIGKILL)
+    first.wait(_SECONDS_MAX)
+    client = ReaderClient(folder, os.getpid())
+    until = time.monotonic() + _SECONDS_MAX
+    while not readers(folder):
+        client.start_if_missing()
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def test_a_reader_process_ends_with_its_parent(folder: Path) -> None:
+    parent = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    process = started(folder, parent.pid)
+    parent.kill()
+    parent.wait()
+    process.wait(_SECONDS_MAX)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_reader_process_ends_when_it_is_told_to(number: signal.Signals, folder: Path) -> None:
+    process = started(folder, os.getpid())
+    process.send_signal(number)
+    process.wait(_SECONDS_MAX)
+
+
+def test_a_folder_that_others_can_enter_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    client = ReaderClient()
+    with pytest.raises(FileNotFoundError):
+        list(client.take(Request(STREAM, (), 0, 0.0)))
+    [made] = tmp_path.iterdir()
+    made.chmod(0o755)
+    with pytest.raises(PermissionError, match="not this user's alone"):
+        client.start_if_missing()
