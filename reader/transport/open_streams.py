@@ -29,7 +29,7 @@ _CHANNEL_OPTIONS: Final = (
     ("grpc.keepalive_time_ms", 120_000),
     # How much may wait in each stream.
     ("grpc.http2.bdp_probe", 0),
-    ("grpc.http2.lookahead_bytes", 256 * 1024),
+    ("grpc.http2.lookahead_bytes", 64 * 1024),
     ("grpc.use_local_subchannel_pool", 1),
 )
 

@@ -69,6 +69,8 @@ class FollowedPartition:
         self.is_in_order = True
         self.size_bytes = 0
         self._rows: list[Rows] = []
+        # How many of the first rows are in memory of their own.
+        self._compact = 0
         # In commit order after all rows.
         self._records: list[DataChangeRecord] = []
         self._others: list[ChangeRecord] = []
@@ -140,12 +142,28 @@ class FollowedPartition:
         if time_ns <= self.complete_from_ns:
             return
         self.complete_from_ns = time_ns
-        self._rows = [rows for rows in self._rows if us_to_ns(int(rows.commit_us[-1])) >= time_ns]
+        late = [rows for rows in self._rows if us_to_ns(int(rows.commit_us[-1])) >= time_ns]
+        self._compact = max(0, self._compact - (len(self._rows) - len(late)))
+        self._rows = late
         self._records = [r for r in self._records if r.commit_timestamp_ns >= time_ns]
         self._others = [r for r in self._others if record_time_ns(r) >= time_ns]
         self.size_bytes = sum(rows.batch.nbytes for rows in self._rows) + sum(
             map(_size_bytes, self._records)
         )
+
+    def compact(self) -> None:
+        """Copy the rows into memory of their own.
+
+        They are parts of batches that many partitions share, and one part keeps a whole batch.
+        """
+        self._gather_records()
+        if len(self._rows) > self._compact:
+            batches = [rows.batch for rows in self._rows]
+            whole = pa.concat_batches(batches)
+            own = whole.take(pa.array(np.arange(whole.num_rows)))
+            times = np.concatenate([rows.commit_us for rows in self._rows])
+            self._rows = [Rows(own, times)]
+            self._compact = 1
 
     def _gather_records(self) -> None:
         if self._records:

@@ -149,6 +149,9 @@ class Follower:
                 self._forget(key)
         sizes = {key: one.partition.size_bytes for key, one in self._followed.items()}
         total = sum(sizes.values())
+        if total > self._memory_bytes // 2:
+            for one in self._followed.values():
+                one.partition.compact()
         for key in sorted(sizes, key=lambda key: -sizes[key]):
             if total <= self._memory_bytes:
                 break

@@ -23,6 +23,7 @@ from slackwater.scheduler.continuous.frames import Frame, Request
 from slackwater.scheduler.continuous.reader_client import ReaderClient
 from tests.emulators import NewDatabase
 from tests.epochs import EpochLoop
+from tests.reader_processes import readers
 from tests.simulation.continuous import STREAM
 from tests.truths import require_equal, truth_of
 
@@ -41,16 +42,6 @@ class CountingReader(ReaderClient):
             yield frame
         self.taken += len(had)
         self.missed += len(request.wanted) - len(had)
-
-
-def readers(folder: Path) -> list[psutil.Process]:
-    """The reader processes with their sockets in a folder."""
-    found = []
-    for process in psutil.process_iter(["cmdline", "status"]):
-        is_running = process.info["status"] != psutil.STATUS_ZOMBIE
-        if is_running and str(folder) in " ".join(process.info["cmdline"] or ()):
-            found.append(process)
-    return found
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from slackwater.reader.transport.connection import Connection
 from slackwater.timestamp import format_rfc3339, parse_rfc3339
 from tests.command_line import slackwater
 from tests.emulators import NewDatabase
+from tests.reader_processes import readers
 from tests.services import settings
 from tests.sinks import from_json
 
@@ -92,22 +93,27 @@ def test_ctrl_c_reaches_the_program_and_not_spark_and_drains_it(
 ) -> None:
     stream = new_database()
     start_ns = Connection(stream).strong_read_timestamp_ns()
-    service = Service(settings(stream, tmp_path, format_rfc3339(start_ns)), tmp_path, os.environ)
+    values = settings(stream, tmp_path, format_rfc3339(start_ns))
+    values["epoch"]["reading"] = "continuous"
+    service = Service(values, tmp_path, os.environ)
     with service.log.open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "slackwater.cli", "run", "-c", str(service.config)],
+            env=os.environ | {"TMPDIR": str(tmp_path)},
             stdout=log,
             stderr=log,
             start_new_session=True,
         )
     try:
         until = time.monotonic() + 240
-        while (service.low_watermark_ns() or 0) <= start_ns:
+        while (service.low_watermark_ns() or 0) <= start_ns or not readers(tmp_path):
             assert time.monotonic() < until, service.log.read_text()
             time.sleep(0.1)
         # A terminal sends Ctrl-C to the whole foreground process group.
         os.killpg(process.pid, signal.SIGINT)
         assert process.wait(timeout=240) == 0
+        for reader in readers(tmp_path):
+            reader.wait(240)
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)

@@ -77,6 +77,8 @@ def test_the_portions_of_epochs_are_the_records_of_their_cuts(steps: list[int], 
             # All records before the next one have come.
             next_ns = truth[sent].commit_timestamp_ns if sent < len(truth) else 14 * STEP_NS
             partition.take_records([HeartbeatRecord(next_ns - 1)])
+        if choose.random() < 0.2:
+            partition.compact()
         end = choose.randint(reached, 13)
         start_ns, end_ns = watermark(reached), watermark(end)
         if partition.is_complete_through(end_ns):
@@ -150,6 +152,20 @@ def test_what_was_dropped_is_not_covered_and_takes_no_memory() -> None:
     assert 0 < partition.size_bytes < full_bytes
     partition.drop_before(watermark(3))
     assert partition.size_bytes == 0
+
+
+def test_a_partition_does_not_keep_the_memory_of_its_neighbours() -> None:
+    text = "x" * 1_000_000
+    large = [data(step)._replace(server_transaction_id=text) for step in range(1, 11)]
+    partition = FollowedPartition("p", watermark(0))
+    before = pa.total_allocated_bytes()
+    all_rows = rows(large)
+    partition.take_rows(Rows(all_rows.batch.slice(0, 1), all_rows.commit_us[:1]))
+    del all_rows
+    assert pa.total_allocated_bytes() - before > 10_000_000
+    partition.compact()
+    assert pa.total_allocated_bytes() - before < 2_000_000
+    assert sequences(partition.portion(watermark(0), watermark(1))) == ["0"]
 
 
 def test_several_records_may_share_a_time() -> None:
