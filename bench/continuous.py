@@ -6,6 +6,7 @@ its reader process, and of that alone) and of the server, and the time from a re
 it is readable.
 
     python -m bench.continuous [--partitions 1000] [--every 1] [--records 1000] [--seconds 30]
+        [--heartbeat 1]
 """
 
 from __future__ import annotations
@@ -49,11 +50,13 @@ class Load:
         partitions: how many there are.
         every_s: epoch.trigger, seconds.
         records_per_s: of all partitions together.
+        heartbeat_s: epoch.heartbeat with continuous reading, seconds.
     """
 
     partitions: int
     every_s: int
     records_per_s: int
+    heartbeat_s: int
 
     def script(self, start_us: int) -> Script:
         """Return the change stream, whose records come at even distances for an hour."""
@@ -86,6 +89,8 @@ def measure(load: Load, reading: Reading, seconds: int) -> dict[str, Any]:
         [server] = [p for p in psutil.Process().children() if "spawn_main" in " ".join(p.cmdline())]
         stream = ChangeStream("bench-project", "bench", "bench", CHANGE_STREAM, emulator_host=host)
         epoch = {"trigger": f"{load.every_s}s", "reading": reading.value}
+        if reading is Reading.CONTINUOUS:
+            epoch["heartbeat"] = f"{load.heartbeat_s}s"
         settings = service_settings(folder, stream, start_ns, epoch=epoch)
         service = Service(settings, folder, os.environ | {"SPANNER_EMULATOR_HOST": host})
         with _running(service):
@@ -175,13 +180,15 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=1, help="seconds")
     parser.add_argument("--records", type=int, default=1_000, help="a second")
     parser.add_argument("--seconds", type=int, default=30)
+    parser.add_argument("--heartbeat", type=int, default=1, help="seconds")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    load = Load(options.partitions, options.every, options.records)
+    load = Load(options.partitions, options.every, options.records, options.heartbeat)
     figures: dict[str, Any] = {
         "partitions": load.partitions,
         "epoch_seconds": load.every_s,
         "records_asked_per_second": load.records_per_s,
+        "heartbeat_seconds": load.heartbeat_s,
     }
     for reading in Reading:
         figures[reading.value] = measure(load, reading, options.seconds)

@@ -86,10 +86,14 @@ class Follower:
         open_query: opens queries.
         mode: the change stream's partition mode.
         memory_bytes: how much the records may take; beyond it the largest partitions are forgotten.
+        partitions_max: how many partitions are followed at most.
     """
 
-    def __init__(self, open_query: OpenQuery, mode: PartitionMode, memory_bytes: int) -> None:
+    def __init__(
+        self, open_query: OpenQuery, mode: PartitionMode, memory_bytes: int, partitions_max: int
+    ) -> None:
         self._open_query = open_query
+        self._partitions_max = partitions_max
         self._mode = mode
         self._memory_bytes = memory_bytes
         self._decoder = BatchDecoder(lambda _batch, _owners: None)
@@ -189,7 +193,8 @@ class Follower:
             self.forget_all()
 
     def _follow(self, key: PartitionKey, start_ns: int) -> None:
-        if key in self._followed or self._not_before_s.get(key, 0.0) > time.monotonic():
+        is_too_soon = self._not_before_s.get(key, 0.0) > time.monotonic()
+        if key in self._followed or is_too_soon or len(self._followed) >= self._partitions_max:
             return
 
         def follow_announced(record: Announcement) -> None:

@@ -59,6 +59,8 @@ class ReaderClient:
             module = "slackwater.scheduler.continuous.reader_process"
             subprocess.Popen(  # noqa: S603 - our own program
                 [sys.executable, "-m", module, str(socket), str(self._parent_pid or os.getppid())],
+                # gRPC's own lines about connections are no lines of this program's log.
+                env={"GRPC_VERBOSITY": "NONE", **os.environ},
                 stdin=subprocess.DEVNULL,
                 # The daemon of Spark's workers speaks with the JVM over its standard output.
                 stdout=subprocess.DEVNULL,

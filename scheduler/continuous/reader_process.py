@@ -30,11 +30,14 @@ from slackwater.scheduler.continuous.followed_partition import Portion
 from slackwater.scheduler.continuous.follower import Follower, Wanted
 from slackwater.scheduler.continuous.frames import FollowedStream, Request, frames
 from slackwater.state.models import PartitionKey
+from slackwater.timestamp import ms_to_seconds
 
 _log = logging.getLogger(__name__)
 
 _IDLE_S: Final = 120.0
 _LOOK_EVERY_S: Final = 1.0
+# A core takes three times as many, beside few records. With more it would always be late.
+_HEARTBEATS_A_SECOND: Final = 2_000
 
 
 class ReaderProcess:
@@ -100,7 +103,12 @@ class ReaderProcess:
         name = repr(stream)
         if name not in self._followers:
             queries = _Queries(stream)
-            self._followers[name] = Follower(queries.open, stream.mode, stream.memory_bytes)
+            self._followers[name] = Follower(
+                queries.open,
+                stream.mode,
+                stream.memory_bytes,
+                partitions_max=int(_HEARTBEATS_A_SECOND * ms_to_seconds(stream.heartbeat_ms)),
+            )
         return self._followers[name]
 
 

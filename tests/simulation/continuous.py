@@ -76,7 +76,9 @@ class SimulatedReader:
         self._loop.close()
 
     def _new_follower(self) -> Follower:
-        return Follower(self._messages, self._stream.partition_mode, 1 << 40)
+        return Follower(
+            self._messages, self._stream.partition_mode, 1 << 40, partitions_max=1 << 40
+        )
 
     async def _messages(
         self, key: PartitionKey, start_ns: int, end_ns: int | None

@@ -97,12 +97,17 @@ class Queries:
 Test = Callable[[Follower, Queries], Awaitable[None]]
 
 
-def following(test: Test, mode: PartitionMode = IMMUTABLE, memory_bytes: int = 1 << 30) -> None:
+def following(
+    test: Test,
+    mode: PartitionMode = IMMUTABLE,
+    memory_bytes: int = 1 << 30,
+    partitions_max: int = 10,
+) -> None:
     """Run a test with a follower that is asked for partition p through now."""
 
     async def run() -> None:
         queries = Queries(mode)
-        follower = Follower(queries.open, mode, memory_bytes)
+        follower = Follower(queries.open, mode, memory_bytes, partitions_max)
         try:
             assert await take(follower, "p", -1, 0) is None, "nothing is there yet"
             await asyncio.sleep(0)
@@ -247,6 +252,17 @@ def test_the_largest_partitions_are_given_up_when_memory_runs_out() -> None:
         assert queries.tokens == ["p", "small"], "it would only run out again"
 
     following(test, memory_bytes=4_000)
+
+
+def test_no_more_partitions_are_followed_than_one_process_can_follow() -> None:
+    async def test(follower: Follower, queries: Queries) -> None:
+        for _ in range(2):
+            assert await take(follower, "q", -1, 0) is None
+            assert await take(follower, "r", -1, 0) is None
+            await asyncio.sleep(0)
+        assert queries.tokens == ["p", "q"]
+
+    following(test, partitions_max=2)
 
 
 def test_a_partition_that_nobody_asks_for_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
