@@ -121,6 +121,7 @@ def in_store(
     code: int = 2,
     by: tuple[str, ...] = (CHECK,),
     options: Mapping[str, str | None] | None = None,
+    jars: str | None = None,
     **sink: Any,
 ) -> SetUp:
     """An output in an object store: a changelog of files, unless the sink's keys say otherwise."""
@@ -138,7 +139,7 @@ def in_store(
             if values["kind"] == "changelog":
                 merged = {**store.options, **(options or {})}
                 values["storage_options"] = {k: v for k, v in merged.items() if v is not None}
-            yield {"sink": values}
+            yield {"sink": values, **({} if jars is None else {"spark": {"jars": jars}})}
 
     environ = dict.fromkeys(name for name in os.environ if name.startswith("AWS_"))
     return SetUp({}, says, remedy, code, by, environ, world=world)
@@ -178,7 +179,7 @@ KAFKA = {
     "options": {"kafka.bootstrap.servers": NOBODY},
 }
 RIGHTS = "at the rights: the pipeline lists, reads, writes and deletes objects there"
-CLASS_PATH = "Put hadoop-aws and what it needs on Spark's class path"
+CONNECTOR = "`slackwater jars FOLDER s3a` fetches hadoop-aws"
 
 SETTINGS = {
     "no file": SetUp({}, "no settings file was named", "-c slackwater.yaml", arguments=()),
@@ -314,15 +315,20 @@ OBJECT_STORES = {
         },
     ),
     "no connector for the checkpoint": in_store(
-        "no connector for s3a", CLASS_PATH, by=(CHECK, RUN), checkpoint="s3a://changes/checkpoint"
+        "no connector for s3a",
+        CONNECTOR,
+        by=(CHECK, RUN),
+        jars="/nonexistent",
+        checkpoint="s3a://changes/checkpoint",
     ),
     "unknown file system": in_store(
         "knows no file system s4", "Known: abfs", by=(CHECK, RUN), checkpoint="s4://changes/c"
     ),
     "no connector for the output": in_store(
         "no connector for s3a",
-        CLASS_PATH,
+        CONNECTOR,
         by=(CHECK, RUN),
+        jars="/nonexistent",
         path="s3a://changes/o",
         checkpoint="checkpoint",
         kind="mirror",

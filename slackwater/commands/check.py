@@ -23,8 +23,8 @@ from slackwater.pipeline.source import (
     check_shown_changes,
     connect,
 )
-from slackwater.pipeline.spark.class_path import jar_names
 from slackwater.pipeline.spark.java import find_java
+from slackwater.pipeline.spark.sink_needs import all_jars
 from slackwater.reader.database.watched_tables import watched_tables
 from slackwater.state.errors import StoreMissingError
 from slackwater.state.store import Store
@@ -130,7 +130,8 @@ def _check_sink(settings: Settings) -> str:
         if "://" not in str(text) or text.startswith("file://"):
             _require_writable(text, Path(text.removeprefix("file://")))
     spark = settings.spark
-    settings.sink.check_places(spark.conf, jar_names(spark.conf, spark.jars, os.environ))
+    jars = all_jars(settings.sink.spark_needs, spark.conf, spark.jars, os.environ)
+    settings.sink.check_places(spark.conf, jars)
     settings.sink.check()
     return f"{settings.sink.format} in {settings.sink.path}"
 

@@ -217,7 +217,9 @@ JarFolder = Annotated[
 ]
 JarFormats = Annotated[
     list[str] | None,
-    typer.Argument(metavar="FORMAT", help="delta, iceberg or kafka; by default, all of them."),
+    typer.Argument(
+        metavar="FORMAT", help="delta, iceberg, kafka, s3a, gs or abfss; by default, all of them."
+    ),
 ]
 ArchiveFile = Annotated[
     Path,

@@ -41,10 +41,10 @@ from slackwater.pipeline.source import (
     source_options,
 )
 from slackwater.pipeline.spanner_clock import SpannerClock
-from slackwater.pipeline.spark.class_path import jar_names
 from slackwater.pipeline.spark.jvm import executor_count
 from slackwater.pipeline.spark.query import QuerySettings, SparkQuery, start_query
 from slackwater.pipeline.spark.session import session_for_pipeline
+from slackwater.pipeline.spark.sink_needs import all_jars
 from slackwater.pipeline.spark.task_writing import task_writer_options
 from slackwater.pipeline.spark.warm_up import warm_up
 from slackwater.pipeline.transitions import Action, Event, RunMode
@@ -104,7 +104,8 @@ class PipelineSupervisor:
         self._recovery = options.recovery
         self._observer = observer
         spark = settings.spark
-        settings.sink.check_places(spark.conf, jar_names(spark.conf, spark.jars, os.environ))
+        jars = all_jars(settings.sink.spark_needs, spark.conf, spark.jars, os.environ)
+        settings.sink.check_places(spark.conf, jars)
         self._sink = make_sink(settings)
         self._source_handle: SourceHandle | None = None
         self._clock: SpannerClock | None = None

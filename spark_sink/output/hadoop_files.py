@@ -9,18 +9,13 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 from slackwater.spark_sink.errors import FileSystemError
+from slackwater.spark_sink.output.hadoop_connectors import CONNECTORS
 
 # Hadoop's own, whose classes Spark has.
 _OF_HADOOP: Final = frozenset({"file", "hdfs", "webhdfs", "swebhdfs", "viewfs"})
-# Those of Hadoop's connectors, each with how the name of its jar begins.
-_CONNECTORS: Final = {
-    "s3a": "hadoop-aws",
-    "gs": "gcs-connector",
-    "abfs": "hadoop-azure",
-    "abfss": "hadoop-azure",
-    "wasb": "hadoop-azure",
-    "wasbs": "hadoop-azure",
-}
+# Those of Hadoop's connectors. wasb, which Hadoop gave up, is never added for a path.
+_CONNECTORS: Final = {scheme: c for c in CONNECTORS for scheme in c.schemes}
+_GIVEN_UP: Final = {"wasb": _CONNECTORS["abfss"], "wasbs": _CONNECTORS["abfss"]}
 _S3: Final = ("s3", "s3a")
 # Settings of Delta's that choose how the next commit is created.
 _LOG_STORES: Final = ("spark.delta.logStore.{scheme}.impl", "spark.delta.logStore.class")
@@ -32,7 +27,7 @@ def require_file_system(path: str, conf: Mapping[str, str], jars: Collection[str
     Args:
         path: a path or URL that Spark is to use.
         conf: Spark's settings.
-        jars: the names of the jars on its class path, whose folders or coordinates may be left on.
+        jars: the names of the jars that will be on its class path, with folders or as coordinates.
 
     Raises:
         FileSystemError: it has no file system for the URL's scheme.
@@ -40,16 +35,17 @@ def require_file_system(path: str, conf: Mapping[str, str], jars: Collection[str
     scheme, separator, _ = path.partition("://")
     if not separator or scheme in _OF_HADOOP or f"spark.hadoop.fs.{scheme}.impl" in conf:
         return
-    connector = _CONNECTORS.get(scheme)
+    connector = (_CONNECTORS | _GIVEN_UP).get(scheme)
     if connector is None:
         schemes = "Hadoop's connector has s3a://" if scheme == "s3" else _all_schemes()
         hint = f"{schemes}. For one of your own set spark.hadoop.fs.{scheme}.impl in spark.conf"
         raise FileSystemError(f"{path}: Spark knows no file system {scheme}.", hint)
-    if not any(connector in jar for jar in jars):
+    if not connector.is_brought(conf, jars):
         raise FileSystemError(
             f"{path}: Spark has no connector for {scheme}.",
-            f"Put {connector} and what it needs on Spark's class path, by spark.jars or"
-            f" spark.jars.packages of spark.conf. If it is there set spark.hadoop.fs.{scheme}.impl",
+            f"`slackwater jars FOLDER {connector.name}` fetches {connector.artifact} and what it"
+            " needs into the folder of spark.jars. If Spark has it in another way set"
+            f" spark.hadoop.fs.{scheme}.impl",
         )
 
 
@@ -73,4 +69,4 @@ def require_log_store(path: str, conf: Mapping[str, str]) -> None:
 
 
 def _all_schemes() -> str:
-    return f"Known: {', '.join(sorted(_OF_HADOOP | _CONNECTORS.keys()))}"
+    return f"Known: {', '.join(sorted(_OF_HADOOP | _CONNECTORS.keys() | _GIVEN_UP.keys()))}"

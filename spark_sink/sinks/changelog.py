@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,6 @@ from slackwater.spark_sink.formats import JSON, ORC, PARQUET, TEXT
 from slackwater.spark_sink.message_rows import messages
 from slackwater.spark_sink.output.application import application_of
 from slackwater.spark_sink.output.epoch_files import EpochFiles, EpochFolders
-from slackwater.spark_sink.output.hadoop_files import require_file_system
 from slackwater.spark_sink.output.maintenance import NO_MAINTENANCE
 from slackwater.spark_sink.output.object_store import (
     ObjectFiles,
@@ -80,6 +79,11 @@ class ChangelogSettings(EnvelopeSettings, TableSettings):
         needs = super().spark_needs
         return needs - {self.format} if self.is_in_object_store else needs
 
+    @property
+    def hadoop_paths(self) -> tuple[str, ...]:
+        """The checkpoint alone where Spark does not write the output; see SinkSettings."""
+        return (self.checkpoint,) if self.is_in_object_store else super().hadoop_paths
+
     def make_envelope(self, origin: Origin) -> Envelope:
         """Return the envelope; a file of JSON has no place for a message's key and table."""
         envelope = super().make_envelope(origin)
@@ -107,13 +111,6 @@ class ChangelogSettings(EnvelopeSettings, TableSettings):
             watermarks,
             policy=self.maintenance_policy,
         )
-
-    def check_places(self, conf: Mapping[str, str], jars: Collection[str]) -> None:
-        """Check the checkpoint alone where Spark does not write the output; see SinkSettings."""
-        if self.is_in_object_store:
-            require_file_system(self.checkpoint, conf, jars)
-        else:
-            super().check_places(conf, jars)
 
     def check(self) -> None:
         """Write, read and remove an object; see SinkSettings."""

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, BeforeValidator, TypeAdapter, ValidationError
 
 from slackwater.spark_sink.modules import classes_by_name
+from slackwater.spark_sink.output.hadoop_connectors import CONNECTORS
 from slackwater.spark_sink.sinks.sink_settings import Kind, SinkSettings
 from slackwater.spark_sink.tables.registry import table_formats
 
@@ -28,9 +29,10 @@ def sink_kinds() -> Mapping[str, type[SinkSettings]]:
 
 
 def spark_confs() -> Mapping[str, SparkConf]:
-    """Return what Spark needs for each table format and kind of sink that needs something.
+    """Return what Spark needs for each table format, kind of sink and object store.
 
-    Each is a function from Spark's version to Spark's settings, by the name of the format or kind.
+    Each is a function from Spark's version to Spark's settings, by the name of the format, kind or
+    connector.
     """
     confs: dict[str, SparkConf] = {
         name: table_format.spark_conf for name, table_format in table_formats().items()
@@ -38,7 +40,7 @@ def spark_confs() -> Mapping[str, SparkConf]:
     for name, kind in sink_kinds().items():
         if kind.spark_conf is not SinkSettings.spark_conf:
             confs[name] = kind.spark_conf
-    return confs
+    return confs | {connector.name: connector.spark_conf for connector in CONNECTORS}
 
 
 class _KindOfSink(BaseModel):

@@ -24,6 +24,7 @@ from slackwater.spark_sink.envelopes.registry import (
     with_timestamp_options,
 )
 from slackwater.spark_sink.filters.record_filter import RecordFilter
+from slackwater.spark_sink.output.hadoop_connectors import connectors_for
 from slackwater.spark_sink.output.hadoop_files import require_file_system, require_log_store
 from slackwater.spark_sink.output.maintenance import MaintenancePolicy
 from slackwater.spark_sink.output.object_store import is_object_store
@@ -120,7 +121,12 @@ class SinkSettings(Section, ABC):
     @property
     def spark_needs(self) -> frozenset[str]:
         """The names by which registry.spark_confs() has what this sink needs of Spark."""
-        return frozenset({self.kind, self.format})
+        return frozenset({self.kind, self.format}) | connectors_for(self.hadoop_paths)
+
+    @property
+    def hadoop_paths(self) -> tuple[str, ...]:
+        """The paths that Spark reaches through Hadoop's file systems."""
+        return (self.path, self.checkpoint)
 
     @property
     def has_expendable_checkpoint(self) -> bool:
@@ -141,14 +147,14 @@ class SinkSettings(Section, ABC):
 
         Args:
             conf: Spark's settings.
-            jars: the names of the jars on its class path.
+            jars: the names of the jars and packages on its class path.
 
         Raises:
             FileSystemError: it can't, or is not.
         """
-        for path in (self.path, self.checkpoint):
+        for path in self.hadoop_paths:
             require_file_system(path, conf, jars)
-        if Delta.using in self.spark_needs:
+        if self.path in self.hadoop_paths and Delta.using in self.spark_needs:
             require_log_store(self.path, conf)
 
     def check(self) -> None:

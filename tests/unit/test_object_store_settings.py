@@ -135,7 +135,8 @@ def test_a_delta_table_that_spark_writes_to_s3_needs_a_log_store() -> None:
         sink.check_places(LOG_STORE, HADOOP_AWS)
     # Slackwater's own commits need none.
     parse(**values).check_places({}, [])
-    parse(kind="mirror", **(values | {"path": "gs://b/tables"})).check_places({}, ["gcs-connector"])
+    in_gs = parse(kind="mirror", **(values | {"path": "gs://b/tables"}))
+    in_gs.check_places({}, ["gcs-connector-4.jar"])
 
 
 def test_jars_are_found_where_spark_looks(tmp_path: Path) -> None:

@@ -220,7 +220,7 @@ def test_a_part_of_a_row_is_refused_where_it_looks_whole(tmp_path: Path, envelop
 
 
 def test_spark_needs_jars_of_the_kind_and_of_the_format(tmp_path: Path) -> None:
-    assert list(spark_confs()) == ["delta", "iceberg", "kafka"]
+    assert list(spark_confs()) == ["delta", "iceberg", "kafka", "s3a", "gs", "abfss"]
     assert loaded(tmp_path, KAFKA).sink.spark_needs & spark_confs().keys() == {"kafka"}
     by_spark = MINIMAL["sink"] | {"kind": "spark", "format": "delta"}
     assert loaded(tmp_path, by_spark).sink.spark_needs & spark_confs().keys() == {"delta"}

@@ -10,12 +10,13 @@ from typing import Final
 
 import pyspark
 
+JARS: Final = "spark.jars"
+PACKAGES: Final = "spark.jars.packages"
 # Lists of jars, or of Maven's coordinates, that Spark puts on its class path.
-_LISTS: Final = ("spark.jars", "spark.jars.packages")
+_LISTS: Final = (JARS, PACKAGES)
 _CLASS_PATHS: Final = ("spark.driver.extraClassPath", "spark.executor.extraClassPath")
-_PACKAGES: Final = "spark.jars.packages"
 # What the user sets in these comes to what the program needs, and does not replace it.
-JOINED: Final = (_PACKAGES, "spark.jars.excludes", "spark.sql.extensions")
+JOINED: Final = (PACKAGES, "spark.jars.excludes", "spark.sql.extensions")
 _VARIABLES: Final = ("SPARK_DIST_CLASSPATH", "HADOOP_CLASSPATH", "CLASSPATH")
 
 
@@ -49,18 +50,19 @@ def joined(
             there is one are not fetched.
     """
     there = list(jars)
-    lists = {key: _names(needed, key) for key in JOINED}
-    lists[_PACKAGES] = [
+    lists = {key: names_of(needed, key) for key in JOINED}
+    lists[PACKAGES] = [
         package
-        for package in lists[_PACKAGES]
+        for package in lists[PACKAGES]
         if not any(_is_of(package.split(":")[1], jar) for jar in there)
     ]
-    both = {key: dict.fromkeys([*names, *_names(conf, key)]) for key, names in lists.items()}
+    both = {key: dict.fromkeys([*names, *names_of(conf, key)]) for key, names in lists.items()}
     others = {key: value for key, value in {**needed, **conf}.items() if key not in JOINED}
     return others | {key: ",".join(names) for key, names in both.items() if names}
 
 
-def _names(conf: Mapping[str, str], key: str) -> list[str]:
+def names_of(conf: Mapping[str, str], key: str) -> list[str]:
+    """Return the names in a list of Spark's settings."""
     return [name for name in map(str.strip, conf.get(key, "").split(",")) if name]
 
 

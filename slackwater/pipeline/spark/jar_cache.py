@@ -7,12 +7,14 @@ jar, one finds the other's unfinished file and fails.
 from __future__ import annotations
 
 import fcntl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 from pyspark import SparkConf
+
+from slackwater.pipeline.spark.class_path import PACKAGES
 
 # Where Spark 4 keeps them, unless it is told otherwise.
 _FOLDER: Final = Path("~/.ivy2.5.2")
@@ -29,21 +31,37 @@ def fetching_alone(conf: SparkConf) -> Iterator[None]:
     Raises:
         OSError: Ivy's folder can't be made or written, so that it could fetch nothing either.
     """
-    packages = [name for name in (conf.get("spark.jars.packages") or "").split(",") if name]
+    packages = [name for name in (conf.get(PACKAGES) or "").split(",") if name]
     if not packages:
         yield
         return
-    folder = Path(conf.get("spark.jars.ivy") or _FOLDER).expanduser()
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / _LOCK).open("w") as lock:
-        # Whoever fetches them now is waited for.
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if all((folder / "jars" / _file_name(package)).exists() for package in packages):
-            fcntl.flock(lock, fcntl.LOCK_UN)
+    folder = ivy_folder(conf.get("spark.jars.ivy"))
+    with locked(folder) as unlock:
+        if all((folder / "jars" / file_name(package)).exists() for package in packages):
+            unlock()
         yield
 
 
-def _file_name(package: str) -> str:
+def ivy_folder(setting: str | None) -> Path:
+    """Return Ivy's folder, for Spark's setting spark.jars.ivy."""
+    return Path(setting or _FOLDER).expanduser()
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[Callable[[], None]]:
+    """Keep others from fetching into Ivy's folder; yield what lets them do so sooner.
+
+    Raises:
+        OSError: the folder can't be made or written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / _LOCK).open("w") as lock:
+        # Whoever fetches now is waited for.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield lambda: fcntl.flock(lock, fcntl.LOCK_UN)
+
+
+def file_name(package: str) -> str:
     """Return the name under which Spark keeps the jar of GROUP:ARTIFACT:VERSION."""
     group, _, artifact = package.partition(":")
     return f"{group}_{artifact.replace(':', '-')}.jar"

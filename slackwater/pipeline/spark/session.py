@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
-import pyspark
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
@@ -17,7 +16,8 @@ from pyspark.sql.datasource import DataSource
 
 from slackwater.errors import SettingsError, SparkFailedError
 from slackwater.log_lines import WORKER_ENVIRONMENT, required
-from slackwater.pipeline.spark.class_path import JOINED, jar_names, joined
+from slackwater.pipeline.spark.class_path import JARS, PACKAGES, jar_names, joined, names_of
+from slackwater.pipeline.spark.classified_jars import with_classified_jars
 from slackwater.pipeline.spark.jar_cache import fetching_alone
 from slackwater.pipeline.spark.jvm import activate, is_local, launch, leave_out_jars, shut_down
 from slackwater.pipeline.spark.kubernetes import (
@@ -29,9 +29,9 @@ from slackwater.pipeline.spark.kubernetes import (
     parallelism,
     pod_conf,
 )
+from slackwater.pipeline.spark.sink_needs import brought_connectors, needed
 from slackwater.pipeline.spark.task_writing import TaskWritingChangesSource
 from slackwater.scheduler.spark.data_source import SpannerChangesDataSource
-from slackwater.spark_sink.sinks.registry import spark_confs
 
 _DEFAULTS: Final = {
     "spark.sql.session.timeZone": "UTC",
@@ -82,7 +82,8 @@ def start_spark(
         names: of the pipelines.
         master: Spark's master URL.
         conf: the user's settings of Spark.
-        sink_formats: the formats and kinds of sinks in use, which may need jars and settings.
+        sink_formats: the formats and kinds of sinks and the connectors in use, which may need jars
+            and settings.
         jars: a folder that has them, on Kubernetes the executors' image, too; None to have them
             fetched.
         class_archive: a file that `slackwater class-archive` made; None for none.
@@ -104,14 +105,15 @@ def start_spark(
     settings.setAppName(f"slackwater {' '.join(names)}").setMaster(master)
     conf = _with_log_lines(conf)
     there = jar_names(conf, jars, os.environ)
+    own = needed(sink_formats, conf, jars, os.environ)
     if jars is not None:
+        own = {key: value for key, value in own.items() if not key.startswith(JARS)}
         conf = _with_jars(jars, master, conf)
     if class_archive is not None:
         conf = _with_option(conf, _mapping(class_archive))
-    needed = _needed(sink_formats) | _needed_to_run(master, conf)
-    if jars is not None:
-        needed = {key: value for key, value in needed.items() if not key.startswith("spark.jars")}
-    for key, value in joined({**_DEFAULTS, **needed}, conf, there).items():
+    own |= _needed_to_run(master, conf)
+    values = joined({**_DEFAULTS, **own}, conf, there)
+    for key, value in with_classified_jars(values, os.environ).items():
         settings.set(key, value)
     spark = SparkSession(_context(settings))
     register_source(spark, SpannerChangesDataSource)
@@ -154,7 +156,7 @@ def _context(settings: SparkConf) -> SparkContext:
         with fetching_alone(settings):
             gateway = launch(settings)
     except (PySparkRuntimeError, OSError) as error:
-        packages = settings.get("spark.jars.packages")
+        packages = settings.get(PACKAGES)
         reason = f": {error}." if isinstance(error, OSError) else "; its output above says why."
         raise SparkFailedError(
             f"Spark's JVM did not start{reason}",
@@ -193,16 +195,6 @@ def register_source(session: SparkSession, source: type[DataSource]) -> None:
     session.dataSource.register(source)
 
 
-def _needed(sink_formats: Collection[str]) -> dict[str, str]:
-    """Return the Spark settings of formats and kinds of sinks, with their lists joined."""
-    confs, together = spark_confs(), dict[str, str]()
-    for name in sorted(set(sink_formats) & confs.keys()):
-        for key, value in confs[name](pyspark.__version__).items():
-            is_joined = key in JOINED and key in together
-            together[key] = f"{together[key]},{value}" if is_joined else value
-    return together
-
-
 def _jars_in(folder: str) -> list[str]:
     jars = sorted(str(jar) for jar in Path(folder).glob("*.jar"))
     if not jars:
@@ -221,7 +213,10 @@ def _with_jars(folder: str, master: str, conf: Mapping[str, str]) -> Mapping[str
     """
     jars = _jars_in(folder)
     if not on_kubernetes(master):
-        return {"spark.jars": ",".join(jars), **conf}
+        # Of two versions Java would take the first.
+        own = [connector.artifact for connector in brought_connectors(conf, folder, os.environ)]
+        jars = [jar for jar in jars if not any(f"{artifact}-" in jar for artifact in own)]
+        return {**conf, JARS: ",".join([*jars, *names_of(conf, JARS)])}
     os.environ[DRIVER_CLASS_PATH] = driver_class_path(folder, os.environ)
     return {**conf, **executor_class_path(folder, conf)}
 
