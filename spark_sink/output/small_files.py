@@ -103,7 +103,12 @@ def rename_to_new(spark: SparkSession, source: Any, target: Any) -> None:
 
 def paths_of(jvm: Any, statuses: Any) -> Any:
     """Return the paths of an array of Hadoop's FileStatus as a Java collection."""
-    paths = jvm.org.apache.hadoop.fs.FileUtil.stat2Paths(statuses)
+    count = len(statuses)
+    status = jvm.java.lang.Class.forName("org.apache.hadoop.fs.FileStatus")
+    # A connector's own array, as S3A's, is not one of FileStatus for py4j.
+    plain = jvm.java.lang.reflect.Array.newInstance(status, count)
+    jvm.java.lang.System.arraycopy(statuses, 0, plain, 0, count)
+    paths = jvm.org.apache.hadoop.fs.FileUtil.stat2Paths(plain)
     # py4j finds no method of Java's that takes an array of objects.
     scala = jvm.scala.collection.immutable.ArraySeq.unsafeWrapArray(paths)
     return jvm.scala.jdk.javaapi.CollectionConverters.asJavaCollection(scala)
