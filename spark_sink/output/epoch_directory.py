@@ -120,6 +120,8 @@ class EpochDirectory:
         """
         tasks, staged = Path(self.of_tasks() or ""), Path(self._local(self._path_of(epoch_id)))
         shutil.rmtree(staged, ignore_errors=True)
+        # Also for no files: what is staged is read, or renamed.
+        staged.mkdir(parents=True)
         for file in files:
             folder = staged / file.folder
             try:

@@ -100,6 +100,8 @@ def test_tasks_leave_what_spark_leaves(
             # The second time as after a crash.
             scanned = made(sink, *of_two_tables(9), is_scan=True)
             assert sink.add_scanned(scanned, 1, low_watermark(0)) == 2
+        # A chunk of empty tables.
+        assert sink.add_scanned(made(sink, is_scan=True), 2, low_watermark(0)) == 0
         sink.end_scan(session, 2, low_watermark(0))
         for epoch, records in ((1, of_two_tables(1)), (2, []), (3, of_two_tables(3))):
             for _ in range(2):
