@@ -342,7 +342,7 @@ def as_of(
 
 @app.command()
 def jars(folder: options.JarFolder, formats: options.JarFormats = None) -> None:
-    """Fetch the jars that sinks need into a folder, so that pipelines need not fetch them."""
+    """Fetch the jars of sinks and object stores into a folder, for pipelines without a network."""
     from slackwater.commands.jars import FORMATS, fetch
 
     for name in formats or ():

@@ -1,4 +1,4 @@
-"""Fetches the jars of the sinks: `slackwater jars FOLDER [FORMAT...]`.
+"""Fetches the jars of sinks and object stores: `slackwater jars FOLDER [FORMAT...]`.
 
 With `spark.jars` set to the folder, nothing is fetched when a pipeline starts: for images, and for
 machines that can't reach a Maven repository.
@@ -20,11 +20,11 @@ FORMATS: Final = tuple(spark_confs())
 
 
 def fetch(folder: Path, sink_formats: Sequence[str] = FORMATS) -> list[Path]:
-    """Copy the jars that formats and sinks need into a folder, which is made if missing.
+    """Copy the jars that are needed into a folder, which is made if missing.
 
     Args:
         folder: where the jars go.
-        sink_formats: some of FORMATS.
+        sink_formats: the names of formats, sinks and connectors; some of FORMATS.
 
     Returns:
         The paths of the copies.

@@ -55,8 +55,8 @@ def shared_spark() -> Iterator[SharedSpark]:
 
 
 def _for_sinks() -> SparkSession:
-    """Start Spark as the program does, for all formats of tables."""
-    formats = [name for name in ("delta", "iceberg") if _has(name)]
+    """Start Spark as the program does, for all formats of tables and for S3."""
+    formats = [name for name in ("delta", "iceberg", "s3a") if _has(name)]
     return start_spark(["orders"], "local[2]", {}, formats, class_archive=_class_archive())
 
 

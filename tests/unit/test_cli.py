@@ -62,7 +62,7 @@ def test_jars_without_formats_are_those_of_all_formats(
     monkeypatch.setattr(jars, "fetch", fetch)
     assert run(monkeypatch, "jars", str(tmp_path)) == 0
     names = [Path(line).stem for line in capsys.readouterr().out.splitlines()]
-    assert names == ["delta", "iceberg", "kafka"]
+    assert names == ["delta", "iceberg", "kafka", "s3a", "gs", "abfss"]
     assert run(monkeypatch, "jars", str(tmp_path), "kafka") == 0
     assert capsys.readouterr().out == f"{tmp_path / 'kafka.jar'}\n"
 

@@ -12,6 +12,7 @@ import typer
 import yaml
 
 from slackwater.cli import app
+from slackwater.commands.jars import FORMATS
 from slackwater.config.load import load_settings
 from slackwater.monitoring.metrics import Metrics, StatusCollector
 
@@ -97,4 +98,7 @@ def test_the_image_holds_what_its_files_name() -> None:
         assert (ROOT / name).exists(), name
     called = re.findall(r"bin/slackwater ([a-z-]+)", dockerfile)
     assert called == ["jars", "class-archive"]
+    # Without formats: all jars, so that no pod fetches any.
+    assert "bin/slackwater jars /opt/slackwater/jars\n" in dockerfile
+    assert {"delta", "iceberg", "kafka", "s3a", "gs", "abfss"} == set(FORMATS)
     assert set(called) <= set(typer.main.get_command(app).list_commands(None))  # type: ignore[attr-defined]

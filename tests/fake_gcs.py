@@ -1,0 +1,127 @@
+"""Cloud Storage's JSON API, which Hadoop's connector speaks, as fake-gcs-server serves it.
+
+It is written in Go, and is built once, which takes a minute or two.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Final
+
+import requests
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from slackwater.testing.emulator import free_port
+from tests.ivy import BUILD
+from tests.object_stores import BUCKET
+
+_VERSION: Final = "1.56.1"
+_STARTED_S_MAX: Final = 60
+
+
+def _installed() -> Path:
+    """Return the program.
+
+    Raises:
+        RuntimeError: there is no Go to build it with.
+    """
+    folder = BUILD / f"fake-gcs-server-{_VERSION}"
+    program = folder / "fake-gcs-server"
+    if not program.exists():
+        go = shutil.which("go")
+        if go is None:
+            raise RuntimeError("fake-gcs-server needs Go: on Debian, apt-get install golang")
+        package = f"github.com/fsouza/fake-gcs-server@v{_VERSION}"
+        environ = {**os.environ, "GOBIN": str(folder.absolute())}
+        subprocess.run([go, "install", package], env=environ, check=True, timeout=1_800)
+    return program
+
+
+@contextmanager
+def cloud_storage() -> Iterator[str]:
+    """Serve Cloud Storage, with one bucket, for the time of the context; yield its address."""
+    address = f"127.0.0.1:{free_port()}"
+    url = f"http://{address}"
+    options = ["-scheme", "http", "-host", "127.0.0.1", "-port", address.partition(":")[2]]
+    options += ["-backend", "memory", "-public-host", address, "-external-url", url]
+    command = [str(_installed()), *options]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        until = time.monotonic() + _STARTED_S_MAX
+        while not _has_bucket(url):
+            assert process.poll() is None, "fake-gcs-server ended at once"
+            assert time.monotonic() < until, "fake-gcs-server does not answer"
+            time.sleep(0.1)
+        yield url
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _has_bucket(url: str) -> bool:
+    buckets = f"{url}/storage/v1/b?project=p"
+    try:
+        return requests.post(buckets, json={"name": BUCKET}, timeout=10).status_code in (200, 409)
+    except requests.ConnectionError:
+        return False
+
+
+class _Tokens(BaseHTTPRequestHandler):
+    """Answers as Google's token server does."""
+
+    def do_POST(self) -> None:
+        self.server.asked.append(self.path)  # type: ignore[attr-defined]
+        self.rfile.read(int(self.headers.get("Content-Length", "0")))
+        body = json.dumps({"access_token": "t", "token_type": "Bearer", "expires_in": 3_600})
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def service_account(file: Path) -> Iterator[list[str]]:
+    """Write a service account's key file, and answer those who ask for its tokens.
+
+    Yields:
+        The paths that were asked for.
+    """
+    key = rsa.generate_private_key(65_537, 2_048).private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    server = HTTPServer(("127.0.0.1", 0), _Tokens)
+    asked: list[str] = []
+    server.asked = asked  # type: ignore[attr-defined]
+    account = {
+        "type": "service_account",
+        "project_id": "p",
+        "private_key_id": "1",
+        "private_key": key.decode(),
+        "client_email": "a@p.iam.gserviceaccount.com",
+        "client_id": "1",
+        "token_uri": f"http://127.0.0.1:{server.server_port}/token",
+    }
+    file.write_text(json.dumps(account))
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield asked
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -1,0 +1,171 @@
+"""Spark reads and writes an object store by the scheme of the path: the connector comes with it.
+
+The settings name the stand-in, and what differs between it and the store; a user needs none.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pyspark.sql import SparkSession
+
+from slackwater.demo.load import Load
+from slackwater.reader.change_stream import Dialect
+from tests import azurite, fake_gcs
+from tests.emulators import NewDatabase
+from tests.object_stores import BUCKET, Azure, ServedStore, azure, s3
+from tests.services import settings
+
+S3A = {
+    "fs.s3a.path.style.access": "true",
+    "fs.s3a.connection.ssl.enabled": "false",
+    "fs.s3a.endpoint.region": "us-east-1",
+}
+
+
+@dataclass
+class Place:
+    """A bucket that Hadoop's connector reaches.
+
+    Attributes:
+        path: its URL.
+        conf: spark.conf, which names the stand-in.
+        environ: the credentials, as the store's users have them.
+        tokens: the requests for tokens that were answered; None if there are no tokens.
+    """
+
+    path: str
+    conf: dict[str, str]
+    environ: dict[str, str]
+    tokens: list[str] | None = None
+
+
+def in_s3(store: ServedStore) -> dict[str, str]:
+    return {**S3A, "fs.s3a.endpoint": store.endpoint}
+
+
+def hadoop(conf: dict[str, str]) -> dict[str, str]:
+    """Return Hadoop's settings as Spark's."""
+    return {f"spark.hadoop.{key}": value for key, value in conf.items()}
+
+
+@contextmanager
+def s3_place(_: Path) -> Iterator[Place]:
+    with s3() as store:
+        keys = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret"}
+        # Slackwater refuses Delta there without one that coordinates writers.
+        log_store = {"spark.delta.logStore.s3a.impl": "io.delta.storage.S3SingleDriverLogStore"}
+        yield Place(f"s3a://{BUCKET}", hadoop(in_s3(store)) | log_store, keys)
+
+
+@contextmanager
+def gs_place(folder: Path) -> Iterator[Place]:
+    file = folder / "account.json"
+    with fake_gcs.cloud_storage() as url, fake_gcs.service_account(file) as tokens:
+        # fake-gcs-server has no such request.
+        conf = {"fs.gs.storage.root.url": f"{url}/", "fs.gs.operation.move.enable": "false"}
+        keys = {"GOOGLE_APPLICATION_CREDENTIALS": str(file)}
+        yield Place(f"gs://{BUCKET}", hadoop(conf), keys, tokens)
+
+
+@contextmanager
+def azure_place(_: Path) -> Iterator[Place]:
+    with azure() as store:
+        assert isinstance(store, Azure)
+        account = f"{azurite.ACCOUNT}.dfs.core.windows.net"
+        # Azurite has no folders and no TLS; abfss:// is abfs:// with TLS.
+        conf = {
+            "fs.azure.abfs.endpoint": store.emulator,
+            "fs.azure.always.use.https": "false",
+            "fs.azure.account.hns.enabled": "false",
+            "fs.azure.fns.account.service.type": "BLOB",
+            "fs.azure.io.retry.max.retries": "3",
+        }
+        keys = {
+            "AZURE_STORAGE_ACCOUNT_NAME": azurite.ACCOUNT,
+            "AZURE_STORAGE_ACCOUNT_KEY": azurite.KEY,
+        }
+        yield Place(f"abfs://{BUCKET}@{account}", hadoop(conf), keys)
+
+
+Open = Callable[[Path], AbstractContextManager[Place]]
+PLACES: dict[str, Open] = {"s3a": s3_place, "gs": gs_place, "abfs": azure_place}
+# By which `slackwater jars` has the connectors.
+NAMES = {"s3a": "s3a", "gs": "gs", "abfs": "abfss"}
+PROGRAM = (sys.executable, "-m", "slackwater.cli")
+
+
+def test_spark_writes_and_reads_s3_and_keeps_a_checkpoint_there(session: SparkSession) -> None:
+    """The session has no package of the test's: what its sinks need is there."""
+    spark = session.newSession()
+    with s3() as store:
+        keys = {"fs.s3a.access.key": "key", "fs.s3a.secret.key": "secret"}
+        for key, value in {**in_s3(store), **keys}.items():
+            spark.conf.set(key, value)
+        path = f"s3a://{BUCKET}"
+        spark.range(100).write.parquet(f"{path}/in")
+        stream = spark.readStream.schema("id long").parquet(f"{path}/in").writeStream
+        query = stream.option("checkpointLocation", f"{path}/checkpoint")
+        query.trigger(availableNow=True).start(f"{path}/out").awaitTermination()
+        assert spark.read.parquet(f"{path}/out").count() == 100
+        # A rename is a copy by Amazon's client, over Spark's Netty.
+        assert store.names("checkpoint/commits/0")
+
+
+def slackwater(config: Path, environ: dict[str, str], *arguments: str) -> str:
+    """Run a command in a process of its own, whose JVM has the environment; return its output."""
+    done = subprocess.run(
+        [*PROGRAM, arguments[0], "-c", str(config), *arguments[1:]],
+        env={**os.environ, **environ},
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3_000:] + done.stderr[-5_000:]
+    return done.stdout
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("scheme", PLACES)
+def test_a_mirror_and_its_checkpoint_need_nothing_but_the_path(
+    scheme: str, new_database: NewDatabase, tmp_path: Path
+) -> None:
+    stream = new_database()
+    load = Load(stream, Dialect.GOOGLE_STANDARD_SQL, seed=1)
+    values: dict[str, Any] = settings(stream, tmp_path, "now")
+    with ExitStack() as stack:
+        place = stack.enter_context(PLACES[scheme](tmp_path))
+        values["sink"] = {
+            "kind": "mirror",
+            "path": f"{place.path}/tables",
+            "checkpoint": f"{place.path}/checkpoint",
+        }
+        values["spark"]["conf"] = place.conf
+        config = tmp_path / "slackwater.yaml"
+        config.write_text(yaml.safe_dump(values))
+        environ = {**place.environ, "SPANNER_EMULATOR_HOST": str(stream.emulator_host)}
+        load.run(transactions_per_second=20, seconds=2)
+        slackwater(config, environ, "run", "--until-caught-up")
+        # As in the image: nothing is fetched.
+        jars = tmp_path / "jars"
+        subprocess.run([*PROGRAM, "jars", str(jars), "delta", NAMES[scheme]], check=True)
+        environ |= {"SLACKWATER_SPARK_JARS": str(jars), "DEFAULT_ARTIFACT_REPOSITORY": "file:///no"}
+        load.run(transactions_per_second=20, seconds=2)
+        slackwater(config, environ, "run", "--until-caught-up")
+        # Customers has fractions of a second, which the emulator drops from records.
+        tables = ("--table", "Orders", "--table", "Payments")
+        proofs = slackwater(config, environ, "verify", "--json", *tables).splitlines()
+        assert len(proofs) == 2
+        assert all(json.loads(proof)["is_equal"] for proof in proofs), proofs
+        assert place.tokens is None or place.tokens, "the account's key was used"
