@@ -57,6 +57,8 @@ on-spark-42:
 	@mkdir -p build
 	@$(VENV42)/bin/python -m pytest -k "not POSTGRESQL" \
 		tests/spark/test_source.py tests/spark/test_pipeline_session.py \
+		tests/unit/test_hadoop_connectors.py::test_connectors_are_of_the_hadoop_that_spark_has \
+		tests/spark/test_connectors.py::test_spark_writes_and_reads_s3_and_keeps_a_checkpoint_there \
 		"tests/spark/test_object_stores.py::test_a_large_epoch_and_a_chunk_are_staged_and_land_whole[s3]" \
 		"tests/spark/test_delta_objects.py::test_an_object_store_gets_the_table_that_spark_writes_to_a_disk[flat-s3]" \
 		> build/on-spark-42.log 2>&1 || { cat build/on-spark-42.log; exit 1; }

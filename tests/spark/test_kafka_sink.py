@@ -44,6 +44,13 @@ def session(shared_spark: SharedSpark) -> SparkSession:
     return shared_spark.started_by(start)
 
 
+def test_executors_get_the_jars_of_packages_beside_the_users(session: SparkSession) -> None:
+    jars = session.sparkContext.getConf().get("spark.jars") or ""
+    names = [Path(jar).name for jar in jars.split(",")]
+    assert any(name.startswith("spark-token-provider-kafka") for name in names), "the user's"
+    assert any("spark-sql-kafka-0-10" in name for name in names), "the package's"
+
+
 class Output:
     """The output of one pipeline; each sink() is the sink of another process of it."""
 

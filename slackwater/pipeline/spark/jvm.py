@@ -65,7 +65,12 @@ def shut_down() -> None:
 
 def jvm_process() -> subprocess.Popen[bytes] | None:
     """Return the JVM's process; None if another program started it."""
-    process = getattr(SparkContext._gateway, "proc", None)
+    return process_behind(SparkContext._gateway)
+
+
+def process_behind(gateway: object) -> subprocess.Popen[bytes] | None:
+    """Return the JVM's process behind a gateway; None if another program started it."""
+    process = getattr(gateway, "proc", None)
     return process if isinstance(process, subprocess.Popen) else None
 
 

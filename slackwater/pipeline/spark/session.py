@@ -19,7 +19,14 @@ from slackwater.log_lines import WORKER_ENVIRONMENT, required
 from slackwater.pipeline.spark.class_path import JARS, PACKAGES, jar_names, joined, names_of
 from slackwater.pipeline.spark.classified_jars import with_classified_jars
 from slackwater.pipeline.spark.jar_cache import fetching_alone
-from slackwater.pipeline.spark.jvm import activate, is_local, launch, leave_out_jars, shut_down
+from slackwater.pipeline.spark.jvm import (
+    activate,
+    is_local,
+    launch,
+    leave_out_jars,
+    process_behind,
+    shut_down,
+)
 from slackwater.pipeline.spark.kubernetes import (
     DRIVER_CLASS_PATH,
     driver_class_path,
@@ -165,10 +172,22 @@ def _context(settings: SparkConf) -> SparkContext:
             if packages
             else "",
         ) from error
-    context = SparkContext(conf=settings, gateway=gateway)
+    context = SparkContext(conf=_beside_jars(settings, gateway), gateway=gateway)
     context.setLogLevel("ERROR")
     leave_out_jars(context)
     return context
+
+
+def _beside_jars(settings: SparkConf, gateway: object) -> SparkConf:
+    """Return the settings without spark.jars if the JVM, which was started with it, is ours.
+
+    To that list it has added the jars of the packages, which the list alone would push out: then no
+    executor of a cluster gets them.
+    """
+    if process_behind(gateway) is None:
+        return settings
+    others = SparkConf(loadDefaults=False)
+    return others.setAll([(key, value) for key, value in settings.getAll() if key != JARS])
 
 
 def session_for_pipeline(spark: SparkSession, checkpoint: str) -> SparkSession:
