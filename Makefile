@@ -52,15 +52,17 @@ test: install $(VENV42)/.installed ## The source's tests on Spark 4.2, and all t
 types:
 	@$(BIN)/mypy
 
-# Its output comes when it fails. The dialects don't depend on Spark's version.
+# Its output comes when it fails. The dialects don't depend on Spark's version. The last module ends
+# the JVM that those before it share.
 on-spark-42:
 	@mkdir -p build
 	@$(VENV42)/bin/python -m pytest -k "not POSTGRESQL" \
-		tests/spark/test_source.py tests/spark/test_pipeline_session.py \
+		tests/spark/test_source.py \
 		tests/unit/test_hadoop_connectors.py::test_connectors_are_of_the_hadoop_that_spark_has \
 		tests/spark/test_connectors.py::test_spark_writes_and_reads_s3_and_keeps_a_checkpoint_there \
 		"tests/spark/test_object_stores.py::test_a_large_epoch_and_a_chunk_are_staged_and_land_whole[s3]" \
 		"tests/spark/test_delta_objects.py::test_an_object_store_gets_the_table_that_spark_writes_to_a_disk[flat-s3]" \
+		tests/spark/test_pipeline_session.py \
 		> build/on-spark-42.log 2>&1 || { cat build/on-spark-42.log; exit 1; }
 	@echo "On Spark 4.2: $$(tail -n 1 build/on-spark-42.log)"
 

@@ -147,7 +147,7 @@ def test_the_tests_share_one_start_of_spark() -> None:
     """A second one in the process of a module that has one of its own would be refused."""
     starts = re.compile(r"\bstart_spark\(|\.getOrCreate\(")
     files = {name_of(path) for path in sources("tests/spark") if starts.search(path.read_text())}
-    assert files == {"tests/spark/sessions.py", "tests/spark/test_kafka_sink.py"}
+    assert files == {"tests/spark/sessions.py"}
 
 
 def test_the_folders_stand_in_the_package_as_links() -> None:

@@ -55,9 +55,15 @@ def shared_spark() -> Iterator[SharedSpark]:
 
 
 def _for_sinks() -> SparkSession:
-    """Start Spark as the program does, for all formats of tables and for S3."""
+    """Start Spark as the program does, for all formats of tables, for S3 and for Kafka."""
     formats = [name for name in ("delta", "iceberg", "s3a") if _has(name)]
-    return start_spark(["orders"], "local[2]", {}, formats, class_archive=_class_archive())
+    conf: dict[str, str] = {}
+    # What the tests of Kafka take in place of a missing jar is of this version.
+    if pyspark.__version__.startswith("4.1."):
+        from tests import kafka_broker
+
+        formats, conf = [*formats, "kafka"], kafka_broker.spark_conf()
+    return start_spark(["orders"], "local[2]", conf, formats, class_archive=_class_archive())
 
 
 def _class_archive() -> str | None:
@@ -76,7 +82,7 @@ def _has(table_format: str) -> bool:
 
 def with_one_slot() -> SparkSession:
     """Start Spark as the program does, for one task at a time."""
-    return start_spark(["one", "two"], "local[1]", {}, ())
+    return start_spark(["one", "two"], "local[1]", {}, (), class_archive=_class_archive())
 
 
 def _for_notebook() -> SparkSession:
@@ -97,6 +103,15 @@ def _for_notebook() -> SparkSession:
 def session(shared_spark: SharedSpark) -> SparkSession:
     """Return a module's own session of the program's Spark."""
     return shared_spark.started_by(_for_sinks).newSession()
+
+
+@pytest.fixture(scope="module")
+def kafka_session(session: SparkSession) -> SparkSession:
+    """Return a module's own session with what a pipeline has whose sink is Kafka alone."""
+    # The JVM has Delta's settings: it does not compile.
+    session.conf.set("spark.sql.codegen.wholeStage", "true")
+    session.conf.set("spark.sql.codegen.factoryMode", "FALLBACK")
+    return session
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,6 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import SparkSession
 
-from slackwater.pipeline.spark.session import start_spark
 from slackwater.reader.schema import ddl
 from slackwater.spark_sink.envelopes.message import Origin
 from slackwater.spark_sink.errors import MessageRefusedError, PartialRowError, PublishError
@@ -23,11 +22,10 @@ from slackwater.spark_sink.kafka.written_topics import WrittenTopics
 from slackwater.spark_sink.sinks.kafka import Kafka, KafkaSettings
 from slackwater.timestamp import datetime_to_ns
 from tests.epoch_rows import record
-from tests.kafka_broker import PARTITIONS, read_topics, spark_conf
+from tests.kafka_broker import PARTITIONS, read_topics
 from tests.kafka_broker import kafka_broker as kafka_broker
 from tests.kafka_messages import avro_decoder
 from tests.schema_registry import running_registry
-from tests.spark.sessions import SharedSpark
 
 # With the start of Spark and of the broker, which a busy machine takes minutes for.
 pytestmark = pytest.mark.timeout(300)
@@ -35,17 +33,8 @@ AT = datetime(2026, 1, 31, 9, tzinfo=UTC)
 COLUMNS = {"Id": "INT64", "Note": "STRING"}
 
 
-def start() -> SparkSession:
-    return start_spark(["kafka"], "local[2]", spark_conf(), ["kafka"])
-
-
-@pytest.fixture(scope="module")
-def session(shared_spark: SharedSpark) -> SparkSession:
-    return shared_spark.started_by(start)
-
-
-def test_executors_get_the_jars_of_packages_beside_the_users(session: SparkSession) -> None:
-    jars = session.sparkContext.getConf().get("spark.jars") or ""
+def test_executors_get_the_jars_of_packages_beside_the_users(kafka_session: SparkSession) -> None:
+    jars = kafka_session.sparkContext.getConf().get("spark.jars") or ""
     names = [Path(jar).name for jar in jars.split(",")]
     assert any(name.startswith("spark-token-provider-kafka") for name in names), "the user's"
     assert any("spark-sql-kafka-0-10" in name for name in names), "the package's"
@@ -75,8 +64,8 @@ class Output:
 
 
 @pytest.fixture
-def output(session: SparkSession, kafka_broker: str, tmp_path: Path) -> Output:
-    return Output(session, kafka_broker, tmp_path)
+def output(kafka_session: SparkSession, kafka_broker: str, tmp_path: Path) -> Output:
+    return Output(kafka_session, kafka_broker, tmp_path)
 
 
 def insert(
