@@ -10,9 +10,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from slackwater.reader.schema import ddl
 from slackwater.spark_sink.sinks.mirrors import Mirrors
-from tests.epoch_rows import START, Record
+from tests.epoch_rows import START, Record, frame
 from tests.mirrors import current, iceberg_table
 
 # Not a name that a plain SQL statement may have.
@@ -36,7 +35,7 @@ def record(at: int, change: Change, columns: Mapping[str, str], table: str = TAB
 
 
 def publish(spark: SparkSession, sink: Mirrors, epoch: int, records: Sequence[Record]) -> None:
-    summary = sink.stage(spark.createDataFrame(list(records), ddl()), epoch)
+    summary = sink.stage(frame(spark, records), epoch)
     sink.publish(spark, epoch, summary, START + timedelta(seconds=epoch))
 
 

@@ -13,11 +13,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from slackwater.commands.as_of import text_of
 from slackwater.commands.options import CutFormat
-from slackwater.reader.schema import ddl
 from slackwater.spark_sink.sink import Former
 from slackwater.spark_sink.sinks.mirrors import Mirrors
 from slackwater.spark_sink.tables.cut import Cut
 from slackwater.spark_sink.tables.table_format import TableFormat
+from tests.epoch_rows import frame
 
 START: Final = datetime(2026, 1, 31, 9, tzinfo=UTC)
 
@@ -85,7 +85,7 @@ class Epochs:
 
     def records(self) -> DataFrame:
         """Return the records of the epoch's changes so far."""
-        return self._spark.createDataFrame(self._rows, ddl())
+        return frame(self._spark, self._rows)
 
     def write(self, former: Former | None = None, *, times: int = 1) -> None:
         """Write the epoch; twice, as after a failure.

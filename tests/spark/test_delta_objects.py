@@ -11,11 +11,11 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from slackwater.reader.schema import ddl
 from slackwater.spark_sink.errors import ObjectStoreError, PublishError
 from slackwater.spark_sink.sink import Sink
 from tests.epoch_rows import (
     START,
+    frame,
     large_records,
     low_watermark,
     make_sink,
@@ -105,7 +105,7 @@ def test_a_large_epoch_and_a_chunk_are_the_tasks_files_and_land_once(
     large = large_records()
     for _ in range(2):
         write(session, sink, 1, *large)
-    scanned = session.createDataFrame(of_two_tables(5), ddl())
+    scanned = frame(session, of_two_tables(5))
     for _ in range(2):
         # The second time as after a crash.
         assert sink.add_scanned(scanned, 1, low_watermark(0)) == 2

@@ -14,13 +14,12 @@ import pyarrow.dataset as ds
 import pytest
 from pyspark.sql import SparkSession
 
-from slackwater.reader.schema import ddl
 from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.output.epoch_compaction import EpochCompaction
 from slackwater.spark_sink.output.epoch_directory import STAGING_FOLDER
 from slackwater.spark_sink.output.epoch_groups import COMPACTED
 from slackwater.spark_sink.sink import Sink
-from tests.epoch_rows import START, inserts, make_sink, of_two_tables
+from tests.epoch_rows import START, frame, inserts, make_sink, of_two_tables
 
 # The first six are a day's; the seventh is the next day's, and two hours later.
 HOURS = (0, 1, 2, 3, 4, 14.5, 17)
@@ -42,7 +41,7 @@ def write_days(spark: SparkSession, folder: Path, **settings: Any) -> Sink:
     sink.position(spark)
     for epoch, hours in enumerate(HOURS):
         records = of_two_tables(epoch) if epoch % 2 else [inserts(epoch, at=epoch)]
-        summary = sink.stage(spark.createDataFrame(records, ddl()), epoch)
+        summary = sink.stage(frame(spark, records), epoch)
         sink.publish(spark, epoch, summary, START + timedelta(hours=hours))
     return sink
 
@@ -106,7 +105,7 @@ def test_an_envelope_that_changed_in_between_gets_files_of_its_own(
     for epoch, hours in enumerate(HOURS):
         if epoch == 3:
             sink = make_sink(root, format="parquet", envelope="flat")
-        summary = sink.stage(session.createDataFrame([inserts(epoch, at=epoch)], ddl()), epoch)
+        summary = sink.stage(frame(session, [inserts(epoch, at=epoch)]), epoch)
         sink.publish(session, epoch, summary, START + timedelta(hours=hours))
     EpochCompaction(root, "owner").run(keep_s=0)
     [compacted] = root.glob(f"*{COMPACTED}")

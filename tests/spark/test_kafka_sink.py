@@ -14,14 +14,13 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import SparkSession
 
-from slackwater.reader.schema import ddl
 from slackwater.spark_sink.envelopes.message import Origin
 from slackwater.spark_sink.errors import MessageRefusedError, PartialRowError, PublishError
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.kafka.written_topics import WrittenTopics
 from slackwater.spark_sink.sinks.kafka import Kafka, KafkaSettings
 from slackwater.timestamp import datetime_to_ns
-from tests.epoch_rows import record
+from tests.epoch_rows import frame, record
 from tests.kafka_broker import PARTITIONS, read_topics
 from tests.kafka_broker import kafka_broker as kafka_broker
 from tests.kafka_messages import avro_decoder
@@ -58,7 +57,7 @@ class Output:
 
     def write(self, sink: Kafka, epoch_id: int, *records: Any, end: int | None = None) -> None:
         """Write an epoch that ends so many seconds after AT, by default epoch_id."""
-        changes = self.session.createDataFrame(list(records), ddl())
+        changes = frame(self.session, records)
         summary = sink.stage(changes, epoch_id)
         sink.publish(self.session, epoch_id, summary, AT + timedelta(seconds=end or epoch_id))
 
@@ -164,7 +163,7 @@ def test_a_chunk_of_a_scan_that_is_tried_again_is_in_kafka_once(
     at = AT + timedelta(seconds=9)
     for chunk in (0, 1, 1, 2):
         keys = range(1 + chunk * 10, 11 + chunk * 10)
-        rows = output.session.createDataFrame([insert(key, at=9) for key in keys], ddl())
+        rows = frame(output.session, [insert(key, at=9) for key in keys])
         assert output.sink(**settings).add_scanned(rows, chunk, at) == 10
     sink = output.sink(**settings)
     assert complete(sink, output) is None

@@ -10,9 +10,9 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from slackwater.reader.schema import ddl
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.sql.latest_changes import columns_by_table, latest_changes
+from tests.epoch_rows import frame
 
 START = datetime(2026, 1, 31, 9, tzinfo=UTC)
 CAPTURES = ("OLD_AND_NEW_VALUES", "NEW_VALUES", "NEW_ROW", "NEW_ROW_AND_OLD_VALUES")
@@ -93,7 +93,7 @@ def test_the_latest_changes_are_what_a_plain_model_says(session: SparkSession) -
     made = [history(rng, key, CAPTURES[key % 4]) for key in range(KEYS)]
     records = [record for records, _ in made for record in records]
     rng.shuffle(records)
-    changes = session.createDataFrame(records, ddl())
+    changes = frame(session, records)
     columns_found = columns_by_table(changes)
     columns = tuple(Column(name, "INT64", name == "Id") for name in ("Id", *NAMES))
     assert columns_found == {"T": columns}
@@ -146,7 +146,7 @@ def test_values_of_all_types_come_through(session: SparkSession) -> None:
     one = list(record(0, 1, "INSERT", "NEW_ROW", {}))
     one[5] = columns
     one[6] = [{"keys": '{"Id":"1"}', "new_values": json.dumps(values), "old_values": "{}"}]
-    changes = session.createDataFrame([tuple(one)], ddl())
+    changes = frame(session, [tuple(one)])
     (row,) = latest_changes(changes, "T", columns_by_table(changes)["T"]).collect()
     expected = {name: value for name, (_, _, value) in types.items()}
     assert row["row"].asDict() == expected

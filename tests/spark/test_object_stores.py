@@ -17,7 +17,6 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from slackwater.reader.schema import ddl
 from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.formats import ORC, PARQUET, TEXT
 from slackwater.spark_sink.output.epoch_directory import epoch_name
@@ -28,6 +27,7 @@ from slackwater.spark_sink.output.object_compaction import ObjectCompaction
 from slackwater.spark_sink.output.object_store import open_object_store
 from slackwater.spark_sink.sink import Sink
 from tests.epoch_rows import (
+    frame,
     large_records,
     low_watermark,
     make_sink,
@@ -103,7 +103,7 @@ def test_a_large_epoch_and_a_chunk_are_staged_and_land_whole(
     sink.position(session)
     large = large_records()
     write(session, sink, 1, *large)
-    scanned = session.createDataFrame(of_two_tables(5), ddl())
+    scanned = frame(session, of_two_tables(5))
     for _ in range(2):
         # The second time as after a crash.
         assert sink.add_scanned(scanned, 1, low_watermark(0)) == 2

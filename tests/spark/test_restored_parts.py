@@ -19,7 +19,6 @@ from slackwater.pipeline.resume_point import ResumePoint
 from slackwater.pipeline.source import SourceHandle, source_options
 from slackwater.pipeline.spark.checkpoint import put_aside, read_checkpoint
 from slackwater.reader.change_stream import ChangeStream, Dialect
-from slackwater.reader.schema import ddl
 from slackwater.scheduler.options import parse_options
 from slackwater.state.lease import acquire_lease, read_lease
 from slackwater.state.models import Scan, ScanPart
@@ -29,7 +28,7 @@ from slackwater.testing.emulator import Emulator, running_emulator
 from slackwater.timestamp import datetime_to_ns, format_rfc3339
 from tests import services
 from tests.emulators import database_on, named
-from tests.epoch_rows import inserts, low_watermark, make_sink, write
+from tests.epoch_rows import frame, inserts, low_watermark, make_sink, write
 from tests.restores import Part, Restorable, copy_store, go_on, restore_store
 
 LONG = pytest.mark.long
@@ -269,7 +268,7 @@ def test_an_output_that_was_emptied_during_its_initial_scan_is_refused(
         return ResumePoint(spark, settings, store, sink, options).is_new(Recovery())
 
     assert is_new()
-    rows = spark.createDataFrame([inserts(1, at=1)], ddl())
+    rows = frame(spark, [inserts(1, at=1)])
     finish_chunk(store, "orders", 0, records=sink.add_scanned(rows, 0, low_watermark(1)))
     assert is_new()
     shutil.rmtree(tmp_path / "changes")
@@ -293,7 +292,7 @@ def test_an_initial_scan_does_not_begin_in_an_output_that_has_rows(
     """The metadata store was lost in the middle of the scan."""
     settings = settings_in(tmp_path, initial_scan="yes")
     sink, store = make_sink(tmp_path / "changes"), Store.open(settings.state.url, migrate=True)
-    sink.add_scanned(spark.createDataFrame([inserts(1, at=1)], ddl()), 0, low_watermark(1))
+    sink.add_scanned(frame(spark, [inserts(1, at=1)]), 0, low_watermark(1))
     options = parse_options(source_options(settings), {})
     with pytest.raises(PartsDisagreeError, match="its initial scan has not begun"):
         ResumePoint(spark, settings, store, sink, options).is_new(Recovery())

@@ -17,7 +17,6 @@ from deltalake import DeltaTable
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
-from slackwater.reader.schema import ddl
 from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.java import map_in_arrow
 from slackwater.spark_sink.output import task_writer
@@ -28,6 +27,7 @@ from slackwater.spark_sink.output.task_writer import HANDED_ON, TaskWriter
 from slackwater.spark_sink.sink import EpochSummary, Sink, TaskWriting
 from tests.epoch_rows import (
     Record,
+    frame,
     inserts,
     large_records,
     low_watermark,
@@ -57,16 +57,12 @@ def names(settings: dict[str, Any]) -> str:
     return "-".join(map(str, settings.values()))
 
 
-def frame(spark: SparkSession, *records: Record) -> DataFrame:
-    return spark.createDataFrame(list(records), ddl()).repartition(2)
-
-
 def handed_on(
     spark: SparkSession, sink: Sink, *records: Record, is_scan: bool = False
 ) -> DataFrame:
     """Return what tasks hand on that write the records."""
     assert isinstance(sink, TaskWriting)
-    rows = frame(spark, *records)
+    rows = frame(spark, records)
     return in_tasks(rows, sink.task_writer(spark, rows.schema, is_scan=is_scan))
 
 
@@ -90,7 +86,7 @@ def test_tasks_leave_what_spark_leaves(
 ) -> None:
     by_spark, by_tasks = (make_sink(tmp_path / name, **settings) for name in ("spark", "tasks"))
     ways: dict[str, tuple[Sink, Callable[..., DataFrame]]] = {
-        "spark": (by_spark, lambda sink, *records, **_: frame(session, *records)),
+        "spark": (by_spark, lambda sink, *records, **_: frame(session, records)),
         "tasks": (by_tasks, lambda sink, *records, **kw: handed_on(session, sink, *records, **kw)),
     }
     summaries: dict[str, list[Any]] = {name: [] for name in ways}
@@ -164,7 +160,7 @@ def test_tasks_count_what_spark_counts(session: SparkSession, tmp_path: Path) ->
     preparation = Preparation(distinct=columns, has_message_bytes=True)
     staging = Staging(str(tmp_path), "parquet", preparation)
     for epoch, records in ((1, of_two_tables(1)), (2, [])):
-        rows = frame(session, *records)
+        rows = frame(session, records)
         counted_by: list[Any] = []
         for epoch_rows in (rows, in_tasks(rows, staging.task_writer(session, rows.schema))):
             staging.stage(epoch_rows, epoch)
@@ -306,7 +302,7 @@ def test_what_is_not_written_as_it_is_read_is_left_to_spark(
 ) -> None:
     sink = make_sink(tmp_path, **settings)
     assert isinstance(sink, TaskWriting)
-    assert sink.task_writer(session, frame(session).schema) is None
+    assert sink.task_writer(session, frame(session, []).schema) is None
 
 
 @pytest.mark.parametrize(
@@ -324,7 +320,7 @@ def test_settings_of_sparks_writers_are_obeyed(
     sink = make_sink(tmp_path, format="parquet")
     assert isinstance(sink, TaskWriting)
     own = session.newSession()
-    schema = frame(session).schema
+    schema = frame(session, []).schema
     assert sink.task_writer(own, schema) is not None
     own.conf.set(name, value)
     assert sink.task_writer(own, schema) is None

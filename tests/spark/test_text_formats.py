@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from slackwater.reader.schema import ddl
 from slackwater.spark_sink.sink import Sink
 from slackwater.spark_sink.sinks.spark_format import SparkFormat
-from tests.epoch_rows import inserts, make_sink
+from tests.epoch_rows import frame, inserts, make_sink
 
 AT = datetime(2026, 1, 31, 9, 0, 0, 123456, tzinfo=UTC)
 SCHEMA = "commit_timestamp TIMESTAMP, number_of_records_in_transaction BIGINT"
@@ -38,7 +38,7 @@ def test_a_task_without_records_leaves_no_empty_file(
     sink = make_sink(tmp_path, format="json", envelope=envelope)
     sink.position(session)
     nothing = session.createDataFrame([], ddl())
-    epoch = nothing.union(session.createDataFrame([inserts(1, at=1)], ddl()))
+    epoch = nothing.union(frame(session, [inserts(1, at=1)]))
     sink.publish(session, 1, sink.stage(epoch, 1), AT)
     [file] = tmp_path.glob("epoch=*/part-*")
     assert '"n1"' in file.read_text().replace("\\", "")

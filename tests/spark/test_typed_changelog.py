@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from slackwater.reader.schema import ddl
 from slackwater.spark_sink.errors import BadRecordError, ChangelogColumnError
 from slackwater.spark_sink.output.maintenance import MaintenancePolicy
 from slackwater.spark_sink.sink import OutputPosition
@@ -21,7 +20,7 @@ from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.tables.delta import Delta
 from slackwater.spark_sink.tables.iceberg import Iceberg
 from slackwater.spark_sink.tables.table_format import TableFormat
-from tests.epoch_rows import START, Mods, Record, record
+from tests.epoch_rows import START, Mods, Record, frame, record
 from tests.typed_changelogs import rows_of
 from tests.typed_values import VALUES
 
@@ -47,7 +46,7 @@ class Epochs:
         number = next(self._numbers)
         for _ in range(times):
             sink = self.sink(**options)
-            epoch = self._session.createDataFrame(list(records), ddl())
+            epoch = frame(self._session, records)
             summary = sink.stage(epoch, number)
             at = START + timedelta(seconds=number)
             sink.publish(self._session, number, summary, at)
@@ -196,7 +195,7 @@ def test_a_scan_comes_first_as_inserts_and_files_are_compacted(
             mods: Mods = [({"Id": str(chunk)}, {"A": f"a{chunk}"}, {})]
             row = list(record("INSERT", mods, types, at=0, capture="NEW_ROW"))
             row[1] = ""
-            scanned = session.createDataFrame([tuple(row)], ddl())
+            scanned = frame(session, [tuple(row)])
             assert sink.add_scanned(scanned, chunk, START) == 1
         sink.end_scan(session, CHUNKS, START)
     update = record("UPDATE", [({"Id": "1"}, {"A": "b"}, {"A": "a1"})], types, at=7)
