@@ -98,7 +98,10 @@ faults: install ## The long tests: seeded faults, kills, takeovers, simulated li
 	@$(BIN)/pytest --hypothesis-profile=long $(RULES)
 	@$(BIN)/python -m tests.simulation.test_epochs 0 5000
 	@$(BIN)/python -m tests.simulation.test_epochs 0 5000 MUTABLE_KEY_RANGE
+	@$(BIN)/python -m tests.simulation.test_epochs 0 5000 IMMUTABLE_KEY_RANGE continuous
+	@$(BIN)/python -m tests.simulation.test_epochs 0 5000 MUTABLE_KEY_RANGE continuous
 	@$(BIN)/python -m tests.faults.seeded --seeds 200
+	@SLACKWATER_EPOCH_READING=continuous $(BIN)/python -m tests.faults.seeded --seeds 200
 	@$(BIN)/python -m tests.faults.mutable_seeded --seeds 200
 	@$(BIN)/python -m tests.faults.mutable_seeded --seeds 5000 --calm
 	@$(BIN)/python -m tests.mutable_service --runs 200 --kills 3 --at-once 10

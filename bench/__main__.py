@@ -25,6 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import (
+    continuous,
     control,
     freshness,
     kafka_delivery,
@@ -42,6 +43,11 @@ Figures = dict[str, Any]
 Run = tuple[Callable[..., Figures], tuple[Any, ...]]
 # Records an epoch and how many epochs.
 _LANDINGS: Final = ((10_000, 12), (50_000, 8), (200_000, 6), (1_000_000, 3), (5_000_000, 1))
+_OPEN_QUERIES: Final = (
+    continuous.Load(10, 1, 1_000, 1),
+    continuous.Load(1_000, 1, 1_000, 1),
+    continuous.Load(10_000, 10, 1_000, 10),
+)
 _PARTITIONS: Final = (10, 100, 1_000, 3_000, 10_000)
 
 
@@ -57,6 +63,7 @@ def sections(go: str | None) -> Mapping[str, list[Run]]:
             (partial(partitions.measure, churn=True), (1_000, "sqlite")),
             (partial(partitions.measure, churn=False, moves=100), (10_000, "sqlite")),
         ],
+        "continuous": [(continuous.compare, (load, 30)) for load in _OPEN_QUERIES],
         "freshness": [(freshness.measure, (60, 20, kind)) for kind in ("parquet", "delta")],
         "kafka_delivery": [(kafka_delivery.measure, (10, 30))],
         "read_cpu": [(read_cpu.measure, (20_000, 3))],
