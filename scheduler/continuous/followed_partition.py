@@ -68,6 +68,7 @@ class FollowedPartition:
         self.complete_through_ns = start_ns - 1
         self.is_in_order = True
         self.size_bytes = 0
+        self._ended_ns: int | None = None
         self._rows: list[Rows] = []
         # How many of the first rows are in memory of their own.
         self._compact = 0
@@ -112,16 +113,25 @@ class FollowedPartition:
 
         A partition that has ended is complete for all time.
         """
-        has_ended = any(
-            isinstance(record, ChildPartitionsRecord | PartitionEndRecord)
+        ends_ns = [
+            record_time_ns(record)
             for record in self._others
-        )
-        if has_ended:
-            self.complete_through_ns = sys.maxsize
-        return has_ended
+            if isinstance(record, ChildPartitionsRecord | PartitionEndRecord)
+        ]
+        if not ends_ns:
+            return False
+        self._ended_ns = max(ends_ns)
+        self.complete_through_ns = sys.maxsize
+        return True
 
     def covers(self, start_ns: int) -> bool:
-        """Return True if it has, or will have, all records from a time on."""
+        """Return True if it has, or will have, all records from a time on.
+
+        A partition has none after its end, but it does not answer for such a start: Spanner refuses
+        it, by which a task learns that it has not seen the end.
+        """
+        if self._ended_ns is not None and start_ns > self._ended_ns:
+            return False
         return self.is_in_order and start_ns >= self.complete_from_ns
 
     def is_complete_through(self, end_ns: int) -> bool:

@@ -130,7 +130,8 @@ class Follower:
         for want, one in following.items():
             if self._is_awaited(want.key, one, end_ns):
                 self._forget_for_now(want.key, "it was late")
-            elif self._followed.get(want.key) is one and one.partition.is_in_order:
+            elif self._followed.get(want.key) is one and one.partition.covers(want.start_ns):
+                # Meanwhile a later epoch may have asked, or the partition have ended before.
                 portions[want] = one.partition.portion(want.start_ns, end_ns)
         return portions
 

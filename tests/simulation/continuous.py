@@ -29,7 +29,7 @@ from tests.simulation.world import SimulatedStream, TaskSource
 from tests.spanner_messages import googlesql_row, messages
 
 # How often the event loop goes round before a task asks.
-_ROUNDS = 50
+_ROUNDS = (1, 40, 80)
 
 
 class SimulatedReader:
@@ -52,7 +52,7 @@ class SimulatedReader:
         if request.is_suspect:
             self._follower.forget_all()
             return
-        for _ in range(self._choose.randrange(_ROUNDS)):
+        for _ in range(self._choose.choice(_ROUNDS)):
             self._loop.run_until_complete(asyncio.sleep(0))
         portions = self._loop.run_until_complete(
             self._follower.take(request.wanted, request.end_ns, wait_s=0)
@@ -104,10 +104,10 @@ class SimulatedReader:
             is_first = False
             if has_ended:
                 return
-            if self._choose.random() < 0.01:
+            if self._choose.random() < 0.001:
                 self._seen["open queries broken"] += 1
                 raise UnavailableError("broken")
-            if self._choose.random() < 0.005:
+            if self._choose.random() < 0.0005:
                 self._seen["open queries silent"] += 1
                 await asyncio.Event().wait()
             await asyncio.sleep(0)

@@ -107,7 +107,8 @@ class Pipeline:
         self.checkpoint = Checkpoint()
         self.output = Output()
         self.seen: Counter[str] = Counter()
-        self.reader = SimulatedReader(self.stream, self.choose, self.seen)
+        # Of two hosts, each of which has some of the epochs.
+        self.readers = [SimulatedReader(self.stream, self.choose, self.seen) for _ in range(2)]
         self.options = ReadOptions(
             self.choose.choice((1, 2, 8)), circumstances.proof, AuditMode.STOP, traces=False
         )
@@ -127,7 +128,8 @@ class Pipeline:
 
     def close(self) -> None:
         self.scheduler.kill_all()
-        self.reader.close()
+        for reader in self.readers:
+            reader.close()
         self.store_file.close()
 
     @property
@@ -167,10 +169,11 @@ class Pipeline:
         """Return the source of a task, as task_queries() chooses it."""
         if not self.circumstances.continuous:
             return source
+        reader = self.choose.choice(self.readers)
         if task.plan.follows_failed_audit:
-            forget(self.reader, STREAM, task.plan.end_ns)
+            forget(reader, STREAM, task.plan.end_ns)
             return source
-        return ContinuousTaskSource(source, self.reader, task)
+        return ContinuousTaskSource(source, reader, task)
 
     def _disturb(self) -> None:
         if self.circumstances.only_stops:

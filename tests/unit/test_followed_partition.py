@@ -113,6 +113,16 @@ def test_a_partition_that_has_ended_is_complete_for_all_time() -> None:
     assert partition.portion(watermark(0), watermark(3)).others == (children(3),)
 
 
+def test_it_does_not_answer_for_a_start_after_the_partitions_end() -> None:
+    """Its answer would be empty, and say that the partition is alive."""
+    partition = FollowedPartition("p", watermark(0))
+    partition.take_records([data(1), children(3)])
+    assert partition.covers(watermark(3)), "nobody knows yet"
+    partition.end()
+    assert partition.covers(3 * STEP_NS)
+    assert not partition.covers(watermark(3))
+
+
 def test_the_end_of_a_query_alone_does_not_show_the_partitions_end() -> None:
     partition = FollowedPartition("p", watermark(0))
     partition.take_records([data(1)])

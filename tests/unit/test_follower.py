@@ -254,6 +254,32 @@ def test_the_largest_partitions_are_given_up_when_memory_runs_out() -> None:
     following(test, memory_bytes=4_000)
 
 
+def test_what_a_later_epoch_has_dropped_is_not_given_to_an_earlier_one() -> None:
+    async def test(follower: Follower, queries: Queries) -> None:
+        former = asyncio.ensure_future(take(follower, "p", 0, 3, wait_s=60))
+        await asyncio.sleep(0.02)
+        await queries.send("p", [data(1), data(3)])
+        assert await take(follower, "p", 2, 2) == []
+        await queries.send("p", [HeartbeatRecord(at(4))])
+        assert await former is None
+
+    following(test)
+
+
+def test_a_start_after_the_partitions_end_is_left_to_spanner() -> None:
+    """An epoch read by another host's tasks may have missed the end, which Spanner can withhold."""
+
+    async def test(follower: Follower, queries: Queries) -> None:
+        child = ChildPartition("c", frozenset({"p"}))
+        await queries.send("p", [data(1), ChildPartitionsRecord(at(2), "0", (child,))])
+        await queries.send("p", None)
+        assert await take(follower, "p", 3, 4) is None
+        await asyncio.sleep(0)
+        assert queries.opened[2:] == [("p", at(4), None)]
+
+    following(test)
+
+
 def test_no_more_partitions_are_followed_than_one_process_can_follow() -> None:
     async def test(follower: Follower, queries: Queries) -> None:
         for _ in range(2):
