@@ -28,10 +28,12 @@ pytest_plugins = [
 # What a JVM of the tests would compile twice, or collect side by side, takes longer than it saves.
 # And the default sizes are for other programs: with the code cache full, methods were dropped and
 # compiled again, a collection of all came at each step of the metaspace, and a young one four times
-# as often. With these sizes the tests' JVMs take a quarter less CPU.
+# as often. With these sizes the tests' JVMs take a quarter less CPU. A program's small launcher
+# would say on its standard output that they do not fit.
 _JAVA_OPTIONS = (
     "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     " -XX:ReservedCodeCacheSize=240m -XX:MetaspaceSize=256m -Xmn384m"
+    " -Xlog:gc+ergo=error"
 )
 os.environ.setdefault("JDK_JAVA_OPTIONS", _JAVA_OPTIONS)
 
