@@ -42,7 +42,7 @@ class SourceOptions:
         span_max_ns: the longest span of an epoch.
         span_target: bounds epochs by the recorded ones; None if none are recorded.
         reading: how an epoch's records come from Spanner.
-        reader_memory_bytes: how many bytes of records may wait for their tasks on a host.
+        reader_memory_bytes: how many bytes of records may wait in a reader process.
         heartbeat_ms: the heartbeat interval asked of Spanner.
         tasks_max: Spark tasks an epoch, at most.
         read: how tasks read.

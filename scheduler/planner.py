@@ -95,9 +95,12 @@ class Planner:
             return gap.end_ns
         lead_ns = 0
         if clock_ns is None:
-            lead_ns = self._lead_ns()
-            if self._options.reading is Reading.CONTINUOUS:
-                lead_ns = lead.behind_heartbeats_ns(self._options.heartbeat_ms)
+            is_continuous = self._options.reading is Reading.CONTINUOUS
+            lead_ns = (
+                lead.behind_heartbeats_ns(self._options.heartbeat_ms)
+                if is_continuous
+                else self._lead_ns()
+            )
             clock_ns = self._source.strong_read_timestamp_ns()
             self._chosen_ns = time.time_ns()
         return epoch.next_watermark(

@@ -26,8 +26,8 @@ class Reading(StrEnum):
     """How an epoch's records come from Spanner.
 
     BOUNDED: each partition is asked once an epoch, by a query with the epoch's end. CONTINUOUS: a
-    process on each host keeps a query of each partition open, and tasks take the epoch's records
-    from there: see scheduler.continuous.
+    process beside the workers keeps a query of each partition open, and tasks take the epoch's
+    records from there: see scheduler.continuous.
     """
 
     BOUNDED = "bounded"

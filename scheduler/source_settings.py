@@ -176,7 +176,7 @@ READER_MEMORY: Final = Setting(
     "epoch.reader_memory",
     integer_in(16, 1_000_000),
     256,
-    "with continuous reading, the MiB of records that may wait for their tasks on a host",
+    "with continuous reading, the MiB of records that may wait in a reader process",
 )
 HEARTBEAT: Final = Setting[int | None](
     "heartbeat",

@@ -20,6 +20,7 @@ from slackwater.reader.transport.connection import (
     SERVICE_HOST,
     STREAMS_PER_CHANNEL_MAX,
     Connection,
+    Metadata,
 )
 from slackwater.reader.transport.grpc_errors import CALL_ERRORS
 from slackwater.reader.transport.statement import Statement
@@ -45,6 +46,7 @@ class OpenStreams:
         self._connection = connection
         self._stubs: list[Callable[..., Any]] = []
         self._running: list[int] = []
+        self._credentials: Any = None
 
     async def messages(self, statement: Statement) -> AsyncIterator[bytes]:
         """Yield the serialized PartialResultSets of a query as they come.
@@ -53,11 +55,11 @@ class OpenStreams:
             ReaderError: there is no session.
             grpc.RpcError: the call failed.
         """
-        # It may have to make a session, which waits for Spanner.
-        request, metadata = await asyncio.to_thread(self._connection.stream_request, statement)
+        # It may have to look for credentials and make a session, which wait for others.
+        request, metadata = await asyncio.to_thread(self._request, statement)
         channel = self._channel()
-        self._running[channel] += 1
         call = self._stubs[channel](request.SerializeToString(), metadata=metadata)
+        self._running[channel] += 1
         try:
             async for message in call:
                 yield message
@@ -67,6 +69,11 @@ class OpenStreams:
         finally:
             self._running[channel] -= 1
             call.cancel()
+
+    def _request(self, statement: Statement) -> tuple[Any, Metadata]:
+        if self._credentials is None and not self._connection.change_stream.emulator_host:
+            self._credentials, _ = google.auth.default(scopes=SCOPES)
+        return self._connection.stream_request(statement)
 
     def _channel(self) -> int:
         """Return the number of a channel that has room for another stream."""
@@ -81,7 +88,6 @@ class OpenStreams:
         host = self._connection.change_stream.emulator_host
         if host:
             return grpc.aio.insecure_channel(host, options=_CHANNEL_OPTIONS)
-        credentials, _ = google.auth.default(scopes=SCOPES)
         return SpannerGrpcAsyncIOTransport.create_channel(
-            SERVICE_HOST, credentials=credentials, scopes=SCOPES, options=_CHANNEL_OPTIONS
+            SERVICE_HOST, credentials=self._credentials, scopes=SCOPES, options=_CHANNEL_OPTIONS
         )

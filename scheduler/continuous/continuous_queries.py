@@ -34,7 +34,7 @@ _LATE_S: Final = 1.0
 
 
 class Reader(Protocol):
-    """The reader process of this host."""
+    """The reader process beside these workers."""
 
     def take(self, request: Request) -> Iterator[Frame]:
         """Yield the frames of the answer.
@@ -82,6 +82,7 @@ class ContinuousQueries:
         self._reader = reader
         self._stream = stream
         self._roots = roots
+        self._are_roots = frozenset(roots)
         self._end_ns = end_ns
         self._lock = threading.Lock()
         self._has_asked = False
@@ -116,7 +117,7 @@ class ContinuousQueries:
             is_left = want in self._left
         if parts is not None:
             return iter(parts)
-        if want in self._roots and not is_left:
+        if want in self._are_roots and not is_left:
             return None
         return self._ask_for(want)
 
@@ -211,7 +212,7 @@ class ContinuousQuery:
 
     @property
     def watermark_ns(self) -> int:
-        """The time through which the partition is complete."""
+        """The time through which the partition is complete; the epoch's end, until a query runs."""
         return self._end_ns if self._query is None else self._query.watermark_ns
 
     @property

@@ -24,6 +24,7 @@ from slackwater.reader.records import (
     DataChangeRecord,
     HeartbeatRecord,
     PartitionEndRecord,
+    PartitionEventRecord,
 )
 from slackwater.timestamp import ns_to_us, us_to_ns
 
@@ -45,6 +46,12 @@ class Portion:
     records: tuple[DataChangeRecord, ...] = ()
     others: tuple[ChangeRecord, ...] = ()
 
+    @property
+    def size_bytes(self) -> int:
+        """About how much memory the data change records take."""
+        in_columns: int = sum(batch.nbytes for batch in self.rows)
+        return in_columns + sum(map(_size_bytes, self.records))
+
 
 class FollowedPartition:
     """The records of one query without interruption; a RecordConsumer of the reader's decoder.
@@ -56,7 +63,9 @@ class FollowedPartition:
     Attributes:
         complete_from_ns: from here on it holds all records; earlier ones were dropped.
         complete_through_ns: it holds all records at or before this time.
-        is_in_order: False after a record that came out of commit order. Then it is of no use.
+        is_in_order: False after a record that came out of order, or is another partition's. Then it
+            is of no use.
+        has_ended: the query has ended, and has shown the partition's end.
         size_bytes: about how much memory the records take.
     """
 
@@ -67,8 +76,10 @@ class FollowedPartition:
         self.complete_from_ns = start_ns
         self.complete_through_ns = start_ns - 1
         self.is_in_order = True
+        self.has_ended = False
         self.size_bytes = 0
-        self._ended_ns: int | None = None
+        self._end_shown_ns: int | None = None
+        self._has_end_record = False
         self._rows: list[Rows] = []
         # How many of the first rows are in memory of their own.
         self._compact = 0
@@ -95,6 +106,7 @@ class FollowedPartition:
                 self.complete_through_ns = max(self.complete_through_ns, time_ns)
                 continue
             self._advance_to(time_ns)
+            self._note_end(record, time_ns)
             if isinstance(record, DataChangeRecord):
                 self._records.append(record)
                 self.size_bytes += _size_bytes(record)
@@ -104,23 +116,26 @@ class FollowedPartition:
 
     def _advance_to(self, time_ns: int) -> None:
         """Note a record's time."""
-        if time_ns <= self.complete_through_ns:
+        if time_ns <= self.complete_through_ns or self._has_end_record:
             self.is_in_order = False
         self.complete_through_ns = max(self.complete_through_ns, time_ns - 1)
+
+    def _note_end(self, record: ChangeRecord, time_ns: int) -> None:
+        if isinstance(record, ChildPartitionsRecord | PartitionEndRecord):
+            self._end_shown_ns = time_ns
+        if isinstance(record, PartitionEndRecord | PartitionEventRecord):
+            if record.partition_token != self.token:
+                self.is_in_order = False
+            self._has_end_record = self._has_end_record or isinstance(record, PartitionEndRecord)
 
     def end(self) -> bool:
         """Note that the query has ended with OK; return whether it has shown the partition's end.
 
         A partition that has ended is complete for all time.
         """
-        ends_ns = [
-            record_time_ns(record)
-            for record in self._others
-            if isinstance(record, ChildPartitionsRecord | PartitionEndRecord)
-        ]
-        if not ends_ns:
+        if self._end_shown_ns is None:
             return False
-        self._ended_ns = max(ends_ns)
+        self.has_ended = True
         self.complete_through_ns = sys.maxsize
         return True
 
@@ -130,7 +145,7 @@ class FollowedPartition:
         A partition has none after its end, but it does not answer for such a start: Spanner refuses
         it, by which a task learns that it has not seen the end.
         """
-        if self._ended_ns is not None and start_ns > self._ended_ns:
+        if self._end_shown_ns is not None and start_ns > self._end_shown_ns:
             return False
         return self.is_in_order and start_ns >= self.complete_from_ns
 

@@ -34,9 +34,12 @@ from slackwater.timestamp import seconds_to_ns
 
 _log = logging.getLogger(__name__)
 
-# A partition whose epoch ended longer ago is not followed: its query would bring the whole backlog.
+# An epoch that ended longer ago than this and a heartbeat interval is catching up: a query from
+# there on would bring the whole backlog.
 _RECENT_NS: Final = seconds_to_ns(30)
-_IDLE_S: Final = 60.0
+# After so long without being asked for, a partition is forgotten; one that has ended, sooner.
+IDLE_S: Final = 600.0
+_ENDED_IDLE_S: Final = 60.0
 # One that had to be forgotten is followed again after this time.
 _AGAIN_AFTER_S: Final = 60.0
 _LOOK_EVERY_S: Final = 0.01
@@ -52,6 +55,21 @@ class Wanted:
 
     key: PartitionKey
     start_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much a follower may take.
+
+    Attributes:
+        memory_bytes: of the records; beyond it the largest partitions are forgotten.
+        partitions: how many are followed.
+        heartbeat_ns: the heartbeat interval, by which epochs lie behind the clock.
+    """
+
+    memory_bytes: int
+    partitions: int
+    heartbeat_ns: int
 
 
 class _Partition(FollowedPartition):
@@ -85,17 +103,21 @@ class Follower:
     Args:
         open_query: opens queries.
         mode: the change stream's partition mode.
-        memory_bytes: how much the records may take; beyond it the largest partitions are forgotten.
-        partitions_max: how many partitions are followed at most.
+        limits: how much it may take.
+        clock_ns: the time, for what lies long ago or in the future.
     """
 
     def __init__(
-        self, open_query: OpenQuery, mode: PartitionMode, memory_bytes: int, partitions_max: int
+        self,
+        open_query: OpenQuery,
+        mode: PartitionMode,
+        limits: Limits,
+        clock_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         self._open_query = open_query
-        self._partitions_max = partitions_max
+        self._limits = limits
+        self._clock_ns = clock_ns
         self._mode = mode
-        self._memory_bytes = memory_bytes
         self._decoder = BatchDecoder(lambda _batch, _owners: None)
         self._followed: dict[PartitionKey, _Followed] = {}
         self._not_before_s: dict[PartitionKey, float] = {}
@@ -150,15 +172,16 @@ class Follower:
         """Forget partitions that nobody asks for, and the largest until memory is enough."""
         now_s = time.monotonic()
         for key, one in list(self._followed.items()):
-            if now_s - one.asked_s > _IDLE_S:
+            idle_s = _ENDED_IDLE_S if one.partition.has_ended else IDLE_S
+            if now_s - one.asked_s > idle_s:
                 self._forget(key)
         sizes = {key: one.partition.size_bytes for key, one in self._followed.items()}
         total = sum(sizes.values())
-        if total > self._memory_bytes // 2:
+        if total > self._limits.memory_bytes // 2:
             for one in self._followed.values():
                 one.partition.compact()
         for key in sorted(sizes, key=lambda key: -sizes[key]):
-            if total <= self._memory_bytes:
+            if total <= self._limits.memory_bytes:
                 break
             total -= sizes[key]
             self._forget_for_now(key, "memory ran out")
@@ -173,7 +196,7 @@ class Follower:
             return one
         if one is None or one.partition.complete_from_ns < end_ns:
             self._forget(want.key)
-            if time.time_ns() - end_ns < _RECENT_NS:
+            if self._clock_ns() - end_ns < _RECENT_NS + self._limits.heartbeat_ns:
                 self._follow(want.key, end_ns)
         return None
 
@@ -195,7 +218,7 @@ class Follower:
 
     def _follow(self, key: PartitionKey, start_ns: int) -> None:
         is_too_soon = self._not_before_s.get(key, 0.0) > time.monotonic()
-        if key in self._followed or is_too_soon or len(self._followed) >= self._partitions_max:
+        if key in self._followed or is_too_soon or len(self._followed) >= self._limits.partitions:
             return
 
         def follow_announced(record: Announcement) -> None:
@@ -221,6 +244,8 @@ class Follower:
             has_ended = await self._read_to_end(key, partition, start_ns)
         except (*CALL_ERRORS, ReaderError) as error:
             _log.debug("the open query of partition %s broke: %s", key.token, error)
+        except Exception:  # noqa: BLE001 - a defect costs this partition an epoch's query
+            _log.exception("the open query of partition %s broke", key.token)
         finally:
             one = self._followed.get(key)
             if not has_ended and one is not None and one.partition is partition:
@@ -240,7 +265,8 @@ class Follower:
             self._decode()
             stream.decoder.finish()
             has_ended = partition.end()
-            if has_ended or end_ns is None:
+            # A query may end too soon (apache/beam issue 40232): that shows nothing of the future.
+            if has_ended or end_ns is None or self._clock_ns() < end_ns:
                 return has_ended
             partition.take_records((HeartbeatRecord(end_ns),))
             start_ns = end_ns + 1

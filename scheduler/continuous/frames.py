@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -107,7 +107,7 @@ class _FrameMaker:
     def add(self, position: int, portion: Portion) -> Iterator[Frame]:
         """Add a partition, and yield the frames that are full."""
         rows = 0
-        for batch in portion.rows:
+        for batch in _pieces(portion.rows):
             self._gather_records()
             self.batches.append(batch)
             self.size_bytes += batch.nbytes
@@ -141,6 +141,14 @@ class _FrameMaker:
             self.records = []
 
 
+def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of batches in pieces that fit into a frame."""
+    for batch in batches:
+        rows = max(1, batch.num_rows * FRAME_BYTES_MAX // max(1, batch.nbytes))
+        for begin in range(0, batch.num_rows, rows):
+            yield batch.slice(begin, rows)
+
+
 def frames(
     wanted: Sequence[Wanted], portions: Mapping[Wanted, Portion], bytes_max: int | None
 ) -> Iterator[Frame]:
@@ -158,9 +166,10 @@ def frames(
         portion = portions.get(want)
         if portion is None:
             continue
-        if bytes_max is not None and sent_bytes >= bytes_max:
+        size_bytes = portion.size_bytes
+        if bytes_max is not None and sent_bytes + size_bytes > bytes_max:
             left.append(position)
             continue
-        sent_bytes += sum(batch.nbytes for batch in portion.rows)
+        sent_bytes += size_bytes
         yield from maker.add(position, portion)
     yield maker.frame(left)

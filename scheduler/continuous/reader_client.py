@@ -1,23 +1,30 @@
-"""Asks this host's reader process, and starts it where there is none."""
+"""Asks the reader process beside these workers, and starts it where there is none."""
 
 from __future__ import annotations
 
 import fcntl
 import os
+import socket
 import stat
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
-from multiprocessing.connection import Client
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Final
 
 from slackwater.scheduler.continuous.frames import Frame, Request
 
 _FOLDER: Final = f"slackwater-readers-{os.getuid()}"
-# Of a socket's path, on Linux and macOS.
+# Of a socket's path, which macOS allows 103 characters and Linux 107.
 _PATH_LENGTH_MAX: Final = 100
+# A process that has not answered for so long is not asked again for a while.
+_ANSWER_S_MAX: Final = 20.0
+_NOT_ASKED_S: Final = 300.0
+# One that ends at once is not started again at once.
+_START_EVERY_S: Final = 10.0
 
 
 class ReaderClient:
@@ -32,6 +39,7 @@ class ReaderClient:
     def __init__(self, folder: Path | None = None, parent_pid: int | None = None) -> None:
         self._folder = folder
         self._parent_pid = parent_pid
+        self._not_before_s = self._start_not_before_s = 0.0
 
     def take(self, request: Request) -> Iterator[Frame]:
         """Yield the frames of the answer.
@@ -39,10 +47,19 @@ class ReaderClient:
         Raises:
             OSError, EOFError: there is no reader process, or it has ended.
         """
-        with Client(str(self._socket()), "AF_UNIX") as connection:
+        if time.monotonic() < self._not_before_s:
+            raise TimeoutError("the reader process did not answer a while ago")
+        with _connected(self._socket()) as connection:
             connection.send(request)
-            while (frame := connection.recv()) is not None:
+            while (frame := self._received(connection, request.wait_s)) is not None:
                 yield frame
+
+    def _received(self, connection: Connection, wait_s: float) -> Frame | None:
+        if not connection.poll(wait_s + _ANSWER_S_MAX):
+            self._not_before_s = time.monotonic() + _NOT_ASKED_S
+            raise TimeoutError("the reader process does not answer")
+        frame: Frame | None = connection.recv()
+        return frame
 
     def start_if_missing(self) -> None:
         """Start the reader process unless it runs, without waiting until it answers.
@@ -50,17 +67,19 @@ class ReaderClient:
         Raises:
             OSError: it can't be started.
         """
-        socket = self._socket()
-        with socket.with_suffix(".lock").open("w") as lock:
+        if time.monotonic() < self._start_not_before_s:
+            return
+        self._start_not_before_s = time.monotonic() + _START_EVERY_S
+        path = self._socket()
+        with path.with_suffix(".lock").open("w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 return
             module = "slackwater.scheduler.continuous.reader_process"
             subprocess.Popen(  # noqa: S603 - our own program
-                [sys.executable, "-m", module, str(socket), str(self._parent_pid or os.getppid())],
-                # gRPC's own lines about connections are no lines of this program's log.
-                env={"GRPC_VERBOSITY": "NONE", **os.environ},
+                [sys.executable, "-m", module, str(path), str(self._parent_pid or os.getppid())],
+                env=_environment(),
                 stdin=subprocess.DEVNULL,
                 # The daemon of Spark's workers speaks with the JVM over its standard output.
                 stdout=subprocess.DEVNULL,
@@ -70,18 +89,38 @@ class ReaderClient:
 
     def _socket(self) -> Path:
         """Return the socket of the reader process; there is one for each process group."""
-        folder = self._folder or _own_folder()
-        return folder / f"{os.getpgid(0)}.sock"
+        name = f"{os.getpgid(0)}.sock"
+        return (self._folder or _own_folder(len(name))) / name
 
 
-def _own_folder() -> Path:
+def _connected(path: Path) -> Connection:
+    """Connect without waiting for ever for a process that takes no connections."""
+    with socket.socket(socket.AF_UNIX) as made:
+        made.settimeout(_ANSWER_S_MAX)
+        made.connect(str(path))
+        made.settimeout(None)
+        return Connection(made.detach())
+
+
+def _environment() -> dict[str, str]:
+    """Return this environment, in which the same modules are found as here."""
+    # Spark's workers look in more places than they were started with.
+    places = os.pathsep.join(place for place in sys.path if place)
+    # gRPC's own lines about connections are no lines of this program's log.
+    return {"GRPC_VERBOSITY": "NONE", **os.environ, "PYTHONPATH": places}
+
+
+def _own_folder(name_length: int) -> Path:
     """Return a folder that only this user can enter.
+
+    Args:
+        name_length: of the socket's name in it.
 
     Raises:
         OSError: there is one of that name that others can enter.
     """
     folder = Path(tempfile.gettempdir()) / _FOLDER
-    if len(str(folder)) > _PATH_LENGTH_MAX:
+    if len(str(folder)) + 1 + name_length > _PATH_LENGTH_MAX:
         folder = Path("/tmp") / _FOLDER  # noqa: S108 - checked below
     folder.mkdir(mode=0o700, exist_ok=True)
     status = folder.lstat()

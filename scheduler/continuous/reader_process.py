@@ -1,4 +1,4 @@
-"""The reader process: one on a host, for the tasks of one Spark. It keeps partition queries open.
+"""The reader process: one for the Python workers of an executor. It keeps partition queries open.
 
     python -m slackwater.scheduler.continuous.reader_process SOCKET PID
 
@@ -21,22 +21,22 @@ from pathlib import Path
 from typing import Final
 
 import psutil
+import pyarrow as pa
 
 from slackwater.log_lines import configure_worker
 from slackwater.reader.transport.connection import Connection
 from slackwater.reader.transport.open_streams import OpenStreams
 from slackwater.reader.transport.statement import partition_query
 from slackwater.scheduler.continuous.followed_partition import Portion
-from slackwater.scheduler.continuous.follower import Follower, Wanted
+from slackwater.scheduler.continuous.follower import IDLE_S, Follower, Limits, Wanted
 from slackwater.scheduler.continuous.frames import FollowedStream, Request, frames
 from slackwater.state.models import PartitionKey
-from slackwater.timestamp import ms_to_seconds
+from slackwater.timestamp import ms_to_ns, ms_to_seconds
 
 _log = logging.getLogger(__name__)
 
-_IDLE_S: Final = 120.0
 _LOOK_EVERY_S: Final = 1.0
-# A core takes three times as many, beside few records. With more it would always be late.
+# With few records beside them a core takes 6,000: a third leaves room for records.
 _HEARTBEATS_A_SECOND: Final = 2_000
 
 
@@ -63,14 +63,14 @@ class ReaderProcess:
         threading.Thread(target=self._accept, args=(loop,), daemon=True).start()
         while not ended.is_set() and self._is_needed():
             for follower in self._followers.values():
-                follower.keep_bounds()
+                _keep_bounds(follower)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(ended.wait(), _LOOK_EVERY_S)
         for follower in self._followers.values():
             await follower.close()
 
     def _is_needed(self) -> bool:
-        is_idle = time.monotonic() - self._asked_s > _IDLE_S
+        is_idle = time.monotonic() - self._asked_s > IDLE_S
         return not is_idle and self._parent is not None and self._parent.is_running()
 
     def _accept(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -78,9 +78,11 @@ class ReaderProcess:
         while True:
             try:
                 pipe = self._listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._answer, args=(pipe, loop), daemon=True).start()
+                threading.Thread(target=self._answer, args=(pipe, loop), daemon=True).start()
+            except (OSError, RuntimeError) as error:
+                # Too many open files, or threads: tasks read by themselves meanwhile.
+                _log.warning("a task's request can't be taken: %s", error)
+                time.sleep(_LOOK_EVERY_S)
 
     def _answer(self, pipe: Pipe, loop: asyncio.AbstractEventLoop) -> None:
         """Answer one request; a task that is gone is left alone."""
@@ -103,13 +105,22 @@ class ReaderProcess:
         name = repr(stream)
         if name not in self._followers:
             queries = _Queries(stream)
-            self._followers[name] = Follower(
-                queries.open,
-                stream.mode,
+            limits = Limits(
                 stream.memory_bytes,
-                partitions_max=int(_HEARTBEATS_A_SECOND * ms_to_seconds(stream.heartbeat_ms)),
+                int(_HEARTBEATS_A_SECOND * ms_to_seconds(stream.heartbeat_ms)),
+                ms_to_ns(stream.heartbeat_ms),
             )
+            self._followers[name] = Follower(queries.open, stream.mode, limits)
         return self._followers[name]
+
+
+def _keep_bounds(follower: Follower) -> None:
+    try:
+        follower.keep_bounds()
+    except pa.ArrowException as error:
+        # More than Arrow has in one column.
+        _log.warning("the records that wait for their tasks are dropped: %s", error)
+        follower.forget_all()
 
 
 class _Queries:

@@ -32,7 +32,7 @@ def task_queries(
         source: Spanner.
         task: a part of a plan.
         options: the query's.
-        reader: this host's reader process.
+        reader: the reader process beside this worker.
     """
     if options.reading is Reading.BOUNDED:
         return source

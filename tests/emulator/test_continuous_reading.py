@@ -18,7 +18,7 @@ import pytest
 from slackwater.demo.load import Load
 from slackwater.reader.change_stream import Dialect
 from slackwater.reader.transport.connection import Connection
-from slackwater.scheduler.continuous.continuous_queries import forget
+from slackwater.scheduler.continuous import reader_client
 from slackwater.scheduler.continuous.frames import Frame, Request
 from slackwater.scheduler.continuous.reader_client import ReaderClient
 from tests.emulators import NewDatabase
@@ -110,12 +110,19 @@ def started(folder: Path, parent_pid: int) -> psutil.Process:
     client.start_if_missing()
     client.start_if_missing()
     until = time.monotonic() + _SECONDS_MAX
-    while not list(folder.glob("*.sock")):
+    while not answers(client):
         assert time.monotonic() < until
         time.sleep(0.05)
-    forget(client, STREAM, 0)
     [process] = readers(folder)
     return process
+
+
+def answers(client: ReaderClient) -> bool:
+    try:
+        list(client.take(Request(STREAM, (), 0, 0.0, is_suspect=True)))
+    except OSError:
+        return False
+    return True
 
 
 def test_there_is_one_reader_process_and_another_one_after_its_death(folder: Path) -> None:
@@ -143,7 +150,22 @@ def test_a_reader_process_ends_with_its_parent(folder: Path) -> None:
 def test_a_reader_process_ends_when_it_is_told_to(number: signal.Signals, folder: Path) -> None:
     process = started(folder, os.getpid())
     process.send_signal(number)
-    process.wait(_SECONDS_MAX)
+    assert process.wait(_SECONDS_MAX) == 0
+    assert not list(folder.glob("*.sock"))
+
+
+def test_one_that_does_not_answer_is_not_asked_again_for_a_while(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = started(folder, os.getpid())
+    process.suspend()
+    monkeypatch.setattr(reader_client, "_ANSWER_S_MAX", 0.5)
+    client = ReaderClient(folder, os.getpid())
+    assert not answers(client)
+    process.resume()
+    monkeypatch.undo()
+    assert answers(ReaderClient(folder, os.getpid()))
+    assert not answers(client)
 
 
 def test_a_folder_that_others_can_enter_is_not_used(

@@ -18,7 +18,7 @@ from slackwater.reader.query.batch_decoder import BatchDecoder, RecordConsumer
 from slackwater.reader.records import ChangeRecord, HeartbeatRecord
 from slackwater.scheduler.change_source import Query
 from slackwater.scheduler.continuous.continuous_queries import ContinuousQueries
-from slackwater.scheduler.continuous.follower import Follower
+from slackwater.scheduler.continuous.follower import Follower, Limits
 from slackwater.scheduler.continuous.frames import FollowedStream, Frame, Request, frames
 from slackwater.scheduler.continuous.task_queries import wanted
 from slackwater.scheduler.plan import Task
@@ -76,25 +76,31 @@ class SimulatedReader:
         self._loop.close()
 
     def _new_follower(self) -> Follower:
-        return Follower(
-            self._messages, self._stream.partition_mode, 1 << 40, partitions_max=1 << 40
-        )
+        limits = Limits(memory_bytes=1 << 40, partitions=1 << 40, heartbeat_ns=0)
+        mode = self._stream.partition_mode
+        return Follower(self._messages, mode, limits, lambda: self._stream.clock_ns)
 
     async def _messages(
         self, key: PartitionKey, start_ns: int, end_ns: int | None
     ) -> AsyncIterator[bytes]:
-        """Yield a query's messages as time goes on; the query may break, or fall silent."""
+        """Yield a query's messages as time goes on; the query may break, fall silent or end early.
+
+        One with an end_timestamp keeps the partition's end to itself as often as bounded ones do.
+        """
         sent: list[ChangeRecord] = []
         shown_ns = 0
         is_first = True
         while True:
             clock_ns = self._stream.clock_ns
-            records = self._stream.records(key.token, start_ns, None, key.function)
+            is_over = end_ns is not None and end_ns <= clock_ns
+            through_ns = end_ns if is_over else None
+            records = self._stream.records(key.token, start_ns, through_ns, key.function)
             lasting = [r for r in records if not isinstance(r, HeartbeatRecord)]
             fresh: list[ChangeRecord] = list(lasting[len(sent) :])
             fresh = fresh[: self._choose.randint(1, 6)]
             sent += fresh
-            has_ended = not isinstance(records[-1], HeartbeatRecord) and sent == records
+            is_all = len(sent) >= len(lasting)
+            has_ended = is_all and (is_over or not isinstance(records[-1], HeartbeatRecord))
             if not fresh and not has_ended and shown_ns < clock_ns:
                 shown_ns = clock_ns
                 fresh = [HeartbeatRecord(shown_ns)]
@@ -102,15 +108,19 @@ class SimulatedReader:
                 for message in self._serialized(fresh):
                     yield message
             is_first = False
-            if has_ended:
-                return
-            if self._choose.random() < 0.001:
-                self._seen["open queries broken"] += 1
-                raise UnavailableError("broken")
-            if self._choose.random() < 0.0005:
-                self._seen["open queries silent"] += 1
-                await asyncio.Event().wait()
+            # A task may ask between the last record and the end.
             await asyncio.sleep(0)
+            if has_ended or self._happens("open queries ended early", 0.001):
+                return
+            if self._happens("open queries broken", 0.001):
+                raise UnavailableError("broken")
+            if self._happens("open queries silent", 0.0005):
+                await asyncio.Event().wait()
+
+    def _happens(self, what: str, likely: float) -> bool:
+        happens = self._choose.random() < likely
+        self._seen[what] += happens
+        return happens
 
     def _serialized(self, records: Sequence[ChangeRecord]) -> list[bytes]:
         """Return messages of one record each; the metadata is in the first."""
@@ -151,7 +161,6 @@ class _NotedQuery:
 
     watermark_ns = open_ms = silent_ms = stalls = 0
     retried: Mapping[str, int] = MappingProxyType({})
-    was_asked = True
 
     def __init__(self, query: Query, on_end: Callable[[], object]) -> None:
         self._query = query
@@ -163,6 +172,10 @@ class _NotedQuery:
 
     def cancel(self) -> None:
         self._query.cancel()
+
+    @property
+    def was_asked(self) -> bool:
+        return self._query.was_asked
 
 
 STREAM = FollowedStream(

@@ -19,10 +19,11 @@ from slackwater.reader.change_stream import PartitionMode
 from slackwater.scheduler.read_options import Proof, Reading
 from slackwater.state.store import Store
 from tests.simulation.epochs import Circumstances, Pipeline
+from tests.simulation.history import STEP_NS
 
 SEEDS = 24
 MUTABLE_SEEDS = 12
-CONTINUOUS_SEEDS = 12
+CONTINUOUS_SEEDS = 40
 PARTS = 2
 
 
@@ -75,9 +76,9 @@ def run(
             patch("slackwater.scheduler.tasks.task.BATCH_ROWS_MAX", rows),
             patch("slackwater.scheduler.tasks.task.HANDOFF_BYTES_MAX", rows),
             patch("slackwater.reader.query.batch_decoder._UNDELIVERED_ROWS_MAX", rows),
-            # A life takes no time, and the stream's clock is not this machine's.
+            # A life takes no time.
             patch("slackwater.scheduler.continuous.follower._AGAIN_AFTER_S", 0),
-            patch("slackwater.scheduler.continuous.follower._RECENT_NS", sys.maxsize),
+            patch("slackwater.reader.query_window.QUERY_SPAN_MAX_NS", 6 * STEP_NS),
         ):
             pipeline.run()
     except AssertionError as error:

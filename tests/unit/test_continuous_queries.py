@@ -172,7 +172,7 @@ def test_what_is_too_much_for_one_answer_is_asked_for_again_as_it_is_read() -> N
     queries, source = queries_of(reader)
     assert read(queries, "q")[0] == ["3", "4"]
     assert read(queries, "p")[0] == ["1", "2"]
-    assert [len(request.wanted) for request in reader.requests] == [2, 1]
+    assert [len(request.wanted) for request in reader.requests] == [2, 1, 1]
     assert source.asked == []
 
 

@@ -117,7 +117,8 @@ def test_it_does_not_answer_for_a_start_after_the_partitions_end() -> None:
     """Its answer would be empty, and say that the partition is alive."""
     partition = FollowedPartition("p", watermark(0))
     partition.take_records([data(1), children(3)])
-    assert partition.covers(watermark(3)), "nobody knows yet"
+    # The end is seen before the query has ended.
+    assert not partition.covers(watermark(3))
     partition.end()
     assert partition.covers(3 * STEP_NS)
     assert not partition.covers(watermark(3))
@@ -142,6 +143,20 @@ def test_a_record_out_of_order_makes_it_useless(
             partition.take_rows(rows([record]))
         else:
             partition.take_records([record])
+    assert not partition.covers(watermark(0))
+
+
+def test_what_follows_the_partitions_end_record_makes_it_useless() -> None:
+    partition = FollowedPartition("p", watermark(0))
+    partition.take_records([PartitionEndRecord(2 * STEP_NS, "0", "p")])
+    assert partition.covers(watermark(0))
+    partition.take_rows(rows([data(2)]))
+    assert not partition.covers(watermark(0))
+
+
+def test_an_end_of_another_partition_makes_it_useless() -> None:
+    partition = FollowedPartition("p", watermark(0))
+    partition.take_records([PartitionEndRecord(2 * STEP_NS, "0", "q")])
     assert not partition.covers(watermark(0))
 
 

@@ -22,15 +22,14 @@ from slackwater.reader.records import (
     PartitionStartRecord,
 )
 from slackwater.scheduler.continuous import follower as module
-from slackwater.scheduler.continuous.follower import Follower, Wanted
+from slackwater.scheduler.continuous.follower import Follower, Limits, Wanted
 from slackwater.state.models import PartitionKey
 from slackwater.timestamp import floor_to_us
 from tests.proto_messages import proto_messages, proto_row
 from tests.spanner_messages import googlesql_row, messages
 
 SECOND_NS = 1_000_000_000
-# An hour ahead: what a test calls now stays recent, however long the tests before it take.
-NOW_NS = floor_to_us(time.time_ns()) + 3_600 * SECOND_NS + 500
+NOW_NS = floor_to_us(time.time_ns()) + 500
 IMMUTABLE, MUTABLE = PartitionMode.IMMUTABLE_KEY_RANGE, PartitionMode.MUTABLE_KEY_RANGE
 
 
@@ -64,6 +63,7 @@ class Queries:
     """Queries whose messages the test sends."""
 
     def __init__(self, mode: PartitionMode) -> None:
+        self.clock_ns = NOW_NS
         self.opened: list[tuple[str, int, int | None]] = []
         self.waiting: dict[str, asyncio.Queue[Any]] = defaultdict(asyncio.Queue)
         self._mode = mode
@@ -107,7 +107,8 @@ def following(
 
     async def run() -> None:
         queries = Queries(mode)
-        follower = Follower(queries.open, mode, memory_bytes, partitions_max)
+        limits = Limits(memory_bytes, partitions_max, heartbeat_ns=SECOND_NS)
+        follower = Follower(queries.open, mode, limits, lambda: queries.clock_ns)
         try:
             assert await take(follower, "p", -1, 0) is None, "nothing is there yet"
             await asyncio.sleep(0)
@@ -231,7 +232,7 @@ def test_a_record_out_of_order_is_not_given_out() -> None:
 
 def test_what_lies_long_ago_is_not_followed() -> None:
     async def test(follower: Follower, queries: Queries) -> None:
-        assert await take(follower, "q", -7_300, -7_200) is None
+        assert await take(follower, "q", -60, -32) is None
         await asyncio.sleep(0)
         assert queries.tokens == ["p"]
 
@@ -295,7 +296,7 @@ def test_a_partition_that_nobody_asks_for_is_given_up(monkeypatch: pytest.Monkey
     async def test(follower: Follower, queries: Queries) -> None:
         follower.keep_bounds()
         assert follower.partitions == 1
-        monkeypatch.setattr(module, "_IDLE_S", -1)
+        monkeypatch.setattr(module, "IDLE_S", -1)
         follower.keep_bounds()
         assert follower.partitions == 0
 
@@ -307,6 +308,7 @@ def test_with_mutable_key_ranges_one_query_follows_another_without_a_gap() -> No
         [(_, _, first_end_ns)] = queries.opened
         assert first_end_ns is not None
         await queries.send("p", [data(1)])
+        queries.clock_ns = first_end_ns
         await queries.send("p", None)
         assert queries.opened[1][1] == first_end_ns + 1
         end = (first_end_ns - NOW_NS) // SECOND_NS
@@ -315,6 +317,25 @@ def test_with_mutable_key_ranges_one_query_follows_another_without_a_gap() -> No
         assert await take(follower, "p", end, end + 1) == [f"{end + 1}"]
 
     following(test, MUTABLE)
+
+
+def test_with_mutable_key_ranges_a_query_that_ends_too_soon_shows_nothing_of_the_future() -> None:
+    async def test(follower: Follower, queries: Queries) -> None:
+        await queries.send("p", [data(1), HeartbeatRecord(at(2))])
+        await queries.send("p", None)
+        assert await take(follower, "p", 0, 5) is None
+        assert await take(follower, "p", 0, 1) is None
+
+    following(test, MUTABLE)
+
+
+def test_a_heartbeat_interval_more_is_still_recent() -> None:
+    async def test(follower: Follower, queries: Queries) -> None:
+        await take(follower, "q", -60, -30)
+        await asyncio.sleep(0)
+        assert queries.tokens == ["p", "q"]
+
+    following(test)
 
 
 def test_with_mutable_key_ranges_started_partitions_are_followed_and_ends_are_ends() -> None:
