@@ -24,6 +24,7 @@ from slackwater.scheduler.continuous.reader_client import ReaderClient
 from tests.emulators import NewDatabase
 from tests.epochs import EpochLoop
 from tests.reader_processes import readers
+from tests.reader_processes import short_folder as short_folder
 from tests.simulation.continuous import STREAM
 from tests.truths import require_equal, truth_of
 
@@ -45,15 +46,13 @@ class CountingReader(ReaderClient):
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
+def folder(short_folder: Path) -> Iterator[Path]:
     """A folder for sockets, whose reader processes end with the test."""
-    made = tmp_path / "r"
-    made.mkdir()
-    yield made
-    for process in readers(made):
+    yield short_folder
+    for process in readers(short_folder):
         process.terminate()
         process.wait(_SECONDS_MAX)
-    assert readers(made) == []
+    assert readers(short_folder) == []
 
 
 @pytest.mark.parametrize("dialect", Dialect)
@@ -169,13 +168,13 @@ def test_one_that_does_not_answer_is_not_asked_again_for_a_while(
 
 
 def test_a_folder_that_others_can_enter_is_not_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    short_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(short_folder))
     client = ReaderClient()
     with pytest.raises(FileNotFoundError):
         list(client.take(Request(STREAM, (), 0, 0.0)))
-    [made] = tmp_path.iterdir()
+    [made] = short_folder.iterdir()
     made.chmod(0o755)
     with pytest.raises(PermissionError, match="not this user's alone"):
         client.start_if_missing()

@@ -22,6 +22,7 @@ from slackwater.timestamp import format_rfc3339, parse_rfc3339
 from tests.command_line import slackwater
 from tests.emulators import NewDatabase
 from tests.reader_processes import readers
+from tests.reader_processes import short_folder as short_folder
 from tests.services import settings
 from tests.sinks import from_json
 
@@ -89,7 +90,7 @@ def test_a_pipeline_runs_until_caught_up_and_shows_where_it_stands(
 
 
 def test_ctrl_c_reaches_the_program_and_not_spark_and_drains_it(
-    new_database: NewDatabase, tmp_path: Path
+    new_database: NewDatabase, tmp_path: Path, short_folder: Path
 ) -> None:
     stream = new_database()
     start_ns = Connection(stream).strong_read_timestamp_ns()
@@ -99,20 +100,20 @@ def test_ctrl_c_reaches_the_program_and_not_spark_and_drains_it(
     with service.log.open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "slackwater.cli", "run", "-c", str(service.config)],
-            env=os.environ | {"TMPDIR": str(tmp_path)},
+            env=os.environ | {"TMPDIR": str(short_folder)},
             stdout=log,
             stderr=log,
             start_new_session=True,
         )
     try:
         until = time.monotonic() + 240
-        while (service.low_watermark_ns() or 0) <= start_ns or not readers(tmp_path):
+        while (service.low_watermark_ns() or 0) <= start_ns or not readers(short_folder):
             assert time.monotonic() < until, service.log.read_text()
             time.sleep(0.1)
         # A terminal sends Ctrl-C to the whole foreground process group.
         os.killpg(process.pid, signal.SIGINT)
         assert process.wait(timeout=240) == 0
-        for reader in readers(tmp_path):
+        for reader in readers(short_folder):
             reader.wait(240)
     finally:
         if process.poll() is None:
