@@ -39,6 +39,13 @@ from tenacity import (
 )
 
 from slackwater.reader.change_stream import ChangeStream
+from slackwater.reader.transport.channels import (
+    EXECUTE_STREAMING_SQL,
+    SCOPES,
+    SERVICE_HOST,
+    STREAMS_PER_CHANNEL_MAX,
+    channel_options,
+)
 from slackwater.reader.transport.fast_stream import CHANNEL_OPTIONS as FAST_STREAM_OPTIONS
 from slackwater.reader.transport.grpc_errors import (
     CALL_ERRORS,
@@ -51,27 +58,11 @@ from slackwater.reader.transport.statement import Statement
 
 T = TypeVar("T")
 
-SERVICE_HOST: Final = "spanner.googleapis.com:443"
-SCOPES: Final = ("https://www.googleapis.com/auth/spanner.data",)
-EXECUTE_STREAMING_SQL: Final = "/google.spanner.v1.Spanner/ExecuteStreamingSql"
 _STREAMING_READ: Final = "/google.spanner.v1.Spanner/StreamingRead"
 _CALL_SECONDS_MAX: Final = 30.0
 # A multiplexed session lives for 28 days; Google recommends a new one every 7.
 _SESSION_SECONDS_MAX: Final = 7 * 86_400.0
-# Spanner's front end allows 100 streams on a connection.
-STREAMS_PER_CHANNEL_MAX: Final = 90
-_CHANNEL_OPTIONS: Final = (
-    ("grpc.max_receive_message_length", -1),
-    ("grpc.keepalive_time_ms", 120_000),
-    # How much may wait in a stream that is not read. gRPC would raise this with the bandwidth, and
-    # sixteen streams held hundreds of megabytes while Spark was busy.
-    ("grpc.http2.bdp_probe", 0),
-    ("grpc.http2.lookahead_bytes", 2 * 1024 * 1024),
-    # Without a pool of its own, a second channel would share the first one's connection.
-    ("grpc.use_local_subchannel_pool", 1),
-    *FAST_STREAM_OPTIONS,
-)
-
+_CHANNEL_OPTIONS: Final = (*channel_options(2 * 1024 * 1024), *FAST_STREAM_OPTIONS)
 
 Metadata = tuple[tuple[str, str], ...]
 

@@ -14,25 +14,19 @@ import google.auth
 import grpc.aio
 from google.cloud.spanner_v1.services.spanner.transports import SpannerGrpcAsyncIOTransport
 
-from slackwater.reader.transport.connection import (
+from slackwater.reader.transport.channels import (
     EXECUTE_STREAMING_SQL,
     SCOPES,
     SERVICE_HOST,
     STREAMS_PER_CHANNEL_MAX,
-    Connection,
-    Metadata,
+    channel_options,
 )
+from slackwater.reader.transport.connection import Connection, Metadata
 from slackwater.reader.transport.grpc_errors import CALL_ERRORS
 from slackwater.reader.transport.statement import Statement
 
-_CHANNEL_OPTIONS: Final = (
-    ("grpc.max_receive_message_length", -1),
-    ("grpc.keepalive_time_ms", 120_000),
-    # How much may wait in each stream.
-    ("grpc.http2.bdp_probe", 0),
-    ("grpc.http2.lookahead_bytes", 64 * 1024),
-    ("grpc.use_local_subchannel_pool", 1),
-)
+# Thousands of streams may be waiting at the same time.
+_CHANNEL_OPTIONS: Final = channel_options(64 * 1024)
 
 
 class OpenStreams:
