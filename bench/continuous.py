@@ -34,12 +34,12 @@ from slackwater.scheduler.read_options import Reading
 from slackwater.state.epochs import last_epochs
 from slackwater.state.store import Store
 from slackwater.testing.compare import freshness_seconds
+from tests.reader_processes import readers
 from tests.synthetic.rows import PatternRows
 from tests.synthetic.script import Script, ScriptedPartition
 from tests.synthetic.server import CHANGE_STREAM, synthetic_process
 
 _WARM_UP_S: Final = 40
-_READER: Final = "slackwater.scheduler.continuous.reader_process"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,15 +126,15 @@ class _Spent:
     @staticmethod
     def now(service: Service, server: psutil.Process, counts: Sequence[int]) -> _Spent:
         tree = psutil.Process(service.pid).children(recursive=True)
-        readers = [p for p in psutil.process_iter() if _is_reader(p)]
-        others = [p for p in [psutil.Process(service.pid), *tree] if p not in readers]
+        reading = readers()
+        others = [p for p in [psutil.Process(service.pid), *tree] if p not in reading]
         return _Spent(
             counts[0],
             counts[1],
             sum(map(_cpu_s, others)),
-            sum(map(_cpu_s, readers)),
+            sum(map(_cpu_s, reading)),
             _cpu_s(server),
-            sum(p.memory_info().rss for p in readers) >> 20,
+            sum(p.memory_info().rss for p in reading) >> 20,
         )
 
     def per_second(self, before: _Spent, seconds: float) -> dict[str, Any]:
@@ -147,13 +147,6 @@ class _Spent:
             "server_cpu": round((self.server_cpu - before.server_cpu) / seconds, 3),
             "reader_mib": self.reader_mib,
         }
-
-
-def _is_reader(process: psutil.Process) -> bool:
-    try:
-        return _READER in process.cmdline()
-    except psutil.NoSuchProcess:
-        return False
 
 
 def _cpu_s(process: psutil.Process) -> float:

@@ -13,14 +13,15 @@ import pytest
 _MODULE: Final = "slackwater.scheduler.continuous.reader_process"
 
 
-def readers(folder: Path) -> list[psutil.Process]:
-    """The reader processes with their sockets below a folder."""
-    running = []
-    for process in psutil.process_iter(["cmdline", "status"]):
-        words = process.info["cmdline"] or ()
-        if process.info["status"] != psutil.STATUS_ZOMBIE and _MODULE in words:
-            running += [process] if any(str(folder) in word for word in words) else []
-    return running
+def readers(folder: Path | None = None) -> list[psutil.Process]:
+    """The reader processes with their sockets below a folder; None for all."""
+    return [
+        process
+        for process in psutil.process_iter(["cmdline", "status"])
+        if process.info["status"] != psutil.STATUS_ZOMBIE
+        and _MODULE in (words := process.info["cmdline"] or ())
+        and (folder is None or any(str(folder) in word for word in words))
+    ]
 
 
 @pytest.fixture

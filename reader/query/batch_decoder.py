@@ -51,6 +51,11 @@ class Rows:
     batch: pa.RecordBatch
     commit_us: Ints
 
+    @classmethod
+    def of(cls, batch: pa.RecordBatch) -> Rows:
+        """Return the rows of a batch, with their commit timestamps."""
+        return cls(batch, np.asarray(batch.column("commit_timestamp").cast(pa.int64())))
+
 
 class RecordConsumer(Protocol):
     """The receiver of the records of one partition query; called by one thread at a time."""
@@ -246,8 +251,7 @@ class _Delivery:
 
     def __init__(self, columns: Columns) -> None:
         self._columns = columns
-        stamps = columns.batch.column("commit_timestamp")
-        self._commit_us: Ints = np.asarray(stamps.cast(pa.int64()))
+        self._commit_us = Rows.of(columns.batch).commit_us
         self._fallback_messages = columns.fallback_messages
         self._parts: list[pa.RecordBatch] = []
         self._owners: list[tuple[str, int]] = []

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Protocol
 
-import numpy as np
 import pyarrow as pa
 
 from slackwater.reader.change_stream import PartitionMode
@@ -192,7 +191,7 @@ class ContinuousQuery:
             return
         for part in parts:
             if part.share.rows:
-                decoder.add_rows(consumer, _rows(part.batch))
+                decoder.add_rows(consumer, Rows.of(part.batch))
             decoder.add_records(consumer, part.share.others)
 
     def _run_query(self, decoder: BatchDecoder, consumer: RecordConsumer) -> None:
@@ -266,7 +265,3 @@ def _joined(parts: Sequence[_Part], frames: Iterator[Frame]) -> Iterator[_Part]:
             yield from _parts_of(frame)
     except (OSError, EOFError) as error:
         raise UnavailableError("the reader process ended in the middle of an answer.") from error
-
-
-def _rows(batch: pa.RecordBatch) -> Rows:
-    return Rows(batch, np.asarray(batch.column("commit_timestamp").cast(pa.int64())))

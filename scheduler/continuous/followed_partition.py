@@ -26,7 +26,7 @@ from slackwater.reader.records import (
     PartitionEndRecord,
     PartitionEventRecord,
 )
-from slackwater.timestamp import ns_to_us, us_to_ns
+from slackwater.timestamp import us_to_ns
 
 # What a record takes in memory beside the texts of its mods.
 _RECORD_BYTES: Final = 1_000
@@ -123,10 +123,13 @@ class FollowedPartition:
     def _note_end(self, record: ChangeRecord, time_ns: int) -> None:
         if isinstance(record, ChildPartitionsRecord | PartitionEndRecord):
             self._end_shown_ns = time_ns
-        if isinstance(record, PartitionEndRecord | PartitionEventRecord):
-            if record.partition_token != self.token:
-                self.is_in_order = False
-            self._has_end_record = self._has_end_record or isinstance(record, PartitionEndRecord)
+        if isinstance(record, PartitionEndRecord):
+            self._has_end_record = True
+        if (
+            isinstance(record, PartitionEndRecord | PartitionEventRecord)
+            and record.partition_token != self.token
+        ):
+            self.is_in_order = False
 
     def end(self) -> bool:
         """Note that the query has ended with OK; return whether it has shown the partition's end.
@@ -183,18 +186,13 @@ class FollowedPartition:
         """
         self._gather_records()
         if len(self._rows) > self._compact:
-            batches = [rows.batch for rows in self._rows]
-            whole = pa.concat_batches(batches)
-            own = whole.take(pa.array(np.arange(whole.num_rows)))
-            times = np.concatenate([rows.commit_us for rows in self._rows])
-            self._rows = [Rows(own, times)]
+            whole = pa.concat_batches([rows.batch for rows in self._rows])
+            self._rows = [Rows.of(whole.take(pa.array(np.arange(whole.num_rows))))]
             self._compact = 1
 
     def _gather_records(self) -> None:
         if self._records:
-            batch = data_columns(self._records)
-            times = [ns_to_us(record.commit_timestamp_ns) for record in self._records]
-            self._rows.append(Rows(batch, np.array(times, np.int64)))
+            self._rows.append(Rows.of(data_columns(self._records)))
             self._records = []
 
 

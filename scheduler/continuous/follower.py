@@ -13,6 +13,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from slackwater.reader.change_stream import PartitionMode
@@ -220,11 +221,8 @@ class Follower:
         is_too_soon = self._not_before_s.get(key, 0.0) > time.monotonic()
         if key in self._followed or is_too_soon or len(self._followed) >= self._limits.partitions:
             return
-
-        def follow_announced(record: Announcement) -> None:
-            self._follow_announced(key.function, record)
-
-        partition = _Partition(key.token, start_ns, follow_announced)
+        on_announced = partial(self._follow_announced, key.function)
+        partition = _Partition(key.token, start_ns, on_announced)
         task = asyncio.ensure_future(self._read(key, partition, start_ns))
         self._followed[key] = _Followed(partition, task)
 

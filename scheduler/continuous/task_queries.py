@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
-from slackwater.reader.change_stream import PartitionMode
 from slackwater.scheduler import lineage, mutable_lineage
 from slackwater.scheduler.change_source import PartitionQueries
 from slackwater.scheduler.continuous.continuous_queries import ContinuousQueries, Reader, forget
@@ -15,7 +14,7 @@ from slackwater.scheduler.options import SourceOptions
 from slackwater.scheduler.plan import Task
 from slackwater.scheduler.read_options import Reading
 from slackwater.scheduler.spanner_source import SpannerSource
-from slackwater.state.models import PartitionKey
+from slackwater.state.models import MutablePartition, Partition, PartitionKey
 
 _READER: Final = ReaderClient()
 
@@ -48,16 +47,15 @@ def task_queries(
     if plan.follows_failed_audit:
         forget(reader, stream, plan.end_ns)
         return source
-    roots = wanted(task, source.partition_mode)
-    return ContinuousQueries(source, reader, stream, roots, plan.end_ns)
+    return ContinuousQueries(source, reader, stream, wanted(task), plan.end_ns)
 
 
-def wanted(task: Task, mode: PartitionMode) -> list[Wanted]:
+def wanted(task: Task) -> list[Wanted]:
     """Return what a task asks for the partitions that it begins with."""
-    return [_wanted(root, task.plan.start_ns, mode) for root in task.roots]
+    return [_wanted(root, task.plan.start_ns) for root in task.roots]
 
 
-def _wanted(root: Any, watermark_ns: int, mode: PartitionMode) -> Wanted:
-    if mode is PartitionMode.MUTABLE_KEY_RANGE:
+def _wanted(root: Partition, watermark_ns: int) -> Wanted:
+    if isinstance(root, MutablePartition):
         return Wanted(root.key, mutable_lineage.query_start_ns(root, watermark_ns))
     return Wanted(PartitionKey("", root.token), lineage.query_start_ns(root, watermark_ns))

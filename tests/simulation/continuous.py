@@ -130,28 +130,19 @@ class SimulatedReader:
         return messages([googlesql_row(record) for record in records], is_postgresql=False)
 
 
-class ContinuousTaskSource:
+class ContinuousTaskSource(ContinuousQueries):
     """The PartitionQueries of one attempt at a task, with a host's reader process."""
 
     def __init__(self, source: TaskSource, reader: SimulatedReader, task: Task) -> None:
-        self._source = source
-        self._task = task
-        self._queries = ContinuousQueries(
-            source, reader, STREAM, wanted(task, source.partition_mode), task.plan.end_ns
-        )
-
-    @property
-    def partition_mode(self) -> PartitionMode:
-        return self._source.partition_mode
-
-    def require_same_functions(self) -> None:
-        self._source.require_same_functions()
+        super().__init__(source, reader, STREAM, wanted(task), task.plan.end_ns)
+        self._plan = task.plan
+        self._simulated = source.stream
 
     def query(self, token: str, start_ns: int, end_ns: int | None, function: str = "") -> Query:
-        plan, stream = self._task.plan, self._source.stream
+        plan, stream = self._plan, self._simulated
         stream.require_parents_first(plan, token)
         return _NotedQuery(
-            self._queries.query(token, start_ns, end_ns, function),
+            super().query(token, start_ns, end_ns, function),
             lambda: stream.completed.add((plan.plan_id, token)),
         )
 

@@ -14,7 +14,7 @@ from slackwater.reader.change_stream import PartitionMode
 from slackwater.reader.decode.arrow import data_columns
 from slackwater.reader.errors import UnavailableError
 from slackwater.reader.query.batch_decoder import BatchDecoder, Owners, RecordConsumer
-from slackwater.reader.records import ChangeRecord, ChildPartitionsRecord, DataChangeRecord
+from slackwater.reader.records import ChangeRecord, ChildPartitionsRecord
 from slackwater.scheduler.audit import PartialTransactions, PartitionAudit
 from slackwater.scheduler.change_source import Query
 from slackwater.scheduler.continuous import frames as frames_module
@@ -26,7 +26,7 @@ from slackwater.scheduler.epoch import Cut
 from slackwater.scheduler.tasks.cut_filter import CutFilter
 from slackwater.state.models import PartitionKey
 from tests.simulation.continuous import STREAM
-from tests.unit.test_followed_partition import children, data, watermark
+from tests.unit.test_followed_partition import children, data, sequences, watermark
 
 START_NS, END_NS = watermark(0), watermark(9)
 
@@ -230,7 +230,7 @@ def test_frames_hold_what_they_were_made_of(
 ) -> None:
     wanted = [want(f"p{number}") for number in range(len(of_partitions) + 1)]
     expected = dict(zip(wanted, of_partitions, strict=False))
-    got: dict[int, tuple[list[DataChangeRecord], list[ChangeRecord]]] = {}
+    got: dict[int, tuple[list[str], list[ChangeRecord]]] = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(frames_module, "FRAME_BYTES_MAX", frame_bytes)
         made = list(frames(wanted, expected, bytes_max))
@@ -246,11 +246,6 @@ def test_frames_hold_what_they_were_made_of(
     assert set(got) == set(range(len(of_partitions))) - left
     for position, (records, others) in got.items():
         portion = expected[wanted[position]]
-        in_columns = [
-            sequence
-            for batch in portion.rows
-            for sequence in batch.column("record_sequence").to_pylist()
-        ]
-        assert records == [*in_columns, *(record.record_sequence for record in portion.records)]
+        assert records == sequences(portion)
         assert tuple(others) == portion.others
     assert not left or bytes_max is not None

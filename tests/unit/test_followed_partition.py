@@ -6,7 +6,6 @@ import sys
 from collections.abc import Sequence
 from random import Random
 
-import numpy as np
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,7 +22,6 @@ from slackwater.reader.records import (
     PartitionEndRecord,
 )
 from slackwater.scheduler.continuous.followed_partition import FollowedPartition, Portion
-from slackwater.timestamp import ns_to_us
 
 STEP_NS = 1_000
 
@@ -42,8 +40,7 @@ def children(step: int) -> ChildPartitionsRecord:
 
 
 def rows(records: Sequence[DataChangeRecord]) -> Rows:
-    times = [ns_to_us(record.commit_timestamp_ns) for record in records]
-    return Rows(data_columns(records), np.array(times, np.int64))
+    return Rows.of(data_columns(records))
 
 
 def watermark(step: int) -> int:

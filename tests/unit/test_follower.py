@@ -27,6 +27,7 @@ from slackwater.state.models import PartitionKey
 from slackwater.timestamp import floor_to_us
 from tests.proto_messages import proto_messages, proto_row
 from tests.spanner_messages import googlesql_row, messages
+from tests.unit.test_followed_partition import sequences
 
 SECOND_NS = 1_000_000_000
 NOW_NS = floor_to_us(time.time_ns()) + 500
@@ -127,13 +128,7 @@ async def take(
     portions = await follower.take([want], at(end), wait_s=wait_s)
     if want not in portions:
         return None
-    portion = portions[want]
-    in_columns = [
-        sequence
-        for batch in portion.rows
-        for sequence in batch.column("record_sequence").to_pylist()
-    ]
-    return [*in_columns, *(record.record_sequence for record in portion.records)]
+    return sequences(portions[want])
 
 
 def test_a_partition_is_asked_once_for_all_epochs() -> None:
