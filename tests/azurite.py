@@ -6,16 +6,17 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from urllib.parse import parse_qs
 from xml.etree import ElementTree
 
 import requests
 
 from slackwater.testing.emulator import free_port
+from tests.http_forwarding import Application, forwarding_to
 
 _VERSION: Final = "3.35.0"
 _FOLDER: Final = Path(__file__).parent.parent / "build" / f"azurite-{_VERSION}"
@@ -25,8 +26,6 @@ ACCOUNT: Final = "devstoreaccount1"
 KEY: Final = (
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 )
-# Those of a connection, not of what is asked.
-_HOP_BY_HOP: Final = {"connection", "transfer-encoding", "keep-alive"}
 
 
 def _installed() -> Path:
@@ -74,27 +73,9 @@ def _answers(address: str) -> bool:
     return True
 
 
-def forwarding_to(address: str) -> Any:
+def application(address: str) -> Application:
     """Return a WSGI application that asks Azurite, as the client asked."""
-
-    def forward(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-        names = [name for name in environ if name.startswith("HTTP_")]
-        headers = {name[5:].replace("_", "-").lower(): environ[name] for name in names}
-        if environ.get("CONTENT_TYPE"):
-            headers["content-type"] = environ["CONTENT_TYPE"]
-        length = environ.get("CONTENT_LENGTH")
-        body = environ["wsgi.input"].read(int(length)) if length else b""
-        if length == "0":
-            headers["content-length"] = "0"
-        url = f"http://{address}{environ['REQUEST_URI']}"
-        method = environ["REQUEST_METHOD"]
-        answer = requests.request(method, url, headers=headers, data=body, timeout=300, stream=True)
-        content = _from(environ["QUERY_STRING"], answer.raw.read())
-        kept = [(k, v) for k, v in answer.headers.items() if k.lower() not in _HOP_BY_HOP]
-        start_response(f"{answer.status_code} {answer.reason}", kept)
-        return [content]
-
-    return forward
+    return forwarding_to(address, _from)
 
 
 def _from(query: str, content: bytes) -> bytes:

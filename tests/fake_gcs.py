@@ -5,8 +5,10 @@ It is written in Go, and is built once, which takes a minute or two.
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import threading
@@ -15,18 +17,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+from urllib.parse import parse_qs
 
+import pyarrow.fs as pafs
 import requests
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from slackwater.testing.emulator import free_port
+from tests.http_forwarding import forwarding_to, read_body
 from tests.ivy import BUILD
-from tests.object_stores import BUCKET
+from tests.object_stores import BUCKET, CloudStorage, serving
 
 _VERSION: Final = "1.56.1"
 _STARTED_S_MAX: Final = 60
+_NAME_IN_BODY: Final = re.compile(rb'"name" ?: ?"([^"]+)"')
 
 
 def _installed() -> Path:
@@ -47,22 +53,62 @@ def _installed() -> Path:
     return program
 
 
+class JsonCloudStorage(CloudStorage):
+    """Google Cloud Storage by its JSON API."""
+
+    def files(self) -> pafs.FileSystem:
+        """Return the store as pyarrow's client has it, which is not the one that wrote."""
+        address = self.direct.removeprefix("http://")
+        return pafs.GcsFileSystem(anonymous=True, scheme="http", endpoint_override=address)
+
+    @property
+    def spark_conf(self) -> dict[str, str]:
+        """spark.conf for it, without credentials."""
+        return {
+            "spark.hadoop.fs.gs.storage.root.url": f"{self.endpoint}/",
+            # fake-gcs-server has no such request.
+            "spark.hadoop.fs.gs.operation.move.enable": "false",
+        }
+
+    def _name(self, path: str) -> str:
+        return path.removeprefix(f"/storage/v1/b/{BUCKET}/o/")
+
+    def noted(self, environ: dict[str, Any]) -> tuple[str, str]:
+        """Return the method and the name; an upload has it as a parameter, or in its body."""
+        query = parse_qs(environ["QUERY_STRING"])
+        name = self._name(environ["PATH_INFO"])
+        if query.get("uploadType") == ["multipart"]:
+            body = read_body(environ)
+            environ["wsgi.input"] = io.BytesIO(body)
+            named = _NAME_IN_BODY.search(body)
+            name = named[1].decode() if named else name
+        elif "name" in query:
+            name = query["name"][0]
+        return environ["REQUEST_METHOD"], name
+
+
 @contextmanager
-def cloud_storage() -> Iterator[str]:
-    """Serve Cloud Storage, with one bucket, for the time of the context; yield its address."""
-    address = f"127.0.0.1:{free_port()}"
-    url = f"http://{address}"
+def cloud_storage() -> Iterator[JsonCloudStorage]:
+    """Serve Cloud Storage, with one bucket, for the time of the context."""
+    store, address = JsonCloudStorage(), f"127.0.0.1:{free_port()}"
+    with serving(store, forwarding_to(address)), _running(address, store.endpoint):
+        yield store
+
+
+@contextmanager
+def _running(address: str, url: str) -> Iterator[None]:
+    """Run the program at an address; its answers name the URL at which clients reach it."""
     options = ["-scheme", "http", "-host", "127.0.0.1", "-port", address.partition(":")[2]]
-    options += ["-backend", "memory", "-public-host", address, "-external-url", url]
-    command = [str(_installed()), *options]
+    options += ["-backend", "memory", "-public-host", url.removeprefix("http://")]
+    command = [str(_installed()), *options, "-external-url", url]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         until = time.monotonic() + _STARTED_S_MAX
-        while not _has_bucket(url):
+        while not _has_bucket(f"http://{address}"):
             assert process.poll() is None, "fake-gcs-server ended at once"
             assert time.monotonic() < until, "fake-gcs-server does not answer"
             time.sleep(0.1)
-        yield url
+        yield
     finally:
         process.kill()
         process.wait()

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from dataclasses import dataclass
 from decimal import Decimal
@@ -133,8 +133,20 @@ def mirrored_rows(seen: Seen) -> tuple[list[dict[str, Any]], int]:
     return there, len(seen.rows) - len(there)
 
 
+def _nothing(table: str) -> None:
+    """Do nothing: the mirrors are where they are read."""
+
+
 class Looker:
-    """Compares the mirrors with their tables, each at its published low watermark."""
+    """Compares the mirrors with their tables, each at its published low watermark.
+
+    Args:
+        folder: of the mirrors, unless they are in a catalog.
+        stream: of the tables.
+        dialect: the database's.
+        catalog: of the mirrors.
+        fetch: is called before a table's mirror is read.
+    """
 
     def __init__(
         self,
@@ -142,9 +154,12 @@ class Looker:
         stream: ChangeStream,
         dialect: Dialect,
         catalog: ServedCatalog | None = None,
+        *,
+        fetch: Callable[[str], None] = _nothing,
     ) -> None:
         self._folder = folder
         self._catalog = catalog
+        self._fetch = fetch
         self._stream = stream
         self._dialect = dialect
         self._watermarks: dict[str, int] = {}
@@ -152,34 +167,48 @@ class Looker:
     def look(self) -> None:
         """Compare once all mirrors have advanced since the last comparison."""
         until = time.monotonic() + LOOK_SECONDS_MAX
-        advanced: dict[str, Seen] = {}
+        advanced: set[str] = set()
         while len(advanced) < len(mixed_load.TABLES):
             assert time.monotonic() < until, f"no new low watermark; there is {self._watermarks}"
             time.sleep(0.2)
-            for name in mixed_load.TABLES:
-                seen = self._at_watermark(name)
-                if seen is not None and (seen.watermark_ns or 0) > self._watermarks.get(name, 0):
-                    advanced[name] = seen
-        for name, seen in advanced.items():
+            advanced |= self.look_now()
+
+    def look_now(self) -> set[str]:
+        """Compare the mirrors that have advanced since they were compared; return their names."""
+        advanced = set()
+        for name in mixed_load.TABLES:
+            seen = self._at_watermark(name)
+            if seen is None or (seen.watermark_ns or 0) <= self._watermarks.get(name, 0):
+                continue
             self._watermarks[name] = seen.watermark_ns or 0
             self._require_equal(name, seen)
+            advanced.add(name)
+        return advanced
 
-    def look_at_the_end(self, rows_min: int = 10) -> None:
-        """Compare the mirrors with the current tables, each of which has so many rows."""
-        marked = 0
+    def look_at_the_end(self, rows_min: int = 10) -> int:
+        """Compare the mirrors with the current tables, each of which has so many rows.
+
+        Returns:
+            How many rows are equal.
+        """
+        equal = marked = 0
         for name in mixed_load.TABLES:
             rows, of_it = self._require_equal(name, self._current(name))
             assert rows >= rows_min
+            equal += rows
             marked += of_it
         self.marked = marked
+        return equal
 
     def _at_watermark(self, name: str) -> Seen | None:
+        self._fetch(name)
         if self._catalog is None:
             return at_watermark(self._folder / name)
         table = self._catalog.table(name)
         return None if table is None else iceberg_at_watermark(table)
 
     def _current(self, name: str) -> Seen:
+        self._fetch(name)
         if self._catalog is None:
             return current(self._folder / name)
         table = self._catalog.table(name)

@@ -22,6 +22,7 @@ from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_ba
 from werkzeug.serving import make_server
 
 from tests import azurite
+from tests.http_forwarding import Application
 
 BUCKET: Final = "changes"
 _ACCESS_DENIED: Final = (
@@ -30,7 +31,6 @@ _ACCESS_DENIED: Final = (
 )
 # moto looks at the service only.
 _AUTHORIZATION: Final = "AWS4-HMAC-SHA256 Credential=key/20260101/us-east-1/s3/aws4_request"
-Application = Callable[[dict[str, Any], Any], Iterable[bytes]]
 
 
 def nothing(method: str, name: str) -> None:
@@ -48,6 +48,7 @@ class ServedStore:
 
     Attributes:
         endpoint: its address.
+        direct: another address, at which requests are neither noted nor held back.
         requests: the method and the name of each.
         before: is called with them before a request is answered.
         after: is called with them when what it asks for is done, before the answer is sent.
@@ -56,6 +57,7 @@ class ServedStore:
     """
 
     endpoint: str = ""
+    direct: str = ""
     requests: list[tuple[str, str]] = field(default_factory=list)
     before: Callable[[str, str], None] = nothing
     after: Callable[[str, str], None] = nothing
@@ -78,12 +80,18 @@ class ServedStore:
             "allow_http": "true",
         }
 
+    @property
+    def direct_options(self) -> dict[str, str]:
+        """The options, with the direct address."""
+        options = self.options.items()
+        return {name: value.replace(self.endpoint, self.direct) for name, value in options}
+
     def files(self) -> pafs.FileSystem:
         """Return the store as pyarrow's client has it, which is not the one that wrote."""
         return pafs.S3FileSystem(
             access_key="key",
             secret_key="secret",
-            endpoint_override=self.endpoint,
+            endpoint_override=self.direct,
             region="us-east-1",
         )
 
@@ -105,7 +113,7 @@ class ServedStore:
         """Return a WSGI application that notes each request first."""
 
         def noting(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-            request = environ["REQUEST_METHOD"], self._name(environ["PATH_INFO"])
+            request = self.noted(environ)
             self.requests.append(request)
             self.before(*request)
             if self.refuses(*request):
@@ -118,6 +126,10 @@ class ServedStore:
             return answer
 
         return noting
+
+    def noted(self, environ: dict[str, Any]) -> tuple[str, str]:
+        """Return the method of a request, and the name of its object."""
+        return environ["REQUEST_METHOD"], self._name(environ["PATH_INFO"])
 
     def _name(self, path: str) -> str:
         return path.removeprefix(f"/{BUCKET}/")
@@ -231,7 +243,7 @@ def azure() -> Iterator[ServedStore]:
     """Serve Azure's blobs, with one container, for the time of the context."""
     with azurite.running() as emulator:
         store = Azure(emulator=emulator)
-        with _serving(store, azurite.forwarding_to(emulator)):
+        with serving(store, azurite.application(emulator)):
             store.files().create_dir(BUCKET)
             yield store
 
@@ -243,7 +255,7 @@ OTHERS: Final = [pytest.param(name, marks=pytest.mark.long) for name in ("gs", "
 
 @contextmanager
 def _served_by_moto(store: ServedStore) -> Iterator[ServedStore]:
-    with _serving(store, _as_s3(DomainDispatcherApplication(create_backend_app))):
+    with serving(store, _as_s3(DomainDispatcherApplication(create_backend_app))):
         # moto keeps the objects of a former store of this process.
         requests.post(f"{store.endpoint}/moto-api/reset", timeout=60).raise_for_status()
         headers: Mapping[str, str] = {"Authorization": _AUTHORIZATION}
@@ -253,15 +265,22 @@ def _served_by_moto(store: ServedStore) -> Iterator[ServedStore]:
 
 
 @contextmanager
-def _serving(store: ServedStore, application: Application) -> Iterator[None]:
-    """Give a store its address, and answer there for the time of the context."""
-    server = make_server("127.0.0.1", 0, store.answer(application), threaded=True)
+def serving(store: ServedStore, application: Application) -> Iterator[None]:
+    """Give a store its addresses, and answer there for the time of the context."""
+    with listening(store.answer(application)) as endpoint, listening(application) as direct:
+        store.endpoint, store.direct = endpoint, direct
+        yield
+
+
+@contextmanager
+def listening(application: Application) -> Iterator[str]:
+    """Answer for the time of the context, and yield the address."""
+    server = make_server("127.0.0.1", 0, application, threaded=True)
     logging.getLogger("werkzeug").setLevel(logging.WARNING)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
-        store.endpoint = f"http://127.0.0.1:{server.server_port}"
-        yield
+        yield f"http://127.0.0.1:{server.server_port}"
     finally:
         server.shutdown()
         server.server_close()

@@ -19,7 +19,8 @@ from pyiceberg.table import Table
 from slackwater.pipeline.spark.java import find_java
 from slackwater.testing.emulator import free_port
 from tests import ivy
-from tests.object_stores import BUCKET, ServedStore, s3
+from tests.http_forwarding import forwarding_to
+from tests.object_stores import BUCKET, ServedStore, listening, s3
 
 _VERSION: Final = "1.11.0"
 _IVY: Final = Path(__file__).with_suffix(".ivy.xml")
@@ -36,10 +37,12 @@ class ServedCatalog:
 
     Attributes:
         uri: its address.
-        store: where its tables are.
+        direct: another address, at which requests are neither noted nor held back.
+        store: where its tables are. Requests to the catalog are among its requests.
     """
 
     uri: str
+    direct: str
     store: ServedStore
 
     @property
@@ -57,7 +60,7 @@ class ServedCatalog:
             f"{key}.type": "rest",
             f"{key}.uri": self.uri,
             f"{key}.io-impl": _CLIENT,
-            **{f"{key}.{name}": value for name, value in _s3_options(self.store).items()},
+            **{f"{key}.{name}": value for name, value in _s3_options(self.store.endpoint).items()},
         }
 
     def table(self, name: str) -> Table | None:
@@ -73,12 +76,12 @@ class ServedCatalog:
         self._client().create_namespace(NAMESPACE)
 
     def _client(self) -> RestCatalog:
-        return RestCatalog(NAME, uri=self.uri, **_s3_options(self.store))
+        return RestCatalog(NAME, uri=self.direct, **_s3_options(self.store.direct))
 
 
-def _s3_options(store: ServedStore) -> dict[str, str]:
+def _s3_options(endpoint: str) -> dict[str, str]:
     return {
-        "s3.endpoint": store.endpoint,
+        "s3.endpoint": endpoint,
         "s3.path-style-access": "true",
         "s3.access-key-id": "key",
         "s3.secret-access-key": "secret",
@@ -95,7 +98,7 @@ def rest_catalog(folder: Path) -> Iterator[ServedCatalog]:
             "uri": f"jdbc:sqlite:{folder / 'catalog.db'}",
             "warehouse": f"s3://{BUCKET}/warehouse",
             "io-impl": _CLIENT,
-            **_s3_options(store),
+            **_s3_options(store.endpoint),
         }
         environ = {_variable(name): value for name, value in properties.items()}
         environ |= {"CATALOG_REST_PORT": str(port), **os.environ}
@@ -104,10 +107,12 @@ def rest_catalog(folder: Path) -> Iterator[ServedCatalog]:
         with (folder / "catalog.log").open("wb") as log:
             process = subprocess.Popen(command, env=environ, stdout=log, stderr=log)
         try:
-            catalog = ServedCatalog(f"http://127.0.0.1:{port}", store)
-            _wait_until_ready(catalog.uri, process, folder / "catalog.log")
-            catalog.make_namespace()
-            yield catalog
+            address = f"127.0.0.1:{port}"
+            _wait_until_ready(address, process, folder / "catalog.log")
+            with listening(store.answer(forwarding_to(address))) as uri:
+                catalog = ServedCatalog(uri, f"http://{address}", store)
+                catalog.make_namespace()
+                yield catalog
         finally:
             process.kill()
             process.wait()
@@ -118,12 +123,12 @@ def _variable(name: str) -> str:
     return f"CATALOG_{name.upper()}".replace("-", "__").replace(".", "_")
 
 
-def _wait_until_ready(uri: str, process: subprocess.Popen[bytes], log: Path) -> None:
+def _wait_until_ready(address: str, process: subprocess.Popen[bytes], log: Path) -> None:
     until = time.monotonic() + _STARTED_S_MAX
     while time.monotonic() < until:
         assert process.poll() is None, f"the catalog ended:\n{log.read_text()[-2_000:]}"
         try:
-            requests.get(f"{uri}/v1/config", timeout=10).raise_for_status()
+            requests.get(f"http://{address}/v1/config", timeout=10).raise_for_status()
         except requests.RequestException:
             time.sleep(0.1)
         else:

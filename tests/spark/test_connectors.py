@@ -71,11 +71,9 @@ def s3_place(_: Path) -> Iterator[Place]:
 @contextmanager
 def gs_place(folder: Path) -> Iterator[Place]:
     file = folder / "account.json"
-    with fake_gcs.cloud_storage() as url, fake_gcs.service_account(file) as tokens:
-        # fake-gcs-server has no such request.
-        conf = {"fs.gs.storage.root.url": f"{url}/", "fs.gs.operation.move.enable": "false"}
+    with fake_gcs.cloud_storage() as store, fake_gcs.service_account(file) as tokens:
         keys = {"GOOGLE_APPLICATION_CREDENTIALS": str(file)}
-        yield Place(f"gs://{BUCKET}", hadoop(conf), keys, tokens)
+        yield Place(store.path, store.spark_conf, keys, tokens)
 
 
 @contextmanager

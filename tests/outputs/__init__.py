@@ -1,0 +1,17 @@
+"""What a pipeline writes to an object store while it is killed: how it is read and compared."""
+
+from __future__ import annotations
+
+from tests.outputs.changelog_tables import delta_changelog, iceberg_changelog
+from tests.outputs.epoch_files import epoch_files
+from tests.outputs.mirror import delta_mirror
+from tests.outputs.output import MakeOutput
+
+# By the name of the format.
+OUTPUTS: dict[str, MakeOutput] = {
+    "parquet": epoch_files,
+    "json": epoch_files,
+    "delta": delta_changelog,
+    "iceberg": iceberg_changelog,
+    "mirror": delta_mirror,
+}

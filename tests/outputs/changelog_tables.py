@@ -1,0 +1,136 @@
+"""Changelogs in one table, whose latest version a reader has: in Delta, and in Iceberg."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+
+from slackwater.reader.change_stream import ChangeStream
+from slackwater.timestamp import datetime_to_rfc3339
+from tests.object_stores import BUCKET, STORES, ServedStore
+from tests.outputs.output import FOLDER, Changelog, Output, Place, epoch_id, logged_records
+from tests.rest_catalog import ServedCatalog, rest_catalog
+
+_LOW_WATERMARK: Final = "low_watermark"
+
+
+class _Table(Changelog):
+    def look_at(self, rows: pa.Table, logged: Mapping[str, int]) -> None:
+        """Count each epoch's rows, of which all are in the table or none."""
+        for epoch, count in Counter(_epochs(rows)).items():
+            self.note(epoch, count, logged.get(epoch))
+
+
+class DeltaChangelog(_Table):
+    """A changelog that delta-rs commits."""
+
+    moments = (
+        ("PUT", "/part-"),
+        ("PUT", "_delta_log/"),
+        ("GET", "_delta_log/"),
+        ("PUT", "_watermarks/"),
+        ("PUT", ".checkpoint.parquet"),
+    )
+
+    def __init__(self, place: Place, store: ServedStore) -> None:
+        super().__init__(place)
+        self.store = store
+        self._path = f"{store.path}/{FOLDER}"
+
+    def settings(self) -> Mapping[str, Any]:
+        """Return the sections of the settings that are the output's."""
+        options = self.store.options
+        return {"sink": {"path": self._path, "format": "delta", "storage_options": options}}
+
+    def look(self, stream: ChangeStream) -> None:
+        """Read the table's latest version."""
+        del stream
+        try:
+            table = DeltaTable(self._path, storage_options=self.store.direct_options)
+        except TableNotFoundError:
+            return
+        rows = table.to_pyarrow_table(columns=[_LOW_WATERMARK])
+        self.look_at(rows, logged_records(self.store.files(), f"{BUCKET}/{FOLDER}"))
+
+    def rows(self) -> pa.Table:
+        """Return the whole output, with each row's epoch in the column epoch."""
+        copy = self._place.folder / "copy"
+        self.store.download(FOLDER, copy)
+        return _with_epochs(DeltaTable(copy).to_pyarrow_table())
+
+
+@contextmanager
+def delta_changelog(place: Place) -> Iterator[Output]:
+    """Serve the store of a changelog in Delta."""
+    with STORES[place.store]() as store:
+        yield DeltaChangelog(place, store)
+
+
+class IcebergChangelog(_Table):
+    """A changelog in a REST catalog, whose requests are among the store's."""
+
+    moments = (
+        ("PUT", "/data/"),
+        # Manifests, their list, and the metadata that the catalog writes.
+        ("PUT", "/metadata/"),
+        ("POST", f"/tables/{FOLDER}"),
+        ("GET", f"/tables/{FOLDER}"),
+        ("GET", "/metadata/"),
+    )
+
+    def __init__(self, place: Place, catalog: ServedCatalog) -> None:
+        super().__init__(place)
+        self.store = catalog.store
+        self._catalog = catalog
+
+    def settings(self) -> Mapping[str, Any]:
+        """Return the sections of the settings that are the output's."""
+        sink = {
+            "path": str(self._place.folder / FOLDER),
+            "checkpoint": str(self._place.folder / "checkpoint"),
+            "format": "iceberg",
+            "catalog": self._catalog.setting,
+        }
+        return {
+            "sink": sink,
+            "spark": {"master": "local[2,4]", "conf": self._catalog.spark_conf},
+        }
+
+    def look(self, stream: ChangeStream) -> None:
+        """Read the table's latest version."""
+        del stream
+        table = self._catalog.table(FOLDER)
+        if table is None or table.current_snapshot() is None:
+            return
+        rows = table.scan(selected_fields=(_LOW_WATERMARK,)).to_arrow()
+        logged = logged_records(pafs.LocalFileSystem(), str(self._place.folder / FOLDER))
+        self.look_at(rows, logged)
+
+    def rows(self) -> pa.Table:
+        """Return the whole output, with each row's epoch in the column epoch."""
+        table = self._catalog.table(FOLDER)
+        assert table is not None, "no table was written"
+        return _with_epochs(table.scan().to_arrow())
+
+
+@contextmanager
+def iceberg_changelog(place: Place) -> Iterator[Output]:
+    """Serve the catalog of a changelog in Iceberg, and the store in which its table is."""
+    with rest_catalog(place.folder) as catalog:
+        yield IcebergChangelog(place, catalog)
+
+
+def _epochs(rows: pa.Table) -> list[str]:
+    times = map(datetime_to_rfc3339, rows[_LOW_WATERMARK].to_pylist())
+    return list(map(epoch_id, times))
+
+
+def _with_epochs(rows: pa.Table) -> pa.Table:
+    return rows.append_column("epoch", [_epochs(rows)])
