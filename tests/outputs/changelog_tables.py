@@ -82,7 +82,7 @@ class IcebergChangelog(_Table):
         ("PUT", "/metadata/"),
         ("POST", f"/tables/{FOLDER}"),
         ("GET", f"/tables/{FOLDER}"),
-        ("GET", "/metadata/"),
+        ("GET", "/snap-"),
     )
 
     def __init__(self, place: Place, catalog: ServedCatalog) -> None:
