@@ -92,6 +92,8 @@ def cloud_storage() -> Iterator[JsonCloudStorage]:
     """Serve Cloud Storage, with one bucket, for the time of the context."""
     store, address = JsonCloudStorage(), f"127.0.0.1:{free_port()}"
     with serving(store, forwarding_to(address)), _running(address, store.endpoint):
+        # pyarrow may hold Python's lock while it reads: nothing of this process could answer it.
+        store.direct = f"http://{address}"
         yield store
 
 

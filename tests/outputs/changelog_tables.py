@@ -123,7 +123,7 @@ class IcebergChangelog(_Table):
 @contextmanager
 def iceberg_changelog(place: Place) -> Iterator[Output]:
     """Serve the catalog of a changelog in Iceberg, and the store in which its table is."""
-    with rest_catalog(place.folder) as catalog:
+    with rest_catalog(place.folder, place.store) as catalog:
         yield IcebergChangelog(place, catalog)
 
 
