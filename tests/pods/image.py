@@ -41,31 +41,44 @@ def environment() -> dict[str, str]:
     }
 
 
-def start(
-    folder: Path,
-    jars: Path,
-    mounts: list[Mount],
-    hosts: Path,
-    arguments: list[str],
-    environ: dict[str, str],
-    log: Path,
-) -> subprocess.Popen[bytes]:
-    """Start a container: a process with mounts and process ids of its own.
+@dataclass(frozen=True, slots=True)
+class Container:
+    """A container to start.
 
-    Args:
+    Attributes:
         folder: for its root.
         jars: the image's.
         mounts: the pod's volumes.
         hosts: its /etc/hosts, with its own name.
-        arguments: of the entry point.
+        command: what runs in it; empty for the image's entry point.
+        arguments: of the command.
+        cgroup: the file that takes the id of a process which is to be in the pod's cgroup.
+    """
+
+    folder: Path
+    jars: Path
+    mounts: list[Mount]
+    hosts: Path
+    command: list[str]
+    arguments: list[str]
+    cgroup: Path
+
+
+def start(container: Container, environ: dict[str, str], log: Path) -> subprocess.Popen[bytes]:
+    """Start a container: a process with mounts and process ids of its own.
+
+    Args:
+        container: what is started.
         environ: its environment.
         log: where its output goes.
     """
-    script = folder / "start.sh"
-    script.write_text(_script(folder / "root", jars, mounts, hosts, arguments))
+    script = container.folder / "start.sh"
+    script.write_text(_script(container))
+    enter = 'echo $$ >"$0" && exec "$@"'
+    unshare = ["unshare", "--mount", "--pid", "--uts", "--fork", "sh", str(script)]
     with log.open("ab") as output:
         return subprocess.Popen(
-            ["unshare", "--mount", "--pid", "--uts", "--fork", "sh", str(script)],
+            ["sh", "-c", enter, str(container.cgroup), *unshare],
             env=environ,
             stdout=output,
             stderr=output,
@@ -73,8 +86,10 @@ def start(
         )
 
 
-def _script(root: Path, jars: Path, mounts: list[Mount], hosts: Path, arguments: list[str]) -> str:
-    binds = [Mount(jars, str(_HOME / "jars"), read_only=True), *mounts]
+def _script(container: Container) -> str:
+    root, hosts = container.folder / "root", container.hosts
+    command = container.command or ["sh", "/opt/slackwater/entrypoint.sh"]
+    binds = [Mount(container.jars, str(_HOME / "jars"), read_only=True), *container.mounts]
     # After the volumes, as one of them covers /tmp, where the project may lie.
     binds += [Mount(path, str(path), read_only=True) for path in _code()]
     lines = []
@@ -87,7 +102,7 @@ def _script(root: Path, jars: Path, mounts: list[Mount], hosts: Path, arguments:
     return f"""set -eu
 mount --make-rprivate /
 mkdir -p {root} && mount -t tmpfs -o mode=755 tmpfs {root} && cd {root}
-mkdir -p usr etc opt/slackwater proc dev tmp var/lib/slackwater run
+mkdir -p usr etc opt/slackwater proc dev sys/fs/cgroup tmp var/lib/slackwater run
 for name in bin lib lib64 sbin; do ln -s usr/$name $name; done
 mount --bind /usr usr
 cp -r /etc/ssl /etc/alternatives /etc/ld.so.cache /etc/nsswitch.conf /etc/passwd /etc/group etc/
@@ -96,13 +111,15 @@ echo 'slackwater:x:{USER}:{USER}::/nonexistent:/usr/sbin/nologin' >>etc/passwd
 touch etc/hosts && mount --bind {hosts} etc/hosts
 cp {_ENTRYPOINT} opt/slackwater/entrypoint.sh
 mount -t proc proc proc && mount --rbind /dev dev
+# Here the JVM reads its limits.
+mount --rbind /sys/fs/cgroup sys/fs/cgroup
 umask 022 && hostname "$HOSTNAME"
 {mounting}
 mount -o remount,ro,bind {root}
 exec /usr/sbin/chroot {root} /usr/bin/setpriv --reuid {USER} --regid {USER} --groups {USER} \\
   --no-new-privs --bounding-set=-all --inh-caps=-all -- \\
   sh -c 'cd /var/lib/slackwater && exec "$@"' \\
-  x sh /opt/slackwater/entrypoint.sh {shlex.join(arguments)}
+  x {shlex.join([*command, *container.arguments])}
 """
 
 

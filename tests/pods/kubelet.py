@@ -1,7 +1,8 @@
 """A stand-in for a kubelet: runs the pods of a cluster as processes of this machine.
 
 Each pod has an address of its own, 127.0.1.N; the network is the machine's. A container sees a
-read-only root and the pod's volumes, and runs as the user of the image.
+read-only root and the pod's volumes, and runs as the user of the image, within the pod's limit of
+memory. Cores are not limited.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from subprocess import Popen, TimeoutExpired
 from typing import Any
@@ -22,12 +24,18 @@ from typing import Any
 import psutil
 
 from tests.pods.api_server import ADDRESS, NAMES, Cluster
-from tests.pods.image import USER, Mount, environment, start
+from tests.pods.image import USER, Container, Mount, environment, start
+from tests.pods.memory_cgroup import cgroups_of_this_machine
 from tests.pods.objects import Object
 
 _TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount"
 _LOOK_S = 0.2
 _BACK_OFF_S = 1.0
+_KILLED = 137
+
+
+class MissingObjectError(Exception):
+    """A pod names an object that does not exist yet. A kubelet tries again, as long as it takes."""
 
 
 class Kubelet:
@@ -38,12 +46,16 @@ class Kubelet:
         folder: for roots, volumes and logs.
         jars: the image's.
         authority: the certificate of the API server's authority.
+
+    Raises:
+        NoCgroupError: pods can't have limits of memory here.
     """
 
     def __init__(self, cluster: Cluster, folder: Path, jars: Path, authority: Path) -> None:
         self.cluster, self.folder, self.jars, self.authority = cluster, folder, jars, authority
         self.pods: dict[str, RunningPod] = {}
         self.numbers = itertools.count(11)
+        self.cgroups = cgroups_of_this_machine()
         self._stopped = threading.Event()
 
     def start(self) -> None:
@@ -55,6 +67,7 @@ class Kubelet:
         self._stopped.set()
         for pod in list(self.pods.values()):
             pod.kill()
+        self.cgroups.remove()
 
     def _run(self) -> None:
         for event in self.cluster.objects.watch(0):
@@ -73,7 +86,13 @@ class Kubelet:
 
 
 class RunningPod:
-    """A pod with one container, which runs until the pod is deleted."""
+    """A pod with one container, which runs until the pod is deleted.
+
+    Attributes:
+        memory: its cgroup, which is there until the kubelet stops.
+        restarts: how many times its container ended and is to be started again.
+        oom_kills: how many times the kernel killed a process for the pod's memory.
+    """
 
     def __init__(self, kubelet: Kubelet, body: Object) -> None:
         self.body = body
@@ -87,16 +106,23 @@ class RunningPod:
         )
         self.log = self.folder / "log"
         self.restarts = 0
+        self.oom_kills = 0
         self._kubelet = kubelet
         self._process: Popen[bytes] | None = None
+        self._last_state: dict[str, Any] = {}
         self._deleted = threading.Event()
+        # Held while the container starts, so that no container starts in a pod that is deleted.
+        self._starting = threading.Lock()
         self._container = body["spec"]["containers"][0]
+        limits = self._container.get("resources", {}).get("limits", {})
+        self.memory = kubelet.cgroups.make(self.folder.name, limits.get("memory"))
         threading.Thread(target=self._run, name=self.name, daemon=True).start()
 
     def kill(self) -> None:
         """Kill the container, and do not start it again."""
-        self._deleted.set()
-        self.crash()
+        with self._starting:
+            self._deleted.set()
+        self.memory.kill()
 
     def crash(self) -> None:
         """Kill the container; a pod of a StatefulSet starts it again."""
@@ -105,9 +131,10 @@ class RunningPod:
 
     def delete(self, grace_s: int) -> None:
         """Ask the container to end, kill it after the grace, and remove the pod."""
-        if self._deleted.is_set():
-            return
-        self._deleted.set()
+        with self._starting:
+            if self._deleted.is_set():
+                return
+            self._deleted.set()
         threading.Thread(target=self._end, args=(grace_s,), daemon=True).start()
 
     def get(self, path: str) -> tuple[int, str]:
@@ -148,37 +175,78 @@ class RunningPod:
         return self._process.pid in parents
 
     def _run(self) -> None:
+        waits_for = ""
         while not self._deleted.is_set():
-            self._process = start(
-                self.folder,
-                self._kubelet.jars,
-                self._mounts(),
-                self._hosts,
-                self._container["args"],
-                self._environment(),
-                self.log,
-            )
-            began = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-            self._while_running(began)
-            code = self._process.wait()
-            state = {"terminated": {"exitCode": code if code >= 0 else 128 - code}}
-            if self.body["spec"].get("restartPolicy", "Always") != "Always":
-                self._status("Failed" if code else "Succeeded", state, ready=False)
+            try:
+                self._start()
+            except MissingObjectError as error:
+                if str(error) != waits_for:
+                    waits_for = str(error)
+                    waiting = {"reason": "ContainerCreating", "message": waits_for}
+                    self._status("Pending", {"waiting": waiting}, ready=False)
+                self._deleted.wait(_LOOK_S)
+                continue
+            if self._process is None:
                 return
-            self.restarts += 1
+            kills = self.oom_kills
+            self._while_running(self._process)
+            code = self._process.wait()
+            terminated: dict[str, Any] = {"exitCode": code if code >= 0 else 128 - code}
+            if self.oom_kills > kills:
+                terminated = {"exitCode": _KILLED, "reason": "OOMKilled"}
+            if self.body["spec"].get("restartPolicy", "Always") != "Always":
+                phase = "Failed" if terminated["exitCode"] else "Succeeded"
+                self._status(phase, {"terminated": terminated}, ready=False)
+                return
+            self._last_state = {"terminated": terminated}
+            if not self._deleted.is_set():
+                self.restarts += 1
             # As a kubelet, but for a shorter time.
             self._deleted.wait(_BACK_OFF_S)
 
-    def _while_running(self, began: str) -> None:
-        assert self._process is not None
+    def _start(self) -> None:
+        """Start the container, unless the pod is deleted.
+
+        Raises:
+            MissingObjectError: what the pod names does not exist yet.
+        """
+        container = Container(
+            self.folder,
+            self._kubelet.jars,
+            self._mounts(),
+            self._hosts,
+            self._container.get("command", []),
+            self._container.get("args", []),
+            self.memory.entrance,
+        )
+        environ = self._environment()
+        with self._starting:
+            if not self._deleted.is_set():
+                self._process = start(container, environ, self.log)
+
+    def _while_running(self, process: Popen[bytes]) -> None:
+        began = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         probe = self._container.get("readinessProbe", {}).get("httpGet")
         ready: bool | None = None
-        while self._process.poll() is None:
+        while process.poll() is None:
+            self._look_at_memory()
             now_ready = probe is None or self.get(probe["path"])[0] == 200
             if now_ready != ready and not self._deleted.is_set():
                 ready = now_ready
                 self._status("Running", {"running": {"startedAt": began}}, ready=ready)
             time.sleep(_LOOK_S)
+        self._look_at_memory()
+
+    def _look_at_memory(self) -> None:
+        """Kill the whole container if the kernel has killed a part, as version 2 of cgroups can."""
+        try:
+            self.memory.look()
+            kills = self.memory.kills()
+        except FileNotFoundError:
+            return
+        if kills > self.oom_kills:
+            self.oom_kills = kills
+            self.memory.kill()
 
     def _status(self, phase: str, state: dict[str, Any], *, ready: bool) -> None:
         status = {
@@ -191,6 +259,7 @@ class RunningPod:
                     "ready": ready,
                     "restartCount": self.restarts,
                     "state": state,
+                    "lastState": self._last_state,
                 }
             ],
         }
@@ -202,10 +271,9 @@ class RunningPod:
         process = self._process
         if process is not None and process.poll() is None:
             self._signal(signal.SIGTERM)
-            try:
+            with suppress(TimeoutExpired):
                 process.wait(grace_s)
-            except TimeoutExpired:
-                self.crash()
+        self.memory.kill()
         metadata = self.body["metadata"]
         self._kubelet.cluster.objects.delete("pods", metadata["namespace"], self.name, 0)
 
@@ -261,7 +329,8 @@ class RunningPod:
 
     def _object(self, resource: str, name: str) -> Object:
         body = self._kubelet.cluster.objects.get(resource, self.body["metadata"]["namespace"], name)
-        assert body is not None, f"{self.name} names {resource} {name}, which does not exist"
+        if body is None:
+            raise MissingObjectError(f"{self.name} names {resource} {name}, which does not exist")
         return body
 
     def _environment(self) -> dict[str, str]:
