@@ -2,16 +2,16 @@
 
 `python -m tests.executors_on_pods` runs the chart's two drivers and the owner's two executors on a
 stand-in for a kubelet and an API server, which knows the chart's Role and refuses pods that are not
-`restricted`. Output and checkpoint are on a shared volume, the metadata store is PostgreSQL. An
-executor and the owner are killed, the pods are replaced one after the other, and the owner drains.
-In the end the output has to equal the truth. It has to be started by root.
+`restricted`. Each pod has its limit of memory. The output is a Delta table in an object store, the
+metadata store is PostgreSQL. An executor and the owner are killed, the pods are replaced one after
+the other, and the owner drains. In the end the output has to equal the truth. It has to be started
+by root.
 """
 
 from __future__ import annotations
 
 import argparse
-import base64
-import subprocess
+import signal
 import sys
 import tempfile
 import threading
@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 import sqlalchemy as sa
 import yaml
 from deltalake import DeltaTable
@@ -32,16 +31,16 @@ from slackwater.reader.transport.connection import Connection
 from slackwater.state.store import Store
 from slackwater.state.tables import pipelines
 from slackwater.timestamp import format_rfc3339
-from tests.charts import example, of_kind, render
+from tests.charts import example
 from tests.emulators import own_database
-from tests.pods.api_server import Cluster, serving
-from tests.pods.kubelet import Kubelet, RunningPod, wait_until
+from tests.object_stores import ServedStore, s3
+from tests.pods.deployment import NAMESPACE, Deployment, stand_ins
+from tests.pods.kubelet import RunningPod, wait_until
 from tests.pods.stateful_set import StatefulSet
 from tests.pods.tcp_to_socket import forwarding
 from tests.postgres import running_server
 from tests.truths import require_equal, truth_of
 
-NAMESPACE = "cdc"
 TRANSACTIONS_PER_SECOND = 60
 PORTS = {8080, 7078, 7079}
 EXECUTOR = {"instances": 2, "cores": 1, "heapMiB": 512, "jvmOverheadMiB": 512}
@@ -52,19 +51,13 @@ DRIVER_KILLED_S_MAX = 30
 # On a machine that has much else to do.
 _START_S_MAX = 600
 _EPOCH_S_MAX = 300
-_RESOURCES = {
-    "ConfigMap": "configmaps",
-    "Role": "roles",
-    "RoleBinding": "rolebindings",
-}
+_FOLDER = "changes"
 
 
-def values_for(stream: ChangeStream, start: str) -> dict[str, Any]:
-    """Return the chart's values: the example's, with output on a shared volume."""
-    place = "/var/lib/slackwater"
+def values_for(stream: ChangeStream, start: str, store: ServedStore) -> dict[str, Any]:
+    """Return the chart's values: the example's, with another object store and other sizes."""
     return example(
         "executors",
-        volume={"enabled": True, "existingClaim": "shared"},
         env=[
             {"name": "SPANNER_EMULATOR_HOST", "value": stream.emulator_host},
             # Six JVMs share this machine, and none runs for long.
@@ -83,75 +76,42 @@ def values_for(stream: ChangeStream, start: str) -> dict[str, Any]:
             },
             "sink": {
                 "format": "delta",
-                "path": f"{place}/changes",
-                "checkpoint": f"{place}/checkpoint",
+                "path": f"{store.path}/{_FOLDER}",
+                "storage_options": store.options,
             },
         },
     )
 
 
-class Deployment:
-    """The chart on a cluster."""
+class Watermark:
+    """The pipeline's low watermark, as the metadata store has it."""
 
-    def __init__(self, cluster: Cluster, kubelet: Kubelet, store_url: str) -> None:
-        self.cluster, self.kubelet = cluster, kubelet
-        self._store_url = store_url
-        self._engine = sa.create_engine(store_url)
+    def __init__(self, url: str) -> None:
+        self._engine = sa.create_engine(url)
 
-    def apply(self, values: dict[str, Any]) -> StatefulSet:
-        """Make the chart's objects, and return the controller of its drivers."""
-        documents = render(values, namespace=NAMESPACE)
-        objects = self.cluster.objects
-        url = base64.b64encode(self._store_url.encode()).decode()
-        secret = {"metadata": {"name": "slackwater-state"}, "data": {"url": url}}
-        objects.create("secrets", NAMESPACE, secret)
-        for document in documents:
-            if (resource := _RESOURCES.get(document["kind"])) is not None:
-                objects.create(resource, NAMESPACE, document)
-        [drivers] = of_kind(documents, "StatefulSet")
-        return StatefulSet(self.cluster, drivers, NAMESPACE)
-
-    def pods(self, component: str) -> list[RunningPod]:
-        """Return the running pods of a component."""
-        bodies = self.cluster.objects.select(
-            "pods", NAMESPACE, f"app.kubernetes.io/component={component}"
-        )
-        running = [self.kubelet.pods.get(body["metadata"]["uid"]) for body in bodies]
-        return [pod for pod in running if pod is not None]
-
-    def executors(self) -> list[RunningPod]:
-        """Return the executors of the owner that run; the standby has as many."""
-        uid = self.owner().body["metadata"]["uid"]
-        return [
-            pod
-            for pod in self.pods("executor")
-            if pod.is_running()
-            and uid in [owner["uid"] for owner in pod.body["metadata"]["ownerReferences"]]
-        ]
-
-    def owner(self) -> RunningPod:
-        """Return the pod that owns the pipeline: a standby is not ready for those who just ask."""
-        [owner] = [pod for pod in self.pods("driver") if pod.get("/readyz")[0] == 200]
-        return owner
-
-    def has_owner(self) -> bool:
-        return len([pod for pod in self.pods("driver") if pod.get("/readyz")[0] == 200]) == 1
-
-    def watermark_ns(self) -> int:
+    def now_ns(self) -> int:
+        """Return up to which commit timestamp all records are committed."""
         with self._engine.connect() as connection:
             value = connection.execute(sa.select(pipelines.c.low_watermark_ns)).scalar()
         return value or 0
 
     def next_epoch_s(self, after_ns: int, seconds_max: float) -> float:
         """Return after how many seconds everything before a time is committed."""
-        return wait_until(lambda: self.watermark_ns() >= after_ns, "an epoch", seconds_max)
+        return wait_until(lambda: self.now_ns() >= after_ns, "an epoch", seconds_max)
 
 
 class Proof:
     """The story that is told, and what it took."""
 
-    def __init__(self, deployment: Deployment, drivers: StatefulSet, connection: Connection):
-        self.deployment, self.drivers, self.connection = deployment, drivers, connection
+    def __init__(
+        self,
+        deployment: Deployment,
+        drivers: StatefulSet,
+        watermark: Watermark,
+        connection: Connection,
+    ) -> None:
+        self.deployment, self.drivers = deployment, drivers
+        self.watermark, self.connection = watermark, connection
         self.ports: set[int] = set()
         self.missed: list[str] = []
 
@@ -164,10 +124,10 @@ class Proof:
         self._until_standby()
         now_ns = self.connection.strong_read_timestamp_ns()
         began = time.monotonic()
-        gaps = Gaps(deployment)
+        gaps = Gaps(self.watermark)
         self.drivers.roll({"rolled": "1"}, self._is_ready_by_name, seconds_max=_START_S_MAX)
         wait_until(deployment.has_owner, "an owner after the update", 120)
-        deployment.next_epoch_s(now_ns, _EPOCH_S_MAX)
+        self.watermark.next_epoch_s(now_ns, _EPOCH_S_MAX)
         took_s = time.monotonic() - began
         print(f"rolling update: {took_s:.0f} s, longest time without an epoch {gaps.end():.1f} s")
 
@@ -199,7 +159,7 @@ class Proof:
     def _killed(self, what: str, pod: RunningPod, seconds_max: float) -> None:
         pod.crash()
         after_ns = self.connection.strong_read_timestamp_ns()
-        took_s = self.deployment.next_epoch_s(after_ns, _EPOCH_S_MAX)
+        took_s = self.watermark.next_epoch_s(after_ns, _EPOCH_S_MAX)
         print(f"{what} {pod.name} killed: {took_s:.1f} s until the next epoch", flush=True)
         if took_s > seconds_max:
             self.missed.append(f"{what} killed: {took_s:.1f} s, and the goal is {seconds_max} s")
@@ -221,8 +181,8 @@ def require_executor(body: dict[str, Any]) -> None:
 class Gaps:
     """Watches how long no epoch is committed."""
 
-    def __init__(self, deployment: Deployment) -> None:
-        self._deployment = deployment
+    def __init__(self, watermark: Watermark) -> None:
+        self._watermark = watermark
         self._longest_s = 0.0
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -235,9 +195,9 @@ class Gaps:
         return self._longest_s
 
     def _run(self) -> None:
-        last, since = self._deployment.watermark_ns(), time.monotonic()
+        last, since = self._watermark.now_ns(), time.monotonic()
         while not self._stopped.wait(0.1):
-            now = self._deployment.watermark_ns()
+            now = self._watermark.now_ns()
             if now != last:
                 self._longest_s = max(self._longest_s, time.monotonic() - since)
                 last, since = now, time.monotonic()
@@ -255,28 +215,23 @@ def prove(seconds: int) -> None:
         stream = stack.enter_context(own_database())
         store_url = stack.enter_context(forwarding(stack.enter_context(running_server())))
         Store.open(store_url, migrate=True).close()
-        jars = folder / "jars"
-        command = [sys.executable, "-m", "slackwater.cli", "jars", str(jars), "delta"]
-        subprocess.run(command, check=True, capture_output=True)
+        store = stack.enter_context(s3())
         connection = Connection(stream)
         start_ns = connection.strong_read_timestamp_ns()
-        cluster = Cluster()
-        authority = stack.enter_context(serving(cluster, folder))
-        kubelet = Kubelet(cluster, folder, jars, authority)
-        stack.callback(kubelet.stop)
-        kubelet.start()
-        deployment = Deployment(cluster, kubelet, store_url)
-        drivers = deployment.apply(values_for(stream, format_rfc3339(start_ns)))
+        deployment = stack.enter_context(stand_ins(folder))
+        cluster, watermark = deployment.cluster, Watermark(store_url)
+        values = values_for(stream, format_rfc3339(start_ns), store)
+        drivers = deployment.apply(values, store_url)
         stack.callback(drivers.stop)
         drivers.start()
         stop = threading.Event()
         writer = threading.Thread(target=_write, args=(stream, seconds, stop))
         writer.start()
-        proof = Proof(deployment, drivers, connection)
+        proof = Proof(deployment, drivers, watermark, connection)
         try:
             proof.run()
         except BaseException:
-            for pod in kubelet.pods.values():
+            for pod in deployment.kubelet.pods.values():
                 print(f"--- {pod.name}\n{pod.log.read_text()[-4_000:]}", file=sys.stderr)
             print(f"refused: {cluster.refused}\nports: {proof.ports}", file=sys.stderr)
             raise
@@ -284,15 +239,16 @@ def prove(seconds: int) -> None:
             stop.set()
             writer.join()
         end_ns = connection.strong_read_timestamp_ns()
-        deployment.next_epoch_s(end_ns, _EPOCH_S_MAX)
+        watermark.next_epoch_s(end_ns, _EPOCH_S_MAX)
         began = time.monotonic()
         drivers.stop()
         wait_until(lambda: not deployment.pods("driver"), "the end of the drivers", 120)
         print(f"drained in {time.monotonic() - began:.1f} s")
         wait_until(lambda: not deployment.pods("executor"), "the end of the executors", 60)
-        require_equal(
-            read_delta(folder / "claim-shared" / "changes"), truth_of(stream, start_ns, end_ns)
-        )
+        require_equal(read_delta(store), truth_of(stream, start_ns, end_ns))
+        for pod in deployment.kubelet.pods.values():
+            print(pod.memory_used())
+            assert not pod.oom_kills, pod.name
         assert proof.ports <= PORTS, f"ports that the NetworkPolicy does not allow: {proof.ports}"
         assert not cluster.refused, cluster.refused
         print(yaml.safe_dump({"asked": sorted(map(" ".join, cluster.asked))}))
@@ -300,9 +256,10 @@ def prove(seconds: int) -> None:
         assert not proof.missed, proof.missed
 
 
-def read_delta(path: Path) -> pa.Table:
-    """Read a Delta table with a reader that did not write it."""
-    return ds.dataset(DeltaTable(str(path)).file_uris(), format="parquet").to_table()
+def read_delta(store: ServedStore) -> pa.Table:
+    """Read the Delta table with a reader that did not write it."""
+    table = DeltaTable(f"{store.path}/{_FOLDER}", storage_options=store.options)
+    return table.to_pyarrow_table()
 
 
 def _write(stream: ChangeStream, seconds: int, stop: threading.Event) -> None:
@@ -314,4 +271,6 @@ def _write(stream: ChangeStream, seconds: int, stop: threading.Event) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=int, default=1_200, help="of load, at most")
+    # So that no pod is left when this process is ended.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     prove(parser.parse_args().seconds)

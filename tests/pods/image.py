@@ -29,8 +29,9 @@ class Mount:
 
 
 def environment() -> dict[str, str]:
-    """Return the variables that the Dockerfile sets."""
+    """Return the variables that the Dockerfile sets, and where this checkout is."""
     return {
+        "PYTHONPATH": str(ROOT),
         "PATH": f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin",
         "PYTHONUNBUFFERED": "1",
         "SPARK_HOME": str(Path(pyspark.__file__).parent),

@@ -129,6 +129,15 @@ class RunningPod:
         # The first of its processes: with it the kernel kills all that share its process ids.
         self._signal(signal.SIGKILL)
 
+    def memory_used(self) -> str:
+        """Return what its processes held at most, its limit, and what the kernel killed."""
+        memory, mib = self.memory, 1 << 20
+        return (
+            f"{self.name}: limit {(memory.limit_bytes or 0) // mib} MiB, held by processes"
+            f" {memory.processes_bytes_max // mib}, with page cache {memory.peak_bytes() // mib};"
+            f" killed for memory {self.oom_kills}, restarts {self.restarts}"
+        )
+
     def delete(self, grace_s: int) -> None:
         """Ask the container to end, kill it after the grace, and remove the pod."""
         with self._starting:

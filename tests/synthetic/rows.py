@@ -180,6 +180,31 @@ class PatternRows:
         return bytes(PartialResultSetPb(values=[row(record)]).SerializeToString())
 
 
+@dataclass(frozen=True, slots=True)
+class JoinedRows:
+    """The records of a first pattern, and after them those of a second one."""
+
+    first: PatternRows
+    second: PatternRows
+
+    def __len__(self) -> int:
+        return len(self.first) + len(self.second)
+
+    def first_at(self, time_us: int) -> int:
+        return self.first.first_at(time_us) + self.second.first_at(time_us)
+
+    def time_us(self, index: int) -> int:
+        own = len(self.first)
+        return self.first.time_us(index) if index < own else self.second.time_us(index - own)
+
+    def encoded(self, first: int, end: int) -> Sequence[bytes]:
+        own = len(self.first)
+        return [
+            *self.first.encoded(min(first, own), min(end, own)),
+            *self.second.encoded(max(first, own) - own, max(end, own) - own),
+        ]
+
+
 @dataclass(frozen=True)
 class ProtoPatternRows:
     """The records of a PatternRows with one record a transaction, as rows of MUTABLE_KEY_RANGE.
