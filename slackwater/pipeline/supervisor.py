@@ -152,7 +152,7 @@ class PipelineSupervisor:
 
     @property
     def stands_by(self) -> bool:
-        """True while this process waits for the lease, with Spark running."""
+        """True while this process waits for the lease, with Spark running and warmed up."""
         return self._stands_by and not self.lease.is_held
 
     def executors(self) -> int | None:
@@ -198,8 +198,14 @@ class PipelineSupervisor:
             _log.info("stopped", pipeline=self.name)
 
     def _stand_by(self, session: SparkSession) -> None:
-        threading.Thread(target=warm_up, args=(session,), name="warm-up", daemon=True).start()
-        self._stands_by = True
+        threading.Thread(target=self._warm_up, args=(session,), name="warm-up", daemon=True).start()
+
+    def _warm_up(self, session: SparkSession) -> None:
+        try:
+            warm_up(session)
+        finally:
+            # Earlier, an update would end the owner while Spark here waits for its executors.
+            self._stands_by = True
 
     def _start(self, spark: SparkSession, lifecycle: Lifecycle, loop: RunLoop) -> Action:
         """Scan what is to be scanned, run the query, and return what to do when it runs no more."""

@@ -18,6 +18,7 @@ import yaml
 from slackwater.config.load import load_pipelines, load_settings
 from slackwater.config.settings import Settings
 from slackwater.pipeline.spark.kubernetes import on_kubernetes
+from slackwater.scheduler.source_settings import READER_MEMORY
 from tests.charts import CHART, EXAMPLES, example, of_kind, pods, render, settings_of
 
 ROOT = Path(__file__).parent.parent.parent
@@ -303,3 +304,55 @@ def test_an_executors_memory_has_room_for_a_python_worker_for_each_core(shape: s
     assert mib(spec["executor"]["memoryOverhead"]) == 500 + 3 * 400
     assert (spec["executor"]["cores"], spec["executor"]["coreLimit"]) == (3, "3")
     assert mib(spec["driver"]["memory"]) + mib(spec["driver"]["memoryOverhead"]) == 1800
+
+
+def limit_where_tasks_run(shape: str, **settings: Any) -> int:
+    """Return the memory in MiB of a pod in which tasks run."""
+    documents = render(example(shape, settings=settings))
+    if shape == "one-pod":
+        [pod] = [pod for pod in pods(documents) if pod.role == "driver"]
+        return mib(pod.container["resources"]["limits"]["memory"])
+    if shape == "executors":
+        conf = yaml.safe_load(settings_of(documents))["spark"]["conf"]
+        return mib(conf["spark.executor.memory"]) + mib(conf["spark.executor.memoryOverhead"])
+    [application] = of_kind(documents, "SparkApplication")
+    executor = application["spec"]["executor"]
+    return mib(executor["memory"]) + mib(executor["memoryOverhead"])
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_pod_with_tasks_has_room_for_the_reader_process_of_continuous_reading(shape: str) -> None:
+    bounded = limit_where_tasks_run(shape)
+    default = READER_MEMORY.default + 150
+    continuous = {"reading": "continuous"}
+    assert limit_where_tasks_run(shape, epoch={"reading": "bounded"}) == bounded
+    assert limit_where_tasks_run(shape, epoch=continuous) == bounded + default
+    more = {**continuous, "reader_memory": 1_000}
+    assert limit_where_tasks_run(shape, epoch=more) == bounded + 1_150
+
+
+def test_the_reader_process_has_room_for_the_records_of_each_pipeline() -> None:
+    bounded = limit_where_tasks_run("one-pod")
+    values = example("one-pod")
+    sink = values["settings"].pop("sink")
+    pipelines: dict[str, Any] = {
+        "orders": {"epoch": {"reader_memory": 100}},
+        "customers": {},
+        "prices": {"epoch": {"reading": "bounded"}},
+    }
+    for name, own in pipelines.items():
+        own["sink"] = {**sink, "path": f"{sink['path']}/{name}"}
+    del values["settings"]["pipeline"]
+    values["settings"] |= {"pipelines": pipelines, "epoch": {"reading": "continuous"}}
+    [pod] = [pod for pod in pods(render(values)) if pod.role == "driver"]
+    memory = mib(pod.container["resources"]["limits"]["memory"])
+    assert memory == bounded + 150 + 100 + READER_MEMORY.default
+
+
+def test_a_driver_without_tasks_needs_nothing_for_continuous_reading() -> None:
+    def memory(**settings: Any) -> str:
+        documents = render(example("executors", settings=settings))
+        [pod] = [pod for pod in pods(documents) if pod.role == "driver"]
+        return str(pod.container["resources"]["limits"]["memory"])
+
+    assert memory(epoch={"reading": "continuous"}) == memory()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,6 +13,7 @@ from py4j.protocol import Py4JNetworkError
 from slackwater.pipeline.supervisor import PipelineSupervisor
 
 K8S = "k8s://https://kubernetes.default.svc"
+_SECONDS_MAX = 60
 
 
 def supervisor_with(master: str, registered: int | Exception, **lease: bool) -> PipelineSupervisor:
@@ -60,3 +63,30 @@ def test_before_spark_has_started_nothing_is_counted() -> None:
 @pytest.mark.parametrize("is_held", [True, False])
 def test_an_owner_does_not_stand_by(is_held: bool) -> None:
     assert supervisor_with(K8S, 1, is_held=is_held).stands_by is not is_held
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_standby_says_so_when_its_spark_is_warm(
+    monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    begun, ended = threading.Event(), threading.Event()
+
+    def warm_up(spark: object) -> None:
+        begun.set()
+        assert ended.wait(_SECONDS_MAX)
+        if fails:
+            raise Py4JNetworkError("no answer")
+
+    monkeypatch.setattr("slackwater.pipeline.supervisor.warm_up", warm_up)
+    # Expected, and nothing that a test run should warn of.
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    supervisor = supervisor_with(K8S, 1)
+    supervisor._stands_by = False
+    supervisor._stand_by(cast(Any, None))
+    assert begun.wait(_SECONDS_MAX)
+    assert not supervisor.stands_by
+    ended.set()
+    until = time.monotonic() + _SECONDS_MAX
+    while not supervisor.stands_by and time.monotonic() < until:
+        time.sleep(0.01)
+    assert supervisor.stands_by

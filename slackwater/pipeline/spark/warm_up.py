@@ -25,11 +25,13 @@ _log = structlog.get_logger("slackwater.pipeline.spark.warm_up")
 
 _NAME: Final = "slackwater_warm_up"
 _EPOCHS: Final = 8
-_SECONDS_MAX: Final = 30.0
+# On a cluster the executors may have to be waited for.
+_SECONDS_MAX: Final = 300.0
+_TASKS: Final = "tasks"
 
 
 class WarmUpSource(DataSource):
-    """A source with the columns of the real one, that gives one empty row an epoch."""
+    """A source with the columns of the real one, that gives an empty row a task and epoch."""
 
     @classmethod
     def name(cls) -> str:
@@ -42,11 +44,12 @@ class WarmUpSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802, ARG002
         """Return a reader for one query."""
-        return _WarmUpReader()
+        return _WarmUpReader(int(self.options[_TASKS]))
 
 
 class _WarmUpReader(DataSourceStreamReader):
-    def __init__(self) -> None:
+    def __init__(self, tasks: int) -> None:
+        self._tasks = tasks
         self._number = 0
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
@@ -58,7 +61,8 @@ class _WarmUpReader(DataSourceStreamReader):
         return {"number": self._number}
 
     def partitions(self, start: Any, end: Any) -> list[InputPartition]:  # noqa: ARG002
-        return [InputPartition(0)]
+        # So that every executor has a Python worker that has loaded what it needs.
+        return [InputPartition(number) for number in range(self._tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002
         # What the tasks of an epoch load.
@@ -68,7 +72,7 @@ class _WarmUpReader(DataSourceStreamReader):
 
 
 def warm_up(spark: SparkSession) -> None:
-    """Run the query for some epochs; a failure is only logged."""
+    """Run the query for some epochs, in minutes at most; a failure is only logged."""
     with tempfile.TemporaryDirectory(prefix="slackwater-") as folder:
 
         def write(batch: DataFrame, number: int) -> None:
@@ -80,6 +84,7 @@ def warm_up(spark: SparkSession) -> None:
             spark.dataSource.register(WarmUpSource)
             query = (
                 spark.readStream.format(_NAME)
+                .option(_TASKS, spark.sparkContext.defaultParallelism)
                 .load()
                 .writeStream.foreachBatch(write)
                 .option("checkpointLocation", f"{folder}/checkpoint")
