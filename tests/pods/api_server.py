@@ -4,6 +4,7 @@ rights by the Roles among them, and pods only if they are `restricted`."""
 from __future__ import annotations
 
 import json
+import os
 import ssl
 import subprocess
 import threading
@@ -19,7 +20,8 @@ from urllib.parse import parse_qs, urlsplit
 from tests.pod_security import violations
 from tests.pods.objects import ConflictError, Objects, is_selected
 
-ADDRESS: Final = "127.0.77.1"
+# Another proof may run beside this one.
+ADDRESS: Final = f"127.0.{os.getpid() // 250 % 250 + 1}.{os.getpid() % 250 + 1}"
 NAMES: Final = ("kubernetes.default.svc", "kubernetes.default.svc.cluster.local")
 _VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch"}
 

@@ -1,6 +1,6 @@
 """A stand-in for a kubelet: runs the pods of a cluster as processes of this machine.
 
-Each pod has an address of its own, 127.0.1.N; the network is the machine's. A container sees a
+Each pod has an address of its own, 127.A.B.N; the network is the machine's. A container sees a
 read-only root and the pod's volumes, and runs as the user of the image, within the pod's limit of
 memory. Cores are not limited.
 """
@@ -54,9 +54,16 @@ class Kubelet:
     def __init__(self, cluster: Cluster, folder: Path, jars: Path, authority: Path) -> None:
         self.cluster, self.folder, self.jars, self.authority = cluster, folder, jars, authority
         self.pods: dict[str, RunningPod] = {}
-        self.numbers = itertools.count(11)
+        # Another proof may run beside this one.
+        own = os.getpid()
+        self._addresses = f"127.{own // 250 % 250 + 1}.{own % 250}"
+        self._numbers = itertools.count(11)
         self.cgroups = cgroups_of_this_machine()
         self._stopped = threading.Event()
+
+    def next_address(self) -> str:
+        """Return an address for a pod."""
+        return f"{self._addresses}.{next(self._numbers)}"
 
     def start(self) -> None:
         """Start running pods, each on a thread of its own."""
@@ -97,7 +104,7 @@ class RunningPod:
     def __init__(self, kubelet: Kubelet, body: Object) -> None:
         self.body = body
         self.name: str = body["metadata"]["name"]
-        self.address = f"127.0.1.{next(kubelet.numbers)}"
+        self.address = kubelet.next_address()
         self.folder = kubelet.folder / f"{self.name}-{body['metadata']['uid'][:8]}"
         self.folder.mkdir()
         self._hosts = self.folder / "hosts"
