@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from slackwater.pipeline.failures import is_java_text, summary
 from slackwater.worker_errors import decode
 
 
@@ -19,6 +20,9 @@ def text_of(error: BaseException) -> str:
         # Spark's exceptions ask the session for their text; once it has stopped, only this remains.
         description = str(getattr(error, "_desc", None) or error)
         if (record := decode(description)) is None:
+            if is_java_text(description):
+                # Without the stack trace.
+                return summary(description)
             return f"{type(error).__name__}: {description}"
         return f"{record.message}\n      {record.hint}" if record.hint else record.message
     hint = getattr(error, "hint", "")

@@ -12,6 +12,9 @@ _DELAY_FIRST_S: Final = 1.0
 _DELAY_MAX_S: Final = 60.0
 # Enough to reach the longest delay; a pipeline may fail thousands of times in a row.
 _DOUBLINGS_MAX: Final = 10
+# How py4j begins the text of a Java exception, and how Java tells what caused one.
+_JAVA_RAISED: Final = "An error occurred while calling"
+_CAUSE: Final = "Caused by: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +23,7 @@ class Failure:
 
     Attributes:
         error_class: the error's class; empty if it is not one of ours.
-        message: our own error's if Spark's carries one, else the first line of Spark's.
+        message: our own error's if Spark's carries one, else see summary().
         hint: our own error's; may be empty.
         is_permanent: True if trying again can't help until somebody changes something.
         is_lease_lost: True if another process took the pipeline over.
@@ -49,8 +52,7 @@ def diagnose(error: BaseException | str) -> Failure:
         text = str(error)
         record = decode(text)
         if record is None:
-            lines = text.strip().splitlines()
-            record = ErrorRecord("", lines[0] if lines else "no message", "", user_error=False)
+            record = ErrorRecord("", summary(text), "", user_error=False)
     return Failure(
         error_class=record.error_class,
         message=record.message,
@@ -58,6 +60,21 @@ def diagnose(error: BaseException | str) -> Failure:
         is_permanent=record.user_error,
         is_lease_lost=record.error_class == LeaseLostError.__name__,
     )
+
+
+def is_java_text(text: str) -> bool:
+    """Return whether a text is that of a Java exception that a call of Python's met."""
+    return text.startswith(_JAVA_RAISED)
+
+
+def summary(text: str) -> str:
+    """Return the first line of an error's text; of Java's, the exception and its first cause."""
+    lines = text.strip().splitlines() or ["no message"]
+    if not is_java_text(text) or len(lines) == 1:
+        return lines[0]
+    raised = lines[1].removeprefix(": ")
+    causes = [line.removeprefix(_CAUSE) for line in lines if line.startswith(_CAUSE)]
+    return f"{raised} ({causes[-1]})" if causes and causes[-1] not in raised else raised
 
 
 def delay_s(failures_in_a_row: int) -> float:

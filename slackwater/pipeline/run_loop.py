@@ -8,7 +8,7 @@ from typing import Protocol
 import structlog
 
 from slackwater.errors import PipelineFailedError, PipelinePausedError, SlackwaterError
-from slackwater.pipeline.failures import delay_s
+from slackwater.pipeline.failures import delay_s, diagnose
 from slackwater.pipeline.lifecycle import Lifecycle
 from slackwater.pipeline.observer import Observer
 from slackwater.pipeline.transitions import Action, Event
@@ -183,10 +183,8 @@ class RunLoop:
             # The query runner has reported the others itself.
             self._observer.failed(self._lifecycle.pipeline)
         is_permanent = bool(getattr(error, "user_error", False))
-        message = getattr(error, "message", None) or str(error)
-        reason = f"{message} {getattr(error, 'hint', '')}".strip()
         event = self._lifecycle.mode.failed(is_permanent=is_permanent, is_given_up=is_given_up)
-        return event, reason
+        return event, diagnose(error).text
 
     def _failed(self, event: Event, reason: str) -> Action:
         """Record a failure; return what to do."""

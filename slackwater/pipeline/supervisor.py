@@ -50,6 +50,7 @@ from slackwater.pipeline.spark.warm_up import warm_up
 from slackwater.pipeline.transitions import Action, Event, RunMode
 from slackwater.scheduler.options import parse_options
 from slackwater.scheduler.read_options import AuditMode
+from slackwater.spark_sink.output.hadoop_reach import require_reachable
 from slackwater.spark_sink.sink import CurrentRows, KeyOrder
 from slackwater.state.errors import StateError
 from slackwater.state.scans import read_scan
@@ -210,6 +211,8 @@ class PipelineSupervisor:
     def _start(self, spark: SparkSession, lifecycle: Lifecycle, loop: RunLoop) -> Action:
         """Scan what is to be scanned, run the query, and return what to do when it runs no more."""
         source = self._look_up_source()
+        for path in self.settings.sink.hadoop_paths:
+            require_reachable(spark, path)
         if isinstance(self._sink, KeyOrder):
             self._sink.use_key_columns(partial(read_key_columns, source))
         resume = ResumePoint(spark, self.settings, self.store, self._sink, source.options)

@@ -120,6 +120,19 @@ def test_an_error_that_is_none_of_ours_passes_unchanged() -> None:
     assert diagnose("").message == "no message"
 
 
+def test_of_a_java_exception_its_message_and_first_cause_are_said() -> None:
+    raised = (
+        "An error occurred while calling o66.exists.\n: java.io.IOException: can't read\n\tat x"
+    )
+    caused = f"{raised}\nCaused by: java.net.SocketException: reset\n\tat y\n\t... 3 more"
+    first = f"{raised}\nCaused by: a.B: wrapped\n\tat y\nCaused by: java.net.SocketException: reset"
+    assert diagnose(raised).message == "java.io.IOException: can't read"
+    for text in (caused, first):
+        expected = "java.io.IOException: can't read (java.net.SocketException: reset)"
+        assert diagnose(text).message == expected
+        assert text_of(RuntimeError(text)) == expected
+
+
 def test_an_error_is_wrapped_once_and_can_be_pickled() -> None:
     error = WorkerError(ErrorRecord("NotFoundError", "m", "h", user_error=True))
     with pytest.raises(WorkerError) as caught, encoded_errors():
