@@ -120,7 +120,8 @@ class ServedStore:
                 start_response("403 Forbidden", [("Content-Type", "application/xml")])
                 return [_ACCESS_DENIED]
             if not self.heeds_conditions:
-                environ.pop("HTTP_IF_NONE_MATCH", None)
+                for condition in ("HTTP_IF_NONE_MATCH", "HTTP_X_GOOG_IF_GENERATION_MATCH"):
+                    environ.pop(condition, None)
             answer = application(environ, start_response)
             self.after(*request)
             return answer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import sqlite3
@@ -18,7 +19,7 @@ import pytest
 from slackwater.reader.transport.connection import Connection
 from slackwater.state import store as state_store
 from slackwater.state.store import Store
-from tests.object_stores import ServedStore, s3
+from tests.object_stores import ServedStore, cloud_storage, s3
 
 Sections = Mapping[str, Any]
 CHECK, RUN = "check", "run"
@@ -124,7 +125,7 @@ def in_store(
     jars: str | None = None,
     **sink: Any,
 ) -> SetUp:
-    """An output in an object store: a changelog of files, unless the sink's keys say otherwise."""
+    """An output in S3: a changelog of files, unless the sink's keys say otherwise."""
 
     @contextmanager
     def world() -> Iterator[Sections]:
@@ -143,6 +144,38 @@ def in_store(
 
     environ = dict.fromkeys(name for name in os.environ if name.startswith("AWS_"))
     return SetUp({}, says, remedy, code, by, environ, world=world)
+
+
+def in_cloud_storage(
+    says: str,
+    remedy: str,
+    change: Callable[[ServedStore], None] = lambda store: None,
+    *,
+    code: int = 2,
+    path: str = "gs://changes/orders",
+    account: Mapping[str, Any] | None = None,
+) -> SetUp:
+    """A changelog of files in Cloud Storage.
+
+    Args:
+        says, remedy, change, code, path: as in_store() has them.
+        account: what differs in the service account's key; an empty one for no key at all.
+    """
+
+    @contextmanager
+    def world() -> Iterator[Sections]:
+        with cloud_storage() as store:
+            change(store)
+            options, name = store.options, "google_service_account_key"
+            options[name] = json.dumps({**json.loads(options[name]), **(account or {})})
+            if account == {}:
+                del options[name]
+            sink = {"path": path, "checkpoint": None, "storage_options": options}
+            yield {"sink": sink}
+
+    environ = dict.fromkeys(name for name in os.environ if name.startswith("GOOGLE_"))
+    metadata = dict.fromkeys(("GCE_METADATA_HOST", "GCE_METADATA_ROOT", "GCE_METADATA_IP"), NOBODY)
+    return SetUp({}, says, remedy, code, (CHECK,), {**environ, **metadata}, world=world)
 
 
 def without_right(method: str, part: str = "") -> Callable[[ServedStore], None]:
@@ -313,6 +346,33 @@ OBJECT_STORES = {
             "aws_secret_access_key": None,
             "aws_metadata_endpoint": f"http://{NOBODY}",
         },
+    ),
+    "no bucket in Cloud Storage": in_cloud_storage(
+        "bucket does not exist", "the bucket's name", path="gs://nobodys/orders"
+    ),
+    "no right to create in Cloud Storage": in_cloud_storage(
+        "creating an object failed", RIGHTS, without_right("PUT")
+    ),
+    "no right to read in Cloud Storage": in_cloud_storage(
+        "reading an object failed", RIGHTS, without_right("GET", "_probe")
+    ),
+    "no right to list in Cloud Storage": in_cloud_storage(
+        "listing the objects failed", RIGHTS, without_right("GET", "changes")
+    ),
+    "no right to delete in Cloud Storage": in_cloud_storage(
+        "deleting the object _probe", RIGHTS, without_right("DELETE")
+    ),
+    "Cloud Storage without conditions": in_cloud_storage(
+        "creates an object again", "conditional writes", without_conditions
+    ),
+    "Cloud Storage that is down": in_cloud_storage(
+        f"http://{NOBODY}/",
+        "Check the network",
+        code=1,
+        account={"gcs_base_url": f"http://{NOBODY}"},
+    ),
+    "no credentials for Cloud Storage": in_cloud_storage(
+        "/computeMetadata/", "no credentials in the environment", account={}
     ),
     "no connector for the checkpoint": in_store(
         "no connector for s3a",
