@@ -59,7 +59,8 @@ _MIB: Final = 1 << 20
 _KINDS: Final = {
     "reader_process": "reader process",
     "pyspark.worker": "worker",
-    "pyspark.sql.worker": "planner",
+    "python_streaming_source_runner": "planner",
+    "pyspark.sql.worker": "look-up",
     "/slackwater run": "slackwater",
 }
 
@@ -196,7 +197,8 @@ def parts_of(memory: MemoryCgroup) -> dict[str, int]:
             name = _kind_of(process.name(), " ".join(process.cmdline()))
             sizes[name] += process.memory_full_info().pss
             numbers[name] += 1
-        except psutil.Error:
+        except (psutil.Error, OSError):
+            # It has just ended.
             continue
     return {f"{numbers[name]} x {name}": size for name, size in sizes.items()}
 

@@ -258,7 +258,8 @@ class RunningPod:
         try:
             self.memory.look()
             kills = self.memory.kills()
-        except FileNotFoundError:
+        except OSError:
+            # The kubelet has removed it.
             return
         if kills > self.oom_kills:
             self.oom_kills = kills
