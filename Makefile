@@ -134,6 +134,7 @@ faults: install ## The long tests: seeded faults, kills, takeovers, simulated li
 		$(BIN)/python -m tests.sinks --format $$format --dialect $$dialect || exit 1; done; done
 	@$(BIN)/python -m tests.former_owner --every 5
 	@$(BIN)/python -m tests.log_hour
+	@$(BIN)/python -m tests.chart_on_control_plane
 
 clean: ## Remove build output, but not what is installed
 	rm -rf out build spark-warehouse .pytest_cache .mypy_cache .ruff_cache .hypothesis

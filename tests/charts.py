@@ -17,6 +17,30 @@ EXAMPLES = sorted((CHART / "examples").glob("*.yaml"))
 
 Document = dict[str, Any]
 
+# Values for all that the examples leave as it is.
+EVERYTHING: dict[str, Any] = {
+    "image": {"digest": "sha256:" + "a" * 64, "pullSecrets": ["registry"]},
+    "fullnameOverride": "changes",
+    "env": [{"name": "SPANNER_EMULATOR_HOST", "value": "emulator:9010"}],
+    "driver": {"cpuRequest": "500m"},
+    "executor": {"cpuRequest": "500m"},
+    "serviceAccount": {"name": "reader", "annotations": {"eks.amazonaws.com/role-arn": "arn"}},
+    "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+    "prometheusRule": {"enabled": True, "labels": {"release": "prometheus"}},
+    "nodeSelector": {"pool": "spark"},
+    "tolerations": [{"key": "spark", "operator": "Exists"}],
+    "affinity": {
+        "podAntiAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [
+                {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {}}}
+            ]
+        }
+    },
+    "priorityClassName": "high",
+    "podAnnotations": {"team": "data"},
+    "podLabels": {"team": "data"},
+}
+
 
 def example(name: str, **changes: Any) -> dict[str, Any]:
     """Return the values of an example, with other values for some top-level keys.

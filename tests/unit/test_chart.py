@@ -19,7 +19,7 @@ from slackwater.config.load import load_pipelines, load_settings
 from slackwater.config.settings import Settings
 from slackwater.pipeline.spark.kubernetes import on_kubernetes
 from slackwater.scheduler.source_settings import READER_MEMORY
-from tests.charts import CHART, EXAMPLES, example, of_kind, pods, render, settings_of
+from tests.charts import CHART, EVERYTHING, EXAMPLES, example, of_kind, pods, render, settings_of
 
 ROOT = Path(__file__).parent.parent.parent
 SHAPES = [path.stem for path in EXAMPLES]
@@ -27,28 +27,6 @@ KUBERNETES = "1.31"
 # Kinds of the operators, whose schemas are not Kubernetes' own.
 CUSTOM = ("ServiceMonitor", "SparkApplication", "PrometheusRule")
 STORE = {"SLACKWATER_STATE_URL": "postgresql+psycopg://user@host/database"}
-EVERYTHING: dict[str, Any] = {
-    "image": {"digest": "sha256:" + "a" * 64, "pullSecrets": ["registry"]},
-    "fullnameOverride": "changes",
-    "env": [{"name": "SPANNER_EMULATOR_HOST", "value": "emulator:9010"}],
-    "driver": {"cpuRequest": "500m"},
-    "executor": {"cpuRequest": "500m"},
-    "serviceAccount": {"name": "reader", "annotations": {"eks.amazonaws.com/role-arn": "arn"}},
-    "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
-    "prometheusRule": {"enabled": True, "labels": {"release": "prometheus"}},
-    "nodeSelector": {"pool": "spark"},
-    "tolerations": [{"key": "spark", "operator": "Exists"}],
-    "affinity": {
-        "podAntiAffinity": {
-            "requiredDuringSchedulingIgnoredDuringExecution": [
-                {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {}}}
-            ]
-        }
-    },
-    "priorityClassName": "high",
-    "podAnnotations": {"team": "data"},
-    "podLabels": {"team": "data"},
-}
 
 
 def mib(quantity: str) -> int:
