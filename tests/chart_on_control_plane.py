@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
@@ -29,7 +30,16 @@ from tests.chart_releases import (
     shown,
     until,
 )
-from tests.charts import EVERYTHING, EXAMPLES, Document, example, of_kind, pods, render
+from tests.charts import (
+    EVERYTHING,
+    EXAMPLES,
+    Document,
+    example,
+    of_kind,
+    pods,
+    render,
+    without_tests,
+)
 from tests.pods.control_plane.api import Api, Kubectl, KubectlError, Object
 from tests.pods.control_plane.definitions import PROMETHEUS_OPERATOR, SPARK_OPERATORS, Module
 from tests.pods.control_plane.nodes import PretendingNode, pretending_node
@@ -239,16 +249,6 @@ def pod_bodies(documents: list[Document]) -> list[Object]:
     return bodies
 
 
-def without_tests(documents: list[Document]) -> list[Document]:
-    """Return the manifests that `helm template --skip-tests` prints."""
-    return [each for each in documents if "helm.sh/hook" not in annotations_of(each)]
-
-
-def annotations_of(document: Document) -> dict[str, str]:
-    annotations: dict[str, str] = document["metadata"].get("annotations") or {}
-    return annotations
-
-
 def can(kubectl: Kubectl, account: str, verb: str, resource: str, of: str = "") -> bool:
     """Return whether a service account may do something in kubectl's namespace."""
     user = f"system:serviceaccount:{of or kubectl.namespace}:{account}"
@@ -302,4 +302,6 @@ def prove() -> None:
 
 if __name__ == "__main__":
     argparse.ArgumentParser(description=__doc__).parse_args()
+    # So that no server is left when this process is ended.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     prove()

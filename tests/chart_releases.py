@@ -78,6 +78,11 @@ class Release:
         timeout = f"--timeout={_SETTLED_S_MAX}s"
         self.kubectl("rollout", "status", f"statefulset/{NAME}", timeout)
 
+    def generation(self) -> int:
+        """Return which version of its specification the StatefulSet has."""
+        metadata = self.kubectl.json("get", "statefulset", NAME)["metadata"]
+        return int(metadata["generation"])
+
     def pods(self, selector: str) -> dict[str, Object]:
         """Return the pods that a selector selects, by name."""
         items = self.admin.get(f"{self.path}/pods", labelSelector=selector)["items"]
@@ -187,13 +192,13 @@ def show_update(release: Release, values: dict[str, Any]) -> None:
     last, first = f"{NAME}-1", f"{NAME}-0"
     release.make_executor(first, 1)
     until(lambda: all(map(is_ready, release.pods(EXECUTORS).values())), "an executor that runs")
+    generation = release.generation()
     release.upgrade(values)
-    generation = release.kubectl.json("get", "statefulset", NAME)["metadata"]["generation"]
+    assert release.generation() == generation, "an upgrade without changes changes the StatefulSet"
     settings = {**values["settings"], "epoch": {"target_time": "45s"}}
     release.hold(ready=False)
     release.upgrade({**values, "settings": settings})
-    changed = release.kubectl.json("get", "statefulset", NAME)["metadata"]["generation"]
-    assert changed == generation + 1, "an upgrade without changes changes the StatefulSet"
+    assert release.generation() == generation + 1, "new settings leave the StatefulSet as it was"
     uids = {name: pod["metadata"]["uid"] for name, pod in before.items()}
     until(lambda: _is_replaced(release, last, uids[last]), f"another {last}")
     time.sleep(_LOOK_AGAIN_S)

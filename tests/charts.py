@@ -77,6 +77,16 @@ def render(
     ]
 
 
+def without_tests(documents: list[Document]) -> list[Document]:
+    """Return the manifests that `helm template --skip-tests` prints."""
+    return [each for each in documents if "helm.sh/hook" not in annotations_of(each)]
+
+
+def annotations_of(document: Document) -> dict[str, str]:
+    annotations: dict[str, str] = document["metadata"].get("annotations") or {}
+    return annotations
+
+
 def of_kind(documents: list[Document], kind: str) -> list[Document]:
     return [document for document in documents if document["kind"] == kind]
 

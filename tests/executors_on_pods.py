@@ -2,10 +2,11 @@
 
 `python -m tests.executors_on_pods` runs the chart's two drivers and the owner's two executors on a
 stand-in for a kubelet and an API server, which knows the chart's Role and refuses pods that are not
-`restricted`. Each pod has its limit of memory. The output is a Delta table in an object store, the
-metadata store is PostgreSQL. An executor and the owner are killed, the pods are replaced one after
-the other, and the owner drains. In the end the output has to equal the truth. It has to be started
-by root.
+`restricted`. With `--control-plane` Kubernetes' own API server, controllers and scheduler are in
+the place of the latter. Each pod has its limit of memory. The output is a Delta table in an object
+store, the metadata store is PostgreSQL. An executor and the owner are killed, the pods are replaced
+one after the other, and the owner drains. In the end the output has to equal the truth. It has to
+be started by root.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ import sys
 import tempfile
 import threading
 import time
-from contextlib import ExitStack
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +36,10 @@ from slackwater.timestamp import format_rfc3339
 from tests.charts import example
 from tests.emulators import own_database
 from tests.object_stores import ServedStore, s3
+from tests.pods.cluster import Drivers
+from tests.pods.control_plane.deployment import on_control_plane
 from tests.pods.deployment import NAMESPACE, Deployment, stand_ins
 from tests.pods.kubelet import RunningPod, wait_until
-from tests.pods.stateful_set import StatefulSet
 from tests.pods.tcp_to_socket import forwarding
 from tests.postgres import running_server
 from tests.truths import require_equal, truth_of
@@ -106,7 +109,7 @@ class Proof:
     def __init__(
         self,
         deployment: Deployment,
-        drivers: StatefulSet,
+        drivers: Drivers,
         watermark: Watermark,
         connection: Connection,
     ) -> None:
@@ -203,8 +206,12 @@ class Gaps:
                 last, since = now, time.monotonic()
 
 
-def prove(seconds: int) -> None:
+def prove(seconds: int, cluster_in: Callable[[Path], AbstractContextManager[Deployment]]) -> None:
     """Run the proof.
+
+    Args:
+        seconds: of load, at most.
+        cluster_in: starts a cluster, with its files in a folder.
 
     Raises:
         AssertionError: the output differs from the truth, or a goal is missed.
@@ -218,7 +225,7 @@ def prove(seconds: int) -> None:
         store = stack.enter_context(s3())
         connection = Connection(stream)
         start_ns = connection.strong_read_timestamp_ns()
-        deployment = stack.enter_context(stand_ins(folder))
+        deployment = stack.enter_context(cluster_in(folder))
         cluster, watermark = deployment.cluster, Watermark(store_url)
         values = values_for(stream, format_rfc3339(start_ns), store)
         drivers = deployment.apply(values, store_url)
@@ -271,6 +278,10 @@ def _write(stream: ChangeStream, seconds: int, stop: threading.Event) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=int, default=1_200, help="of load, at most")
+    parser.add_argument(
+        "--control-plane", action="store_true", help="Kubernetes' own in the place of a stand-in"
+    )
     # So that no pod is left when this process is ended.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    prove(parser.parse_args().seconds)
+    arguments = parser.parse_args()
+    prove(arguments.seconds, on_control_plane if arguments.control_plane else stand_ins)

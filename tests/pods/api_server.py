@@ -18,7 +18,7 @@ from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
 from tests.pod_security import violations
-from tests.pods.objects import ConflictError, Objects, is_selected
+from tests.pods.objects import ConflictError, Object, Objects, is_selected
 
 # Another proof may run beside this one.
 ADDRESS: Final = f"127.0.{os.getpid() // 250 % 250 + 1}.{os.getpid() % 250 + 1}"
@@ -56,6 +56,11 @@ class Cluster:
     objects: Objects = field(default_factory=Objects)
     asked: set[tuple[str, str, str]] = field(default_factory=set)
     refused: list[str] = field(default_factory=list)
+
+    def token(self, pod: Object) -> str:
+        """Return the name of a pod's service account, which is its token, too."""
+        name: str = pod["spec"]["serviceAccountName"]
+        return name
 
     def is_allowed(self, request: Request) -> bool:
         """Return whether a Role of the account's allows the request."""

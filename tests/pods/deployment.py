@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import subprocess
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 from tests.charts import of_kind, render
 from tests.pods.api_server import Cluster, serving
+from tests.pods.cluster import AnyCluster, Drivers
 from tests.pods.kubelet import Kubelet, RunningPod
 from tests.pods.stateful_set import StatefulSet
 
@@ -23,30 +25,20 @@ _RESOURCES = {
 }
 
 
-class Deployment:
+class Deployment(ABC):
     """The chart on a cluster."""
 
-    def __init__(self, cluster: Cluster, kubelet: Kubelet) -> None:
+    def __init__(self, cluster: AnyCluster, kubelet: Kubelet) -> None:
         self.cluster, self.kubelet = cluster, kubelet
 
-    def apply(self, values: dict[str, Any], store_url: str | None = None) -> StatefulSet:
+    @abstractmethod
+    def apply(self, values: dict[str, Any], store_url: str | None = None) -> Drivers:
         """Make the chart's objects, and return the controller of its drivers.
 
         Args:
             values: the chart's.
             store_url: of the metadata store, for a Secret; None if the values have none.
         """
-        documents = render(values, namespace=NAMESPACE)
-        objects = self.cluster.objects
-        if store_url is not None:
-            url = base64.b64encode(store_url.encode()).decode()
-            secret = {"metadata": {"name": "slackwater-state"}, "data": {"url": url}}
-            objects.create("secrets", NAMESPACE, secret)
-        for document in documents:
-            if (resource := _RESOURCES.get(document["kind"])) is not None:
-                objects.create(resource, NAMESPACE, document)
-        [drivers] = of_kind(documents, "StatefulSet")
-        return StatefulSet(self.cluster, drivers, NAMESPACE)
 
     def pods(self, component: str) -> list[RunningPod]:
         """Return the running pods of a component."""
@@ -75,6 +67,35 @@ class Deployment:
         return len([pod for pod in self.pods("driver") if pod.get("/readyz")[0] == 200]) == 1
 
 
+class _OnStandIns(Deployment):
+    """The chart on a stand-in for the API server."""
+
+    def __init__(self, cluster: Cluster, kubelet: Kubelet) -> None:
+        super().__init__(cluster, kubelet)
+        self._cluster = cluster
+
+    def apply(self, values: dict[str, Any], store_url: str | None = None) -> Drivers:
+        documents = render(values, namespace=NAMESPACE)
+        objects = self._cluster.objects
+        if store_url is not None:
+            url = base64.b64encode(store_url.encode()).decode()
+            secret = {"metadata": {"name": "slackwater-state"}, "data": {"url": url}}
+            objects.create("secrets", NAMESPACE, secret)
+        for document in documents:
+            if (resource := _RESOURCES.get(document["kind"])) is not None:
+                objects.create(resource, NAMESPACE, document)
+        [drivers] = of_kind(documents, "StatefulSet")
+        return StatefulSet(self._cluster, drivers, NAMESPACE)
+
+
+def jars_of_image(folder: Path) -> Path:
+    """Fetch the jars of Delta, which the image has among others; return their folder."""
+    jars = folder / "jars"
+    command = [sys.executable, "-m", "slackwater.cli", "jars", str(jars), "delta"]
+    subprocess.run(command, check=True, capture_output=True)
+    return jars
+
+
 @contextmanager
 def stand_ins(folder: Path) -> Iterator[Deployment]:
     """Run an API server and a kubelet; the image has the jars of Delta.
@@ -82,14 +103,12 @@ def stand_ins(folder: Path) -> Iterator[Deployment]:
     Args:
         folder: for roots, volumes and logs; every user has to reach it.
     """
-    jars = folder / "jars"
-    command = [sys.executable, "-m", "slackwater.cli", "jars", str(jars), "delta"]
-    subprocess.run(command, check=True, capture_output=True)
+    jars = jars_of_image(folder)
     cluster = Cluster()
     with serving(cluster, folder) as authority:
         kubelet = Kubelet(cluster, folder, jars, authority)
         kubelet.start()
         try:
-            yield Deployment(cluster, kubelet)
+            yield _OnStandIns(cluster, kubelet)
         finally:
             kubelet.stop()

@@ -23,7 +23,8 @@ from typing import Any
 
 import psutil
 
-from tests.pods.api_server import ADDRESS, NAMES, Cluster
+from tests.pods.api_server import ADDRESS, NAMES
+from tests.pods.cluster import AnyCluster, MissingObjectError
 from tests.pods.image import USER, Container, Mount, environment, start
 from tests.pods.memory_cgroup import cgroups_of_this_machine
 from tests.pods.objects import Object
@@ -32,10 +33,6 @@ _TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount"
 _LOOK_S = 0.2
 _BACK_OFF_S = 1.0
 _KILLED = 137
-
-
-class MissingObjectError(Exception):
-    """A pod names an object that does not exist yet. A kubelet tries again, as long as it takes."""
 
 
 class Kubelet:
@@ -51,7 +48,7 @@ class Kubelet:
         NoCgroupError: pods can't have limits of memory here.
     """
 
-    def __init__(self, cluster: Cluster, folder: Path, jars: Path, authority: Path) -> None:
+    def __init__(self, cluster: AnyCluster, folder: Path, jars: Path, authority: Path) -> None:
         self.cluster, self.folder, self.jars, self.authority = cluster, folder, jars, authority
         self.pods: dict[str, RunningPod] = {}
         # Another proof may run beside this one.
@@ -314,8 +311,7 @@ class RunningPod:
         ]
         if self.body["spec"].get("automountServiceAccountToken", True):
             token = self._folder("token")
-            account = self.body["spec"]["serviceAccountName"]
-            (token / "token").write_text(account)
+            (token / "token").write_text(self._kubelet.cluster.token(self.body))
             (token / "ca.crt").write_bytes(self._kubelet.authority.read_bytes())
             (token / "namespace").write_text(self.body["metadata"]["namespace"])
             mounts.append(Mount(token, _TOKEN, read_only=True))

@@ -11,6 +11,7 @@ import pytest
 from tests.pods.api_server import Cluster
 from tests.pods.kubelet import Kubelet, wait_until
 from tests.pods.memory_cgroup import bytes_of
+from tests.pods.objects import Objects
 
 # Root has to run them, where cgroups can be made.
 pytestmark = pytest.mark.long
@@ -44,6 +45,12 @@ def pod(name: str, command: list[str], **more: Any) -> dict[str, Any]:
     return {"metadata": {"name": name}, "spec": {**spec, "containers": [container]}}
 
 
+def objects_of(kubelet: Kubelet) -> Objects:
+    objects = kubelet.cluster.objects
+    assert isinstance(objects, Objects)
+    return objects
+
+
 def status_of(kubelet: Kubelet, name: str) -> dict[str, Any]:
     body = kubelet.cluster.objects.get("pods", "cdc", name)
     assert body is not None
@@ -62,7 +69,7 @@ def ended(kubelet: Kubelet, name: str) -> dict[str, Any]:
 
 
 def test_a_container_beyond_its_limit_is_killed_and_the_pod_says_so(kubelet: Kubelet) -> None:
-    kubelet.cluster.objects.create("pods", "cdc", pod("eats", ["python3", "-c", _EATS]))
+    objects_of(kubelet).create("pods", "cdc", pod("eats", ["python3", "-c", _EATS]))
     assert ended(kubelet, "eats") == {"exitCode": 137, "reason": "OOMKilled"}
     [running] = kubelet.pods.values()
     assert running.oom_kills == 1
@@ -72,7 +79,7 @@ def test_a_container_beyond_its_limit_is_killed_and_the_pod_says_so(kubelet: Kub
 
 def test_a_container_below_its_limit_is_left_alone_and_its_peak_is_known(kubelet: Kubelet) -> None:
     eats = "import time\nheld = b'x' * 2**25\ntime.sleep(2)"
-    kubelet.cluster.objects.create("pods", "cdc", pod("fits", ["python3", "-c", eats]))
+    objects_of(kubelet).create("pods", "cdc", pod("fits", ["python3", "-c", eats]))
     assert ended(kubelet, "fits") == {"exitCode": 0}
     [running] = kubelet.pods.values()
     assert running.oom_kills == 0
@@ -81,7 +88,7 @@ def test_a_container_below_its_limit_is_left_alone_and_its_peak_is_known(kubelet
 
 def test_a_pod_waits_until_the_config_map_that_it_names_is_there(kubelet: Kubelet) -> None:
     volumes = [{"name": "conf", "configMap": {"name": "late"}}]
-    objects = kubelet.cluster.objects
+    objects = objects_of(kubelet)
     for name in ("reads", "deleted"):
         objects.create("pods", "cdc", pod(name, ["cat", "/mnt/file"], volumes=volumes))
 
@@ -103,7 +110,7 @@ def test_a_pod_waits_until_the_config_map_that_it_names_is_there(kubelet: Kubele
 def test_nothing_is_left_of_the_cgroups_when_the_kubelet_stops(tmp_path: Path) -> None:
     kubelet = Kubelet(Cluster(), tmp_path, tmp_path, tmp_path)
     kubelet.start()
-    kubelet.cluster.objects.create("pods", "cdc", pod("sleeps", ["sleep", "1000"]))
+    objects_of(kubelet).create("pods", "cdc", pod("sleeps", ["sleep", "1000"]))
     wait_until(lambda: len(kubelet.pods) == 1, "the pod", _S_MAX)
     [running] = kubelet.pods.values()
     wait_until(lambda: len(running.memory.processes()) > 1, "its processes", _S_MAX)

@@ -14,13 +14,23 @@ from typing import Final
 
 from slackwater.testing.emulator import free_port
 from slackwater.testing.parent import DIE_WITH_PARENT
-from tests.pods.control_plane.api import Api, RefusedError
+from tests.pods.control_plane.api import Api, Object, RefusedError
 from tests.pods.control_plane.certificates import Authority, service_account_keys
 from tests.pods.control_plane.programs import programs
 
 NAMES: Final = ("kubernetes.default.svc", "kubernetes.default.svc.cluster.local", "localhost")
 _STARTED_S_MAX: Final = 300
 _ADMINS: Final = "system:masters"
+# What service accounts ask for, but for the controllers' own.
+_AUDIT: Final = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [
+        {"level": "None", "userGroups": ["system:serviceaccounts:kube-system"]},
+        {"level": "Metadata", "userGroups": ["system:serviceaccounts"]},
+    ],
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +73,11 @@ class ControlPlane:
         # YAML's parser reads JSON.
         file.write_text(json.dumps(content))
         return file
+
+    def audit(self) -> list[Object]:
+        """Return what service accounts asked for, as the API server's audit log has it."""
+        log = self.folder / "audit.log"
+        return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
 
     def kubeconfig_of_admin(self) -> Path:
         """Write such a file for a user who may do everything; return its path."""
@@ -147,10 +162,14 @@ def _start(servers: _Servers, plane: ControlPlane) -> None:
     address, port = plane.url.removeprefix("https://").split(":")
     certificate, key = plane.authority.issue("server", "kube-apiserver", hosts=(*NAMES, address))
     signing, public = service_account_keys(plane.folder)
+    policy = plane.folder / "audit-policy.json"
+    policy.write_text(json.dumps(_AUDIT))
     servers.start(
         "kube-apiserver",
         etcd_servers=clients,
         bind_address=address,
+        # Otherwise it needs a network with a default route.
+        advertise_address=address,
         secure_port=port,
         tls_cert_file=certificate,
         tls_private_key_file=key,
@@ -163,6 +182,8 @@ def _start(servers: _Servers, plane: ControlPlane) -> None:
         service_cluster_ip_range="10.0.0.0/24",
         # An address of this machine only can't be an endpoint.
         endpoint_reconciler_type="none",
+        audit_policy_file=policy,
+        audit_log_path=plane.folder / "audit.log",
     )
     _wait_until_ready(servers, plane.admin())
     servers.start(
