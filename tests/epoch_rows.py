@@ -101,7 +101,7 @@ def frame(spark: SparkSession, records: Sequence[Record]) -> DataFrame:
     if not records:
         return spark.createDataFrame([], ddl())
     middle = len(records) // 2
-    table = pa.concat_tables(map(_table, filter(None, (records[:middle], records[middle:]))))
+    table = pa.concat_tables(map(table_of, filter(None, (records[:middle], records[middle:]))))
     spark.conf.set(_AS_ROWS_MAX, "0")
     try:
         return spark.createDataFrame(table)
@@ -109,7 +109,8 @@ def frame(spark: SparkSession, records: Sequence[Record]) -> DataFrame:
         spark.conf.unset(_AS_ROWS_MAX)
 
 
-def _table(records: Sequence[Record]) -> pa.Table:
+def table_of(records: Sequence[Record]) -> pa.Table:
+    """Return records in Arrow, of the contract's columns."""
     columns = zip(zip(*records, strict=True), SCHEMA, strict=True)
     return pa.Table.from_arrays(
         [pa.array(values, field.type) for values, field in columns], schema=SCHEMA

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import io
 import json
-import re
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.orc as orc
@@ -35,7 +35,9 @@ from tests.epoch_rows import (
     require_one_owner,
     write,
 )
+from tests.handed_on import Tasks
 from tests.object_stores import BUCKET, OTHERS, ServedStore
+from tests.pages import blocks
 
 REQUESTS_OF_AN_EPOCH_MAX = 10
 
@@ -158,26 +160,34 @@ def test_a_bucket_that_does_not_exist_is_named_at_once(
         sink.position(session)
 
 
-def test_the_documented_recipe_reads_whole_epochs(
-    session: SparkSession, store: ServedStore
+def test_the_documented_recipes_read_whole_epochs(
+    session: SparkSession, store: ServedStore, tmp_path: Path
 ) -> None:
     sink = sink_in(store, "read")
     sink.position(session)
+    tasks = Tasks(sink)
     for epoch in (1, 2):
-        write(session, sink, epoch, *of_two_tables(epoch))
+        tasks.write(epoch, *of_two_tables(epoch))
     client = open_object_store(f"{store.path}/read", store.options)
+    (second,) = store.names(f"read/{epoch_name(low_watermark(2))}/")
     # Of an epoch that is not complete.
-    client.put(f"{epoch_name(low_watermark(3))}/part-00000.parquet", b"half a file")
-    page = (Path(__file__).parents[2] / "docs" / "object-stores.md").read_text()
-    (recipe,) = re.findall(r"```python\n(.+?)```", page, re.DOTALL)
-    recipe = recipe.replace("my-bucket/changes", f"{BUCKET}/read")
-    recipe = recipe.replace('fs.S3FileSystem(region="eu-west-1")', "given")
-    names: dict[str, Any] = {"given": store.files()}
-    exec(recipe, names)
-    assert names["table"].num_rows == 4
-    assert set(names["table"]["epoch"].to_pylist()) == {
-        epoch_name(low_watermark(epoch)).removeprefix("epoch=") for epoch in (1, 2)
-    }
+    content = bytes(client.get(second.removeprefix("read/")).bytes())
+    client.put(f"{epoch_name(low_watermark(3))}/part-00000.parquet", content)
+    store.download("read", tmp_path)
+    in_pyarrow, in_spark = blocks("object-stores.md", "python")
+    in_duckdb, *_ = blocks("object-stores.md", "sql")
+    names: dict[str, Any] = {"opened": store.files(), "spark": session.newSession()}
+    recipe = in_pyarrow.replace("my-bucket/changes", f"{BUCKET}/read")
+    exec(recipe.replace('fs.S3FileSystem(region="eu-west-1")', "opened"), names)
+    # Their clients of S3 are not ours to try, and DuckDB's is fetched from its own server.
+    exec(in_spark.replace("s3a://my-bucket/changes", str(tmp_path)), names)
+    copied = in_duckdb.replace("s3://my-bucket/changes", str(tmp_path))
+    rows_of_duckdb = duckdb.connect().execute(f"SELECT epoch FROM ({copied})").fetchall()
+    epochs = [epoch_name(low_watermark(epoch)).removeprefix("epoch=") for epoch in (1, 2)]
+    expected = sorted(2 * epochs)
+    assert sorted(names["table"]["epoch"].to_pylist()) == expected
+    assert sorted(row["epoch"] for row in names["changes"].collect()) == expected
+    assert sorted(epoch for (epoch,) in rows_of_duckdb) == expected
 
 
 def as_file(table: pa.Table, file_format: str) -> bytes:
