@@ -119,6 +119,7 @@ faults: install ## The long tests: seeded faults, kills, takeovers, simulated li
 	@for store in gs az; do for format in parquet json delta; do \
 		$(BIN)/python -m tests.object_kills --kills 10 --freezes 5 --format $$format --store $$store \
 		|| exit 1; done; done
+	@$(BIN)/python -m tests.object_requests
 	@$(BIN)/python -m tests.kafka_kills --kills 30 --freezes 3
 	@for format in json avro; do for envelope in flat record wrapped row key_only datastream debezium; do \
 		$(BIN)/python -m tests.kafka_kills --kills 3 --freezes 1 --envelope $$envelope --format $$format \

@@ -8,7 +8,7 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -21,7 +21,7 @@ from slackwater.pipeline.spark.java import find_java
 from slackwater.testing.emulator import free_port
 from tests import fake_gcs, ivy
 from tests.http_forwarding import forwarding_to
-from tests.object_stores import ServedStore, listening, s3
+from tests.object_stores import ServedStore, listening, s3, serving
 
 _VERSION: Final = "1.11.0"
 # Counts the sets of jars that there were.
@@ -142,9 +142,9 @@ class ServedCatalog:
             return None
         return table
 
-    def make_namespace(self) -> None:
-        """Make the namespace, which the pipeline's user does."""
-        self._client().create_namespace(NAMESPACE)
+    def make_namespace(self, name: str = NAMESPACE) -> None:
+        """Make a namespace, which the pipeline's user does."""
+        self._client().create_namespace(name)
 
     def _client(self) -> RestCatalog:
         return RestCatalog(NAME, uri=self.direct, **self.client.python_options(self.store.direct))
@@ -184,6 +184,14 @@ def rest_catalog(folder: Path, store_name: str = "s3") -> Iterator[ServedCatalog
         finally:
             process.kill()
             process.wait()
+
+
+@contextmanager
+def counted(catalog: ServedCatalog) -> Iterator[tuple[ServedCatalog, list[tuple[str, str]]]]:
+    """Serve a catalog at another address, too; yield it with the requests that come there."""
+    notes = ServedStore()
+    with serving(notes, forwarding_to(catalog.direct.partition("://")[2])):
+        yield replace(catalog, uri=notes.endpoint), notes.requests
 
 
 def _variable(name: str) -> str:

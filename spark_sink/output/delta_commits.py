@@ -25,7 +25,7 @@ from slackwater.spark_sink.output.object_store import read, requests_to
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
-    from deltalake.transaction import CommitProperties, Transaction
+    from deltalake.transaction import CommitProperties, PostCommitHookProperties, Transaction
     from obstore.store import ObjectStore
 
 # As for tables that Spark creates: see Delta.spark_conf().
@@ -35,6 +35,8 @@ _UNSUPPORTED: Final = "Unsupported"
 # With it, columns have other names in the files.
 _COLUMN_MAPPING: Final = "delta.columnMapping.mode"
 _TRIES: Final = 20
+# How many commits may expire before they are looked for, which lists the log.
+_CLEANED_EVERY: Final = 30
 # In what a commit says of itself.
 _LINE: Final = "slackwater.line"
 # Between an epoch's commit and the take-over after it there are others only if somebody else
@@ -177,6 +179,7 @@ class DeltaCommits:
                 table.schema(),
                 list(table.metadata().partition_columns),
                 commit_properties=self._properties(Transaction(application, version), line=line),
+                post_commithook_properties=_hooks(table.version() + 1),
             )
         self._versions[application] = version
         return True
@@ -326,3 +329,11 @@ class DeltaCommits:
             f"{self._path} can't be written without Spark: {reason}.",
             "Choose another path, or remove the feature from the table",
         )
+
+
+def _hooks(version: int) -> PostCommitHookProperties:
+    """Return what delta-rs does after the commit of a version; None leaves it to the table."""
+    from deltalake.transaction import PostCommitHookProperties
+
+    cleans_up = None if version % _CLEANED_EVERY == 0 else False
+    return PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=cleans_up)

@@ -22,7 +22,7 @@ from tests.object_stores import s3
 
 APPLICATION = "slackwater orders"
 # The watermark log's take two or three more.
-REQUESTS_OF_AN_EPOCH_MAX = 13
+REQUESTS_OF_AN_EPOCH_MAX = 12
 SCHEMA = pa.schema({"number": pa.int64(), "kind": pa.string()})
 
 
