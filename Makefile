@@ -119,6 +119,10 @@ faults: install ## The long tests: seeded faults, kills, takeovers, simulated li
 	@for store in gs az; do for format in parquet json delta; do \
 		$(BIN)/python -m tests.object_kills --kills 10 --freezes 5 --format $$format --store $$store \
 		|| exit 1; done; done
+	@for store in s3 gs; do \
+		$(BIN)/python -m tests.object_kills --kills 30 --freezes 30 --format iceberg --store $$store \
+		|| exit 1; done
+	@$(BIN)/python -m tests.object_kills --kills 30 --freezes 30 --format mirror --store gs
 	@$(BIN)/python -m tests.object_requests
 	@$(BIN)/python -m tests.kafka_kills --kills 30 --freezes 3
 	@for format in json avro; do for envelope in flat record wrapped row key_only datastream debezium; do \
@@ -136,6 +140,9 @@ faults: install ## The long tests: seeded faults, kills, takeovers, simulated li
 	@$(BIN)/python -m tests.former_owner --every 5
 	@$(BIN)/python -m tests.log_hour
 	@$(BIN)/python -m tests.chart_on_control_plane
+	@$(BIN)/python -m tests.executors_on_pods
+	@$(BIN)/python -m tests.executors_on_pods --control-plane
+	@$(BIN)/python -m tests.memory_limits
 
 clean: ## Remove build output, but not what is installed
 	rm -rf out build spark-warehouse .pytest_cache .mypy_cache .ruff_cache .hypothesis
