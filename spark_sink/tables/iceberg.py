@@ -19,11 +19,12 @@ from slackwater.spark_sink.java import java_raised, java_session, jvm_of
 from slackwater.spark_sink.output.small_files import local_path
 from slackwater.spark_sink.output.staging import StagedFiles
 from slackwater.spark_sink.sql.quoting import identifier, literal
-from slackwater.spark_sink.tables.iceberg_history import Ancestor, ancestors
+from slackwater.spark_sink.tables.iceberg_history import Ancestor, ancestors, last_listed_version
 from slackwater.spark_sink.tables.iceberg_maintenance import (
     METADATA_PROPERTIES,
     remove_old_metadata,
     remove_old_snapshots,
+    set_missing_properties,
 )
 from slackwater.spark_sink.tables.table_format import LOW_WATERMARK_PROPERTY, MergeId, TableFormat
 from slackwater.spark_sink.tables.table_history import History, version_at
@@ -39,6 +40,7 @@ _log = logging.getLogger(__name__)
 
 _APPLICATION: Final = "slackwater.application"
 _VERSION: Final = "slackwater.version"
+_NAMES: Final = (_APPLICATION, _VERSION)
 _SNAPSHOT: Final = "slackwater.snapshot"
 _SNAPSHOT_SETTING: Final = "spark.sql.iceberg.snapshot-property"
 # How often a low watermark is committed again, because others commit at the same time.
@@ -173,6 +175,13 @@ class Iceberg(TableFormat):
         is_safe = keep_s is not None and self._namespace is not None
         return METADATA_PROPERTIES if is_safe else {}
 
+    def ensure_retention(self, spark: SparkSession, path: str, keep_s: float | None) -> None:
+        """Set the properties by which a catalog removes metadata files; see TableFormat."""
+        properties = self.retention_properties(keep_s)
+        if properties and self.exists(spark, path):
+            with self.translating_conflicts(path):
+                set_missing_properties(self._load_table(spark, path), properties)
+
     def maintain(
         self, spark: SparkSession, path: str, application: str, keep_s: float | None
     ) -> None:
@@ -225,7 +234,7 @@ class Iceberg(TableFormat):
             parent = snapshot.parentId()
             snapshot = None if parent is None else table.snapshot(parent)
         # Each step is a few calls to the JVM.
-        return self._last_listed_version(spark, path, application)
+        return last_listed_version(spark, self.name(spark, path), application, _NAMES)
 
     @contextmanager
     def translating_conflicts(self, path: str) -> Iterator[None]:
@@ -381,18 +390,6 @@ class Iceberg(TableFormat):
         table = tables.loadIcebergTable(java_session(spark), self.name(spark, path))
         table.refresh()
         return table
-
-    def _last_listed_version(self, spark: SparkSession, path: str, application: str) -> int | None:
-        """Return what last_version() does, by a query over the metadata tables."""
-        from pyspark.sql import functions as F
-
-        name, summary = self.name(spark, path), F.col("summary")
-        history = spark.table(f"{name}.history").where("is_current_ancestor")
-        ancestors = history.select("snapshot_id")
-        own = spark.table(f"{name}.snapshots").where(summary[_APPLICATION] == application)
-        version = summary[_VERSION].cast("bigint")
-        row = own.join(ancestors, "snapshot_id").agg(F.max(version)).first()
-        return None if row is None or row[0] is None else int(row[0])
 
 
 def _file_catalog(path: str) -> str:

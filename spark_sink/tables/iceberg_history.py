@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from slackwater.spark_sink.tables.table_history import Commit, History
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,3 +49,24 @@ def ancestors(
     if commits[number].low_watermark_us is None:
         commits[number] = replace(commits[number], low_watermark_us=published_us)
     return History(commits, is_whole=False)
+
+
+def last_listed_version(
+    spark: SparkSession, table: str, application: str, names: tuple[str, str]
+) -> int | None:
+    """Return the latest version of an application, by a query over the metadata tables.
+
+    Args:
+        spark: a session.
+        table: its quoted name.
+        application: which committed it.
+        names: those of application and version in a snapshot's summary.
+    """
+    from pyspark.sql import functions as F
+
+    summary, (of_application, of_version) = F.col("summary"), names
+    current = spark.table(f"{table}.history").where("is_current_ancestor").select("snapshot_id")
+    own = spark.table(f"{table}.snapshots").where(summary[of_application] == application)
+    version = summary[of_version].cast("bigint")
+    row = own.join(current, "snapshot_id").agg(F.max(version)).first()
+    return None if row is None or row[0] is None else int(row[0])

@@ -109,6 +109,20 @@ def remove_old_snapshots(
         table.expireSnapshots().expireOlderThan(before_ms).retainLast(1).commit()
 
 
+def set_missing_properties(table: Any, properties: Mapping[str, str]) -> None:
+    """Set those properties of which a table says nothing.
+
+    Raises:
+        Py4JJavaError: the commit failed.
+    """
+    missing = properties.keys() - dict(table.properties())
+    if missing:
+        update = table.updateProperties()
+        for name in missing:
+            update.set(name, properties[name])
+        update.commit()
+
+
 def remove_old_metadata(spark: SparkSession, table: Any, keep_s: float) -> None:
     """Empty a table's old metadata files, if they are in a catalog of files on a local disk."""
     folder = local_path(spark, f"{table.location()}/metadata")

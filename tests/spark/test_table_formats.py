@@ -51,3 +51,26 @@ def test_versions_land_once_and_small_files_become_one(
     type(table_format)().append(session.range(5), path, "slackwater orders", VERSIONS - 1)
     assert rows_and_files()[0] == before
     assert not Maintenance(maintain, every_s=None).is_due
+
+
+def test_a_catalog_removes_the_metadata_of_a_changelog(
+    session: SparkSession, tmp_path: Path
+) -> None:
+    """A changelog's table is created by its first epoch, which does not know the properties."""
+    catalog = "spark.sql.catalog.of_changelog"
+    session.conf.set(f"{catalog}.type", "hadoop")
+    session.conf.set(f"{catalog}.warehouse", str(tmp_path))
+    session.conf.set(catalog, "org.apache.iceberg.spark.SparkCatalog")
+    path, table_format = str(tmp_path / "changes"), Iceberg("of_changelog.tables")
+    table_format.ensure_retention(session, path, 60.0)
+    table_format.append(session.range(1), path, "slackwater orders", 0)
+    name = table_format.name(session, path)
+    session.sql(
+        f"ALTER TABLE {name} SET TBLPROPERTIES ('write.metadata.previous-versions-max' = 7)"
+    )
+    table_format.ensure_retention(session, path, 60.0)
+    properties = {
+        row["key"]: row["value"] for row in session.sql(f"SHOW TBLPROPERTIES {name}").collect()
+    }
+    assert properties["write.metadata.delete-after-commit.enabled"] == "true"
+    assert properties["write.metadata.previous-versions-max"] == "7"
