@@ -43,6 +43,13 @@ class StagedFiles:
     folder: str
     rows: int
 
+    def are_small(self, spark: SparkSession, max_bytes: int) -> bool:
+        """Return whether they are on a local disk, and have no more bytes together."""
+        folder = local_path(spark, self.folder)
+        if folder is None:
+            return False
+        return sum(file.stat().st_size for file in folder.rglob("*.*")) <= max_bytes
+
 
 class Staging:
     """Writes epochs to the staging directory of one owner.
@@ -182,13 +189,6 @@ class Staging:
         if sum(_uncompressed_size(file.metadata) for file in files) > max_bytes:
             return None
         return pa.concat_tables(file.read(list(columns)) for file in files)
-
-    def is_small(self, spark: SparkSession, epoch_id: int, max_bytes: int) -> bool:
-        """Return whether the files of a staged epoch are on a local disk, and small together."""
-        folder = local_path(spark, self.epoch_directory(spark).staging(epoch_id))
-        if folder is None:
-            return False
-        return sum(file.stat().st_size for file in folder.rglob("*.*")) <= max_bytes
 
     def staged_files(self, spark: SparkSession, epoch_id: int) -> StagedFiles:
         """Return the files of a staged epoch, which are to be published."""

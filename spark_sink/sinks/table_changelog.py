@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from slackwater.spark_sink.output.application import application_of, scan_application
 from slackwater.spark_sink.output.maintenance import NO_MAINTENANCE, Maintenance, MaintenancePolicy
@@ -17,10 +17,6 @@ from slackwater.timestamp import datetime_to_us, us_to_datetime
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-# In bytes, compressed: an epoch becomes one file of the table, and not one for each task. In an
-# object store each file costs requests.
-_ONE_FILE_MAX: Final = 4 << 20
 
 
 class TableChangelog(StagedByTasks):
@@ -72,8 +68,6 @@ class TableChangelog(StagedByTasks):
         if summary.written:
             staged = self._staging.staged_files(spark, epoch_id)
             rows = self._staging.read_staged(spark, epoch_id)
-            if self._staging.is_small(spark, epoch_id, _ONE_FILE_MAX):
-                rows = rows.coalesce(1)
             version = datetime_to_us(low_watermark)
             self._table.append(rows, self._path, self._application, version, staged)
             if self._maintenance.is_due:

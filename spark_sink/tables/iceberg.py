@@ -42,6 +42,8 @@ _APPLICATION: Final = "slackwater.application"
 _VERSION: Final = "slackwater.version"
 _NAMES: Final = (_APPLICATION, _VERSION)
 _SNAPSHOT: Final = "slackwater.snapshot"
+# In bytes, compressed: an epoch becomes one file, since each costs requests in an object store.
+_ONE_FILE_MAX: Final = 4 << 20
 _SNAPSHOT_SETTING: Final = "spark.sql.iceberg.snapshot-property"
 # How often a low watermark is committed again, because others commit at the same time.
 _COMMITS_MAX: Final = 10
@@ -147,13 +149,14 @@ class Iceberg(TableFormat):
         """Append rows in one commit, unless the table has this version; files are rewritten."""
         from pyspark.sql import functions as F
 
-        del staged
         spark, key = rows.sparkSession, (path, application)
         if key not in self._versions:
             last = self.last_version(spark, path, application)
             self._versions[key] = -1 if last is None else last
         if version <= self._versions[key]:
             return
+        if staged is not None and staged.are_small(spark, _ONE_FILE_MAX):
+            rows = rows.coalesce(1)
         snapshot_properties = {_APPLICATION: application, _VERSION: str(version)}
         writer = rows.writeTo(self.name(spark, path))
         for name, value in snapshot_properties.items():

@@ -118,8 +118,8 @@ def test_a_changelog_and_a_delta_table_by_the_page(
         stranger.follow(COMMANDS[0])
         stranger.require_equal(read_changelog(download(store, "changes", tmp_path / "a")), until_ns)
 
-        of_table = Stranger(stranger.stream, tmp_path / "delta")
-        of_table.folder.mkdir()
+        (tmp_path / "delta").mkdir()
+        of_table = Stranger(new_database(), tmp_path / "delta")
         of_table.set_up(in_bucket(IN_DELTA, store), storage_options=store.options)
         until_ns = of_table.change()
         assert "ok    sink: delta in" in of_table.follow(COMMANDS[0])
