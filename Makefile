@@ -85,6 +85,7 @@ lock: install ## Resolve the lock files again
 	echo 'pyspark==4.1.3' | $(COMPILE) -c - -o requirements.lock
 	echo 'pyspark==4.1.3' | $(subst --group dev ,,$(COMPILE)) -c - -o requirements.runtime.lock
 	echo 'pyspark==4.2.0' | $(subst --group dev pyproject.toml,--no-deps -,$(COMPILE)) -o requirements-spark42.lock
+	echo 'cyclonedx-bom==7.5.0' | $(subst --group dev pyproject.toml,-,$(COMPILE)) -o deploy/sbom.lock
 
 audit: install ## Check the locked dependencies against the advisory databases
 	$(BIN)/python -m pip install -q pip-audit
@@ -143,6 +144,8 @@ faults: install ## The long tests: seeded faults, kills, takeovers, simulated li
 	@$(BIN)/python -m tests.executors_on_pods
 	@$(BIN)/python -m tests.executors_on_pods --control-plane
 	@$(BIN)/python -m tests.memory_limits
+	@$(BIN)/python -m tests.image_build --arm64
+	@$(BIN)/python -m tests.image_build
 
 clean: ## Remove build output, but not what is installed
 	rm -rf out build spark-warehouse .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -91,10 +91,16 @@ def test_the_dashboard_names_known_metrics_and_shows_each() -> None:
     }
 
 
+def copied_into_the_image() -> list[str]:
+    """The paths of the repository that the Dockerfile copies."""
+    dockerfile = (DEPLOY / "Dockerfile").read_text()
+    lines = re.findall(r"^COPY (?!--from)(.*) \S+$", dockerfile, re.MULTILINE)
+    return " ".join(lines).split()
+
+
 def test_the_image_holds_what_its_files_name() -> None:
     dockerfile = (DEPLOY / "Dockerfile").read_text()
-    copied = re.findall(r"^COPY (?!--from)(.*) \S+$", dockerfile, re.MULTILINE)
-    for name in " ".join(copied).split():
+    for name in copied_into_the_image():
         assert (ROOT / name).exists(), name
     called = re.findall(r"bin/slackwater ([a-z-]+)", dockerfile)
     assert called == ["jars", "class-archive"]
@@ -102,3 +108,27 @@ def test_the_image_holds_what_its_files_name() -> None:
     assert "bin/slackwater jars /opt/slackwater/jars\n" in dockerfile
     assert {"delta", "iceberg", "kafka", "s3a", "gs", "abfss"} == set(FORMATS)
     assert set(called) <= set(typer.main.get_command(app).list_commands(None))  # type: ignore[attr-defined]
+
+
+def test_a_build_is_sent_what_the_dockerfile_copies_and_nothing_else() -> None:
+    """Neither an environment nor a checkout's own settings and credentials."""
+    ignored, *others = [
+        line for line in (ROOT / ".dockerignore").read_text().splitlines() if line[0] != "#"
+    ]
+    assert ignored == "*"
+    sent = [line.removeprefix("!") for line in others if line.startswith("!")]
+    assert sent == sorted(copied_into_the_image())
+    assert [line for line in others if not line.startswith("!")] == ["**/__pycache__"]
+
+
+def test_the_compose_file_builds_that_image_and_mounts_what_exists() -> None:
+    compose = yaml.safe_load((DEPLOY / "compose" / "compose.yaml").read_text())
+    for name, service in compose["services"].items():
+        if "build" in service:
+            context = (DEPLOY / "compose" / service["build"]["context"]).resolve()
+            assert context == ROOT, name
+            assert (context / service["build"]["dockerfile"]) == DEPLOY / "Dockerfile", name
+        for volume in service.get("volumes", ()):
+            source = volume.partition(":")[0]
+            here = source.startswith(".")
+            assert (DEPLOY / "compose" / source).exists() if here else source in compose["volumes"]
