@@ -23,6 +23,8 @@ from tests import ivy
 
 VERSION = "4.1.0"
 PARTITIONS = 3
+TOKEN_PROVIDER_VERSION = "4.1.0-preview1"
+_SPARK, _TOKEN_PROVIDER = "org.apache.spark", "spark-token-provider-kafka-0-10_2.13"
 # A busy machine takes minutes to start a JVM.
 _READY_SECONDS_MAX = 240
 _READ_SECONDS_MAX = 30
@@ -166,17 +168,23 @@ def _has_no_leader(error: BaseException) -> bool:
 
 
 def spark_conf() -> dict[str, str]:
-    """Return the Spark settings for the Kafka sink, with another version of one of its jars.
+    """Return the Spark settings for the Kafka sink, with another version of one of its jars."""
+    excluded = (f"{_SPARK}:{_TOKEN_PROVIDER}", "org.apache.hadoop:hadoop-client-runtime")
+    return {
+        "spark.jars": str(token_provider()),
+        "spark.jars.packages": f"{_SPARK}:spark-sql-kafka-0-10_2.13:{pyspark.__version__}",
+        "spark.jars.excludes": ",".join(excluded),
+    }
+
+
+def token_provider() -> Path:
+    """Return a jar that Spark's Kafka needs, of another version than Spark's.
 
     The package registry of the tests lacks spark-token-provider-kafka-0-10 for Spark 4.1.
     """
-    name, group = "spark-token-provider-kafka-0-10_2.13", "org.apache.spark"
-    (jar,) = ivy.artifact(group, name, "4.1.0-preview1").glob(f"{name}-*.jar")
-    return {
-        "spark.jars": str(jar),
-        "spark.jars.packages": f"{group}:spark-sql-kafka-0-10_2.13:{pyspark.__version__}",
-        "spark.jars.excludes": f"{group}:{name},org.apache.hadoop:hadoop-client-runtime",
-    }
+    folder = ivy.artifact(_SPARK, _TOKEN_PROVIDER, TOKEN_PROVIDER_VERSION)
+    (jar,) = folder.glob(f"{_TOKEN_PROVIDER}-*.jar")
+    return jar
 
 
 def _java() -> list[str]:
