@@ -114,16 +114,14 @@ faults: install ## The long tests: seeded faults, kills, takeovers, simulated li
 	@$(BIN)/python -m tests.takeover
 	@$(BIN)/python -m tests.restores --moments 10
 	@$(BIN)/python -m tests.restores --moments 3 --format delta --store sqlite
-	@$(BIN)/python -m tests.object_kills --kills 30 --freezes 30
-	@$(BIN)/python -m tests.object_kills --kills 30 --freezes 10 --format delta
-	@$(BIN)/python -m tests.object_kills --kills 10 --freezes 5 --format json --dialect POSTGRESQL
-	@for store in gs az; do for format in parquet json delta; do \
-		$(BIN)/python -m tests.object_kills --kills 10 --freezes 5 --format $$format --store $$store \
-		|| exit 1; done; done
-	@for store in s3 gs; do \
-		$(BIN)/python -m tests.object_kills --kills 30 --freezes 30 --format iceberg --store $$store \
+	@for store in s3 gs; do for format in parquet json delta iceberg; do \
+		$(BIN)/python -m tests.object_kills --format $$format --store $$store || exit 1; done; done
+	@$(BIN)/python -m tests.object_kills --format mirror --store gs
+	@for format in parquet json delta; do \
+		$(BIN)/python -m tests.object_kills --rounds 1 --format $$format --store az || exit 1; done
+	@for format in json mirror; do \
+		$(BIN)/python -m tests.object_kills --rounds 1 --format $$format --store gs --dialect POSTGRESQL \
 		|| exit 1; done
-	@$(BIN)/python -m tests.object_kills --kills 30 --freezes 30 --format mirror --store gs
 	@$(BIN)/python -m tests.object_requests
 	@$(BIN)/python -m tests.kafka_kills --kills 30 --freezes 3
 	@for format in json avro; do for envelope in flat record wrapped row key_only datastream debezium; do \

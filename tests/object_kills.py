@@ -3,7 +3,7 @@
 A request is chosen by its kind: a commit, a file, a line of the watermark log.
 It is lost, or answered to nobody, or arrives when a successor has committed more epochs. A reader
 looks all the time. The formats are those of changelogs, and `mirror` for mirrors in Delta.
-`python -m tests.object_kills --kills 30 --freezes 10 --format json --store gs`
+`python -m tests.object_kills --rounds 3 --kills 10 --freezes 10 --format json --store gs`
 """
 
 from __future__ import annotations
@@ -206,16 +206,8 @@ class Run:
         return self.output.require_equal(self.stream, self.start_ns, end_ns)
 
 
-def main() -> None:
-    """Kill and freeze as often as asked, and print the result."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kills", type=int, default=30)
-    parser.add_argument("--freezes", type=int, default=10)
-    parser.add_argument("--format", choices=list(OUTPUTS), default="parquet")
-    parser.add_argument("--store", choices=sorted(STORES), default="s3")
-    parser.add_argument("--dialect", type=Dialect, default=Dialect.GOOGLE_STANDARD_SQL)
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
+def prove(options: argparse.Namespace, seed: int) -> str:
+    """Kill and freeze a pipeline of a new database, and return what was done and found."""
     began = time.monotonic()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True)))
@@ -223,12 +215,29 @@ def main() -> None:
         output = stack.enter_context(OUTPUTS[options.format](place))
         database = options.dialect, output.statements(), output.change_stream
         stream = stack.enter_context(own_database(*database))
-        run = Run(stream, folder, output, random.Random(options.seed))
+        run = Run(stream, folder, output, random.Random(seed))
         records = run.run(options.kills, options.freezes)
-    print(
-        f"{options.store}, {options.format}, {options.dialect}: {dict(run.done)},"
-        f" {records} equal, {time.monotonic() - began:.0f} s"
+    done, took_s = dict(run.done), time.monotonic() - began
+    return (
+        f"{options.store}, {options.format}, {options.dialect}, seed {seed}: {done},"
+        f" {records} equal, {took_s:.0f} s"
     )
+
+
+def main() -> None:
+    """Kill and freeze as often as asked, and print the results."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    # An emulator of an hour takes minutes for an epoch: each round has a new one.
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--kills", type=int, default=10, help="in a round")
+    parser.add_argument("--freezes", type=int, default=10, help="in a round")
+    parser.add_argument("--format", choices=list(OUTPUTS), default="parquet")
+    parser.add_argument("--store", choices=sorted(STORES), default="s3")
+    parser.add_argument("--dialect", type=Dialect, default=Dialect.GOOGLE_STANDARD_SQL)
+    parser.add_argument("--seed", type=int, default=1, help="of the first round")
+    options = parser.parse_args()
+    for seed in range(options.seed, options.seed + options.rounds):
+        print(prove(options, seed), flush=True)
 
 
 if __name__ == "__main__":
