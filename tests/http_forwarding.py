@@ -57,6 +57,6 @@ def forwarding_to(address: str, change: Callable[[str, bytes], bytes] = _unchang
 def read_body(environ: dict[str, Any]) -> bytes:
     """Return a request's whole body."""
     is_chunked = environ.get("HTTP_TRANSFER_ENCODING") == "chunked"
-    size = None if is_chunked else int(environ.get("CONTENT_LENGTH") or 0)
+    size = -1 if is_chunked else int(environ.get("CONTENT_LENGTH") or 0)
     body: bytes = environ["wsgi.input"].read(size)
     return body
