@@ -14,6 +14,7 @@ import yaml
 from tests.charts import CHART
 from tests.pods.control_plane.api import Api, Kubectl, KubectlError, Object, RefusedError
 from tests.pods.control_plane.nodes import PretendingNode
+from tests.pods.kubelet import wait_until
 
 RELEASE: Final = "orders"
 NAME: Final = "orders-slackwater"
@@ -25,16 +26,12 @@ _LOOK_AGAIN_S: Final = 5
 
 
 def until(holds: Callable[[], bool], what: str) -> None:
-    """Wait until something holds.
+    """Wait until the controllers have made something so.
 
     Raises:
         TimeoutError: it does not.
     """
-    end = time.monotonic() + _SETTLED_S_MAX
-    while not holds():
-        if time.monotonic() > end:
-            raise TimeoutError(f"{what}: not within {_SETTLED_S_MAX} s")
-        time.sleep(0.1)
+    wait_until(holds, what, _SETTLED_S_MAX)
 
 
 def shown(what: str) -> None:

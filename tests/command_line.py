@@ -1,20 +1,24 @@
-"""The command line in this process: what a command says and does, without a start of its own."""
+"""The command line: in this process, without a start of its own, or in a process of its own."""
 
 from __future__ import annotations
 
 import logging
+import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from pathlib import Path
 from tempfile import TemporaryFile
-from typing import IO
+from typing import IO, Final
 from unittest.mock import patch
 
 import structlog
 
 from slackwater import cli
 from slackwater.log_lines import WORKER_ENVIRONMENT
+
+PROGRAM: Final = (sys.executable, "-m", "slackwater.cli")
 
 
 def slackwater(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -34,6 +38,33 @@ def slackwater(*arguments: str) -> subprocess.CompletedProcess[str]:
             code = end.code
         assert isinstance(code, int)
         return subprocess.CompletedProcess(arguments, code, _text(out), _text(err))
+
+
+def in_own_process(
+    config: Path, environ: Mapping[str, str], *arguments: str, seconds_max: float = 500
+) -> subprocess.CompletedProcess[str]:
+    """Run a command whose JVM has the environment and fetches the packages of the settings.
+
+    Args:
+        config: the settings file.
+        environ: variables, beside those of this process.
+        arguments: the command's name, and what follows the settings file.
+        seconds_max: how long it may take.
+    """
+    return subprocess.run(
+        [*PROGRAM, arguments[0], "-c", str(config), *arguments[1:]],
+        env={**os.environ, **environ},
+        capture_output=True,
+        text=True,
+        timeout=seconds_max,
+        check=False,
+    )
+
+
+def output_of(done: subprocess.CompletedProcess[str]) -> str:
+    """Return the standard output of a command that has to have succeeded."""
+    assert done.returncode == 0, done.stdout[-3_000:] + done.stderr[-5_000:]
+    return done.stdout
 
 
 def _text(file: IO[str]) -> str:

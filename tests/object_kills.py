@@ -92,7 +92,8 @@ class Run:
         self._connection = Connection(self.stream)
         self.start_ns = self._connection.strong_read_timestamp_ns()
         values: dict[str, Any] = settings(self.stream, self.folder, format_rfc3339(self.start_ns))
-        values |= {**self.output.settings(), "lease": _LEASE}
+        values |= {"sink": dict(self.output.sink()), "lease": _LEASE}
+        values["spark"]["conf"] = dict(self.output.spark_conf())
         self._values = values
         self._services = 0
         self._trap = Trap(self.output.store)

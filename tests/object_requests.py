@@ -33,13 +33,13 @@ from tests.object_stores import BUCKET, ServedStore, s3
 from tests.rest_catalog import counted, rest_catalog
 
 Request = tuple[str, str]
-# Of an epoch, on average.
 # As docs/sizing.md names them.
 ON_PAGE: Final = {
     "parquet": "Parquet, JSON, ORC",
     "delta": "Delta",
     "iceberg": "Iceberg in a REST catalog",
 }
+# Of an epoch, on average.
 LIMITS: Final = {"parquet": 10, "delta": 16, "iceberg": 20}
 # Epochs that are counted together, and what the last of them may take more than the first.
 COUNTED: Final = 100

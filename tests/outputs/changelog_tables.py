@@ -44,10 +44,9 @@ class DeltaChangelog(_Table):
         self.store = store
         self._path = f"{store.path}/{FOLDER}"
 
-    def settings(self) -> Mapping[str, Any]:
-        """Return the sections of the settings that are the output's."""
-        options = self.store.options
-        return {"sink": {"path": self._path, "format": "delta", "storage_options": options}}
+    def sink(self) -> Mapping[str, Any]:
+        """Return the section sink of the settings."""
+        return {"path": self._path, "format": "delta", "storage_options": self.store.options}
 
     def look(self, stream: ChangeStream) -> None:
         """Read the table's latest version."""
@@ -90,18 +89,18 @@ class IcebergChangelog(_Table):
         self.store = catalog.store
         self._catalog = catalog
 
-    def settings(self) -> Mapping[str, Any]:
-        """Return the sections of the settings that are the output's."""
-        sink = {
+    def sink(self) -> Mapping[str, Any]:
+        """Return the section sink of the settings."""
+        return {
             "path": str(self._place.folder / FOLDER),
             "checkpoint": str(self._place.folder / "checkpoint"),
             "format": "iceberg",
             "catalog": self._catalog.setting,
         }
-        return {
-            "sink": sink,
-            "spark": {"master": "local[2,4]", "conf": self._catalog.spark_conf},
-        }
+
+    def spark_conf(self) -> Mapping[str, str]:
+        """Return spark.conf of the settings."""
+        return self._catalog.spark_conf
 
     def look(self, stream: ChangeStream) -> None:
         """Read the table's latest version."""

@@ -41,14 +41,12 @@ class EpochFiles(Changelog):
         super().__init__(place)
         self.store = store
 
-    def settings(self) -> Mapping[str, Any]:
-        """Return the sections of the settings that are the output's."""
+    def sink(self) -> Mapping[str, Any]:
+        """Return the section sink of the settings."""
         return {
-            "sink": {
-                "path": f"{self.store.path}/{FOLDER}",
-                "format": self._place.file_format,
-                "storage_options": self.store.options,
-            }
+            "path": f"{self.store.path}/{FOLDER}",
+            "format": self._place.file_format,
+            "storage_options": self.store.options,
         }
 
     def look(self, stream: ChangeStream) -> None:

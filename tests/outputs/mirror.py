@@ -52,16 +52,18 @@ class DeltaMirror(Output):
         capture = "NEW_ROW" if self._is_postgresql else "OLD_AND_NEW_VALUES"
         return mixed_load.ddl(self._dialect, capture)
 
-    def settings(self) -> Mapping[str, Any]:
-        """Return the sections of the settings that are the output's."""
-        sink = {
+    def sink(self) -> Mapping[str, Any]:
+        """Return the section sink of the settings."""
+        return {
             "kind": "mirror",
             "path": f"{self.store.path}/{_TABLES}",
             "checkpoint": f"{self.store.path}/{_CHECKPOINT}",
             "deletes": "mark" if self._is_postgresql else "apply",
         }
-        conf = {**self.store.spark_conf, "spark.hadoop.fs.gs.auth.type": "UNAUTHENTICATED"}
-        return {"sink": sink, "spark": {"master": "local[2,4]", "conf": conf}}
+
+    def spark_conf(self) -> Mapping[str, str]:
+        """Return spark.conf of the settings."""
+        return {**self.store.spark_conf, "spark.hadoop.fs.gs.auth.type": "UNAUTHENTICATED"}
 
     def write(self, stream: ChangeStream, seed: int, stop: threading.Event) -> None:
         """Change the database until it is stopped."""

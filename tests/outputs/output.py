@@ -57,13 +57,21 @@ class Output(abc.ABC):
     moments: Sequence[Moment]
     change_stream: ClassVar[str] = CHANGE_STREAM
 
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._dialect = place.dialect
+
     def statements(self) -> Sequence[str] | None:
         """Return the database's schema; None for the demo's."""
         return None
 
     @abc.abstractmethod
-    def settings(self) -> Mapping[str, Any]:
-        """Return the sections of the settings that are the output's."""
+    def sink(self) -> Mapping[str, Any]:
+        """Return the section sink of the settings."""
+
+    def spark_conf(self) -> Mapping[str, str]:
+        """Return spark.conf of the settings."""
+        return {}
 
     def write(self, stream: ChangeStream, seed: int, stop: threading.Event) -> None:
         """Change the database until it is stopped."""
@@ -85,10 +93,6 @@ class Output(abc.ABC):
         Raises:
             AssertionError: it differs.
         """
-
-    def __init__(self, place: Place) -> None:
-        self._place = place
-        self._dialect = place.dialect
 
 
 # Opens an output; its servers run for the time of the context.

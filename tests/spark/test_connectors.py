@@ -6,10 +6,8 @@ The settings name the stand-in, and what differs between it and the store; a use
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +20,7 @@ from pyspark.sql import SparkSession
 from slackwater.demo.load import Load
 from slackwater.reader.change_stream import Dialect
 from tests import azurite, fake_gcs
+from tests.command_line import PROGRAM, in_own_process, output_of
 from tests.emulators import NewDatabase
 from tests.object_stores import BUCKET, Azure, ServedStore, azure, s3
 from tests.services import settings
@@ -100,7 +99,6 @@ Open = Callable[[Path], AbstractContextManager[Place]]
 PLACES: dict[str, Open] = {"s3a": s3_place, "gs": gs_place, "abfs": azure_place}
 # By which `slackwater jars` has the connectors.
 NAMES = {"s3a": "s3a", "gs": "gs", "abfs": "abfss"}
-PROGRAM = (sys.executable, "-m", "slackwater.cli")
 
 
 def test_spark_writes_and_reads_s3_and_keeps_a_checkpoint_there(session: SparkSession) -> None:
@@ -120,18 +118,14 @@ def test_spark_writes_and_reads_s3_and_keeps_a_checkpoint_there(session: SparkSe
         assert store.names("checkpoint/commits/0")
 
 
-def slackwater(config: Path, environ: dict[str, str], *arguments: str) -> str:
-    """Run a command in a process of its own, whose JVM has the environment; return its output."""
-    done = subprocess.run(
-        [*PROGRAM, arguments[0], "-c", str(config), *arguments[1:]],
-        env={**os.environ, **environ},
-        capture_output=True,
-        text=True,
-        timeout=500,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-3_000:] + done.stderr[-5_000:]
-    return done.stdout
+def require_equal_mirrors(config: Path, environ: Mapping[str, str]) -> None:
+    """Have the program compare the mirrors of the demo's tables with the tables."""
+    # Customers has fractions of a second, which the emulator drops from records.
+    tables = ("--table", "Orders", "--table", "Payments")
+    done = in_own_process(config, environ, "verify", "--json", *tables)
+    proofs = output_of(done).splitlines()
+    assert len(proofs) == 2
+    assert all(json.loads(proof)["is_equal"] for proof in proofs), proofs
 
 
 @pytest.mark.long
@@ -154,16 +148,12 @@ def test_a_mirror_and_its_checkpoint_need_nothing_but_the_path(
         config.write_text(yaml.safe_dump(values))
         environ = {**place.environ, "SPANNER_EMULATOR_HOST": str(stream.emulator_host)}
         load.run(transactions_per_second=20, seconds=2)
-        slackwater(config, environ, "run", "--until-caught-up")
+        output_of(in_own_process(config, environ, "run", "--until-caught-up"))
         # As in the image: nothing is fetched.
         jars = tmp_path / "jars"
         subprocess.run([*PROGRAM, "jars", str(jars), "delta", NAMES[scheme]], check=True)
         environ |= {"SLACKWATER_SPARK_JARS": str(jars), "DEFAULT_ARTIFACT_REPOSITORY": "file:///no"}
         load.run(transactions_per_second=20, seconds=2)
-        slackwater(config, environ, "run", "--until-caught-up")
-        # Customers has fractions of a second, which the emulator drops from records.
-        tables = ("--table", "Orders", "--table", "Payments")
-        proofs = slackwater(config, environ, "verify", "--json", *tables).splitlines()
-        assert len(proofs) == 2
-        assert all(json.loads(proof)["is_equal"] for proof in proofs), proofs
+        output_of(in_own_process(config, environ, "run", "--until-caught-up"))
+        require_equal_mirrors(config, environ)
         assert place.tokens is None or place.tokens, "the account's key was used"

@@ -6,10 +6,8 @@ store's address with its credentials are the test's. The recipes: test_object_st
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -26,16 +24,18 @@ from slackwater.reader.transport.connection import Connection
 from slackwater.testing.compare import read_changelog
 from slackwater.timestamp import format_rfc3339
 from tests import command_line, services
+from tests.command_line import in_own_process, output_of
 from tests.emulators import NewDatabase
 from tests.object_stores import STORES, ServedStore
 from tests.pages import blocks
 from tests.rest_catalog import rest_catalog
-from tests.spark.test_connectors import PLACES, PROGRAM
+from tests.spark.test_connectors import PLACES, require_equal_mirrors
 from tests.truths import require_equal, truth_of
 
 PAGE = "object-stores.md"
 A_CHANGELOG, WITH_OPTIONS, COMPACTED, IN_DELTA, IN_A_CATALOG, BY_SPARK = blocks(PAGE, "yaml")
 COMMANDS = blocks(PAGE, "sh")
+_COMMAND_S_MAX = 900
 
 
 class Stranger:
@@ -127,32 +127,19 @@ def test_a_changelog_and_a_delta_table_by_the_page(
         of_table.require_equal(table.to_pyarrow_table(), until_ns)
 
 
-def in_own_process(stranger: Stranger, environ: Mapping[str, str], *arguments: str) -> str:
-    """Run a command whose JVM has the environment and fetches the packages of the settings."""
-    done = subprocess.run(
-        [*PROGRAM, arguments[0], "-c", str(stranger.config), *arguments[1:]],
-        env={**os.environ, **environ},
-        capture_output=True,
-        text=True,
-        timeout=900,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-3_000:] + done.stderr[-5_000:]
-    return done.stdout
-
-
 def follow_in_own_process(stranger: Stranger, environ: Mapping[str, str]) -> None:
     """Run both commands of the page, change rows, run again, and compare the mirrors."""
+
+    def said(*arguments: str) -> str:
+        done = in_own_process(stranger.config, environ, *arguments, seconds_max=_COMMAND_S_MAX)
+        return output_of(done)
+
     stranger.change()
-    assert "ok    sink: " in in_own_process(stranger, environ, "check")
-    in_own_process(stranger, environ, "run", "--until-caught-up")
+    assert "ok    sink: " in said("check")
+    said("run", "--until-caught-up")
     stranger.change()
-    in_own_process(stranger, environ, "run", "--until-caught-up")
-    # Customers has fractions of a second, which the emulator drops from records.
-    tables = ("--table", "Orders", "--table", "Payments")
-    proofs = in_own_process(stranger, environ, "verify", "--json", *tables).splitlines()
-    assert len(proofs) == 2
-    assert all(json.loads(proof)["is_equal"] for proof in proofs), proofs
+    said("run", "--until-caught-up")
+    require_equal_mirrors(stranger.config, environ)
 
 
 @pytest.mark.long

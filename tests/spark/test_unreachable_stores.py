@@ -5,8 +5,6 @@ With their own settings connectors try for two minutes, and end with a stack tra
 
 from __future__ import annotations
 
-import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,9 +16,10 @@ from pyspark.sql import SparkSession
 from slackwater.reader.change_stream import ChangeStream
 from slackwater.spark_sink.java import hadoop_conf
 from tests import command_line, services
+from tests.command_line import in_own_process
 from tests.emulators import NewDatabase
 from tests.object_stores import BUCKET, s3
-from tests.spark.test_connectors import PLACES, PROGRAM, hadoop, in_s3
+from tests.spark.test_connectors import PLACES, hadoop, in_s3
 
 NOBODY = "127.0.0.1:1"
 # By which each connector is sent to nobody.
@@ -111,12 +110,6 @@ def test_each_connector_names_it(
         values["spark"]["conf"] = conf
         config.write_text(yaml.safe_dump(values))
         host = {"SPANNER_EMULATOR_HOST": str(stream.emulator_host)}
-        done = subprocess.run(
-            [*PROGRAM, "run", "-c", str(config), "--until-caught-up"],
-            env={**os.environ, **place.environ, **host},
-            capture_output=True,
-            text=True,
-            timeout=500,
-            check=False,
-        )
+        environ = {**place.environ, **host}
+        done = in_own_process(config, environ, "run", "--until-caught-up")
     require_named(done.stderr, path, answer, done.returncode)
