@@ -211,8 +211,7 @@ class PipelineSupervisor:
     def _start(self, spark: SparkSession, lifecycle: Lifecycle, loop: RunLoop) -> Action:
         """Scan what is to be scanned, run the query, and return what to do when it runs no more."""
         source = self._look_up_source()
-        for path in self.settings.sink.hadoop_paths:
-            require_reachable(spark, path)
+        require_reachable(spark, self.settings.sink.hadoop_paths)
         if isinstance(self._sink, KeyOrder):
             self._sink.use_key_columns(partial(read_key_columns, source))
         resume = ResumePoint(spark, self.settings, self.store, self._sink, source.options)

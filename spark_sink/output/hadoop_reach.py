@@ -5,7 +5,7 @@ With their own settings connectors try for minutes, and what they say at last is
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
@@ -30,34 +30,41 @@ _MISSING: Final = ("UnknownStore", "NoSuchBucket")
 _CAUSES_MAX: Final = 20
 
 
-def require_reachable(spark: SparkSession, path: str) -> None:
-    """Ask an object store for a folder, which need not exist, by Hadoop's connector.
+def require_reachable(spark: SparkSession, paths: Iterable[str]) -> None:
+    """Ask object stores for folders, which need not exist, by Hadoop's connectors.
 
     Args:
-        spark: a session with the connector.
-        path: a path or URL that Spark is to use; nothing is asked unless a connector is for it.
+        spark: a session with the connectors.
+        paths: paths or URLs that Spark is to use; nothing is asked of one that needs no connector.
 
     Raises:
         FileSystemError: there is no such bucket, or the store or the connector refuses.
         PublishError: the store does not answer.
     """
-    if not connectors_for([path]):
-        return
-    jvm = jvm_of(spark)
-    conf = jvm.org.apache.hadoop.conf.Configuration(hadoop_conf(spark))
+    by_bucket: dict[str, list[str]] = {}
+    for path in paths:
+        if connectors_for([path]):
+            url = urlsplit(path)
+            by_bucket.setdefault(f"{url.scheme}://{url.netloc}/", []).append(path)
+    for bucket, folders in by_bucket.items():
+        _require_bucket(spark, bucket, folders)
+
+
+def _require_bucket(spark: SparkSession, bucket: str, folders: Sequence[str]) -> None:
+    hadoop = jvm_of(spark).org.apache.hadoop
+    conf = hadoop.conf.Configuration(hadoop_conf(spark))
     for name, value in _IMPATIENT.items():
         conf.set(name, value)
-    folder = jvm.org.apache.hadoop.fs.Path(path)
-    url = urlsplit(path)
-    bucket = jvm.org.apache.hadoop.fs.Path(f"{url.scheme}://{url.netloc}/")
-    with _translating(path):
-        files = jvm.org.apache.hadoop.fs.FileSystem.newInstance(folder.toUri(), conf)
+    root = hadoop.fs.Path(bucket)
+    with _translating(folders[0]):
+        files = hadoop.fs.FileSystem.newInstance(root.toUri(), conf)
     try:
-        with _translating(path):
-            # Cloud Storage and Azure answer this without a bucket, too.
-            files.exists(folder)
-        if not _may_exist(files, bucket):
-            raise _no_bucket(path, "it was not found")
+        for folder in folders:
+            with _translating(folder):
+                # Cloud Storage and Azure answer this without a bucket, too.
+                files.exists(hadoop.fs.Path(folder))
+        if not _may_exist(files, root):
+            raise _no_bucket(folders[0], "it was not found")
     finally:
         files.close()
 
