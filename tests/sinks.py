@@ -230,9 +230,11 @@ def from_json(path: Path) -> pa.Table:
         for _ in range(content.count(b"\n"))
     ]
     table = table.append_column("epoch", [epochs])
-    at = table.schema.get_field_index("commit_timestamp")
-    stamps = pa.compute.cast(table.column(at), pa.timestamp("us", "UTC"))
-    return table.set_column(at, "commit_timestamp", stamps)
+    for name in ("commit_timestamp", "low_watermark"):
+        if (at := table.schema.get_field_index(name)) >= 0:
+            stamps = pa.compute.cast(table.column(at), pa.timestamp("us", "UTC"))
+            table = table.set_column(at, name, stamps)
+    return table
 
 
 def _messages(file_format: str, path: Path) -> list[dict[str, Any]]:
