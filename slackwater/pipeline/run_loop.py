@@ -8,7 +8,7 @@ from typing import Protocol
 import structlog
 
 from slackwater.errors import PipelineFailedError, PipelinePausedError, SlackwaterError
-from slackwater.pipeline.failures import delay_s, diagnose
+from slackwater.pipeline.failures import Failure, delay_s, diagnose
 from slackwater.pipeline.lifecycle import Lifecycle
 from slackwater.pipeline.observer import Observer
 from slackwater.pipeline.transitions import Action, Event
@@ -21,7 +21,8 @@ from slackwater.state.errors import LeaseLostError, StateError
 _log = structlog.get_logger("slackwater.pipeline.run_loop")
 
 # What is expected to go wrong; anything else is a defect and ends the process.
-_ERRORS = (ReaderError, SchedulerError, SinkError, SlackwaterError, StateError, *spark_errors())
+_SPARK_ERRORS = spark_errors()
+_ERRORS = (ReaderError, SchedulerError, SinkError, SlackwaterError, StateError, *_SPARK_ERRORS)
 
 
 class Lease(Protocol):
@@ -150,12 +151,18 @@ class RunLoop:
         except LeaseLostError:
             return self._lifecycle.lease_lost()
         except _ERRORS as error:
-            event, reason = self._failure(error)
+            # Its text is taken here: Spark's errors ask the JVM for it, which stops on the way out.
+            failure = diagnose(error)
+            event = self._event_of(error, failure)
             if event is Event.FAILED_PERMANENTLY and self._is_taken_over():
                 # The new owner is not to wait for an operator because this one failed.
                 return self._lifecycle.lease_lost()
-            action = self._failed(event, reason)
+            action = self._failed(event, failure.text)
             if action is Action.RAISE:
+                if isinstance(error, _SPARK_ERRORS):
+                    raise PipelineFailedError(
+                        failure.message, failure.hint, user_error=failure.is_permanent
+                    ) from error
                 raise
         match action:
             case Action.AWAIT_OPERATOR:
@@ -176,15 +183,15 @@ class RunLoop:
             _log.warning("lease not checked", error=error.message)
         return False
 
-    def _failure(self, error: Exception) -> tuple[Event, str]:
-        """Return the event of a failure that the query runner did not try again, and its reason."""
+    def _event_of(self, error: Exception, failure: Failure) -> Event:
+        """Return the event of a failure that the query runner did not try again."""
         is_given_up = isinstance(error, PipelineFailedError)
         if not is_given_up:
             # The query runner has reported the others itself.
             self._observer.failed(self._lifecycle.pipeline)
-        is_permanent = bool(getattr(error, "user_error", False))
-        event = self._lifecycle.mode.failed(is_permanent=is_permanent, is_given_up=is_given_up)
-        return event, diagnose(error).text
+        return self._lifecycle.mode.failed(
+            is_permanent=failure.is_permanent, is_given_up=is_given_up
+        )
 
     def _failed(self, event: Event, reason: str) -> Action:
         """Record a failure; return what to do."""

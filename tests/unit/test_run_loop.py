@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from pyspark.errors import PySparkException
 
+from slackwater.commands.error_texts import exit_code, text_of
 from slackwater.errors import PipelineFailedError, PipelinePausedError
 from slackwater.pipeline.transitions import Action, RunMode, State
 from slackwater.reader.errors import NotFoundError, UnavailableError
@@ -115,6 +117,28 @@ def test_a_permanent_failure_ends_a_process_that_does_not_stay() -> None:
     with pytest.raises(NotFoundError):
         world.run()
     assert world.recorded[-1] == ("failed permanently", "there is no change stream. Create it")
+
+
+class JavaError(PySparkException):
+    """Spark's, whose text is asked of the JVM; as long as that runs."""
+
+    jvm_runs = True
+
+    def __str__(self) -> str:
+        first = "An error occurred while calling o7.exists."
+        return f"{first}\n: java.io.IOException: no answer\n\tat a.b()" if self.jvm_runs else first
+
+
+def test_a_spark_error_is_readable_when_the_jvm_has_stopped() -> None:
+    world = World(EXITS)
+    error = JavaError("")
+    world.on_start.append(raising(error))
+    with pytest.raises(PipelineFailedError) as caught:
+        world.run()
+    error.jvm_runs = False
+    assert text_of(caught.value) == "java.io.IOException: no answer"
+    assert exit_code(caught.value) == 1
+    assert world.recorded[-1] == ("failed", "java.io.IOException: no answer")
 
 
 def test_a_failure_to_start_is_tried_again_after_a_growing_delay_where_the_process_stays() -> None:
