@@ -117,10 +117,11 @@ faults: install ## The long tests: seeded faults, kills, takeovers, simulated li
 	@for store in s3 gs; do for format in parquet json delta iceberg; do \
 		$(BIN)/python -m tests.object_kills --format $$format --store $$store || exit 1; done; done
 	@$(BIN)/python -m tests.object_kills --format mirror --store gs
+	@$(BIN)/python -m tests.object_kills --format iceberg_mirror --store s3
 	@for format in parquet json delta; do \
-		$(BIN)/python -m tests.object_kills --rounds 1 --format $$format --store az || exit 1; done
+		$(BIN)/python -m tests.object_kills --rounds 2 --format $$format --store az || exit 1; done
 	@for format in json mirror; do \
-		$(BIN)/python -m tests.object_kills --rounds 1 --format $$format --store gs --dialect POSTGRESQL \
+		$(BIN)/python -m tests.object_kills --rounds 2 --format $$format --store gs --dialect POSTGRESQL \
 		|| exit 1; done
 	@$(BIN)/python -m tests.object_requests
 	@$(BIN)/python -m tests.kafka_kills --kills 30 --freezes 3

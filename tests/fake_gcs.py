@@ -1,6 +1,7 @@
-"""Cloud Storage's JSON API, which Hadoop's connector speaks, as fake-gcs-server serves it.
+"""Cloud Storage as fake-gcs-server serves it, for clients of both APIs.
 
-It is written in Go, and is built once, which takes a minute or two.
+Hadoop's connector speaks the JSON API, which the server has, and other clients the XML API, of
+which it lacks some. It is written in Go, and is built once, which takes a minute or two.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from slackwater.testing.emulator import free_port
 from tests.http_forwarding import forwarding_to, read_body
 from tests.ivy import BUILD
 from tests.object_stores import BUCKET, CloudStorage, serving
+from tests.xml_uploads import XmlUploads, from_name
 
 _VERSION: Final = "1.56.1"
 _STARTED_S_MAX: Final = 60
@@ -71,7 +73,7 @@ class JsonCloudStorage(CloudStorage):
         }
 
     def _name(self, path: str) -> str:
-        return path.removeprefix(f"/storage/v1/b/{BUCKET}/o/")
+        return super()._name(path.removeprefix(f"/storage/v1/b/{BUCKET}/o/"))
 
     def noted(self, environ: dict[str, Any]) -> tuple[str, str]:
         """Return the method and the name; an upload has it as a parameter, or in its body."""
@@ -91,7 +93,8 @@ class JsonCloudStorage(CloudStorage):
 def cloud_storage() -> Iterator[JsonCloudStorage]:
     """Serve Cloud Storage, with one bucket, for the time of the context."""
     store, address = JsonCloudStorage(), f"127.0.0.1:{free_port()}"
-    with serving(store, forwarding_to(address)), _running(address, store.endpoint):
+    application = XmlUploads(forwarding_to(address, from_name), BUCKET)
+    with serving(store, application), _running(address, store.endpoint):
         # pyarrow may hold Python's lock while it reads: nothing of this process could answer it.
         store.direct = f"http://{address}"
         yield store

@@ -2,8 +2,9 @@
 
 A request is chosen by its kind: a commit, a file, a line of the watermark log.
 It is lost, or answered to nobody, or arrives when a successor has committed more epochs. A reader
-looks all the time. The formats are those of changelogs, and `mirror` for mirrors in Delta.
-`python -m tests.object_kills --rounds 3 --kills 10 --freezes 10 --format json --store gs`
+looks all the time. The formats are those of changelogs, and `mirror` and
+`iceberg_mirror` for mirrors in Delta and in Iceberg's REST catalog.
+`python -m tests.object_kills --rounds 6 --kills 5 --freezes 5 --format json --store gs`
 """
 
 from __future__ import annotations
@@ -228,10 +229,10 @@ def prove(options: argparse.Namespace, seed: int) -> str:
 def main() -> None:
     """Kill and freeze as often as asked, and print the results."""
     parser = argparse.ArgumentParser(description=__doc__)
-    # An emulator of an hour takes minutes for an epoch: each round has a new one.
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--kills", type=int, default=10, help="in a round")
-    parser.add_argument("--freezes", type=int, default=10, help="in a round")
+    # An emulator of half an hour takes minutes for an epoch: each round has a new one.
+    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--kills", type=int, default=5, help="in a round")
+    parser.add_argument("--freezes", type=int, default=5, help="in a round")
     parser.add_argument("--format", choices=list(OUTPUTS), default="parquet")
     parser.add_argument("--store", choices=sorted(STORES), default="s3")
     parser.add_argument("--dialect", type=Dialect, default=Dialect.GOOGLE_STANDARD_SQL)

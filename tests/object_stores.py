@@ -183,6 +183,24 @@ class Azure(ServedStore):
             "allow_http": "true",
         }
 
+    @property
+    def hadoop_path(self) -> str:
+        """The container's URL as Hadoop's connector has it; abfss:// is the same with TLS."""
+        return f"abfs://{BUCKET}@{azurite.ACCOUNT}.dfs.core.windows.net"
+
+    @property
+    def spark_conf(self) -> dict[str, str]:
+        """spark.conf for Hadoop's connector, without credentials. Its requests are not noted."""
+        conf = {
+            "abfs.endpoint": self.emulator,
+            "always.use.https": "false",
+            # Azurite has no folders.
+            "account.hns.enabled": "false",
+            "fns.account.service.type": "BLOB",
+            "io.retry.max.retries": "3",
+        }
+        return {f"spark.hadoop.fs.azure.{name}": value for name, value in conf.items()}
+
     def files(self) -> pafs.FileSystem:
         """Return the store as pyarrow's client has it, which is not the one that wrote."""
         return pafs.AzureFileSystem(
@@ -240,7 +258,7 @@ def cloud_storage() -> Iterator[ServedStore]:
 
 
 @contextmanager
-def azure() -> Iterator[ServedStore]:
+def azure() -> Iterator[Azure]:
     """Serve Azure's blobs, with one container, for the time of the context."""
     with azurite.running() as emulator:
         store = Azure(emulator=emulator)

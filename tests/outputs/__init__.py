@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.outputs.changelog_tables import delta_changelog, iceberg_changelog
 from tests.outputs.epoch_files import epoch_files
-from tests.outputs.mirror import delta_mirror
+from tests.outputs.mirror import delta_mirror, iceberg_mirror
 from tests.outputs.output import MakeOutput
 
 # By the name of the format.
@@ -14,4 +14,5 @@ OUTPUTS: dict[str, MakeOutput] = {
     "delta": delta_changelog,
     "iceberg": iceberg_changelog,
     "mirror": delta_mirror,
+    "iceberg_mirror": iceberg_mirror,
 }

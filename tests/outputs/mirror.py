@@ -1,7 +1,8 @@
-"""Mirrors in Delta, which Spark writes to Cloud Storage by Hadoop's connector."""
+"""Mirrors in Delta in an object store, and in Iceberg's REST catalog."""
 
 from __future__ import annotations
 
+import abc
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,40 +13,26 @@ from typing import Any, Final
 import pyarrow.fs as pafs
 
 from slackwater.reader.change_stream import ChangeStream, Dialect
-from tests import fake_gcs, mixed_load
-from tests.fake_gcs import JsonCloudStorage
+from tests import azurite, fake_gcs, mixed_load
 from tests.mirrors import Looker
 from tests.mixed_load import MixedLoad
-from tests.object_stores import BUCKET
+from tests.object_stores import BUCKET, ServedStore, azure
 from tests.outputs.output import TRANSACTIONS_PER_SECOND, Output, Place
+from tests.rest_catalog import ServedCatalog, rest_catalog
 
 _TABLES: Final = "tables"
 _CHECKPOINT: Final = "checkpoint"
 
 
-class DeltaMirror(Output):
-    """Mirrors and their checkpoint in Cloud Storage."""
+class _Mirror(Output):
+    """Mirrors of the tables of tests.mixed_load."""
 
-    store: JsonCloudStorage
-    moments = (
-        # The first request of an upload names the object.
-        ("POST", "_delta_log/"),
-        ("POST", "part-"),
-        ("GET", "_delta_log/"),
-        ("POST", f"{_CHECKPOINT}/offsets"),
-        ("POST", f"{_CHECKPOINT}/commits"),
-        ("POST", "_watermarks"),
-        # A rename, which is a copy here.
-        ("POST", "/rewriteTo/"),
-    )
     change_stream = mixed_load.CHANGE_STREAM
 
-    def __init__(self, place: Place, store: JsonCloudStorage) -> None:
+    def __init__(self, place: Place) -> None:
         super().__init__(place)
-        self.store = store
         self._is_postgresql = place.dialect is Dialect.POSTGRESQL
         self._looker: Looker | None = None
-        self._copy = place.folder / "copy"
 
     def statements(self) -> Sequence[str]:
         """Return the database's schema."""
@@ -54,16 +41,7 @@ class DeltaMirror(Output):
 
     def sink(self) -> Mapping[str, Any]:
         """Return the section sink of the settings."""
-        return {
-            "kind": "mirror",
-            "path": f"{self.store.path}/{_TABLES}",
-            "checkpoint": f"{self.store.path}/{_CHECKPOINT}",
-            "deletes": "mark" if self._is_postgresql else "apply",
-        }
-
-    def spark_conf(self) -> Mapping[str, str]:
-        """Return spark.conf of the settings."""
-        return {**self.store.spark_conf, "spark.hadoop.fs.gs.auth.type": "UNAUTHENTICATED"}
+        return {"kind": "mirror", "deletes": "mark" if self._is_postgresql else "apply"}
 
     def write(self, stream: ChangeStream, seed: int, stop: threading.Event) -> None:
         """Change the database until it is stopped."""
@@ -83,8 +61,57 @@ class DeltaMirror(Output):
 
     def _looker_of(self, stream: ChangeStream) -> Looker:
         if self._looker is None:
-            self._looker = Looker(self._copy, stream, self._dialect, fetch=self._fetch)
+            self._looker = self._new_looker(stream)
         return self._looker
+
+    @abc.abstractmethod
+    def _new_looker(self, stream: ChangeStream) -> Looker:
+        """Return what compares the mirrors with their tables."""
+
+
+class DeltaMirror(_Mirror):
+    """Mirrors in Cloud Storage or in Azure, into which the driver merges.
+
+    There is no checkpoint beside them: a service on another machine has to do without the last one.
+
+    Args:
+        store: the object store.
+        path: its URL, as Hadoop's connector has it.
+        spark_conf: of that connector.
+    """
+
+    moments = (
+        ("PUT", "/part-"),
+        ("PUT", "_delta_log/0"),
+        ("GET", "_delta_log/"),
+        ("PUT", "_watermarks/"),
+        ("PUT", ".checkpoint.parquet"),
+        ("PUT", "_last_checkpoint"),
+    )
+
+    def __init__(
+        self, place: Place, store: ServedStore, path: str, spark_conf: Mapping[str, str]
+    ) -> None:
+        super().__init__(place)
+        self.store = store
+        self._path = f"{path}/{_TABLES}"
+        self._spark_conf = spark_conf
+        self._copy = place.folder / "copy"
+
+    def sink(self) -> Mapping[str, Any]:
+        """Return the section sink of the settings."""
+        return {
+            **super().sink(),
+            "path": self._path,
+            "storage_options": self.store.options,
+        }
+
+    def spark_conf(self) -> Mapping[str, str]:
+        """Return spark.conf of the settings."""
+        return self._spark_conf
+
+    def _new_looker(self, stream: ChangeStream) -> Looker:
+        return Looker(self._copy, stream, self._dialect, fetch=self._fetch)
 
     def _fetch(self, table: str) -> None:
         """Copy what is new of a mirror: its files do not change, but for one hint."""
@@ -96,6 +123,41 @@ class DeltaMirror(Output):
                 _download(files, info.path, copy)
 
 
+class IcebergMirror(_Mirror):
+    """Mirrors in a REST catalog, whose requests are among the store's."""
+
+    moments = (
+        ("PUT", "/data/"),
+        # Manifests, their list, and the metadata that the catalog writes.
+        ("PUT", "/metadata/"),
+        ("POST", "/tables/"),
+        ("GET", "/tables/"),
+        ("GET", "/snap-"),
+    )
+
+    def __init__(self, place: Place, catalog: ServedCatalog) -> None:
+        super().__init__(place)
+        self.store = catalog.store
+        self._catalog = catalog
+
+    def sink(self) -> Mapping[str, Any]:
+        """Return the section sink of the settings."""
+        return {
+            **super().sink(),
+            "format": "iceberg",
+            "catalog": self._catalog.setting,
+            "path": str(self._place.folder / _TABLES),
+            "checkpoint": str(self._place.folder / _CHECKPOINT),
+        }
+
+    def spark_conf(self) -> Mapping[str, str]:
+        """Return spark.conf of the settings."""
+        return self._catalog.spark_conf
+
+    def _new_looker(self, stream: ChangeStream) -> Looker:
+        return Looker(self._place.folder / _TABLES, stream, self._dialect, self._catalog)
+
+
 def _download(files: pafs.FileSystem, path: str, copy: Path) -> None:
     copy.parent.mkdir(parents=True, exist_ok=True)
     with files.open_input_stream(path) as stream:
@@ -105,6 +167,20 @@ def _download(files: pafs.FileSystem, path: str, copy: Path) -> None:
 @contextmanager
 def delta_mirror(place: Place) -> Iterator[Output]:
     """Serve the store of mirrors in Delta."""
-    assert place.store == "gs", "mirrors are written to gs: Delta in S3 needs a log store"
-    with fake_gcs.cloud_storage() as store:
-        yield DeltaMirror(place, store)
+    if place.store == "gs":
+        with fake_gcs.cloud_storage() as in_gs:
+            conf = {**in_gs.spark_conf, "spark.hadoop.fs.gs.auth.type": "UNAUTHENTICATED"}
+            yield DeltaMirror(place, in_gs, in_gs.path, conf)
+    else:
+        assert place.store == "az", "mirrors in Delta are for gs and az: in S3 Spark is not safe"
+        with azure() as in_az:
+            key = f"spark.hadoop.fs.azure.account.key.{azurite.ACCOUNT}.dfs.core.windows.net"
+            conf = {**in_az.spark_conf, key: azurite.KEY}
+            yield DeltaMirror(place, in_az, in_az.hadoop_path, conf)
+
+
+@contextmanager
+def iceberg_mirror(place: Place) -> Iterator[Output]:
+    """Serve the catalog of mirrors in Iceberg, and the store in which they are."""
+    with rest_catalog(place.folder, place.store) as catalog:
+        yield IcebergMirror(place, catalog)

@@ -22,7 +22,7 @@ from slackwater.reader.change_stream import Dialect
 from tests import azurite, fake_gcs
 from tests.command_line import PROGRAM, in_own_process, output_of
 from tests.emulators import NewDatabase
-from tests.object_stores import BUCKET, Azure, ServedStore, azure, s3
+from tests.object_stores import BUCKET, ServedStore, azure, s3
 from tests.services import settings
 
 S3A = {
@@ -40,12 +40,14 @@ class Place:
         path: its URL.
         conf: spark.conf, which names the stand-in.
         environ: the credentials, as the store's users have them.
+        storage_options: for the driver's own client; None if it has nothing to do there.
         tokens: the requests for tokens that were answered; None if there are no tokens.
     """
 
     path: str
     conf: dict[str, str]
     environ: dict[str, str]
+    storage_options: dict[str, str] | None = None
     tokens: list[str] | None = None
 
 
@@ -72,27 +74,17 @@ def gs_place(folder: Path) -> Iterator[Place]:
     file = folder / "account.json"
     with fake_gcs.cloud_storage() as store, fake_gcs.service_account(file) as tokens:
         keys = {"GOOGLE_APPLICATION_CREDENTIALS": str(file)}
-        yield Place(store.path, store.spark_conf, keys, tokens)
+        yield Place(store.path, store.spark_conf, keys, store.options, tokens)
 
 
 @contextmanager
 def azure_place(_: Path) -> Iterator[Place]:
     with azure() as store:
-        assert isinstance(store, Azure)
-        account = f"{azurite.ACCOUNT}.dfs.core.windows.net"
-        # Azurite has no folders and no TLS; abfss:// is abfs:// with TLS.
-        conf = {
-            "fs.azure.abfs.endpoint": store.emulator,
-            "fs.azure.always.use.https": "false",
-            "fs.azure.account.hns.enabled": "false",
-            "fs.azure.fns.account.service.type": "BLOB",
-            "fs.azure.io.retry.max.retries": "3",
-        }
         keys = {
             "AZURE_STORAGE_ACCOUNT_NAME": azurite.ACCOUNT,
             "AZURE_STORAGE_ACCOUNT_KEY": azurite.KEY,
         }
-        yield Place(f"abfs://{BUCKET}@{account}", hadoop(conf), keys)
+        yield Place(store.hadoop_path, store.spark_conf, keys, store.options)
 
 
 Open = Callable[[Path], AbstractContextManager[Place]]
@@ -143,6 +135,8 @@ def test_a_mirror_and_its_checkpoint_need_nothing_but_the_path(
             "path": f"{place.path}/tables",
             "checkpoint": f"{place.path}/checkpoint",
         }
+        if place.storage_options is not None:
+            values["sink"]["storage_options"] = place.storage_options
         values["spark"]["conf"] = place.conf
         config = tmp_path / "slackwater.yaml"
         config.write_text(yaml.safe_dump(values))
