@@ -18,6 +18,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
 from slackwater.spark_sink.sql.columns import Column
+from slackwater.spark_sink.tables.direct_table import DirectTable
 from slackwater.spark_sink.tables.row_merges.delta_merge import merge_rows
 from slackwater.spark_sink.tables.row_merges.row_changes import RowChange
 from slackwater.spark_sink.tables.row_merges.small_epoch import latest_rows
@@ -50,7 +51,7 @@ def measure(commits: int) -> tuple[float, float]:
             rows = latest_rows({'{"Id":"1"}': change}, _COLUMNS)
             merge_id = MergeId("bench", _START + timedelta(seconds=number))
             begun = time.perf_counter(), time.process_time()
-            merge_rows(str(folder), rows, _COLUMNS, merge_id, keeps_deleted=False)
+            merge_rows(DirectTable(str(folder)), rows, _COLUMNS, merge_id, keeps_deleted=False)
             spent.append((time.perf_counter() - begun[0], time.process_time() - begun[1]))
     clock, cpu = zip(*spent, strict=True)
     return statistics.median(clock) * 1e3, statistics.median(cpu) * 1e3

@@ -149,4 +149,4 @@ class EpochFolders:
 
     def discard(self, spark: SparkSession, epoch_id: int) -> None:
         """Remove a staged epoch."""
-        self._staging.epoch_directory(spark).discard(epoch_id)
+        self._staging.discard(spark, epoch_id)

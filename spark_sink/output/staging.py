@@ -5,7 +5,8 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 from slackwater.spark_sink.formats import MICROSECONDS, OF_LINES, ORC, PARQUET, TEXT, write_options
 from slackwater.spark_sink.output.epoch_directory import EpochDirectory, TaskFile
@@ -125,6 +126,10 @@ class Staging:
             counts = handed.counts
         else:
             counts = self._write(epoch, epoch_id, directory)
+        return self._noted(epoch_id, counts)
+
+    def _noted(self, epoch_id: int, counts: Counts) -> EpochSummary:
+        """Note what a staged epoch held, and forget others."""
         self._rows = {epoch_id: counts.rows}
         self._distinct = {epoch_id: counts.distinct}
         self._message_bytes = {epoch_id: counts.message_bytes}
@@ -176,19 +181,14 @@ class Staging:
         Returns:
             None if its files are larger, or are not on a local disk.
         """
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
         folder = local_path(spark, self.epoch_directory(spark).staging(epoch_id))
         if folder is None:
             return None
-        files = [
-            pq.ParquetFile(file, coerce_int96_timestamp_unit="us")
-            for file in sorted(folder.glob("*.parquet"))
-        ]
-        if sum(_uncompressed_size(file.metadata) for file in files) > max_bytes:
-            return None
-        return pa.concat_tables(file.read(list(columns)) for file in files)
+        return read_small_files(sorted(folder.glob("*.parquet")), columns, max_bytes)
+
+    def discard(self, spark: SparkSession, epoch_id: int) -> None:
+        """Remove a staged epoch, if there is one."""
+        self.epoch_directory(spark).discard(epoch_id)
 
     def staged_files(self, spark: SparkSession, epoch_id: int) -> StagedFiles:
         """Return the files of a staged epoch, which are to be published."""
@@ -231,6 +231,19 @@ def _has_settings_of_writers(spark: SparkSession) -> bool:
         name.startswith(_OF_WRITERS) and (name, value) != MICROSECONDS
         for name, value in spark.conf.getAll.items()
     )
+
+
+def read_small_files(
+    sources: Sequence[Path | BinaryIO], columns: Sequence[str], max_bytes: int
+) -> pa.Table | None:
+    """Return columns of Parquet files; None if they have more bytes, before compression."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    files = [pq.ParquetFile(source, coerce_int96_timestamp_unit="us") for source in sources]
+    if sum(_uncompressed_size(file.metadata) for file in files) > max_bytes:
+        return None
+    return pa.concat_tables(file.read(list(columns)) for file in files)
 
 
 def _uncompressed_size(footer: pq.FileMetaData) -> int:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Final, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, model_validator
 
-from slackwater.setting_values import TextMapping, listed
+from slackwater.setting_values import listed
 from slackwater.spark_sink.envelopes.envelope import Envelope
 from slackwater.spark_sink.envelopes.message import TABLE, Origin
-from slackwater.spark_sink.errors import ObjectStoreError
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.formats import JSON, ORC, PARQUET, TEXT
 from slackwater.spark_sink.message_rows import messages
@@ -27,7 +23,6 @@ from slackwater.spark_sink.output.object_store import (
     is_object_store,
     names_at_top,
     open_object_store,
-    probe,
     requests_to,
 )
 from slackwater.spark_sink.output.preparation import DATE_COLUMN, Preparation
@@ -36,7 +31,8 @@ from slackwater.spark_sink.output.staging import Staging
 from slackwater.spark_sink.output.watermark_log import FOLDER, WatermarkLog
 from slackwater.spark_sink.sink import Sink
 from slackwater.spark_sink.sinks.file_changelog import FileChangelog
-from slackwater.spark_sink.sinks.sink_settings import EnvelopeSettings, Kind, TableSettings
+from slackwater.spark_sink.sinks.sink_settings import EnvelopeSettings, Kind
+from slackwater.spark_sink.sinks.store_settings import ObjectStoreSettings
 from slackwater.spark_sink.sinks.table_changelog import TableChangelog
 from slackwater.spark_sink.tables.delta import Delta
 from slackwater.spark_sink.tables.registry import table_formats
@@ -48,30 +44,25 @@ _FORMATS: Final = (PARQUET, JSON, ORC, *table_formats())
 PartitionColumn = Literal["table_name", "date"]
 
 
-class ChangelogSettings(EnvelopeSettings, TableSettings):
+class ChangelogSettings(EnvelopeSettings, ObjectStoreSettings):
     """The settings of a changelog.
 
     Attributes:
         partition_by: folders inside an epoch's, or a table's partitions.
-        storage_options: of the object store that is written to; see open_object_store().
     """
 
     formats = _FORMATS
     has_rescans = True
+    takes_options = "format parquet, json, orc or delta in an object store"
 
     kind: Kind = "changelog"
     partition_by: Annotated[tuple[PartitionColumn, ...], BeforeValidator(listed)] = ()
-    storage_options: TextMapping = Field(default_factory=dict)
 
-    @property
-    def has_expendable_checkpoint(self) -> bool:
-        """Whether it is the default one, in this machine's folder for temporary files."""
-        return self.is_in_object_store and self.checkpoint == _temporary_checkpoint(self.path)
-
-    @property
-    def is_in_object_store(self) -> bool:
-        """Whether the output is in an object store that is reached without Hadoop and Spark."""
-        return _is_written_without_spark(self.format) and is_object_store(self.path)
+    @classmethod
+    def is_by_client(cls, path: str, file_format: str) -> bool:
+        """Return whether epochs are written without Spark's writers; see ObjectStoreSettings."""
+        is_without_spark = file_format == Delta.using or file_format not in table_formats()
+        return is_without_spark and is_object_store(path)
 
     @property
     def spark_needs(self) -> frozenset[str]:
@@ -111,11 +102,6 @@ class ChangelogSettings(EnvelopeSettings, TableSettings):
             watermarks,
             policy=self.maintenance_policy,
         )
-
-    def check(self) -> None:
-        """Write, read and remove an object; see SinkSettings."""
-        if self.is_in_object_store:
-            probe(self.path, self.storage_options)
 
     def output_names(self) -> Sequence[str] | None:
         """Return the names in the output; see SinkSettings."""
@@ -172,19 +158,6 @@ class ChangelogSettings(EnvelopeSettings, TableSettings):
     def _watermark_files(self) -> SmallFiles:
         return ObjectFiles(self.path, self.storage_options, FOLDER)
 
-    @model_validator(mode="before")
-    @classmethod
-    def _checkpoint_beside_object_store(cls, values: Any) -> Any:
-        """Fill in a checkpoint where the output's commits say all that it says."""
-        if not isinstance(values, dict) or "checkpoint" in values:
-            return values
-        path = values.get("path")
-        if not isinstance(path, str) or not is_object_store(path):
-            return values
-        if not _is_written_without_spark(values.get("format")):
-            return values
-        return {**values, "checkpoint": _temporary_checkpoint(path)}
-
     @model_validator(mode="after")
     def _compaction_in_object_store(self) -> Self:
         if self.compacts_epochs and self.is_in_object_store and self.partition_by:
@@ -193,31 +166,6 @@ class ChangelogSettings(EnvelopeSettings, TableSettings):
                 " one object there, so that they are replaced at one moment"
             )
         return self
-
-    @model_validator(mode="after")
-    def _can_be_opened(self) -> Self:
-        if self.is_in_object_store:
-            try:
-                open_object_store(self.path, self.storage_options)
-            except ObjectStoreError as error:
-                raise ValueError(error.message) from error
-        elif self.storage_options:
-            raise ValueError(
-                "storage_options goes with format parquet, json, orc or delta in an object store;"
-                " what Spark writes takes its settings from spark.conf"
-            )
-        return self
-
-
-def _is_written_without_spark(file_format: object) -> bool:
-    """Return whether epochs of a format are written to object stores without Spark's writers."""
-    return file_format == Delta.using or file_format not in table_formats()
-
-
-def _temporary_checkpoint(path: str) -> str:
-    """Return a folder for the checkpoint of an output, the same one at each start."""
-    digest = hashlib.sha256(path.encode()).hexdigest()[:16]
-    return str(Path(tempfile.gettempdir(), f"slackwater-checkpoint-{digest}"))
 
 
 def _lines(changes: DataFrame, envelope: Envelope, partition_by: Sequence[str]) -> DataFrame:

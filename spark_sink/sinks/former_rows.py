@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from slackwater.spark_sink.errors import TableRecreatedError
+from slackwater.spark_sink.sink import Former
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.sql.quoting import literal, timestamp_literal
 from slackwater.timestamp import datetime_to_rfc3339
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True, slots=True)
+class GoneRows:
+    """What becomes of rows that a table no longer has.
+
+    Attributes:
+        are_kept: they stay, marked as deleted; otherwise they are deleted.
+        are_cleared: so it is for the rows of a table that was dropped and made again; otherwise the
+            epoch fails.
+    """
+
+    are_kept: bool = False
+    are_cleared: bool = True
 
 
 def without_former(changes: DataFrame, cleared: Mapping[str, datetime]) -> DataFrame:
@@ -28,6 +43,22 @@ def renew(columns: Sequence[Column], renewed: Sequence[Column]) -> list[Column]:
     """Return columns, of which some are absent at a time."""
     times = {column.name.lower(): column.absent_at for column in renewed}
     return [replace(column, absent_at=times.get(column.name.lower())) for column in columns]
+
+
+def former_columns(columns: Sequence[Column], table: str, former: Former) -> list[Column]:
+    """Return those of a mirror's columns that hold values of a former one, each absent at a time.
+
+    Args:
+        columns: the mirror's.
+        table: the full name of its table.
+        former: what was dropped and made again.
+    """
+    times = {name.lower(): at for (owner, name), at in former.columns.items() if owner == table}
+    return [
+        replace(column, absent_at=times[column.name.lower()])
+        for column in columns
+        if column.name.lower() in times
+    ]
 
 
 def recreated_error(table: str, at: datetime, *, is_complete: bool) -> TableRecreatedError:

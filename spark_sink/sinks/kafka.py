@@ -300,7 +300,7 @@ class Kafka(StagedByTasks):
         if summary.written:
             self._look_at(self._staging, epoch_id, low_watermark)
             self._send(self._staging.read_staged(spark, epoch_id), mark)
-        self._staging.epoch_directory(spark).discard(epoch_id)
+        self._staging.discard(spark, epoch_id)
         self._close(spark, mark, summary.written, summary.transactions)
 
     def begin_scan(self, spark: SparkSession, tables: Mapping[str, Sequence[Column]]) -> None:

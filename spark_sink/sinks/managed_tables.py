@@ -17,6 +17,7 @@ from slackwater.spark_sink.output.dead_letters import DeadLetters
 from slackwater.spark_sink.output.maintenance import Maintenance, MaintenancePolicy
 from slackwater.spark_sink.output.preparation import Preparation
 from slackwater.spark_sink.output.staging import StagedByTasks, Staging
+from slackwater.spark_sink.output.store_staging import StoreStaging
 from slackwater.spark_sink.output.watermark_log import WatermarkLog, output_position
 from slackwater.spark_sink.sink import EpochSummary, OutputPosition
 from slackwater.spark_sink.sinks.sink_settings import TableSettings
@@ -88,15 +89,26 @@ class ManagedTables(StagedByTasks, ABC, Generic[T]):
         self._maintenance = Maintenance(self._maintain, policy.every_s)
         self._dead_letters = dead_letters
         self._application = application_of(pipeline)
-        self._staging = Staging(path, "parquet", Preparation(record_filter))
+        preparation, options = Preparation(record_filter), table_format.storage_options
+        # Where the driver changes tables in an object store.
+        self._in_store = None if options is None else StoreStaging(path, options, preparation)
+        self._staging = self._in_store or Staging(path, "parquet", preparation)
         self._scanned = self._staging.for_scan()
         self._watermarks = WatermarkLog(path, pipeline)
+        if self._in_store is not None:
+            self._watermarks = self._in_store.watermark_log(pipeline)
         self._scanned_tables: dict[str, Sequence[Column]] = {}
         self._tables: dict[str, T] = {}
 
     def position(self, spark: SparkSession) -> OutputPosition:
-        """Return the log's last line, and the last commit to any table if it is later; see Sink."""
+        """Return the log's last line, and the last commit to any table if it is later; see Sink.
+
+        Raises:
+            ObjectStoreError, PublishError: the object store refuses, or does not answer.
+        """
         self._staging.take_over(spark)
+        if self._in_store is not None:
+            self._in_store.require_reached()
 
         def last_version(table: str) -> int | None:
             return self._format.last_version(spark, f"{self._path}/{table}", self._application)
@@ -127,7 +139,7 @@ class ManagedTables(StagedByTasks, ABC, Generic[T]):
         for row in staged.select("table_name").distinct().collect():
             table = row["table_name"]
             self._add(staged, table, self._scanned_tables[table], append_id)
-        self._scanned.epoch_directory(spark).discard(chunk)
+        self._scanned.discard(spark, chunk)
         return records
 
     def end_scan(self, spark: SparkSession, records: int, low_watermark: datetime) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -25,7 +25,8 @@ class MirrorEpoch:
     """What an epoch does to mirrors.
 
     Attributes:
-        changes: its records without those of former tables; None if it has none.
+        changes: returns its records without those of former tables, which Spark is to read; None if
+            it has none.
         small: the same, if the driver may apply them.
         present: the tables that have records.
         cleared: the tables whose mirrors hold rows of a former table, and until when.
@@ -35,7 +36,7 @@ class MirrorEpoch:
         is_driver_asked: the driver may merge corrections without changes.
     """
 
-    changes: DataFrame | None
+    changes: Callable[[], DataFrame] | None
     small: SmallEpoch | None
     present: Collection[str]
     cleared: Mapping[str, datetime]
@@ -74,7 +75,7 @@ class MirrorEpoch:
             if fix is not None and fix.corrections.rows.num_rows:
                 mirror.merge(fix.frame(spark), columns)
             return
-        changes = self.changes
+        changes = self.changes()
         dead_letters.write(
             lambda is_checked: latest_changes(changes, table, columns, is_checked=is_checked),
             lambda newest: mirror.merge(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
+from functools import cache, partial
 from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from slackwater.spark_sink.envelopes.message import Origin
@@ -16,16 +16,25 @@ from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.output.dead_letters import DeadLetters
 from slackwater.spark_sink.output.maintenance import NO_MAINTENANCE, MaintenancePolicy
 from slackwater.spark_sink.sink import Chunk, ChunkResult, EpochSummary, Former
-from slackwater.spark_sink.sinks.former_rows import recreated_error, renew, without_former
+from slackwater.spark_sink.sinks.former_rows import (
+    GoneRows,
+    former_columns,
+    recreated_error,
+    renew,
+    without_former,
+)
 from slackwater.spark_sink.sinks.managed_tables import (
     ManagedTables,
     ManagedTableSettings,
 )
 from slackwater.spark_sink.sinks.mirror_epoch import MirrorEpoch
 from slackwater.spark_sink.sinks.sink_settings import Kind
+from slackwater.spark_sink.sinks.store_settings import ObjectStoreSettings
 from slackwater.spark_sink.sql.columns import Column, mirror_columns
 from slackwater.spark_sink.sql.latest_changes import columns_by_table, whole_rows
 from slackwater.spark_sink.tables.cut import Cut, TableVersion, low_watermark_at
+from slackwater.spark_sink.tables.delta import Delta
+from slackwater.spark_sink.tables.direct_table import is_direct
 from slackwater.spark_sink.tables.managed_table import AppendId
 from slackwater.spark_sink.tables.mirror_table import MirrorTable, read_mirror
 from slackwater.spark_sink.tables.table_format import MergeId, TableFormat
@@ -42,13 +51,14 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+_APPLIED: Final = GoneRows()
 _PUBLISH_ALL_EVERY_S: Final = 60.0
 # An epoch up to both is applied by the driver, if the format can: of records, and of staged bytes.
 _SMALL_RECORDS_MAX: Final = 20_000
 _SMALL_BYTES_MAX: Final = 32 << 20
 
 
-class MirrorSettings(ManagedTableSettings):
+class MirrorSettings(ManagedTableSettings, ObjectStoreSettings):
     """The settings of mirrors.
 
     Attributes:
@@ -63,6 +73,7 @@ class MirrorSettings(ManagedTableSettings):
     are_streamed = False
     has_rescans = True
     needs_all_changes = True
+    takes_options = "format delta in gs:// or abfss://"
 
     kind: Kind = "mirror"
     deletes: Literal["apply", "mark"] = "apply"
@@ -70,10 +81,13 @@ class MirrorSettings(ManagedTableSettings):
 
     def make_sink(self, origin: Origin, record_filter: RecordFilter) -> Mirrors:
         """Return the sink; see SinkSettings."""
+        table_format = self.require_table_format()
+        if self.is_in_object_store:
+            table_format.change_directly(self.storage_options)
         return Mirrors(
             self.path,
             origin.pipeline,
-            self.require_table_format(),
+            table_format,
             record_filter,
             GoneRows(self.deletes == "mark", self.when_recreated == "clear"),
             properties=self.table_properties,
@@ -81,19 +95,10 @@ class MirrorSettings(ManagedTableSettings):
             policy=self.maintenance_policy,
         )
 
-
-@dataclass(frozen=True, slots=True)
-class GoneRows:
-    """What becomes of rows that a table no longer has.
-
-    Attributes:
-        are_kept: they stay, marked as deleted; otherwise they are deleted.
-        are_cleared: so it is for the rows of a table that was dropped and made again; otherwise the
-            epoch fails.
-    """
-
-    are_kept: bool = False
-    are_cleared: bool = True
+    @classmethod
+    def is_by_client(cls, path: str, file_format: str) -> bool:
+        """Return whether the driver may merge at a path; see ObjectStoreSettings."""
+        return file_format == Delta.using and is_direct(path)
 
 
 class Mirrors(ManagedTables[MirrorTable]):
@@ -113,7 +118,7 @@ class Mirrors(ManagedTables[MirrorTable]):
         pipeline: str,
         table_format: TableFormat,
         record_filter: RecordFilter | None = None,
-        gone_rows: GoneRows = GoneRows(),
+        gone_rows: GoneRows = _APPLIED,
         *,
         properties: Mapping[str, str] | None = None,
         keeps_bad_records: bool = False,
@@ -149,14 +154,19 @@ class Mirrors(ManagedTables[MirrorTable]):
             TableRecreatedError: a table was made again, and its mirror is not to be cleared.
         """
         former, self._former = self._former, Former()
-        changes = self._staging.read_staged(spark, epoch_id) if summary.written else None
+        changes = cache(partial(self._staging.read_staged, spark, epoch_id))
         small = None if former.tables or former.columns else self._small(spark, epoch_id, summary)
-        changed = self._merge(spark, changes, small, former, low_watermark)
-        self._staging.epoch_directory(spark).discard(epoch_id)
+        changed = self._merge(
+            spark, changes if summary.written else None, small, former, low_watermark
+        )
+        self._staging.discard(spark, epoch_id)
         self._watermarks.add(spark, epoch_id, summary, low_watermark)
+        # The first epoch of a new checkpoint has no changes, and the output's low watermark. Some
+        # mirrors may have merged the next epoch already, which the former owner did not finish.
+        is_first = epoch_id == 0 and not summary.written
         last = self._watermarks.last(spark)
-        if last is None or last.low_watermark <= low_watermark:
-            # Otherwise another process owns the pipeline, and has published a later one.
+        # Otherwise another process owns the pipeline, and has published a later one.
+        if not is_first and (last is None or last.low_watermark <= low_watermark):
             self._publish_watermark(spark, changed, low_watermark)
         self._begin_maintenance(spark)
 
@@ -256,17 +266,18 @@ class Mirrors(ManagedTables[MirrorTable]):
     def _merge(
         self,
         spark: SparkSession,
-        changes: DataFrame | None,
+        staged: Callable[[], DataFrame] | None,
         small: SmallEpoch | None,
         former: Former,
         watermark: datetime,
     ) -> set[str]:
         """Bring the tables that an epoch changes to its low watermark, and return their names."""
         cleared = self._cleared(spark, former, watermark)
+        changes = None if staged is None else lambda: without_former(staged(), cleared)
         if small is not None:
             present = small.columns_by_table()
         else:
-            present = {} if changes is None else columns_by_table(without_former(changes, cleared))
+            present = {} if changes is None else columns_by_table(changes())
         renewed = self._renewed(spark, former)
         changed = {
             table: mirror_columns(renew(columns, renewed.get(table, ())))
@@ -278,7 +289,7 @@ class Mirrors(ManagedTables[MirrorTable]):
         fixes = self._take_corrections(changed, {*cleared, *renewed}, watermark)
         changed |= {table: tuple(fix.corrections.columns) for table, fix in fixes.items()}
         epoch = MirrorEpoch(
-            changes=None if changes is None else without_former(changes, cleared),
+            changes=changes,
             small=small,
             present=present.keys(),
             cleared=cleared,
@@ -335,20 +346,11 @@ class Mirrors(ManagedTables[MirrorTable]):
 
     def _renewed(self, spark: SparkSession, former: Former) -> dict[str, list[Column]]:
         """Return the columns in mirrors that hold values of a former column, by table."""
-        renewed: dict[str, list[Column]] = {}
-        for table in {table for table, _ in former.columns}:
-            columns = self._table(spark, table).columns()
-            times = {
-                name.lower(): at for (owner, name), at in former.columns.items() if owner == table
-            }
-            absent = [
-                replace(column, absent_at=times[column.name.lower()])
-                for column in columns
-                if column.name.lower() in times
-            ]
-            if absent:
-                renewed[table] = absent
-        return renewed
+        renewed = {
+            table: former_columns(self._table(spark, table).columns(), table, former)
+            for table in {table for table, _ in former.columns}
+        }
+        return {table: columns for table, columns in renewed.items() if columns}
 
     def _publish_watermark(
         self, spark: SparkSession, changed: Collection[str], watermark: datetime
@@ -362,8 +364,9 @@ class Mirrors(ManagedTables[MirrorTable]):
         if now - self._all_published_at >= _PUBLISH_ALL_EVERY_S:
             self._all_published_at = now
             changed = self._existing_tables(spark)
+        merge_id = MergeId(self._application, watermark)
         self._at_once(
-            lambda table: self._table(spark, table).publish_watermark(watermark),
+            lambda table: self._table(spark, table).publish_watermark(merge_id),
             [(table,) for table in changed if table not in self._unpublished],
         )
 

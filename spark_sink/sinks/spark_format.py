@@ -98,7 +98,7 @@ class SparkFormat(StagedByTasks):
         last = self._watermarks.last(spark)
         if summary.written and (last is None or last.low_watermark < low_watermark):
             self._write(self._staging.read_staged(spark, epoch_id))
-        self._staging.epoch_directory(spark).discard(epoch_id)
+        self._staging.discard(spark, epoch_id)
         self._watermarks.add(spark, epoch_id, summary, low_watermark)
 
     def begin_scan(self, spark: SparkSession, tables: Mapping[str, Sequence[Column]]) -> None:

@@ -73,7 +73,7 @@ class TableChangelog(StagedByTasks):
             if self._maintenance.is_due:
                 # Here, because it would make an append at the same time fail.
                 self._table.ensure_retention(spark, self._path, self._policy.keep_s)
-        self._staging.epoch_directory(spark).discard(epoch_id)
+        self._staging.discard(spark, epoch_id)
         self._watermarks.add(spark, epoch_id, summary, low_watermark)
         if summary.written:
             self._maintenance.begin_if_due(spark, lambda: [self._path])

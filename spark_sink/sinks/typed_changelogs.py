@@ -102,7 +102,7 @@ class TypedChangelogs(ManagedTables[ChangelogTable]):
                 self._add(changes, table, columns, append_id)
 
             self._at_once(add, columns_by_table(changes).items())
-        self._staging.epoch_directory(spark).discard(epoch_id)
+        self._staging.discard(spark, epoch_id)
         self._watermarks.add(spark, epoch_id, summary, low_watermark)
         self._begin_maintenance(spark)
 

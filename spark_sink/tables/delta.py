@@ -24,13 +24,17 @@ from slackwater.spark_sink.java import java_session, jvm_of
 from slackwater.spark_sink.output import delta_maintenance
 from slackwater.spark_sink.output.delta_checkpoints import forget_checksum
 from slackwater.spark_sink.output.delta_maintenance import DeltaUnsupportedError
-from slackwater.spark_sink.output.small_files import local_path, small_files
+from slackwater.spark_sink.output.small_files import small_files
 from slackwater.spark_sink.output.staging import StagedFiles
 from slackwater.spark_sink.sql.quoting import identifier, literal
 from slackwater.spark_sink.tables.delta_kernel import KernelRefusedError, KernelWriter
 from slackwater.spark_sink.tables.delta_log import LOG, missing_files, read_history
-from slackwater.spark_sink.tables.row_merges.delta_merge import (
+from slackwater.spark_sink.tables.direct_table import (
     DeltaMergeRefusedError,
+    DirectTable,
+    DirectTables,
+)
+from slackwater.spark_sink.tables.row_merges.delta_merge import (
     LargeTableError,
     has_property,
     merge_rows,
@@ -42,7 +46,7 @@ from slackwater.spark_sink.tables.table_format import (
     TableFormat,
 )
 from slackwater.spark_sink.tables.table_history import gone_error, version_at
-from slackwater.timestamp import datetime_to_us, seconds_to_ms
+from slackwater.timestamp import datetime_to_rfc3339, datetime_to_us, seconds_to_ms
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -99,9 +103,8 @@ class Delta(TableFormat):
 
     def __init__(self, partition_by: Sequence[str] = ()) -> None:
         self._partition_by = tuple(partition_by)
-        self._kernel = KernelWriter(self._local_path)
-        # Asking costs calls to the JVM.
-        self._local_paths: dict[str, str | None] = {}
+        self._direct = DirectTables()
+        self._kernel = KernelWriter(self._direct.folder)
         # Tables into which the driver merges, and those into which Spark does though it could.
         self._merged_by_driver: set[str] = set()
         self._merged_by_spark: set[str] = set()
@@ -213,7 +216,7 @@ class Delta(TableFormat):
 
     def _compact(self, spark: SparkSession, path: str) -> None:
         """Compact a table; the session is nobody else's."""
-        folder = self._local_path(spark, path)
+        folder = self._direct.folder(spark, path)
         if folder is not None:
             try:
                 forget_checksum(folder)
@@ -253,12 +256,6 @@ class Delta(TableFormat):
         with self.translating_conflicts(path):
             spark.sql(f"ALTER TABLE {self.name(spark, path)} SET TBLPROPERTIES ({properties})")
 
-    def _local_path(self, spark: SparkSession, path: str) -> str | None:
-        if path not in self._local_paths:
-            folder = local_path(spark, path)
-            self._local_paths[path] = None if folder is None else str(folder)
-        return self._local_paths[path]
-
     @contextmanager
     def translating_conflicts(self, path: str) -> Iterator[None]:
         """Turn Delta's commit conflicts, raised inside, into a PublishError."""
@@ -289,9 +286,13 @@ class Delta(TableFormat):
             for name, value in former.items():
                 spark.conf.set(name, value)
 
+    def change_directly(self, storage_options: Mapping[str, str]) -> None:
+        """Have the driver change tables in an object store; see TableFormat."""
+        self.storage_options = self._direct.storage_options = storage_options
+
     def merges_rows(self, spark: SparkSession, path: str) -> bool:
-        """Return whether the tables are on a local disk."""
-        return self._local_path(spark, path) is not None
+        """Return whether the tables are on a local disk, or are changed directly."""
+        return self._direct.table(spark, path) is not None
 
     def merge_rows(
         self,
@@ -304,37 +305,38 @@ class Delta(TableFormat):
         keeps_deleted: bool,
     ) -> bool:
         """Merge a few rows by delta-rs, if it can; see TableFormat."""
-        folder = self._local_path(spark, path)
-        if folder is None or path in self._merged_by_spark:
+        direct = self._direct.table(spark, path)
+        if direct is None or path in self._merged_by_spark:
             return False
         try:
-            merge_rows(folder, rows, columns, merge_id, keeps_deleted=keeps_deleted)
+            merge_rows(direct, rows, columns, merge_id, keeps_deleted=keeps_deleted)
         except DeltaMergeRefusedError as error:
             self._merged_by_spark.add(path)
             _log.info("Spark merges into %s from now on: %s", path, error)
             self._merged_by_driver.discard(path)
             if isinstance(error, LargeTableError):
-                self._prepare_large(spark, path, folder)
+                self._prepare_large(spark, path, direct)
             return False
         self._merged_by_driver.add(path)
         return True
 
-    def _prepare_large(self, spark: SparkSession, path: str, folder: str) -> None:
+    def _prepare_large(self, spark: SparkSession, path: str, direct: DirectTable) -> None:
         """Have Spark merge into a large table by deletion vectors, in compiled code."""
         self._has_large = True
         for name, value in _COMPILED.items():
             spark.conf.set(name, value)
-        if not has_property(folder, _DELETION_VECTORS):
+        if not has_property(direct, _DELETION_VECTORS):
             _log.info("%s gets deletion vectors: a change no longer rewrites a file", path)
             self._set_property(spark, path, _DELETION_VECTORS, "true")
 
-    def publish_watermark(self, spark: SparkSession, path: str, low_watermark: str) -> None:
-        """Write to the table's properties up to when it has all changes."""
-        folder = self._local_path(spark, path)
-        if folder is not None:
+    def publish_watermark(self, spark: SparkSession, path: str, merge_id: MergeId) -> None:
+        """Write to the table's properties up to when it has all changes; see TableFormat."""
+        direct = self._direct.table(spark, path)
+        if direct is not None:
             with suppress(DeltaMergeRefusedError):
-                publish_low_watermark(folder, low_watermark)
+                publish_low_watermark(direct, merge_id)
                 return
+        low_watermark = datetime_to_rfc3339(merge_id.low_watermark)
         self._set_property(spark, path, LOW_WATERMARK_PROPERTY, low_watermark)
 
     def read_at_watermark(self, spark: SparkSession, path: str) -> tuple[DataFrame, str] | None:

@@ -28,7 +28,7 @@ from slackwater.spark_sink.tables.iceberg_maintenance import (
 )
 from slackwater.spark_sink.tables.table_format import LOW_WATERMARK_PROPERTY, MergeId, TableFormat
 from slackwater.spark_sink.tables.table_history import History, version_at
-from slackwater.timestamp import datetime_to_us, ns_to_us, parse_rfc3339
+from slackwater.timestamp import datetime_to_rfc3339, datetime_to_us, ns_to_us, parse_rfc3339
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -318,19 +318,19 @@ class Iceberg(TableFormat):
         self._load_table(spark, path)
         return super().read(spark, path)
 
-    def publish_watermark(self, spark: SparkSession, path: str, low_watermark: str) -> None:
-        """Write to the table's properties up to when it has all changes.
+    def publish_watermark(self, spark: SparkSession, path: str, merge_id: MergeId) -> None:
+        """Write to the table's properties up to when it has all changes; see TableFormat.
 
-        Properties have no history, so they name the snapshot, too. A former owner that wakes up
-        changes nothing: the commit is refused if the table has changed since it was looked at.
+        Properties have no history, so they name the snapshot; a changed table is looked at anew.
         """
-        jvm = jvm_of(spark)
+        jvm, low_watermark = jvm_of(spark), datetime_to_rfc3339(merge_id.low_watermark)
         operations = self._load_table(spark, path).operations()
         with self.translating_conflicts(path):
             for _ in range(_COMMITS_MAX):
                 base = operations.refresh()
                 published = base.properties().get(LOW_WATERMARK_PROPERTY)
-                if published is not None and published >= low_watermark:
+                merged = self._last_version(spark, path, base, merge_id.application)
+                if (published or "") >= low_watermark or merge_id.is_before(merged):
                     return
                 properties = jvm.java.util.HashMap(base.properties())
                 properties.put(LOW_WATERMARK_PROPERTY, low_watermark)

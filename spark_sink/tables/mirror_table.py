@@ -22,7 +22,7 @@ from slackwater.spark_sink.sql.quoting import identifier
 from slackwater.spark_sink.tables.managed_table import AppendId, ManagedTable
 from slackwater.spark_sink.tables.row_merges.row_changes import RowChange
 from slackwater.spark_sink.tables.table_format import MergeId, TableFormat
-from slackwater.timestamp import datetime_to_ns, datetime_to_rfc3339, parse_rfc3339
+from slackwater.timestamp import datetime_to_ns, parse_rfc3339
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -166,13 +166,13 @@ class MirrorTable(ManagedTable):
             rows = rows.withColumns({IS_DELETED: F.lit(False), CHANGED_AT: at})
         super().add(rows, append_id)
 
-    def publish_watermark(self, low_watermark: datetime) -> None:
-        """Write to the mirror's properties up to when it has all changes.
+    def publish_watermark(self, merge_id: MergeId) -> None:
+        """Write to the mirror's properties up to when it has all changes; see TableFormat.
 
         Raises:
             PublishError: two processes committed at the same time.
         """
-        self._format.publish_watermark(self._spark, self._path, datetime_to_rfc3339(low_watermark))
+        self._format.publish_watermark(self._spark, self._path, merge_id)
 
     def _column_definitions(self, columns: Sequence[Column]) -> str:
         soft = [f"{name} {kind}" for name, kind in SOFT_DELETE_COLUMNS.items()]

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from slackwater.timestamp import datetime_to_us
+
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
@@ -31,6 +33,15 @@ class MergeId:
     application: str
     low_watermark: datetime
 
+    @property
+    def version(self) -> int:
+        """The low watermark in microseconds, as transaction identifiers have it."""
+        return datetime_to_us(self.low_watermark)
+
+    def is_before(self, version: int | None) -> bool:
+        """Return whether a later epoch than this one has the version; None is that of none."""
+        return version is not None and version > self.version
+
 
 class TableFormat(ABC):
     """Tables of one format, each named by its directory.
@@ -40,10 +51,13 @@ class TableFormat(ABC):
     Attributes:
         using: the format's name in Spark SQL, as in CREATE TABLE ... USING, and in sink.format.
         has_catalogs: its tables can be in a catalog, which the setting sink.catalog names.
+        storage_options: of the object store in which the driver changes tables by itself; None for
+            none. See open_object_store().
     """
 
     using: ClassVar[str]
     has_catalogs: ClassVar[bool] = False
+    storage_options: Mapping[str, str] | None = None
 
     @classmethod
     @abstractmethod
@@ -169,6 +183,14 @@ class TableFormat(ABC):
         The table remembers the low watermark, see last_version().
         """
 
+    def change_directly(self, storage_options: Mapping[str, str]) -> None:
+        """Have the driver change tables in an object store by itself, if the format can.
+
+        Args:
+            storage_options: see open_object_store().
+        """
+        del storage_options
+
     def merges_rows(self, spark: SparkSession, path: str) -> bool:
         """Return whether merge_rows() may merge into tables at a path or below it."""
         del spark, path
@@ -211,8 +233,16 @@ class TableFormat(ABC):
         return spark.table(self.name(spark, path))
 
     @abstractmethod
-    def publish_watermark(self, spark: SparkSession, path: str, low_watermark: str) -> None:
+    def publish_watermark(self, spark: SparkSession, path: str, merge_id: MergeId) -> None:
         """Write to a table's properties up to when it has all changes, in RFC 3339.
+
+        Nothing is written if the table states a later low watermark, or has merged a later epoch:
+        a former owner that wakes up takes nothing back, and states nothing that is not so.
+
+        Args:
+            spark: the session.
+            path: the table's directory.
+            merge_id: of the epoch up to which it is complete.
 
         Raises:
             PublishError: two processes committed at the same time.

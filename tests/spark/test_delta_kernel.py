@@ -135,7 +135,7 @@ def test_spark_writes_the_checkpoints_that_delta_rs_can_not(
     if why == "a checkpoint failed":
         monkeypatch.setattr(DeltaTable, "create_checkpoint", fail)
     else:
-        monkeypatch.setattr("slackwater.spark_sink.tables.delta.local_path", lambda *_: None)
+        monkeypatch.setattr("slackwater.spark_sink.tables.direct_table.local_path", lambda *_: None)
     for epoch in range(1, 6):
         epochs.append(epoch, delta)
         delta._kernel.checkpoints.wait()

@@ -12,7 +12,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from slackwater.spark_sink.sink import Chunk
-from slackwater.spark_sink.sinks.mirrors import GoneRows, Mirrors
+from slackwater.spark_sink.sinks.former_rows import GoneRows
+from slackwater.spark_sink.sinks.mirrors import Mirrors
 from slackwater.spark_sink.sql.columns import Column, mirror_columns
 from slackwater.spark_sink.sql.key_ranges import SortOrder, range_condition
 from slackwater.spark_sink.sql.types import nanoseconds_expression, value_expression

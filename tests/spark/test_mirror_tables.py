@@ -18,14 +18,16 @@ import pytest
 from pyspark.sql import SparkSession
 
 from slackwater.spark_sink.errors import AsOfTimeError, TableRecreatedError
+from slackwater.spark_sink.output.application import application_of
 from slackwater.spark_sink.sink import Former
-from slackwater.spark_sink.sinks.mirrors import GoneRows, Mirrors
+from slackwater.spark_sink.sinks.former_rows import GoneRows
+from slackwater.spark_sink.sinks.mirrors import Mirrors
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.tables.cut import Cut
 from slackwater.spark_sink.tables.delta import Delta
 from slackwater.spark_sink.tables.iceberg import Iceberg
 from slackwater.spark_sink.tables.mirror_table import read_mirror
-from slackwater.spark_sink.tables.table_format import TableFormat
+from slackwater.spark_sink.tables.table_format import MergeId, TableFormat
 from slackwater.timestamp import datetime_to_rfc3339
 from tests.epoch_rows import make_sink
 from tests.mirror_epochs import (
@@ -279,7 +281,7 @@ def test_all_tables_are_read_as_of_one_time(
     epochs.sink = process()
     epochs.write()
     # A former owner publishes what it had merged, and files are compacted.
-    table_format.publish_watermark(session, str(mirror), datetime_to_rfc3339(first))
+    table_format.publish_watermark(session, str(mirror), MergeId(application_of("orders"), first))
     table_format.maintain(session, str(mirror), "slackwater orders", None)
     for time, rows_then in looks:
         cut = cut_at(time + timedelta(milliseconds=400))

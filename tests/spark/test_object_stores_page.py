@@ -33,7 +33,9 @@ from tests.spark.test_connectors import PLACES, require_equal_mirrors
 from tests.truths import require_equal, truth_of
 
 PAGE = "object-stores.md"
-A_CHANGELOG, WITH_OPTIONS, COMPACTED, IN_DELTA, IN_A_CATALOG, BY_SPARK = blocks(PAGE, "yaml")
+A_CHANGELOG, WITH_OPTIONS, COMPACTED, IN_DELTA, MIRRORS, IN_A_CATALOG, BY_SPARK = blocks(
+    PAGE, "yaml"
+)
 COMMANDS = blocks(PAGE, "sh")
 _COMMAND_S_MAX = 900
 
@@ -143,10 +145,14 @@ def follow_in_own_process(stranger: Stranger, environ: Mapping[str, str]) -> Non
 
 
 @pytest.mark.long
-def test_mirrors_in_cloud_storage_by_the_page(new_database: NewDatabase, tmp_path: Path) -> None:
+@pytest.mark.parametrize("block", [MIRRORS, BY_SPARK], ids=["by the path", "with a checkpoint"])
+def test_mirrors_in_cloud_storage_by_the_page(
+    block: str, new_database: NewDatabase, tmp_path: Path
+) -> None:
     stranger = Stranger(new_database(), tmp_path)
     with PLACES["gs"](tmp_path) as place:
-        stranger.set_up(BY_SPARK.replace("gs://my-bucket", place.path))
+        of_place = {"storage_options": place.storage_options}
+        stranger.set_up(block.replace("gs://my-bucket", place.path), **of_place)
         values = yaml.safe_load(stranger.config.read_text())
         values["spark"]["conf"] = place.conf
         stranger.config.write_text(yaml.safe_dump(values))

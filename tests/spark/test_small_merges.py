@@ -16,7 +16,8 @@ from pyspark.sql import SparkSession
 
 from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.output.application import application_of
-from slackwater.spark_sink.sinks.mirrors import GoneRows, Mirrors
+from slackwater.spark_sink.sinks.former_rows import GoneRows
+from slackwater.spark_sink.sinks.mirrors import Mirrors
 from slackwater.spark_sink.tables.delta import Delta
 from slackwater.spark_sink.tables.iceberg import Iceberg
 from slackwater.spark_sink.tables.row_merges.iceberg_merge import IcebergMerge

@@ -62,6 +62,24 @@ def test_a_delta_table_in_an_object_store_needs_neither_checkpoint_nor_jars() ->
     assert "delta" in parse(path="out", checkpoint="c", format="delta").spark_needs
 
 
+ABFS = "abfss://c@a.dfs.core.windows.net/tables"
+
+
+@pytest.mark.parametrize("path", ["gs://bucket/tables", ABFS])
+def test_mirrors_that_the_driver_merges_need_no_checkpoint_but_sparks_delta(path: str) -> None:
+    sink = parse(kind="mirror", path=path)
+    assert sink.has_expendable_checkpoint
+    assert "delta" in sink.spark_needs
+    assert sink.hadoop_paths == (path, sink.checkpoint)
+    assert not parse(kind="mirror", path=path, checkpoint="c").has_expendable_checkpoint
+    # Spark writes these.
+    for values in ({"kind": "changelogs"}, {"kind": "mirror", "format": "iceberg", "catalog": "a"}):
+        with pytest.raises(ValidationError, match="checkpoint"):
+            parse(path=path, **values)
+        with pytest.raises(ValueError, match="storage_options goes with"):
+            parse(path=path, checkpoint="c", storage_options={"aws_region": "r"}, **values)
+
+
 @pytest.mark.parametrize("path", ["out/changes", "hdfs://host/changes", "file:///changes"])
 def test_everything_else_needs_one(path: str) -> None:
     with pytest.raises(ValidationError, match="checkpoint"):

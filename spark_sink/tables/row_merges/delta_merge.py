@@ -9,16 +9,14 @@ merges an epoch.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from slackwater.spark_sink.errors import commit_conflict
 from slackwater.spark_sink.output import delta_maintenance
-from slackwater.spark_sink.output.delta_checkpoints import forget_checksum
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.sql.merge_statement import CHANGED_AT
 from slackwater.spark_sink.sql.merge_statement import IS_DELETED as IS_MARKED_DELETED
+from slackwater.spark_sink.tables.direct_table import DeltaMergeRefusedError, DirectTable
 from slackwater.spark_sink.tables.row_merges import small_table
 from slackwater.spark_sink.tables.row_merges.row_changes import (
     COMMIT_TIMESTAMP,
@@ -27,26 +25,19 @@ from slackwater.spark_sink.tables.row_merges.row_changes import (
     IS_WHOLE,
 )
 from slackwater.spark_sink.tables.table_format import LOW_WATERMARK_PROPERTY, MergeId
-from slackwater.timestamp import datetime_to_us, parse_rfc3339
+from slackwater.timestamp import datetime_to_rfc3339, parse_rfc3339
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import DeltaTable
     from deltalake.table import TableMerger
+    from deltalake.transaction import CommitProperties, PostCommitHookProperties
 
 _log = logging.getLogger(__name__)
 
 _FLOATS: Final = frozenset({"DOUBLE", "FLOAT"})
 _MIRROR: Final = "mirror"
 _LATEST: Final = "latest"
-# With it, columns have other names in the files.
-_COLUMN_MAPPING: Final = "delta.columnMapping.mode"
-# In what delta-rs says of a table that it can't write.
-_UNSUPPORTED: Final = ("Unsupported", "append-only", "appendOnly")
-
-
-class DeltaMergeRefusedError(Exception):
-    """Spark has to merge into this table; the message says why."""
 
 
 class LargeTableError(DeltaMergeRefusedError):
@@ -54,7 +45,7 @@ class LargeTableError(DeltaMergeRefusedError):
 
 
 def merge_rows(
-    path: str,
+    direct: DirectTable,
     rows: pa.Table,
     columns: Sequence[Column],
     merge_id: MergeId,
@@ -64,7 +55,7 @@ def merge_rows(
     """Apply an epoch's changes in one commit, unless the table has its low watermark.
 
     Args:
-        path: the table's directory on a local disk.
+        direct: the table.
         rows: as latest_rows() makes them.
         columns: the columns of the rows, which the table has.
         merge_id: identifies the merge.
@@ -74,17 +65,20 @@ def merge_rows(
         LargeTableError: the table is large.
         DeltaMergeRefusedError: the table has features that delta-rs can't write, or no key that it
             compares as Spark does, or its disk does not take the commit.
-        PublishError: two processes committed at the same time; the epoch is read again.
+        PublishError: two processes committed at the same time, or the object store fails; the epoch
+            is read again.
     """
-    from deltalake.transaction import CommitProperties, Transaction
+    from deltalake.transaction import CommitProperties, PostCommitHookProperties, Transaction
 
-    application, version = merge_id.application, datetime_to_us(merge_id.low_watermark)
+    application, version = merge_id.application, merge_id.version
     condition = _same_key(rows, columns)
     floats = [column.name for column in columns if column.spark_type in _FLOATS]
     properties = CommitProperties(app_transactions=[Transaction(application, version)])
-    with _translating(path):
-        table = _load(path)
-        latest = table.transaction_version(application)
+    # Checkpoints are has_merged()'s: half of the commits are not delta-rs's.
+    hooks = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+    with direct.translating():
+        table = direct.load()
+        latest = direct.transaction_version(table, application)
         if latest is not None and latest >= version:
             return
         loaded = table.version()
@@ -98,61 +92,63 @@ def merge_rows(
             streamed_exec=False,
             writer_properties=delta_maintenance.without_statistics(floats),
             commit_properties=properties,
+            post_commithook_properties=hooks,
         )
         clauses = _mark_deleted if keeps_deleted else _apply_deleted
         clauses(merger, columns, has_partial=_has_partial(rows)).execute()
         if table.version() == loaded:
-            # No row has changed. The table learns of the epoch all the same: a former owner, whose
-            # epochs may end elsewhere, must not merge an earlier one after it.
-            table.create_write_transaction(
-                [], "append", table.schema(), [], commit_properties=properties
-            )
-        if files >= small_table.FILES_MAX:
-            _compact(table, path)
+            _add_transaction(table, properties, hooks)
+            table.update_incremental()
+        direct.has_merged(table, application, version)
+        if files >= (small_table.FILES_MAX if direct.is_local else small_table.OBJECTS_MAX):
+            _compact(table, direct.path)
 
 
-def publish_low_watermark(path: str, low_watermark: str) -> None:
-    """Write to a table's properties up to when it has all changes, unless it says a later time.
+def _add_transaction(
+    table: DeltaTable, properties: CommitProperties, hooks: PostCommitHookProperties
+) -> None:
+    """Commit an epoch that has changed no row.
 
-    A former owner that wakes up takes nothing back: the commit is refused if another one has
-    changed the table's properties since they were looked at.
+    The table learns of the epoch all the same: a former owner, whose epochs may end elsewhere, must
+    not merge an earlier one after it.
+    """
+    table.create_write_transaction(
+        [],
+        "append",
+        table.schema(),
+        [],
+        commit_properties=properties,
+        post_commithook_properties=hooks,
+    )
 
-    Args:
-        path: the table's directory on a local disk.
-        low_watermark: in RFC 3339.
+
+def publish_low_watermark(direct: DirectTable, merge_id: MergeId) -> None:
+    """Write to a table's properties up to when it has all changes; see TableFormat.
 
     Raises:
-        DeltaMergeRefusedError: delta-rs can't write the table.
-        PublishError: two processes committed at the same time.
+        DeltaMergeRefusedError: the driver can't commit to the table.
+        PublishError: other processes go on committing at the same time, or the object store fails.
     """
-    with _translating(path):
-        table = _load(path)
+    low_watermark = datetime_to_rfc3339(merge_id.low_watermark)
+
+    def is_due(table: DeltaTable) -> bool:
         published = table.metadata().configuration.get(LOW_WATERMARK_PROPERTY)
-        if published is None or parse_rfc3339(published) < parse_rfc3339(low_watermark):
-            properties = {LOW_WATERMARK_PROPERTY: low_watermark}
-            table.alter.set_table_properties(properties, raise_if_not_exists=False)
+        if published is not None and parse_rfc3339(published) >= parse_rfc3339(low_watermark):
+            return False
+        return not merge_id.is_before(direct.transaction_version(table, merge_id.application))
+
+    with direct.translating():
+        direct.set_property(LOW_WATERMARK_PROPERTY, low_watermark, is_due)
 
 
-def has_property(path: str, name: str) -> bool:
+def has_property(direct: DirectTable, name: str) -> bool:
     """Return whether a table says anything of a property.
 
     Raises:
         DeltaMergeRefusedError: delta-rs can't read the table.
     """
-    with _translating(path):
-        return name in _load(path).metadata().configuration
-
-
-def _load(path: str) -> DeltaTable:
-    """Return a table that is about to be changed, or looked at."""
-    from deltalake import DeltaTable
-
-    # One in so many commits of delta-rs writes a checkpoint.
-    forget_checksum(path)
-    table = DeltaTable(path)
-    if table.metadata().configuration.get(_COLUMN_MAPPING, "none") != "none":
-        raise DeltaMergeRefusedError(f"it has {_COLUMN_MAPPING}")
-    return table
+    with direct.translating():
+        return name in direct.load().metadata().configuration
 
 
 def _require_small(table: DeltaTable) -> int:
@@ -271,23 +267,3 @@ def _of_latest(name: str) -> str:
 
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
-
-
-@contextmanager
-def _translating(path: str) -> Iterator[None]:
-    """Turn the errors of delta-rs into ours.
-
-    A commit that failed for another reason than a conflict may have been made: who tries again by
-    another way finds its transaction identifier.
-    """
-    from deltalake.exceptions import CommitFailedError, DeltaError
-
-    try:
-        yield
-    except CommitFailedError as error:
-        # It says so of tables with features that it does not know, too.
-        if any(word in str(error) for word in _UNSUPPORTED):
-            raise DeltaMergeRefusedError(str(error)) from error
-        raise commit_conflict(path) from error
-    except (DeltaError, OSError) as error:
-        raise DeltaMergeRefusedError(str(error)) from error

@@ -9,6 +9,8 @@ BYTES_MAX: Final = 128 << 20
 ROWS_MAX: Final = 2_000_000
 # A merge looks at each file, or writes it to a list of files: of so many it makes one.
 FILES_MAX: Final = 50
+# The same in an object store, where each file takes two requests or more.
+OBJECTS_MAX: Final = 8
 
 
 def reason_against(size: int, rows: int) -> str | None:

@@ -1,0 +1,258 @@
+"""A Delta table that the driver changes by itself, by delta-rs: on a local disk or in a store.
+
+In an object store Spark may commit to it by Hadoop's connector, too. Both create the next file of
+Delta's log only if its name is free: Cloud Storage's generation 0, Azure's etag. S3 is none of
+these stores: there Spark's commits are coordinated elsewhere, or by nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from slackwater.spark_sink.errors import PublishError, commit_conflict
+from slackwater.spark_sink.output.delta_checkpoints import forget_checksum
+from slackwater.spark_sink.output.object_store import ObjectFiles
+from slackwater.spark_sink.output.small_files import LocalFiles, SmallFiles, local_path
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+    from pyspark.sql import SparkSession
+
+_LOG: Final = "_delta_log"
+_INTERVAL: Final = "delta.checkpointInterval"
+_INTERVAL_DEFAULT: Final = "10"
+# In checkpoints: old commits are looked for, which takes a list of the log.
+_CLEANED_EVERY: Final = 20
+_TRIES: Final = 3
+_SCHEMES: Final = frozenset({"gs", "abfs", "abfss"})
+# With it, columns have other names in the files.
+_COLUMN_MAPPING: Final = "delta.columnMapping.mode"
+# In what delta-rs says of a table that it can't write.
+_UNSUPPORTED: Final = ("Unsupported", "append-only", "appendOnly")
+# What a table may ask of the writer of a commit that changes nothing but properties.
+_FEATURES: Final = frozenset(
+    {
+        "appendOnly",
+        "changeDataFeed",
+        "checkConstraints",
+        "deletionVectors",
+        "generatedColumns",
+        "invariants",
+        "timestampNtz",
+    }
+)
+
+
+class DeltaMergeRefusedError(Exception):
+    """Spark has to change this table; the message says why."""
+
+
+def is_direct(path: str) -> bool:
+    """Return whether the driver may change the tables below the URL of an object store."""
+    scheme, separator, _ = path.partition("://")
+    return bool(separator) and scheme in _SCHEMES
+
+
+class DirectTable:
+    """One table.
+
+    Args:
+        path: its directory on a local disk, or its URL.
+        options: see open_object_store(); None for a local disk.
+    """
+
+    def __init__(self, path: str, options: Mapping[str, str] | None = None) -> None:
+        self.path = path
+        self._options = None if options is None else dict(options)
+        # Of an object store, where one that is loaded anew takes a request for each commit.
+        self._table: DeltaTable | None = None
+        # By application, as of a version of the table: asking takes a request for each commit.
+        self._transactions: dict[str, int | None] = {}
+        self._version = -1
+        # At which it was last seen whether a checkpoint is due.
+        self._looked_at: int | None = None
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is on a local disk."""
+        return self._options is None
+
+    def load(self) -> DeltaTable:
+        """Return the table as it is now. Inside translating().
+
+        Raises:
+            DeltaMergeRefusedError: its files have other names for its columns.
+        """
+        from deltalake import DeltaTable
+
+        if self._options is None:
+            # One in so many commits of delta-rs writes a checkpoint.
+            forget_checksum(self.path)
+            table = DeltaTable(self.path)
+        elif self._table is None:
+            table = self._table = DeltaTable(self.path, storage_options=self._options)
+        else:
+            table = self._table
+            table.update_incremental()
+        if table.metadata().configuration.get(_COLUMN_MAPPING, "none") != "none":
+            raise DeltaMergeRefusedError(f"it has {_COLUMN_MAPPING}")
+        if self.is_local or table.version() != self._version:
+            self._transactions, self._version = {}, table.version()
+        return table
+
+    def transaction_version(self, table: DeltaTable, application: str) -> int | None:
+        """Return the latest version that an application has committed to the loaded table."""
+        if application not in self._transactions:
+            self._transactions[application] = table.transaction_version(application)
+        return self._transactions[application]
+
+    def has_merged(self, table: DeltaTable, application: str, version: int) -> None:
+        """Take note of a commit to the loaded table, and write a checkpoint if it is due.
+
+        Args:
+            table: after the commit.
+            application, version: of its transaction identifier.
+        """
+        self._transactions, self._version = {application: version}, table.version()
+        interval = int(table.metadata().configuration.get(_INTERVAL, _INTERVAL_DEFAULT))
+        passed = table.version() // interval
+        if self._looked_at is not None and self._looked_at // interval < passed:
+            table.create_checkpoint()
+            if passed % _CLEANED_EVERY == 0:
+                table.cleanup_metadata()
+        self._looked_at = table.version()
+
+    def set_property(self, name: str, value: str, is_due: Callable[[DeltaTable], bool]) -> None:
+        """Set a property of the table, if that is due. Inside translating().
+
+        Args:
+            name: the property's.
+            value: the new one.
+            is_due: is called with the table that the commit would follow, without one between.
+
+        Raises:
+            DeltaMergeRefusedError: the table has features that the commit would have to heed.
+            PublishError: other processes go on committing at the same time, or the store fails.
+        """
+        # As it was left: if it is not what it was since, the name of the commit is taken.
+        table = self._table or self.load()
+        for _ in range(_TRIES):
+            if not is_due(table) or self._commit_property(table, name, value):
+                return
+            table = self.load()
+        raise commit_conflict(self.path)
+
+    def _commit_property(self, table: DeltaTable, name: str, value: str) -> bool:
+        """Commit a property by hand; return False if another commit has come before it.
+
+        delta-rs lets others commit between, as the next epoch's merge, whose rows would be stated
+        as of this one. And it holds Python's lock meanwhile: nobody could renew the lease.
+        """
+        features = set(table.protocol().writer_features or ())
+        if not features <= _FEATURES:
+            raise DeltaMergeRefusedError(f"it has {', '.join(sorted(features - _FEATURES))}")
+        commit = "\n".join(map(json.dumps, _property_actions(table, name, value)))
+        if not self._log.create(f"{table.version() + 1:020d}.json", commit):
+            return False
+        self._version = table.version() + 1
+        return True
+
+    @cached_property
+    def _log(self) -> SmallFiles:
+        if self._options is None:
+            return LocalFiles(Path(self.path, _LOG))
+        return ObjectFiles(self.path, self._options, _LOG)
+
+    @contextmanager
+    def translating(self) -> Iterator[None]:
+        """Turn the errors of delta-rs into ours.
+
+        A commit that failed for another reason than a conflict may have been made: who tries again
+        by another way finds its transaction identifier.
+
+        Raises:
+            DeltaMergeRefusedError: delta-rs can't write the table, or on a local disk can't reach
+                it.
+            PublishError: another process has committed, or the object store fails.
+        """
+        from deltalake.exceptions import CommitFailedError, DeltaError
+
+        try:
+            yield
+        except (DeltaError, OSError) as error:
+            self._table = None
+            # It says so of tables with features that it does not know, too.
+            if any(word in str(error) for word in _UNSUPPORTED):
+                raise DeltaMergeRefusedError(str(error)) from error
+            if isinstance(error, CommitFailedError):
+                raise commit_conflict(self.path) from error
+            if self.is_local:
+                raise DeltaMergeRefusedError(str(error)) from error
+            raise PublishError(
+                f"{self.path}: Delta's log failed: {error}.", "The epoch is read again"
+            ) from error
+        except BaseException:
+            self._table = None
+            raise
+
+
+class DirectTables:
+    """The tables of one sink, by their paths.
+
+    Attributes:
+        storage_options: of the object store in which the driver changes tables; None for none.
+    """
+
+    def __init__(self) -> None:
+        self.storage_options: Mapping[str, str] | None = None
+        # Asking costs calls to the JVM.
+        self._folders: dict[str, str | None] = {}
+        self._tables: dict[str, DirectTable] = {}
+
+    def folder(self, spark: SparkSession, path: str) -> str | None:
+        """Return a path on a local disk as Python names it; None if it is elsewhere."""
+        if path not in self._folders:
+            folder = local_path(spark, path)
+            self._folders[path] = None if folder is None else str(folder)
+        return self._folders[path]
+
+    def table(self, spark: SparkSession, path: str) -> DirectTable | None:
+        """Return a table that the driver may change; None if Spark has to."""
+        if path not in self._tables:
+            folder = self.folder(spark, path)
+            if folder is not None:
+                self._tables[path] = DirectTable(folder)
+            elif self.storage_options is not None:
+                self._tables[path] = DirectTable(path, self.storage_options)
+        return self._tables.get(path)
+
+
+def _property_actions(table: DeltaTable, name: str, value: str) -> Iterator[dict[str, Any]]:
+    """Yield the actions of a commit that sets a property, as Delta's protocol has them."""
+    properties = json.dumps({name: value})
+    yield {
+        "commitInfo": {
+            "timestamp": round(time.time() * 1_000),
+            "operation": "SET TBLPROPERTIES",
+            "operationParameters": {"properties": properties},
+        }
+    }
+    metadata = table.metadata()
+    names = {"name": metadata.name, "description": metadata.description}
+    yield {
+        "metaData": {
+            "id": str(metadata.id),
+            **{field: text for field, text in names.items() if text is not None},
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": table.schema().to_json(),
+            "partitionColumns": list(metadata.partition_columns),
+            "configuration": {**metadata.configuration, name: value},
+            "createdTime": metadata.created_time,
+        }
+    }

@@ -1,0 +1,261 @@
+"""Mirrors in an object store: the driver merges small epochs there without Spark."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from slackwater.spark_sink.errors import ObjectStoreError, PublishError
+from slackwater.spark_sink.sink import EpochSummary
+from slackwater.spark_sink.sinks import mirrors
+from slackwater.spark_sink.tables.mirror_table import read_mirror
+from slackwater.timestamp import datetime_to_rfc3339
+from tests import fake_gcs
+from tests.epoch_rows import (
+    Record,
+    inserts,
+    large_records,
+    low_watermark,
+    make_sink,
+    of_two_tables,
+    record,
+)
+from tests.handed_on import Tasks
+from tests.object_stores import ServedStore, nothing
+
+COLUMNS = {"Id": "INT64", "Name": "STRING"}
+TABLE = "sales.Orders"
+
+
+@dataclass
+class Place:
+    """A folder of an object store, in which Spark reads what the driver wrote."""
+
+    spark: SparkSession
+    store: ServedStore
+    folder: str
+
+    @property
+    def path(self) -> str:
+        return f"{self.store.path}/{self.folder}"
+
+    def sink(self) -> Any:
+        return make_sink(
+            self.path, kind="mirror", format="delta", storage_options=self.store.options
+        )
+
+    def owner(self) -> tuple[Any, Tasks]:
+        """Return a sink of a new process, and its tasks."""
+        sink = self.sink()
+        sink.position(self.spark)
+        return sink, Tasks(sink, self.spark)
+
+    def rows(self, table: str) -> dict[int, Any]:
+        """Return the names in a mirror by the ids, as Spark reads it."""
+        frame = self.spark.read.format("delta").load(f"{self.path}/{table}")
+        rows = [(row["Id"], row["Name"]) for row in frame.collect()]
+        assert len(rows) == len(dict(rows)), "a row is there twice"
+        return dict(rows)
+
+    def published(self, sink: Any, table: str) -> str | None:
+        mirror = read_mirror(self.spark, f"{self.path}/{table}", sink._format)
+        return None if mirror is None else mirror[1]
+
+    def staged(self) -> list[str]:
+        """Return the names of the objects that are staged, without those of folders."""
+        names = self.store.names(f"{self.folder}/_staging/")
+        return [name for name in names if name.endswith(".parquet")]
+
+
+@pytest.fixture(scope="module")
+def gs(session: SparkSession) -> Iterator[tuple[SparkSession, ServedStore]]:
+    spark: Any = session.newSession()
+    hadoop = spark.sparkContext._jsc.hadoopConfiguration()
+    with fake_gcs.cloud_storage() as store:
+        conf = {
+            **store.spark_conf,
+            "spark.hadoop.fs.gs.auth.type": "UNAUTHENTICATED",
+            # Another module's stand-in had another address.
+            "spark.hadoop.fs.gs.impl.disable.cache": "true",
+        }
+        for name, value in conf.items():
+            hadoop.set(name.removeprefix("spark.hadoop."), value)
+        yield spark, store
+        for name in conf:
+            hadoop.unset(name.removeprefix("spark.hadoop."))
+
+
+@pytest.fixture
+def place(gs: tuple[SparkSession, ServedStore], request: pytest.FixtureRequest) -> Iterator[Place]:
+    spark, store = gs
+    # Delta caches its logs by their paths.
+    yield Place(spark, store, f"mirrors{abs(hash(request.node.name))}")
+    store.before = nothing
+
+
+def updated(number: int, name: str, *, at: int) -> Record:
+    return record("UPDATE", [({"Id": str(number)}, {"Name": name}, {})], COLUMNS, at=at)
+
+
+def deleted(number: int, *, at: int) -> Record:
+    return record("DELETE", [({"Id": str(number)}, {}, {})], COLUMNS, at=at)
+
+
+def names(*ids: int) -> dict[int, str]:
+    """Return the rows that inserts() leaves."""
+    return {number: f"n{number}" for number in ids}
+
+
+def test_small_epochs_take_few_requests_and_their_number_stays(place: Place) -> None:
+    sink, tasks = place.owner()
+    requests: list[int] = []
+    for epoch in range(1, 37):
+        before = len(place.store.requests)
+        tasks.write(epoch, *of_two_tables(epoch))
+        requests.append(len(place.store.requests) - before)
+    # The first one creates the tables; some compact them, or write a checkpoint of Delta's log.
+    assert statistics.median(requests[1:13]) == statistics.median(requests[-12:]) <= 24
+    assert statistics.mean(requests[1:]) <= 50
+    assert place.rows(TABLE) == names(*range(2, 74))
+    assert place.rows("Keys") == names(*range(1, 37))
+    assert place.published(sink, TABLE) == datetime_to_rfc3339(low_watermark(36))
+    assert place.store.names(f"{place.folder}/{TABLE}/_delta_log/_last_checkpoint")
+    assert place.staged() == []
+
+
+def test_a_new_owner_goes_on_with_updates_and_deletes(place: Place) -> None:
+    _, tasks = place.owner()
+    tasks.write(1, inserts(1, 2, 3, at=1))
+    tasks.write(2, updated(1, "changed", at=2_000_000), deleted(2, at=2_000_001))
+    sink, tasks = place.owner()
+    assert sink.position(place.spark).complete == low_watermark(2)
+    tasks.write(3, deleted(3, at=3_000_000), inserts(4, at=3_000_001))
+    tasks.write(4, deleted(9, at=4_000_000))
+    assert place.rows(TABLE) == {1: "changed", 4: "n4"}
+    assert place.published(sink, TABLE) == datetime_to_rfc3339(low_watermark(4))
+
+
+def test_an_epoch_that_is_too_large_for_the_driver_is_merged_by_spark(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, tasks = place.owner()
+    tasks.write(1, *of_two_tables(1))
+    with monkeypatch.context() as patched:
+        patched.setattr(mirrors, "_SMALL_RECORDS_MAX", 1)
+        tasks.write(2, *of_two_tables(2))
+        assert place.staged() == []
+    before = len(place.store.requests)
+    tasks.write(3, *of_two_tables(3), updated(2, "changed", at=3))
+    # Also of what Spark has committed.
+    assert len(place.store.requests) - before < 60
+    assert place.rows(TABLE) == names(3, 4, 5, 6, 7) | {2: "changed"}
+    assert place.rows("Keys") == names(1, 2, 3)
+
+
+@pytest.mark.parametrize("rows_max", [20_000, 1], ids=["by the driver", "by Spark"])
+def test_large_files_of_tasks_are_staged_and_removed(
+    place: Place, monkeypatch: pytest.MonkeyPatch, rows_max: int
+) -> None:
+    monkeypatch.setattr(mirrors, "_SMALL_RECORDS_MAX", rows_max)
+    _, tasks = place.owner()
+    tasks.write(1, *large_records())
+    assert [list(place.rows(f"T{number}")) for number in range(4)] == [[1]] * 4
+    assert any("_staging" in name for method, name in place.store.requests if method == "PUT")
+    assert place.staged() == []
+
+
+def test_a_former_owner_that_wakes_up_changes_nothing(place: Place) -> None:
+    former_sink, former = place.owner()
+    former.write(1, *of_two_tables(1))
+    sink, successor = place.owner()
+    # An epoch that ends elsewhere than the former owner's.
+    successor.write(3, *of_two_tables(2), *of_two_tables(3))
+    former.write(2, *of_two_tables(2))
+    former.write(1, *of_two_tables(1))
+    assert place.rows(TABLE) == names(*range(2, 8))
+    assert place.published(former_sink, TABLE) == datetime_to_rfc3339(low_watermark(3))
+    assert sink.position(place.spark).complete == low_watermark(3)
+
+
+def test_a_new_checkpoint_states_no_low_watermark_that_a_mirror_is_beyond(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    former_sink, former = place.owner()
+    former.write(1, *of_two_tables(1))
+    former.write(2, inserts(2, at=2, table="Keys"))
+
+    def die(*_: Any) -> None:
+        raise PublishError("killed")
+
+    monkeypatch.setattr(former_sink._watermarks, "add", die)
+    with pytest.raises(PublishError, match="killed"):
+        former.write(3, *of_two_tables(3))
+    sink, successor = place.owner()
+    begun = sink.position(place.spark)
+    assert (begun.complete, begun.begun) == (low_watermark(2), low_watermark(3))
+    # Of a new checkpoint Spark's first epoch has the number 0, and no records.
+    summary = EpochSummary(0, 0, 0, None, None)
+    sink.publish(place.spark, 0, summary, low_watermark(2))
+    # The rows are those of epoch 3 already.
+    assert place.published(sink, TABLE) == datetime_to_rfc3339(low_watermark(1))
+    successor.write(3, *of_two_tables(3))
+    assert place.published(sink, TABLE) == datetime_to_rfc3339(low_watermark(3))
+    assert place.rows(TABLE) == names(2, 3, 6, 7)
+
+
+@pytest.mark.parametrize("commit", ["the merge", "the low watermark"])
+def test_of_two_owners_at_the_same_commit_one_is_refused(place: Place, commit: str) -> None:
+    _, former = place.owner()
+    former.write(1, inserts(1, at=1))
+    _, successor = place.owner()
+    awaited = 1 if commit == "the merge" else 2
+    commits = 0
+
+    def before(method: str, name: str) -> None:
+        nonlocal commits
+        if method == "PUT" and "_delta_log/" in name:
+            commits += 1
+            if commits == awaited:
+                place.store.before = nothing
+                successor.write(2, inserts(2, 3, at=2))
+
+    place.store.before = before
+    if commit == "the merge":
+        with pytest.raises(PublishError, match="another process"):
+            former.write(2, inserts(2, 3, at=2))
+    # With the epoch's low watermark there is nothing to be published again.
+    former.write(2, inserts(2, 3, at=2))
+    successor.write(3, inserts(4, at=3))
+    assert place.rows(TABLE) == names(1, 2, 3, 4)
+
+
+def test_spark_sets_properties_that_need_more_of_a_commit(place: Place) -> None:
+    sink, tasks = place.owner()
+    tasks.write(1, inserts(1, at=1))
+    table = f"delta.`{place.path}/{TABLE}`"
+    place.spark.sql(
+        f"ALTER TABLE {table} SET TBLPROPERTIES (delta.enableInCommitTimestamps = true)"
+    )
+    tasks.write(2, inserts(2, at=2))
+    assert place.rows(TABLE) == names(1, 2)
+    assert place.published(sink, TABLE) == datetime_to_rfc3339(low_watermark(2))
+
+
+@pytest.mark.parametrize("fault", ["no rights", "no bucket"])
+def test_a_store_that_refuses_is_named_at_the_start(place: Place, fault: str) -> None:
+    if fault == "no rights":
+        place.store.refuses = lambda method, name: name.strip("/") == "changes"
+        path = place.path
+    else:
+        path = "gs://others/tables"
+    try:
+        sink = make_sink(path, kind="mirror", format="delta", storage_options=place.store.options)
+        with pytest.raises(ObjectStoreError, match=r"sink\.storage_options"):
+            sink._in_store.require_reached()  # type: ignore[attr-defined]
+    finally:
+        place.store.refuses = lambda method, name: False
