@@ -102,6 +102,9 @@ class DirectTable:
             table.update_incremental()
         if table.metadata().configuration.get(_COLUMN_MAPPING, "none") != "none":
             raise DeltaMergeRefusedError(f"it has {_COLUMN_MAPPING}")
+        if self._looked_at is None:
+            # An earlier process may have compacted the table, and stated a low watermark, since.
+            self._looked_at = max(0, table.version() - 2)
         if self.is_local or table.version() != self._version:
             self._transactions, self._version = {}, table.version()
         return table
@@ -122,7 +125,7 @@ class DirectTable:
         self._transactions, self._version = {application: version}, table.version()
         interval = int(table.metadata().configuration.get(_INTERVAL, _INTERVAL_DEFAULT))
         passed = table.version() // interval
-        if self._looked_at is not None and self._looked_at // interval < passed:
+        if (self._looked_at or 0) // interval < passed:
             table.create_checkpoint()
             if passed % _CLEANED_EVERY == 0:
                 table.cleanup_metadata()

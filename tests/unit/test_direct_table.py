@@ -1,0 +1,177 @@
+"""A Delta table that the driver changes by itself, without Spark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from deltalake.schema import Field, PrimitiveType, Schema
+
+from slackwater.spark_sink.errors import PublishError
+from slackwater.spark_sink.output.object_store import ObjectFiles
+from slackwater.spark_sink.sql.columns import Column
+from slackwater.spark_sink.tables.direct_table import (
+    DeltaMergeRefusedError,
+    DirectTable,
+    is_direct,
+)
+from slackwater.spark_sink.tables.row_merges.delta_merge import merge_rows, publish_low_watermark
+from slackwater.spark_sink.tables.row_merges.row_changes import RowChange
+from slackwater.spark_sink.tables.row_merges.small_epoch import latest_rows
+from slackwater.spark_sink.tables.table_format import MergeId
+from tests.object_stores import ServedStore, s3
+
+START = datetime(2026, 1, 31, 9, tzinfo=UTC)
+COLUMNS = (Column("Id", "BIGINT", True), Column("Name", "STRING", False))
+PROPERTY = "slackwater.low_watermark"
+
+
+def merge_id(epoch: int) -> MergeId:
+    return MergeId("orders", START + timedelta(seconds=epoch))
+
+
+def merge(table: DirectTable, epoch: int) -> None:
+    change = RowChange(False, True, {"Id": str(epoch), "Name": "n"}, START)
+    rows = latest_rows({json.dumps({"Id": str(epoch)}): change}, COLUMNS)
+    merge_rows(table, rows, COLUMNS, merge_id(epoch), keeps_deleted=False)
+
+
+def create(place: tuple[str, Any], properties: dict[str, str] | None = None) -> None:
+    path, options = place
+    fields = [
+        Field("Id", PrimitiveType("long")),
+        Field("Name", PrimitiveType("string"), metadata={"comment": "of a customer"}),
+    ]
+    DeltaTable.create(
+        path,
+        Schema(fields),
+        name="orders",
+        description="mirror",
+        configuration=properties or {},
+        storage_options=options,
+    )
+
+
+@pytest.fixture(params=["disk", "store"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, Any]]:
+    """The path of a table, and the options of its store."""
+    if request.param == "disk":
+        yield str(tmp_path / "table"), None
+        return
+    with s3() as store:
+        yield f"{store.path}/table", store.options
+
+
+def loaded(place: tuple[str, Any]) -> DeltaTable:
+    path, options = place
+    return DeltaTable(path, storage_options=options)
+
+
+def test_a_property_leaves_the_rest_of_the_metadata(place: tuple[str, Any]) -> None:
+    create(place, {"delta.appendOnly": "false", "delta.logRetentionDuration": "interval 3 days"})
+    before = loaded(place)
+    table = DirectTable(*place)
+    merge(table, 1)
+    publish_low_watermark(table, merge_id(1))
+    after = loaded(place)
+    metadata, former = after.metadata(), before.metadata()
+    assert metadata.configuration == former.configuration | {
+        PROPERTY: "2026-01-31T09:00:01.000000Z"
+    }
+    assert (metadata.id, metadata.name, metadata.description, metadata.created_time) == (
+        former.id,
+        "orders",
+        "mirror",
+        former.created_time,
+    )
+    assert after.schema().to_json() == before.schema().to_json()
+    assert after.history(1)[0]["operation"] == "SET TBLPROPERTIES"
+    assert after.to_pyarrow_table().num_rows == 1
+
+
+def test_a_former_owner_states_nothing_after_a_later_merge(place: tuple[str, Any]) -> None:
+    create(place)
+    former, owner = DirectTable(*place), DirectTable(*place)
+    merge(former, 1)
+    merge(owner, 2)
+    version = loaded(place).version()
+    publish_low_watermark(former, merge_id(1))
+    assert loaded(place).version() == version
+    publish_low_watermark(owner, merge_id(2))
+    publish_low_watermark(former, merge_id(1))
+    stated = loaded(place)
+    assert stated.version() == version + 1
+    assert stated.metadata().configuration[PROPERTY] == "2026-01-31T09:00:02.000000Z"
+
+
+def test_a_table_that_never_stands_still_is_a_conflict(
+    place: tuple[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(place)
+    table = DirectTable(*place)
+    merge(table, 1)
+    monkeypatch.setattr(DirectTable, "_commit_property", lambda *_: False)
+    with pytest.raises(PublishError, match="another process"):
+        publish_low_watermark(table, merge_id(1))
+
+
+def test_a_process_for_each_epoch_writes_checkpoints_all_the_same(place: tuple[str, Any]) -> None:
+    create(place, {"delta.checkpointInterval": "4"})
+    for epoch in range(1, 9):
+        table = DirectTable(*place)
+        merge(table, epoch)
+        publish_low_watermark(table, merge_id(epoch))
+    assert loaded(place).to_pyarrow_table().num_rows == 8
+    assert last_checkpoint(place) >= 12
+
+
+def last_checkpoint(place: tuple[str, Any]) -> int:
+    path, options = place
+    if options is None:
+        text = Path(path, "_delta_log", "_last_checkpoint").read_text()
+    else:
+        text = ObjectFiles(path, options, "_delta_log").read("_last_checkpoint") or "{}"
+    return int(json.loads(text)["version"])
+
+
+def test_a_table_that_asks_more_of_its_writers_is_left_to_spark(tmp_path: Path) -> None:
+    create((str(tmp_path), None), {"delta.columnMapping.mode": "name"})
+    with pytest.raises(DeltaMergeRefusedError, match="columnMapping"):
+        merge(DirectTable(str(tmp_path)), 1)
+
+
+def test_the_known_transaction_is_asked_for_once(tmp_path: Path) -> None:
+    with s3() as store:
+        place = f"{store.path}/table", store.options
+        create(place)
+        table = DirectTable(*place)
+        for epoch in range(1, 6):
+            before = len(store.requests)
+            merge(table, epoch)
+            publish_low_watermark(table, merge_id(epoch))
+            if epoch > 1:
+                assert len(gets_of_commits(store, before)) <= 4
+
+
+def gets_of_commits(store: ServedStore, since: int) -> list[str]:
+    return [name for method, name in store.requests[since:] if method == "GET" and ".json" in name]
+
+
+@pytest.mark.parametrize(
+    ("path", "is_so"),
+    [
+        ("gs://b/t", True),
+        ("abfss://c@a.dfs.core.windows.net/t", True),
+        ("s3a://b/t", False),
+        ("s3://b/t", False),
+        ("/data/t", False),
+        ("hdfs://h/t", False),
+    ],
+)
+def test_spark_and_the_driver_share_no_table_in_s3(path: str, *, is_so: bool) -> None:
+    assert is_direct(path) is is_so
