@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +15,7 @@ from pyspark.sql import SparkSession
 from slackwater.spark_sink.errors import ObjectStoreError, PublishError
 from slackwater.spark_sink.sink import EpochSummary
 from slackwater.spark_sink.sinks import mirrors
+from slackwater.spark_sink.tables import direct_table
 from slackwater.spark_sink.tables.mirror_table import read_mirror
 from slackwater.timestamp import datetime_to_rfc3339
 from tests import fake_gcs
@@ -26,7 +29,8 @@ from tests.epoch_rows import (
     record,
 )
 from tests.handed_on import Tasks
-from tests.object_stores import ServedStore, nothing
+from tests.object_stores import BUCKET, ServedStore, nobody, nothing, s3
+from tests.spark import test_connectors
 
 COLUMNS = {"Id": "INT64", "Name": "STRING"}
 TABLE = "sales.Orders"
@@ -36,13 +40,14 @@ TABLE = "sales.Orders"
 class Place:
     """A folder of an object store, in which Spark reads what the driver wrote."""
 
+    scheme: str
     spark: SparkSession
     store: ServedStore
     folder: str
 
     @property
     def path(self) -> str:
-        return f"{self.store.path}/{self.folder}"
+        return f"{self.scheme}://{BUCKET}/{self.folder}"
 
     def sink(self) -> Any:
         return make_sink(
@@ -72,30 +77,53 @@ class Place:
         return [name for name in names if name.endswith(".parquet")]
 
 
-@pytest.fixture(scope="module")
-def gs(session: SparkSession) -> Iterator[tuple[SparkSession, ServedStore]]:
+@contextmanager
+def in_gs() -> Iterator[tuple[ServedStore, Mapping[str, str]]]:
+    with fake_gcs.cloud_storage() as store:
+        yield store, {**store.spark_conf, "spark.hadoop.fs.gs.auth.type": "UNAUTHENTICATED"}
+
+
+@contextmanager
+def in_s3() -> Iterator[tuple[ServedStore, Mapping[str, str]]]:
+    """S3, where the product leaves mirrors to Spark; here no second process commits by Spark."""
+    keys = {"access.key": "key", "secret.key": "secret"}
+    with s3() as store, pytest.MonkeyPatch.context() as patched:
+        patched.setattr(direct_table, "_SCHEMES", {"s3a"})
+        yield (
+            store,
+            test_connectors.hadoop(test_connectors.in_s3(store))
+            | {f"spark.hadoop.fs.s3a.{name}": value for name, value in keys.items()},
+        )
+
+
+OPEN = {"s3a": in_s3, "gs": in_gs}
+
+
+@pytest.fixture(scope="module", params=["s3a", pytest.param("gs", marks=pytest.mark.long)])
+def stores(
+    request: pytest.FixtureRequest, session: SparkSession
+) -> Iterator[tuple[str, SparkSession, ServedStore]]:
+    scheme: str = request.param
     spark: Any = session.newSession()
     hadoop = spark.sparkContext._jsc.hadoopConfiguration()
-    with fake_gcs.cloud_storage() as store:
-        conf = {
-            **store.spark_conf,
-            "spark.hadoop.fs.gs.auth.type": "UNAUTHENTICATED",
-            # Another module's stand-in had another address.
-            "spark.hadoop.fs.gs.impl.disable.cache": "true",
-        }
-        for name, value in conf.items():
+    with OPEN[scheme]() as (store, conf):
+        # Another module's stand-in had another address.
+        settings = {**conf, f"spark.hadoop.fs.{scheme}.impl.disable.cache": "true"}
+        for name, value in settings.items():
             hadoop.set(name.removeprefix("spark.hadoop."), value)
-        yield spark, store
-        for name in conf:
+        yield scheme, spark, store
+        for name in settings:
             hadoop.unset(name.removeprefix("spark.hadoop."))
 
 
 @pytest.fixture
-def place(gs: tuple[SparkSession, ServedStore], request: pytest.FixtureRequest) -> Iterator[Place]:
-    spark, store = gs
+def place(
+    stores: tuple[str, SparkSession, ServedStore], request: pytest.FixtureRequest
+) -> Iterator[Place]:
+    scheme, spark, store = stores
     # Delta caches its logs by their paths.
-    yield Place(spark, store, f"mirrors{abs(hash(request.node.name))}")
-    store.before = nothing
+    yield Place(scheme, spark, store, f"mirrors-{uuid.uuid4().hex}")
+    store.before, store.refuses = nothing, nobody
 
 
 def updated(number: int, name: str, *, at: int) -> Record:
@@ -248,14 +276,13 @@ def test_spark_sets_properties_that_need_more_of_a_commit(place: Place) -> None:
 
 @pytest.mark.parametrize("fault", ["no rights", "no bucket"])
 def test_a_store_that_refuses_is_named_at_the_start(place: Place, fault: str) -> None:
+    bucket = BUCKET
     if fault == "no rights":
-        place.store.refuses = lambda method, name: name.strip("/") == "changes"
-        path = place.path
+        place.store.refuses = lambda method, name: name.strip("/") == BUCKET
     else:
-        path = "gs://others/tables"
-    try:
-        sink = make_sink(path, kind="mirror", format="delta", storage_options=place.store.options)
-        with pytest.raises(ObjectStoreError, match=r"sink\.storage_options"):
-            sink._in_store.require_reached()  # type: ignore[attr-defined]
-    finally:
-        place.store.refuses = lambda method, name: False
+        bucket = "others"
+    path = f"{place.scheme}://{bucket}/tables"
+    options = place.store.options
+    sink: Any = make_sink(path, kind="mirror", format="delta", storage_options=options)
+    with pytest.raises(ObjectStoreError, match=r"sink\.storage_options"):
+        sink._in_store.require_reached()
