@@ -119,7 +119,12 @@ class DeltaMirror(_Mirror):
         selector = pafs.FileSelector(root + table, recursive=True, allow_not_found=True)
         for info in files.get_file_info(selector):
             copy = self._copy / info.path.removeprefix(root)
-            if info.is_file and (not copy.exists() or copy.name == "_last_checkpoint"):
+            # Hadoop's connector marks folders in Azure by empty blobs.
+            if (
+                info.is_file
+                and info.size
+                and (not copy.exists() or copy.name == "_last_checkpoint")
+            ):
                 _download(files, info.path, copy)
 
 
