@@ -2,8 +2,8 @@
 
 A request is chosen by its kind: a commit, a file, a line of the watermark log.
 It is lost, or answered to nobody, or arrives when a successor has committed more epochs. A reader
-looks all the time. The formats are those of changelogs, and `mirror` and
-`iceberg_mirror` for mirrors in Delta and in Iceberg's REST catalog.
+looks all the time. The formats are those of changelogs, and `mirror` and `iceberg_mirror` for
+mirrors in Delta and in Iceberg's REST catalog.
 `python -m tests.object_kills --rounds 6 --kills 5 --freezes 5 --format json --store gs`
 """
 

@@ -211,7 +211,7 @@ def _mirrors(epochs: int) -> Iterator[Proof]:
     with fake_gcs.cloud_storage() as store:
         path = f"{store.path}/mirrors"
         sink = make_sink(path, kind="mirror", format="delta", storage_options=store.options)
-        conf = {**store.spark_conf, "spark.hadoop.fs.gs.auth.type": "UNAUTHENTICATED"}
+        conf = store.anonymous_spark_conf
         spark = start_spark(["requests"], "local[2]", conf, ["delta", "gs"])
         try:
             yield Proof(spark, Place(store, sink), epochs)

@@ -19,12 +19,12 @@ from slackwater.spark_sink.errors import PublishError, commit_conflict
 from slackwater.spark_sink.output.delta_checkpoints import forget_checksum
 from slackwater.spark_sink.output.object_store import ObjectFiles
 from slackwater.spark_sink.output.small_files import LocalFiles, SmallFiles, local_path
+from slackwater.spark_sink.tables.delta_log import LOG
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
     from pyspark.sql import SparkSession
 
-_LOG: Final = "_delta_log"
 _INTERVAL: Final = "delta.checkpointInterval"
 _INTERVAL_DEFAULT: Final = "10"
 # In checkpoints: old commits are looked for, which takes a list of the log.
@@ -169,8 +169,8 @@ class DirectTable:
     @cached_property
     def _log(self) -> SmallFiles:
         if self._options is None:
-            return LocalFiles(Path(self.path, _LOG))
-        return ObjectFiles(self.path, self._options, _LOG)
+            return LocalFiles(Path(self.path, LOG))
+        return ObjectFiles(self.path, self._options, LOG)
 
     @contextmanager
     def translating(self) -> Iterator[None]:

@@ -15,8 +15,9 @@ from deltalake.exceptions import TableNotFoundError
 from slackwater.reader.change_stream import ChangeStream
 from slackwater.timestamp import datetime_to_rfc3339
 from tests.object_stores import BUCKET, STORES, ServedStore
+from tests.outputs.in_catalog import InCatalog
 from tests.outputs.output import FOLDER, Changelog, Output, Place, epoch_id, logged_records
-from tests.rest_catalog import ServedCatalog, rest_catalog
+from tests.rest_catalog import rest_catalog
 
 _LOW_WATERMARK: Final = "low_watermark"
 
@@ -72,7 +73,7 @@ def delta_changelog(place: Place) -> Iterator[Output]:
         yield DeltaChangelog(place, store)
 
 
-class IcebergChangelog(_Table):
+class IcebergChangelog(InCatalog, _Table):
     """A changelog in a REST catalog, whose requests are among the store's."""
 
     moments = (
@@ -84,23 +85,9 @@ class IcebergChangelog(_Table):
         ("GET", "/snap-"),
     )
 
-    def __init__(self, place: Place, catalog: ServedCatalog) -> None:
-        super().__init__(place)
-        self.store = catalog.store
-        self._catalog = catalog
-
     def sink(self) -> Mapping[str, Any]:
         """Return the section sink of the settings."""
-        return {
-            "path": str(self._place.folder / FOLDER),
-            "checkpoint": str(self._place.folder / "checkpoint"),
-            "format": "iceberg",
-            "catalog": self._catalog.setting,
-        }
-
-    def spark_conf(self) -> Mapping[str, str]:
-        """Return spark.conf of the settings."""
-        return self._catalog.spark_conf
+        return self.sink_at(FOLDER)
 
     def look(self, stream: ChangeStream) -> None:
         """Read the table's latest version."""

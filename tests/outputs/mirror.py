@@ -17,11 +17,11 @@ from tests import azurite, fake_gcs, mixed_load
 from tests.mirrors import Looker
 from tests.mixed_load import MixedLoad
 from tests.object_stores import BUCKET, ServedStore, azure
+from tests.outputs.in_catalog import InCatalog
 from tests.outputs.output import TRANSACTIONS_PER_SECOND, Output, Place
-from tests.rest_catalog import ServedCatalog, rest_catalog
+from tests.rest_catalog import rest_catalog
 
 _TABLES: Final = "tables"
-_CHECKPOINT: Final = "checkpoint"
 
 
 class _Mirror(Output):
@@ -128,7 +128,7 @@ class DeltaMirror(_Mirror):
                 _download(files, info.path, copy)
 
 
-class IcebergMirror(_Mirror):
+class IcebergMirror(InCatalog, _Mirror):
     """Mirrors in a REST catalog, whose requests are among the store's."""
 
     moments = (
@@ -140,24 +140,9 @@ class IcebergMirror(_Mirror):
         ("GET", "/snap-"),
     )
 
-    def __init__(self, place: Place, catalog: ServedCatalog) -> None:
-        super().__init__(place)
-        self.store = catalog.store
-        self._catalog = catalog
-
     def sink(self) -> Mapping[str, Any]:
         """Return the section sink of the settings."""
-        return {
-            **super().sink(),
-            "format": "iceberg",
-            "catalog": self._catalog.setting,
-            "path": str(self._place.folder / _TABLES),
-            "checkpoint": str(self._place.folder / _CHECKPOINT),
-        }
-
-    def spark_conf(self) -> Mapping[str, str]:
-        """Return spark.conf of the settings."""
-        return self._catalog.spark_conf
+        return {**_Mirror.sink(self), **self.sink_at(_TABLES)}
 
     def _new_looker(self, stream: ChangeStream) -> Looker:
         return Looker(self._place.folder / _TABLES, stream, self._dialect, self._catalog)
@@ -174,8 +159,7 @@ def delta_mirror(place: Place) -> Iterator[Output]:
     """Serve the store of mirrors in Delta."""
     if place.store == "gs":
         with fake_gcs.cloud_storage() as in_gs:
-            conf = {**in_gs.spark_conf, "spark.hadoop.fs.gs.auth.type": "UNAUTHENTICATED"}
-            yield DeltaMirror(place, in_gs, in_gs.path, conf)
+            yield DeltaMirror(place, in_gs, in_gs.path, in_gs.anonymous_spark_conf)
     else:
         assert place.store == "az", "mirrors in Delta are for gs and az: in S3 Spark is not safe"
         with azure() as in_az:

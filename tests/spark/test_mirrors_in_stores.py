@@ -80,7 +80,7 @@ class Place:
 @contextmanager
 def in_gs() -> Iterator[tuple[ServedStore, Mapping[str, str]]]:
     with fake_gcs.cloud_storage() as store:
-        yield store, {**store.spark_conf, "spark.hadoop.fs.gs.auth.type": "UNAUTHENTICATED"}
+        yield store, store.anonymous_spark_conf
 
 
 @contextmanager
