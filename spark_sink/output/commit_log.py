@@ -59,11 +59,13 @@ class Commit:
         low_watermark: the latest epoch's through this commit, in whole microseconds, UTC; None
             before the first. Of a chunk of an initial scan it is that of the epoch before.
         line: that epoch's in the watermark log, which may lack it; None before the first.
-        named_by: when the watermark log has this low watermark, the files have had their names:
-            the epoch's own, or that of a chunk's scan; None without files, and of files that need
-            no name if their process dies.
+        named_by: when the watermark log has this low watermark, the files have had their names;
+            None but for an epoch. Files that replace those of many epochs need no name if their
+            process dies.
+        is_chunk: whether the files are those of a chunk of a scan. They have had their names when
+            there is a later commit. The log does not tell: it may have the scan's low watermark.
         files: an epoch's, a chunk's, or one that replaces those of many epochs; none if a process
-            took the pipeline over.
+            took the pipeline over, or a chunk's files have got their names.
     """
 
     number: int
@@ -72,6 +74,7 @@ class Commit:
     line: str | None = None
     named_by: datetime | None = None
     files: Sequence[CommittedFile] = ()
+    is_chunk: bool = False
 
     @property
     def name(self) -> str:
@@ -97,6 +100,7 @@ def commit_text(commit: Commit) -> bytes:
         "low_watermark": _time_text(commit.low_watermark),
         "line": commit.line,
         "named_by": _time_text(commit.named_by),
+        "is_chunk": commit.is_chunk,
         "files": [_file_fields(file) for file in commit.files],
     }
     return json.dumps(fields).encode()
@@ -112,6 +116,8 @@ def parse_commit(number: int, text: bytes) -> Commit:
         fields["line"],
         _time(fields["named_by"]),
         tuple(_file(file) for file in fields["files"]),
+        # Commits of earlier versions do not say so.
+        is_chunk=fields.get("is_chunk", False),
     )
 
 
@@ -179,18 +185,20 @@ class CommitLog:
         line: str | None,
         named_by: datetime | None,
         files: Sequence[CommittedFile],
+        *,
+        is_chunk: bool = False,
     ) -> Commit:
         """Publish files; they have no names yet.
 
         Args:
-            low_watermark, line, named_by, files: see Commit.
+            low_watermark, line, named_by, files, is_chunk: see Commit.
 
         Raises:
             PublishError: another process has taken the pipeline over; nothing is published.
         """
         assert self._last is not None  # noqa: S101 - take_over() comes first
         number = self._last[0] + 1
-        commit = Commit(number, self._owner, low_watermark, line, named_by, files)
+        commit = Commit(number, self._owner, low_watermark, line, named_by, files, is_chunk)
         self._is_uncertain = True
         created = create(self._store, commit.name, commit_text(commit))
         if created is None:
@@ -202,7 +210,7 @@ class CommitLog:
         """Return a commit that this process added without an answer; None if there is none.
 
         Raises:
-            PublishError: another process has taken the pipeline over meanwhile.
+            PublishError: the commit before it, this process's own, is gone: others have gone on.
         """
         assert self._last is not None  # noqa: S101 - take_over() comes first
         if not self._is_uncertain:

@@ -136,14 +136,27 @@ class EpochObjects:
                 self.discard(epoch_id, written)
                 return False
             files = self._files(epoch_id, name, written)
-            latest = LatestEpoch(low_watermark, line) if chunk is None else self._latest
-            self._unnamed = log.add(latest.low_watermark, latest.line, low_watermark, files)
-            self._latest = latest
+            self._unnamed = self._commit(log, files, LatestEpoch(low_watermark, line), chunk)
             self._finish(log)
             # Attempts of tasks that failed may have staged more than was committed.
             self.discard(epoch_id, written)
             log.remove_old()
         return True
+
+    def _commit(
+        self,
+        log: CommitLog,
+        files: Sequence[CommittedFile],
+        epoch: LatestEpoch,
+        chunk: int | None,
+    ) -> Commit:
+        """Add the commit of an epoch, or of a chunk."""
+        if chunk is not None:
+            latest = self._latest
+            return log.add(latest.low_watermark, latest.line, None, files, is_chunk=True)
+        commit = log.add(epoch.low_watermark, epoch.line, epoch.low_watermark, files)
+        self._latest = epoch
+        return commit
 
     def replace(self, name: str, staged: str) -> None:
         """Give a staged file a name by which it replaces epochs; see ObjectCompaction.
@@ -170,9 +183,14 @@ class EpochObjects:
         if adopted is not None:
             self._unnamed = adopted
             self._latest = LatestEpoch(adopted.low_watermark, adopted.line)
-        if self._unnamed is not None:
-            self._name_files(self._unnamed)
-            self._unnamed = None
+        unnamed = self._unnamed
+        if unnamed is None:
+            return
+        self._name_files(unnamed)
+        if unnamed.is_chunk:
+            log.add(self._latest.low_watermark, self._latest.line, None, ())
+        remove(self._store, [file.staged for file in unnamed.files if file.staged])
+        self._unnamed = None
 
     def discard(self, epoch_id: int, written: Sequence[WrittenFile]) -> None:
         """Remove what of an epoch is staged; a small one has nothing staged."""
@@ -215,7 +233,11 @@ class EpochObjects:
 
     def _has_names(self, commit: Commit, logged: Callable[[], datetime | None]) -> bool:
         """Return whether all files of a commit had their names; a user may have removed some."""
-        if not commit.files or commit.named_by is None:
+        if not commit.files:
+            return True
+        if commit.is_chunk:
+            return False
+        if commit.named_by is None:
             return True
         line = logged()
         return line is not None and line >= commit.named_by
@@ -229,7 +251,6 @@ class EpochObjects:
                     raise PublishError(f"{self._path}: {file.name} was not created.")
             elif file.staged is not None:
                 self._copy(file.staged, file.name)
-        remove(self._store, [file.staged for file in commit.files if file.staged])
 
     def _copy(self, staged: str, name: str) -> None:
         try:

@@ -101,7 +101,8 @@ class ObjectCompaction:
             [merged] = large.iterdir()
             staged = f"{STAGING_FOLDER}/{self._objects.owner}/{uuid.uuid4().hex}"
             self._store.put(staged, merged)
-            # If this fails, the staged object stays for whoever goes on with the commit.
+            # If this fails, the commit may have been made all the same: what is staged stays. The
+            # next process that takes the pipeline over removes it.
             self._objects.replace(f"{part.name}/{merged.name}", staged)
         return part
 

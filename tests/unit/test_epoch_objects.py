@@ -187,45 +187,6 @@ def test_a_former_owner_that_wakes_while_old_commits_are_removed_publishes_nothi
         assert visible(store) == [1, 2]
 
 
-def chunk_files(process: Owner, chunk: int, *, is_staged: bool) -> list[WrittenFile]:
-    """Return files of a chunk, in two folders, as a new attempt writes them."""
-    files = []
-    for part in range(2):
-        content = f"{2 * chunk + part + 1}\n".encode()
-        staged = f"{process.objects.staging(chunk)}/{uuid.uuid4()}" if is_staged else None
-        if staged:
-            process.store.put(staged, content)
-        files.append(WrittenFile(f"t={part}", None if is_staged else content, staged))
-    return files
-
-
-@pytest.mark.parametrize("is_answer_lost", [False, True])
-@pytest.mark.parametrize("is_staged", [False, True])
-def test_a_chunk_whose_requests_fail_at_any_step_is_published_once_by_the_next_attempt(
-    is_staged: bool, is_answer_lost: bool
-) -> None:
-    step = 0
-    while True:
-        step += 1
-        store = MemoryStore()
-        process = owner(store, "owner")
-        process.objects.publish(0, chunk_files(process, 0, is_staged=is_staged), at(9), chunk=0)
-        process.before(nothing)
-        process.stepping.fails_at, process.stepping.is_answer_lost = step, is_answer_lost
-        # The scan tries a chunk again in the same process.
-        for _ in range(2):
-            with suppress(PublishError):
-                written = chunk_files(process, 1, is_staged=is_staged)
-                process.objects.publish(1, written, at(9), chunk=1)
-                break
-        if process.stepping.requests < step:
-            return
-        process.objects.publish(2, chunk_files(process, 2, is_staged=is_staged), at(9), chunk=2)
-        assert visible(store) == [1, 2, 3, 4, 5, 6], step
-        last = owner(store, "last")
-        assert (last.last, visible(store)) == (0, [1, 2, 3, 4, 5, 6])
-
-
 @pytest.mark.parametrize("is_staged", [False, True])
 def test_an_epoch_that_a_user_has_removed_stays_removed(is_staged: bool) -> None:
     store = MemoryStore()
