@@ -1,7 +1,7 @@
-"""Maintenance of a Delta table without a job of Spark's: compaction, and removal of old versions.
+"""Removal of a Delta table's old versions without a job of Spark's.
 
-delta-rs compacts. Old versions are removed here, because VACUUM looks at the age of files alone:
-with less than a week it may remove one that is about to be committed.
+VACUUM looks at the age of files alone: with less than a week it may remove one that is about to be
+committed.
 """
 
 from __future__ import annotations
@@ -13,31 +13,16 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 from urllib.parse import unquote
 
 from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.output.small_files import SmallFiles
 
-if TYPE_CHECKING:
-    from deltalake import DeltaTable, WriterProperties
-
 _FILE_RETENTION: Final = "delta.deletedFileRetentionDuration"
-# In bytes: of the files that compaction writes.
-_COMPACTED_SIZE: Final = 256 << 20
-_FLOATS: Final = frozenset({"double", "float"})
-# What tables may ask of a reader. delta-rs ignores deletion vectors.
-_FEATURES: Final = frozenset({"timestampNtz"})
-_COLUMN_MAPPING_VERSION: Final = 2
-# In what delta-rs says of a table that it can't write.
-_UNSUPPORTED: Final = "Unsupported"
 _OF_VERSION: Final = re.compile(r"\d{20}\..+")
 _COMMIT: Final = re.compile(r"(\d{20})\.json")
 _CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint(?:\.\d{10}\.(\d{10}))?\.parquet")
-
-
-class DeltaUnsupportedError(Exception):
-    """Spark has to compact this table; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,44 +46,6 @@ def retention_properties(keep_s: float | None) -> dict[str, str]:
         keep_s: seconds; None for Delta's own default.
     """
     return {} if keep_s is None else {_FILE_RETENTION: f"interval {round(keep_s)} seconds"}
-
-
-def compact(path: str, options: Mapping[str, str]) -> None:
-    """Rewrite many small files as few large ones, in a commit of its own.
-
-    It is refused if another commit has changed one of the files meanwhile.
-
-    Args:
-        path: the table's directory or URL.
-        options: of the object store; see open_object_store().
-
-    Raises:
-        DeltaUnsupportedError: delta-rs can't rewrite the table.
-        PublishError: another process committed at the same time, or the store fails.
-    """
-    from deltalake import DeltaTable
-
-    with _translating(path):
-        table = DeltaTable(path, storage_options=dict(options))
-        protocol = table.protocol()
-        features = set(protocol.reader_features or ())
-        if protocol.min_reader_version == _COLUMN_MAPPING_VERSION or not features <= _FEATURES:
-            raise DeltaUnsupportedError(f"it has {', '.join(sorted(features)) or 'column mapping'}")
-        compact_loaded(table)
-
-
-def compact_loaded(table: DeltaTable) -> None:
-    """Compact a table whose features delta-rs knows.
-
-    Raises:
-        DeltaUnsupportedError: the statistics of the files would be wrong.
-        DeltaError: another process committed at the same time, or the store fails.
-    """
-    table.optimize.compact(
-        target_size=_COMPACTED_SIZE,
-        max_concurrent_tasks=1,
-        writer_properties=_writer_properties(json.loads(table.schema().to_json())["fields"]),
-    )
 
 
 def current_files(path: str, options: Mapping[str, str]) -> set[str]:
@@ -241,11 +188,11 @@ def files_to_remove(old: Iterable[Commit]) -> list[str]:
     for commit in old:
         # A file whose deletion vector changes is both removed and added.
         is_removed |= dict.fromkeys(commit.removed, True) | dict.fromkeys(commit.added, False)
-    return [unquote(name) for name, gone in is_removed.items() if gone and _is_inside(name)]
+    return [unquote(name) for name, gone in is_removed.items() if gone and is_inside(name)]
 
 
-def _is_inside(name: str) -> bool:
-    """Return whether a name is relative to the table; a clone's files are another table's."""
+def is_inside(name: str) -> bool:
+    """Return whether a file's name is relative to its table; those of a clone are another's."""
     return "://" not in name and not name.startswith(("/", "file:"))
 
 
@@ -257,46 +204,12 @@ def _with_checksums(names: Iterable[str]) -> Iterator[str]:
         yield f"{folder}{slash}.{file}.crc"
 
 
-def _writer_properties(fields: list[dict[str, Any]]) -> WriterProperties:
-    """Return how the files of a table with these fields are written."""
-    simple = {field["name"]: field["type"] for field in fields if isinstance(field["type"], str)}
-    if any(_has_floats(field["type"]) for field in fields if field["name"] not in simple):
-        raise DeltaUnsupportedError("it has floating-point numbers in structures")
-    return without_statistics(name for name, kind in simple.items() if kind in _FLOATS)
-
-
-def without_statistics(floats: Iterable[str]) -> WriterProperties:
-    """Leave out statistics of floating-point columns: delta-rs's ignore NaN.
-
-    For Spark NaN is larger than all other numbers, and it would skip files that have one.
-
-    Args:
-        floats: the names of the columns.
-    """
-    from deltalake import ColumnProperties, WriterProperties
-
-    none = ColumnProperties(statistics_enabled="NONE")
-    return WriterProperties(column_properties=dict.fromkeys(floats, none))
-
-
-def _has_floats(kind: Any) -> bool:
-    """Return whether a type is floating-point or has such fields; lists have no statistics."""
-    if isinstance(kind, str):
-        return kind in _FLOATS
-    is_struct = kind["type"] == "struct"
-    return is_struct and any(_has_floats(field["type"]) for field in kind["fields"])
-
-
 @contextmanager
 def _translating(path: str) -> Iterator[None]:
     """Turn the errors of delta-rs into ours."""
-    from deltalake.exceptions import CommitFailedError, DeltaError
+    from deltalake.exceptions import DeltaError
 
     try:
         yield
     except (DeltaError, OSError) as error:
-        if _UNSUPPORTED in str(error):
-            raise DeltaUnsupportedError(str(error)) from error
-        is_conflict = isinstance(error, CommitFailedError)
-        what = "another process has committed" if is_conflict else "its maintenance failed"
-        raise PublishError(f"{path}: {what}: {error}.") from error
+        raise PublishError(f"{path}: its maintenance failed: {error}.") from error

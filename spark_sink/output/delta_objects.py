@@ -21,7 +21,7 @@ from slackwater.spark_sink.java import map_in_arrow
 from slackwater.spark_sink.output import delta_maintenance
 from slackwater.spark_sink.output.application import scan_application
 from slackwater.spark_sink.output.delta_commits import DataFile, DeltaCommits
-from slackwater.spark_sink.output.delta_maintenance import DeltaUnsupportedError
+from slackwater.spark_sink.output.delta_compaction import DeltaUnsupportedError, compact
 from slackwater.spark_sink.output.epoch_files import LatestEpoch
 from slackwater.spark_sink.output.file_writer import (
     RESULT,
@@ -186,7 +186,7 @@ class DeltaObjects:
     def _maintain(self, spark: SparkSession, path: str) -> None:  # noqa: ARG002
         keep_s = self._policy.keep_s
         try:
-            delta_maintenance.compact(path, self._options)
+            compact(path, self._options)
         except DeltaUnsupportedError as error:
             raise ObjectStoreError(f"{path} can't be maintained without Spark: {error}.") from error
         if keep_s is not None:

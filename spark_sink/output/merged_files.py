@@ -45,7 +45,7 @@ def write_merged(files: Sequence[Path], folder: Path) -> None:
         merged = folder / f"part-{number:05d}.{file_format}"
         with merged.open("xb") as out:
             with closing(format_writer(out, file_format)) as writer:
-                for table in _in_row_groups(tables):
+                for table in in_row_groups(tables):
                     writer.write(table)
             out.flush()
             os.fsync(out.fileno())
@@ -107,7 +107,8 @@ def _tables(file: Path, file_format: str) -> Iterator[pa.Table]:
         yield table.replace_schema_metadata()
 
 
-def _in_row_groups(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
+def in_row_groups(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    """Yield tables that are large enough for a row group each, made of small ones."""
     pending: list[pa.Table] = []
     size = 0
     for table in tables:

@@ -23,12 +23,13 @@ from slackwater.spark_sink.errors import AsOfTimeError, commit_conflict
 from slackwater.spark_sink.java import java_session, jvm_of
 from slackwater.spark_sink.output import delta_maintenance
 from slackwater.spark_sink.output.delta_checkpoints import forget_checksum
-from slackwater.spark_sink.output.delta_maintenance import DeltaUnsupportedError
+from slackwater.spark_sink.output.delta_compaction import DeltaUnsupportedError, compact
 from slackwater.spark_sink.output.small_files import small_files
 from slackwater.spark_sink.output.staging import StagedFiles
 from slackwater.spark_sink.sql.quoting import identifier, literal
 from slackwater.spark_sink.tables.delta_kernel import KernelRefusedError, KernelWriter
 from slackwater.spark_sink.tables.delta_log import LOG, missing_files, read_history
+from slackwater.spark_sink.tables.delta_low_watermark import publish_by_spark
 from slackwater.spark_sink.tables.direct_table import (
     DeltaMergeRefusedError,
     DirectTable,
@@ -46,7 +47,7 @@ from slackwater.spark_sink.tables.table_format import (
     TableFormat,
 )
 from slackwater.spark_sink.tables.table_history import gone_error, version_at
-from slackwater.timestamp import datetime_to_rfc3339, datetime_to_us, seconds_to_ms
+from slackwater.timestamp import datetime_to_us, seconds_to_ms
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -220,7 +221,7 @@ class Delta(TableFormat):
         if folder is not None:
             try:
                 forget_checksum(folder)
-                delta_maintenance.compact(folder, {})
+                compact(folder, {})
             except DeltaUnsupportedError as error:
                 _log.debug("Spark compacts %s: %s", path, error)
             else:
@@ -336,8 +337,8 @@ class Delta(TableFormat):
             with suppress(DeltaMergeRefusedError):
                 publish_low_watermark(direct, merge_id)
                 return
-        low_watermark = datetime_to_rfc3339(merge_id.low_watermark)
-        self._set_property(spark, path, LOW_WATERMARK_PROPERTY, low_watermark)
+        with self.translating_conflicts(path):
+            publish_by_spark(spark, path, merge_id)
 
     def read_at_watermark(self, spark: SparkSession, path: str) -> tuple[DataFrame, str] | None:
         """Read the table as its history has it at the published low watermark."""

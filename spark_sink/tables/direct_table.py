@@ -65,11 +65,14 @@ class DirectTable:
     Args:
         path: its directory on a local disk, or its URL.
         options: see open_object_store(); None for a local disk.
+
+    Attributes:
+        path, options: as given.
     """
 
     def __init__(self, path: str, options: Mapping[str, str] | None = None) -> None:
         self.path = path
-        self._options = None if options is None else dict(options)
+        self.options = None if options is None else dict(options)
         # Of an object store, where one that is loaded anew takes a request for each commit.
         self._table: DeltaTable | None = None
         # By application, as of a version of the table: asking takes a request for each commit.
@@ -81,7 +84,7 @@ class DirectTable:
     @property
     def is_local(self) -> bool:
         """Whether it is on a local disk."""
-        return self._options is None
+        return self.options is None
 
     def load(self) -> DeltaTable:
         """Return the table as it is now. Inside translating().
@@ -91,12 +94,12 @@ class DirectTable:
         """
         from deltalake import DeltaTable
 
-        if self._options is None:
+        if self.options is None:
             # One in so many commits of delta-rs writes a checkpoint.
             forget_checksum(self.path)
             table = DeltaTable(self.path)
         elif self._table is None:
-            table = self._table = DeltaTable(self.path, storage_options=self._options)
+            table = self._table = DeltaTable(self.path, storage_options=self.options)
         else:
             table = self._table
             table.update_incremental()
@@ -105,24 +108,30 @@ class DirectTable:
         if self._looked_at is None:
             # An earlier process may have compacted the table, and stated a low watermark, since.
             self._looked_at = max(0, table.version() - 2)
-        if self.is_local or table.version() != self._version:
-            self._transactions, self._version = {}, table.version()
+        if self.is_local:
+            self._transactions = {}
         return table
 
     def transaction_version(self, table: DeltaTable, application: str) -> int | None:
         """Return the latest version that an application has committed to the loaded table."""
+        if table.version() != self._version:
+            # Another process may have committed since.
+            self._transactions, self._version = {}, table.version()
         if application not in self._transactions:
             self._transactions[application] = table.transaction_version(application)
         return self._transactions[application]
 
-    def has_merged(self, table: DeltaTable, application: str, version: int) -> None:
+    def has_merged(self, table: DeltaTable, loaded: int, application: str, version: int) -> None:
         """Take note of a commit to the loaded table, and write a checkpoint if it is due.
 
         Args:
             table: after the commit.
-            application, version: of its transaction identifier.
+            loaded: the table's version before.
+            application, version: of the commit's transaction identifier.
         """
-        self._transactions, self._version = {application: version}, table.version()
+        # Else there are commits of others, maybe after this one.
+        if table.version() == loaded + 1:
+            self._transactions, self._version = {application: version}, table.version()
         interval = int(table.metadata().configuration.get(_INTERVAL, _INTERVAL_DEFAULT))
         passed = table.version() // interval
         if (self._looked_at or 0) // interval < passed:
@@ -130,6 +139,16 @@ class DirectTable:
             if passed % _CLEANED_EVERY == 0:
                 table.cleanup_metadata()
         self._looked_at = table.version()
+
+    def has_compacted(self, table: DeltaTable, commits: int) -> None:
+        """Take note of commits to the loaded table that changed no rows.
+
+        Args:
+            table: after the commits.
+            commits: how many; if there are more, others have come between.
+        """
+        if table.version() == self._version + commits:
+            self._version = table.version()
 
     def set_property(self, name: str, value: str, is_due: Callable[[DeltaTable], bool]) -> None:
         """Set a property of the table, if that is due. Inside translating().
@@ -168,9 +187,9 @@ class DirectTable:
 
     @cached_property
     def _log(self) -> SmallFiles:
-        if self._options is None:
+        if self.options is None:
             return LocalFiles(Path(self.path, LOG))
-        return ObjectFiles(self.path, self._options, LOG)
+        return ObjectFiles(self.path, self.options, LOG)
 
     @contextmanager
     def translating(self) -> Iterator[None]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from slackwater.timestamp import datetime_to_us
+from slackwater.timestamp import datetime_to_ns, datetime_to_us, parse_rfc3339
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,6 +41,17 @@ class MergeId:
     def is_before(self, version: int | None) -> bool:
         """Return whether a later epoch than this one has the version; None is that of none."""
         return version is not None and version > self.version
+
+    def may_be_published(self, published: str | None, merged: int | None) -> bool:
+        """Return whether a table is to state the low watermark.
+
+        Args:
+            published: the one that it states; None for none.
+            merged: the version of the last merge into it; None without one.
+        """
+        if published is not None and parse_rfc3339(published) >= datetime_to_ns(self.low_watermark):
+            return False
+        return not self.is_before(merged)
 
 
 class TableFormat(ABC):

@@ -9,37 +9,103 @@ from unittest.mock import Mock
 import pytest
 from pyspark.sql import SparkSession
 
+from slackwater.spark_sink.errors import PublishError
+from slackwater.spark_sink.tables.direct_table import DeltaMergeRefusedError, DirectTable
 from slackwater.spark_sink.tables.mirror_table import read_mirror
+from slackwater.spark_sink.tables.table_format import MergeId
 from slackwater.timestamp import datetime_to_rfc3339
 from tests.epoch_rows import inserts, low_watermark, make_sink, write
 
+TABLE = "sales.Orders"
+# Spark has to set the properties of such a table.
+MORE_OF_A_COMMIT = "delta.enableInCommitTimestamps = true"
 
-@pytest.mark.parametrize("file_format", ["delta", "iceberg"])
-def test_a_former_owner_states_no_low_watermark_that_a_mirror_is_beyond(
-    session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file_format: str
-) -> None:
-    def owner() -> Any:
-        sink = make_sink(tmp_path / "mirrors", kind="mirror", format=file_format)
-        sink.position(session)
+
+class Mirrors:
+    """The mirrors of two owners, each without its own checkpoint."""
+
+    def __init__(self, session: SparkSession, folder: Path, file_format: str) -> None:
+        self.session = session
+        self.path = f"{folder}/mirrors"
+        self.format = file_format
+
+    def owner(self) -> Any:
+        sink: Any = make_sink(self.path, kind="mirror", format=self.format)
+        sink.position(self.session)
         return sink
 
-    def stated(sink: Any) -> str:
-        found = read_mirror(session, f"{tmp_path}/mirrors/{table}", sink._format)
+    def write(self, owner: Any, epoch: int) -> None:
+        write(self.session, owner, epoch, inserts(epoch, at=epoch))
+
+    def merge(self, owner: Any, epoch: int) -> None:
+        """Merge an epoch, and fail before it is in the log."""
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(owner._watermarks, "add", Mock(side_effect=OSError("no space")))
+            with pytest.raises(OSError, match="no space"):
+                self.write(owner, epoch)
+
+    def log(self, owner: Any, epoch: int) -> None:
+        """Merge an epoch and log it, and freeze before the tables' properties."""
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(owner, "_publish_watermark", lambda *_: None)
+            self.write(owner, epoch)
+
+    def publish(self, owner: Any, epoch: int) -> None:
+        owner._publish_watermark(self.session, {TABLE}, low_watermark(epoch))
+
+    def stated(self, owner: Any) -> str:
+        found = read_mirror(self.session, f"{self.path}/{TABLE}", owner._format)
         assert found is not None
         return found[1]
 
-    table, former = "sales.Orders", owner()
-    write(session, former, 1, inserts(1, at=1))
-    with monkeypatch.context() as patched:
-        # It freezes between the log's line and the tables' properties.
-        patched.setattr(former, "_publish_watermark", lambda *_: None)
-        write(session, former, 2, inserts(2, at=2))
-        # Its successor merges the next epoch, and has not logged it yet.
-        successor = owner()
-        patched.setattr(successor._watermarks, "add", Mock(side_effect=OSError("no space")))
-        with pytest.raises(OSError, match="no space"):
-            write(session, successor, 3, inserts(3, at=3))
-    former._publish_watermark(session, {table}, low_watermark(2))
-    assert stated(former) == datetime_to_rfc3339(low_watermark(1))
-    write(session, successor, 3, inserts(3, at=3))
-    assert stated(successor) == datetime_to_rfc3339(low_watermark(3))
+    def set_property(self, setting: str) -> None:
+        table = f"delta.`{self.path}/{TABLE}`"
+        self.session.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ({setting})")
+
+
+@pytest.mark.parametrize("file_format", ["delta", "delta by Spark", "iceberg"])
+def test_a_former_owner_states_no_low_watermark_that_a_mirror_is_beyond(
+    session: SparkSession, tmp_path: Path, file_format: str
+) -> None:
+    mirrors = Mirrors(session, tmp_path, file_format.partition(" ")[0])
+    former = mirrors.owner()
+    mirrors.write(former, 1)
+    if file_format == "delta by Spark":
+        mirrors.set_property(MORE_OF_A_COMMIT)
+    mirrors.log(former, 2)
+    successor = mirrors.owner()
+    mirrors.merge(successor, 3)
+    mirrors.publish(former, 2)
+    assert mirrors.stated(former) == datetime_to_rfc3339(low_watermark(1))
+    mirrors.write(successor, 3)
+    assert mirrors.stated(successor) == datetime_to_rfc3339(low_watermark(3))
+
+
+def test_spark_states_no_low_watermark_beside_the_merge_of_a_later_epoch(
+    session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mirrors = Mirrors(session, tmp_path, "delta")
+    former = mirrors.owner()
+    mirrors.write(former, 1)
+    mirrors.set_property(MORE_OF_A_COMMIT)
+    mirrors.log(former, 2)
+    successor = mirrors.owner()
+    look = MergeId.may_be_published
+
+    def before_a_merge(*args: Any) -> bool:
+        may_be_published = look(*args)
+        monkeypatch.setattr(MergeId, "may_be_published", look)
+        mirrors.merge(successor, 3)
+        assert may_be_published
+        return True
+
+    monkeypatch.setattr(DirectTable, "set_property", Mock(side_effect=DeltaMergeRefusedError))
+    monkeypatch.setattr(MergeId, "may_be_published", before_a_merge)
+    with pytest.raises(PublishError, match="another process"):
+        mirrors.publish(former, 2)
+    assert mirrors.stated(former) == datetime_to_rfc3339(low_watermark(1))
+    # The attempt after it finds what was merged.
+    mirrors.publish(former, 2)
+    assert mirrors.stated(former) == datetime_to_rfc3339(low_watermark(1))
+    mirrors.write(successor, 3)
+    assert mirrors.stated(successor) == datetime_to_rfc3339(low_watermark(3))

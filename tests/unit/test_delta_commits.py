@@ -6,6 +6,7 @@ import json
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,8 +15,9 @@ from deltalake import DeltaTable
 from obstore.store import LocalStore
 
 from slackwater.spark_sink.errors import ObjectStoreError, PublishError
+from slackwater.spark_sink.output import delta_compaction
 from slackwater.spark_sink.output.delta_commits import DataFile, DeltaCommits
-from slackwater.spark_sink.output.delta_maintenance import compact
+from slackwater.spark_sink.output.delta_compaction import compact
 from slackwater.spark_sink.output.object_store import open_object_store
 from slackwater.spark_sink.output.parquet_stats import stats_text
 from tests.object_stores import s3
@@ -94,6 +96,25 @@ def test_a_former_owner_commits_nothing(tmp_path: Path, before: int, after: int)
             add(former, tmp_path, number)
     assert add(successor, tmp_path, before + after, "b")
     assert numbers(tmp_path) == list(range(before + after + 1))
+
+
+def test_a_former_owners_compaction_doubles_no_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    former = owner(tmp_path)
+    for number in range(1, 5):
+        add(former, tmp_path, number)
+    replace = delta_compaction._replace
+
+    def after_its_successor(*args: Any) -> bool:
+        monkeypatch.setattr(delta_compaction, "_replace", replace)
+        add(owner(tmp_path), tmp_path, 5, "b")
+        compact(str(tmp_path), {})
+        return replace(*args)
+
+    monkeypatch.setattr(delta_compaction, "_replace", after_its_successor)
+    compact(str(tmp_path), {})
+    assert numbers(tmp_path) == [1, 2, 3, 4, 5]
 
 
 def test_a_former_owner_that_is_taken_over_within_its_commit_commits_nothing_later(

@@ -14,8 +14,6 @@ from obstore.store import LocalStore
 
 from slackwater.spark_sink.output.delta_commits import DeltaCommits
 from slackwater.spark_sink.output.delta_maintenance import (
-    DeltaUnsupportedError,
-    compact,
     complete_checkpoints,
     current_files,
     parse_commit,
@@ -232,22 +230,3 @@ def test_a_table_of_an_object_store_gets_the_retention_when_it_is_created(tmp_pa
     assert properties.items() <= DeltaTable(tmp_path).metadata().configuration.items()
     assert properties == {"delta.deletedFileRetentionDuration": "interval 3600 seconds"}
     assert retention_properties(None) == {}
-
-
-def test_statistics_of_compacted_files_leave_out_floating_point_numbers(tmp_path: Path) -> None:
-    for value in (1.0, float("nan")):
-        rows = pa.table({"key": [1], "score": [value]})
-        write_deltalake(tmp_path / "T", rows, mode="append")
-    compact(str(tmp_path / "T"), {})
-    actions = DeltaTable(tmp_path / "T").get_add_actions(flatten=True)
-    assert actions["max.key"].to_pylist() == [1]
-    assert "max.score" not in actions.schema.names or actions["max.score"].to_pylist() == [None]
-    lists = pa.table({"key": [1], "scores": [[1.0, None]], "row": [{"name": "a", "tags": ["b"]}]})
-    for _ in range(2):
-        write_deltalake(tmp_path / "L", lists, mode="append")
-    compact(str(tmp_path / "L"), {})
-    assert len(DeltaTable(tmp_path / "L").file_uris()) == 1
-    nested = pa.table({"after": [{"score": 1.0}]})
-    write_deltalake(tmp_path / "N", nested)
-    with pytest.raises(DeltaUnsupportedError, match="structures"):
-        compact(str(tmp_path / "N"), {})

@@ -13,6 +13,7 @@ from deltalake import DeltaTable
 from deltalake.schema import Field, PrimitiveType, Schema
 
 from slackwater.spark_sink.errors import PublishError
+from slackwater.spark_sink.output import delta_compaction
 from slackwater.spark_sink.output.object_store import ObjectFiles
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.tables.direct_table import (
@@ -20,6 +21,7 @@ from slackwater.spark_sink.tables.direct_table import (
     DirectTable,
     is_direct,
 )
+from slackwater.spark_sink.tables.row_merges import small_table
 from slackwater.spark_sink.tables.row_merges.delta_merge import merge_rows, publish_low_watermark
 from slackwater.spark_sink.tables.row_merges.row_changes import RowChange
 from slackwater.spark_sink.tables.row_merges.small_epoch import latest_rows
@@ -116,6 +118,31 @@ def test_a_former_owner_states_nothing_after_a_later_merge(place: tuple[str, Any
     stated = loaded(place)
     assert stated.version() == version + 1
     assert stated.metadata().configuration[PROPERTY] == "2026-01-31T09:00:02.000000Z"
+
+
+def test_a_former_owner_states_nothing_after_a_later_merge_beside_its_compaction(
+    place: tuple[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(small_table, "OBJECTS_MAX", 3)
+    monkeypatch.setattr(small_table, "FILES_MAX", 3)
+    create(place)
+    former, owner = DirectTable(*place), DirectTable(*place)
+    for epoch in (1, 2, 3):
+        merge(former, epoch)
+        publish_low_watermark(former, merge_id(epoch))
+    replace = delta_compaction._replace
+
+    def after_a_merge(*args: Any) -> bool:
+        monkeypatch.setattr(delta_compaction, "_replace", replace)
+        merge(owner, 5)
+        return replace(*args)
+
+    monkeypatch.setattr(delta_compaction, "_replace", after_a_merge)
+    merge(former, 4)
+    publish_low_watermark(former, merge_id(4))
+    stated = loaded(place)
+    assert stated.metadata().configuration[PROPERTY] == "2026-01-31T09:00:03.000000Z"
+    assert sorted(stated.to_pyarrow_table()["Id"].to_pylist()) == [1, 2, 3, 4, 5]
 
 
 def test_a_table_that_never_stands_still_is_a_conflict(

@@ -9,10 +9,11 @@ merges an epoch.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from slackwater.spark_sink.output import delta_maintenance
+from slackwater.spark_sink.errors import PublishError
+from slackwater.spark_sink.output.delta_compaction import DeltaUnsupportedError, compact_loaded
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.sql.merge_statement import CHANGED_AT
 from slackwater.spark_sink.sql.merge_statement import IS_DELETED as IS_MARKED_DELETED
@@ -25,11 +26,11 @@ from slackwater.spark_sink.tables.row_merges.row_changes import (
     IS_WHOLE,
 )
 from slackwater.spark_sink.tables.table_format import LOW_WATERMARK_PROPERTY, MergeId
-from slackwater.timestamp import datetime_to_rfc3339, parse_rfc3339
+from slackwater.timestamp import datetime_to_rfc3339
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from deltalake import DeltaTable
+    from deltalake import DeltaTable, WriterProperties
     from deltalake.table import TableMerger
     from deltalake.transaction import CommitProperties, PostCommitHookProperties
 
@@ -90,7 +91,7 @@ def merge_rows(
             target_alias=_MIRROR,
             # Otherwise no file is skipped by its statistics.
             streamed_exec=False,
-            writer_properties=delta_maintenance.without_statistics(floats),
+            writer_properties=_without_statistics(floats),
             commit_properties=properties,
             post_commithook_properties=hooks,
         )
@@ -99,9 +100,9 @@ def merge_rows(
         if table.version() == loaded:
             _add_transaction(table, properties, hooks)
             table.update_incremental()
-        direct.has_merged(table, application, version)
+        direct.has_merged(table, loaded, application, version)
         if files >= (small_table.FILES_MAX if direct.is_local else small_table.OBJECTS_MAX):
-            _compact(table, direct.path)
+            _compact(direct, table)
 
 
 def _add_transaction(
@@ -133,9 +134,8 @@ def publish_low_watermark(direct: DirectTable, merge_id: MergeId) -> None:
 
     def is_due(table: DeltaTable) -> bool:
         published = table.metadata().configuration.get(LOW_WATERMARK_PROPERTY)
-        if published is not None and parse_rfc3339(published) >= parse_rfc3339(low_watermark):
-            return False
-        return not merge_id.is_before(direct.transaction_version(table, merge_id.application))
+        merged = direct.transaction_version(table, merge_id.application)
+        return merge_id.may_be_published(published, merged)
 
     with direct.translating():
         direct.set_property(LOW_WATERMARK_PROPERTY, low_watermark, is_due)
@@ -163,14 +163,31 @@ def _require_small(table: DeltaTable) -> int:
     return int(files.num_rows)
 
 
-def _compact(table: DeltaTable, path: str) -> None:
+def _compact(direct: DirectTable, table: DeltaTable) -> None:
     """Make one file of many. If that fails, a later merge does it."""
     from deltalake.exceptions import DeltaError
+    from obstore.exceptions import BaseError
 
     try:
-        delta_maintenance.compact_loaded(table)
-    except (DeltaError, OSError, delta_maintenance.DeltaUnsupportedError) as error:
-        _log.info("%s was not compacted: %s", path, error)
+        commits = compact_loaded(table, direct.path, direct.options or {})
+    except (DeltaError, BaseError, OSError, DeltaUnsupportedError, PublishError) as error:
+        _log.info("%s was not compacted: %s", direct.path, error)
+    else:
+        direct.has_compacted(table, commits)
+
+
+def _without_statistics(floats: Iterable[str]) -> WriterProperties:
+    """Leave out statistics of floating-point columns: delta-rs's ignore NaN.
+
+    For Spark NaN is larger than all other numbers, and it would skip files that have one.
+
+    Args:
+        floats: the names of the columns.
+    """
+    from deltalake import ColumnProperties, WriterProperties
+
+    none = ColumnProperties(statistics_enabled="NONE")
+    return WriterProperties(column_properties=dict.fromkeys(floats, none))
 
 
 def _has_partial(rows: pa.Table) -> bool:

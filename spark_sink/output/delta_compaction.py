@@ -1,0 +1,304 @@
+"""Compaction of a Delta table by the driver: many small files become a large one.
+
+delta-rs has an OPTIMIZE, but commits it beside another one of the same files: of what others have
+removed it looks only at what changed data (1.6.6). The rows of both are then in the table. Here
+the commit directly follows a version in which the table has all the small files, and is refused
+otherwise (Delta's protocol, "Delta Log Entries": who creates the next file of the log has
+committed). So two compactions never replace the same files, whoever makes them.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from slackwater.spark_sink.errors import PublishError, commit_conflict
+from slackwater.spark_sink.output.delta_maintenance import is_inside
+from slackwater.spark_sink.output.file_writer import folder_values
+from slackwater.spark_sink.output.merged_files import in_row_groups
+from slackwater.spark_sink.output.object_store import download, open_object_store, remove
+from slackwater.spark_sink.output.parquet_stats import stats_text
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+    from deltalake.transaction import AddAction, RemoveAction
+
+# In bytes: of the small files that become one.
+_COMPACTED_SIZE: Final = 256 << 20
+# What tables may ask of a reader. A file whose deletion vector is ignored would get back its rows.
+_FEATURES: Final = frozenset({"timestampNtz"})
+_COLUMN_MAPPING_VERSION: Final = 2
+# In what delta-rs says of a table that it can't write.
+_UNSUPPORTED: Final = "Unsupported"
+# A pipeline may commit between two of them.
+_TRIES: Final = 50
+
+
+class DeltaUnsupportedError(Exception):
+    """Spark has to compact this table; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableFile:
+    """A file of a table.
+
+    Attributes:
+        name: relative to the table.
+        size: in bytes.
+        modified_ms: since the Unix epoch.
+    """
+
+    name: str
+    size: int
+    modified_ms: int
+
+    @property
+    def folder(self) -> str:
+        """The folders that its partition has; empty without partitions."""
+        return self.name.rpartition("/")[0]
+
+
+def compact(path: str, options: Mapping[str, str]) -> None:
+    """Rewrite many small files as few large ones, in a commit for each of these.
+
+    Args:
+        path: the table's directory or URL.
+        options: of the object store; see open_object_store().
+
+    Raises:
+        DeltaUnsupportedError: the driver can't rewrite the table.
+        PublishError: other processes commit all the time, or the store fails.
+    """
+    from deltalake import DeltaTable
+
+    with _translating(path):
+        compact_loaded(DeltaTable(path, storage_options=dict(options)), path, options)
+
+
+def compact_loaded(table: DeltaTable, path: str, options: Mapping[str, str]) -> int:
+    """Compact a table that is loaded, and load what is committed.
+
+    Args:
+        table: the table.
+        path, options: see compact().
+
+    Returns:
+        The number of commits.
+
+    Raises:
+        DeltaError, OSError, BaseError: the store fails.
+        DeltaUnsupportedError, PublishError: see compact().
+    """
+    _require_readable(table)
+    schema = pa.schema(table.schema().to_arrow())
+    partition_by = table.metadata().partition_columns
+    columns = pa.schema([field for field in schema if field.name not in partition_by])
+    data = _Data(path, options)
+    commits = 0
+    for group in groups_to_compact(_files_of(table)):
+        if set(folder_values(group[0].folder)) != set(partition_by):
+            raise DeltaUnsupportedError(f"{group[0].name} is not in a folder of its partition")
+        added = _write_merged(data, group, columns, partition_by)
+        if not _replace(table, path, group, added):
+            # Another process has compacted it, or changed the rows of these files.
+            data.remove(added.path)
+            break
+        commits += 1
+    return commits
+
+
+def groups_to_compact(files: Iterable[TableFile]) -> list[list[TableFile]]:
+    """Return the files that become one: small ones of one partition, in the order of their age."""
+    by_folder = defaultdict(list)
+    for file in sorted(files, key=lambda file: (file.modified_ms, file.name)):
+        if file.size < _COMPACTED_SIZE and is_inside(file.name):
+            by_folder[file.folder].append(file)
+    groups = []
+    for of_folder in by_folder.values():
+        group: list[TableFile] = []
+        for file in of_folder:
+            if sum(one.size for one in group) + file.size > _COMPACTED_SIZE:
+                groups.append(group)
+                group = []
+            group.append(file)
+        groups.append(group)
+    return [group for group in groups if len(group) > 1]
+
+
+def _files_of(table: DeltaTable) -> list[TableFile]:
+    listed = pa.table(table.get_add_actions())
+    columns = [listed[name].to_pylist() for name in ("path", "size_bytes", "modification_time")]
+    # In the log names are escaped, as parts of URLs.
+    return [TableFile(unquote(path), *others) for path, *others in zip(*columns, strict=True)]
+
+
+class _Data:
+    """The folder of a table's files.
+
+    Args:
+        path, options: see compact().
+    """
+
+    def __init__(self, path: str, options: Mapping[str, str]) -> None:
+        self._folder = None if "://" in path else Path(path)
+        self._store = open_object_store(path, options) if self._folder is None else None
+
+    def read(self, names: Sequence[str], temporary: Path) -> list[Path]:
+        """Return files, or copies of them in a folder for temporary files."""
+        if self._store is None:
+            assert self._folder is not None  # noqa: S101 - one of the two is there
+            return [self._folder / name for name in names]
+        return download(self._store, names, temporary)
+
+    def add(self, name: str, file: Path) -> None:
+        """Copy a file to its name."""
+        if self._store is not None:
+            self._store.put(name, file)
+        else:
+            assert self._folder is not None  # noqa: S101 - one of the two is there
+            shutil.copyfile(file, self._folder / name)
+
+    def remove(self, name: str) -> None:
+        """Remove a file that no commit names."""
+        if self._store is not None:
+            remove(self._store, [name])
+        else:
+            assert self._folder is not None  # noqa: S101 - one of the two is there
+            (self._folder / name).unlink()
+
+
+def _write_merged(
+    data: _Data, group: Sequence[TableFile], schema: pa.Schema, partition_by: Sequence[str]
+) -> AddAction:
+    """Write a file that no commit names yet."""
+    from deltalake.transaction import AddAction
+
+    folder = group[0].folder
+    name = "/".join(filter(None, (folder, f"part-{uuid.uuid4().hex}.zstd.parquet")))
+    with tempfile.TemporaryDirectory(prefix="slackwater-") as temporary:
+        merged = Path(temporary, "merged.parquet")
+        files = data.read([file.name for file in group], Path(temporary))
+        footers: list[pq.FileMetaData] = []
+        with pq.ParquetWriter(
+            merged,
+            schema,
+            compression="zstd",
+            write_page_checksum=True,
+            metadata_collector=footers,
+            write_statistics=[field.name for field in schema if _has_statistics(field.type)],
+        ) as writer:
+            for rows in in_row_groups(_rows(files, schema, partition_by)):
+                writer.write_table(rows)
+        data.add(name, merged)
+        size = merged.stat().st_size
+    [footer] = footers
+    return AddAction(name, size, folder_values(folder), _now_ms(), False, stats_text(footer))
+
+
+def _has_statistics(kind: pa.DataType) -> bool:
+    """Return whether a column has statistics: Arrow's ignore NaN, which Spark takes for large."""
+    return not (pa.types.is_floating(kind) or pa.types.is_nested(kind))
+
+
+def _rows(
+    files: Sequence[Path], schema: pa.Schema, partition_by: Sequence[str]
+) -> Iterator[pa.Table]:
+    """Yield the rows of files, which may lack columns that came later.
+
+    Raises:
+        DeltaUnsupportedError: a column has another name or type now.
+    """
+    for path in files:
+        file = pq.ParquetFile(path, coerce_int96_timestamp_unit="us")
+        if others := set(file.schema_arrow.names) - {*schema.names, *partition_by}:
+            raise DeltaUnsupportedError(f"{path.name} has the columns {', '.join(others)}")
+        for number in range(file.num_row_groups):
+            rows = file.read_row_group(number)
+            try:
+                arrays = [
+                    rows.column(field.name).cast(field.type)
+                    if field.name in rows.column_names
+                    else pa.nulls(rows.num_rows, field.type)
+                    for field in schema
+                ]
+            except pa.ArrowException as error:
+                raise DeltaUnsupportedError(f"its columns have changed: {error}") from error
+            yield pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _replace(table: DeltaTable, path: str, group: Sequence[TableFile], added: AddAction) -> bool:
+    """Commit a file that replaces others, and return False if the table lacks one of these."""
+    from deltalake.exceptions import CommitFailedError
+    from deltalake.transaction import CommitProperties
+
+    # Not after a commit that delta-rs would take for harmless. It is no append.
+    properties = CommitProperties({"isBlindAppend": False}, max_commit_retries=0)
+    for _ in range(_TRIES):
+        _require_readable(table)
+        there = {file.name for file in _files_of(table)}
+        if added.path in there:
+            # The answer to the commit was lost.
+            return True
+        if any(file.name not in there for file in group):
+            return False
+        try:
+            table.create_write_transaction(
+                [added, *_removals(group)],
+                "append",
+                table.schema(),
+                list(table.metadata().partition_columns),
+                commit_properties=properties,
+            )
+        except CommitFailedError:
+            table.update_incremental()
+        else:
+            table.update_incremental()
+            return True
+    raise commit_conflict(path)
+
+
+def _removals(group: Sequence[TableFile]) -> list[RemoveAction]:
+    from deltalake.transaction import RemoveAction
+
+    now_ms = _now_ms()
+    return [
+        RemoveAction(file.name, False, now_ms, file.size, folder_values(file.folder))
+        for file in group
+    ]
+
+
+def _require_readable(table: DeltaTable) -> None:
+    protocol = table.protocol()
+    features = set(protocol.reader_features or ())
+    if protocol.min_reader_version == _COLUMN_MAPPING_VERSION or not features <= _FEATURES:
+        raise DeltaUnsupportedError(f"it has {', '.join(sorted(features)) or 'column mapping'}")
+
+
+def _now_ms() -> int:
+    return round(time.time() * 1_000)
+
+
+@contextmanager
+def _translating(path: str) -> Iterator[None]:
+    """Turn the errors of the clients into ours."""
+    from deltalake.exceptions import DeltaError
+    from obstore.exceptions import BaseError
+
+    try:
+        yield
+    except (DeltaError, BaseError, OSError) as error:
+        if _UNSUPPORTED in str(error):
+            raise DeltaUnsupportedError(str(error)) from error
+        raise PublishError(f"{path}: its compaction failed: {error}.") from error
