@@ -51,6 +51,11 @@ class LogLine:
         """Whether it is the line of an epoch without records."""
         return self.fields["epoch"] is not None and not self.fields["records"]
 
+    @property
+    def is_epoch_with_records(self) -> bool:
+        """Whether it is the line of an epoch with records; that of a scan is not."""
+        return self.fields["epoch"] is not None and bool(self.fields["records"])
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class LogFile:

@@ -140,6 +140,14 @@ class WatermarkLog:
         """Return the latest line at or before a time; None without one."""
         return _logged(latest_line(self._files(spark), time))
 
+    def has_records_after(self, spark: SparkSession, time: datetime) -> bool:
+        """Return whether there is a line of an epoch with records that is later than a time."""
+        files = self._files(spark)
+        later = (file for file in _listed(files) if file.last > time)
+        texts = files.read_all([file.name for file in later])
+        lines = (line for text in texts for line in parse_lines(text or ""))
+        return any(line.low_watermark > time and line.is_epoch_with_records for line in lines)
+
     def first(self, spark: SparkSession) -> LoggedWatermark | None:
         """Return the earliest line; None without one."""
         return _logged(earliest_line(self._files(spark)))

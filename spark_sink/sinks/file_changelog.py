@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.output.epoch_files import EpochFiles
 from slackwater.spark_sink.output.watermark_lines import parse_lines
 from slackwater.spark_sink.output.watermark_log import WatermarkLog, output_position
 from slackwater.spark_sink.sink import EpochSummary, OutputPosition
 from slackwater.spark_sink.sql.columns import Column
+from slackwater.timestamp import datetime_to_rfc3339
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -31,7 +33,11 @@ class FileChangelog:
         self._watermarks = watermarks
 
     def position(self, spark: SparkSession) -> OutputPosition:
-        """Return the later of the log's last line and the last epoch; see Sink."""
+        """Return the later of the log's last line and the last epoch; see Sink.
+
+        Raises:
+            PublishError: the output was restored in parts, without epochs that the log has.
+        """
 
         def logged_time() -> datetime | None:
             line = self._watermarks.last(spark)
@@ -41,10 +47,21 @@ class FileChangelog:
         if latest.line is not None:
             # Its owner may have died before it added the line.
             self._watermarks.add_line(spark, *parse_lines(latest.line))
+            self._require_epochs(spark, latest.low_watermark)
         logged = self._watermarks.last(spark)
         return output_position(
             logged, latest.low_watermark, is_one_commit=self._files.is_one_commit
         )
+
+    def _require_epochs(self, spark: SparkSession, last: datetime | None) -> None:
+        """Check that of the epochs with records that the log has none is later than the last."""
+        if last is not None and self._watermarks.has_records_after(spark, last):
+            raise PublishError(
+                f"{self._watermarks.path}: the watermark log has epochs with records after"
+                f" {datetime_to_rfc3339(last)}, the last one in the output.",
+                "They were restored as of different times: restore the whole path as of one time."
+                " Or another process has taken the pipeline over; this is tried again",
+            )
 
     def task_writer(
         self, spark: SparkSession, schema: StructType, *, is_scan: bool = False

@@ -23,7 +23,6 @@ from slackwater.spark_sink.errors import AsOfTimeError, commit_conflict
 from slackwater.spark_sink.java import java_session, jvm_of
 from slackwater.spark_sink.output import delta_maintenance
 from slackwater.spark_sink.output.delta_checkpoints import forget_checksum
-from slackwater.spark_sink.output.delta_compaction import DeltaUnsupportedError, compact
 from slackwater.spark_sink.output.small_files import small_files
 from slackwater.spark_sink.output.staging import StagedFiles
 from slackwater.spark_sink.sql.quoting import identifier, literal
@@ -217,6 +216,8 @@ class Delta(TableFormat):
 
     def _compact(self, spark: SparkSession, path: str) -> None:
         """Compact a table; the session is nobody else's."""
+        from slackwater.spark_sink.output.delta_compaction import DeltaUnsupportedError, compact
+
         folder = self._direct.folder(spark, path)
         if folder is not None:
             try:

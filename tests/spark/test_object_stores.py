@@ -15,6 +15,7 @@ import pyarrow.dataset as ds
 import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
+from obstore.store import ObjectStore
 from pyspark.sql import SparkSession
 
 from slackwater.spark_sink.errors import PublishError
@@ -24,7 +25,8 @@ from slackwater.spark_sink.output.epoch_groups import COMPACTED
 from slackwater.spark_sink.output.epoch_objects import EpochObjects
 from slackwater.spark_sink.output.file_writer import WrittenFile, format_writer
 from slackwater.spark_sink.output.object_compaction import ObjectCompaction
-from slackwater.spark_sink.output.object_store import open_object_store
+from slackwater.spark_sink.output.object_store import open_object_store, remove
+from slackwater.spark_sink.output.watermark_log import FOLDER
 from slackwater.spark_sink.sink import Sink
 from tests.epoch_rows import (
     frame,
@@ -44,6 +46,10 @@ REQUESTS_OF_AN_EPOCH_MAX = 10
 
 def sink_in(store: ServedStore, name: str, **settings: Any) -> Sink:
     return make_sink(f"{store.path}/{name}", storage_options=store.options, **settings)
+
+
+def names(objects: ObjectStore) -> set[str]:
+    return {item["path"] for page in objects.list() for item in page}
 
 
 def rows(path: Path, file_format: str) -> list[str]:
@@ -122,6 +128,31 @@ def test_an_owner_publishes_once_and_a_former_one_nothing(
     require_one_owner(session, former, successor, refusal="taken the pipeline over")
     store.download("twice", tmp_path)
     assert len(rows(tmp_path, "parquet")) == 6
+
+
+@pytest.mark.parametrize("file_format", ["json", "delta"])
+def test_an_output_restored_without_epochs_that_its_log_has_is_refused(
+    session: SparkSession, store: ServedStore, file_format: str
+) -> None:
+    name = f"restored-{file_format}"
+    sink = sink_in(store, name, format=file_format)
+    sink.position(session)
+    write(session, sink, 1, *of_two_tables(1))
+    objects = open_object_store(f"{store.path}/{name}", store.options)
+    before = names(objects)
+    write(session, sink, 2, *of_two_tables(2))
+    write(session, sink, 3)
+    later = names(objects) - before
+    remove(objects, [one for one in later if not one.startswith(f"{FOLDER}/")])
+    with pytest.raises(PublishError, match="restore the whole path"):
+        sink_in(store, name, format=file_format).position(session)
+    # As of the same time, it goes on there; epochs without records have only lines.
+    remove(objects, names(objects) - before)
+    restored: Any = sink_in(store, name, format=file_format)
+    assert restored.position(session).complete == low_watermark(1)
+    write(session, restored, 2)
+    again: Any = sink_in(store, name, format=file_format)
+    assert again.position(session).complete == low_watermark(2)
 
 
 def test_a_small_epoch_costs_few_requests(session: SparkSession, store: ServedStore) -> None:

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from slackwater.spark_sink.errors import PublishError
-from slackwater.spark_sink.output.delta_compaction import DeltaUnsupportedError, compact_loaded
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.sql.merge_statement import CHANGED_AT
 from slackwater.spark_sink.sql.merge_statement import IS_DELETED as IS_MARKED_DELETED
@@ -167,6 +166,8 @@ def _compact(direct: DirectTable, table: DeltaTable) -> None:
     """Make one file of many. If that fails, a later merge does it."""
     from deltalake.exceptions import DeltaError
     from obstore.exceptions import BaseError
+
+    from slackwater.spark_sink.output.delta_compaction import DeltaUnsupportedError, compact_loaded
 
     try:
         commits = compact_loaded(table, direct.path, direct.options or {})
