@@ -21,6 +21,11 @@ import pyarrow as pa
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
 from slackwater.spark_sink.errors import ObjectStoreError, PublishError
+from slackwater.spark_sink.output.delta_features import (
+    COLUMN_MAPPING,
+    has_column_mapping,
+    is_unsupported,
+)
 from slackwater.spark_sink.output.object_store import read, requests_to
 
 if TYPE_CHECKING:
@@ -30,10 +35,6 @@ if TYPE_CHECKING:
 
 # As for tables that Spark creates: see Delta.spark_conf().
 _CONFIGURATION: Final = {"delta.checkpointInterval": "30"}
-# In what delta-rs says of a table with features that it does not know.
-_UNSUPPORTED: Final = "Unsupported"
-# With it, columns have other names in the files.
-_COLUMN_MAPPING: Final = "delta.columnMapping.mode"
 _TRIES: Final = 20
 # How many commits may expire before they are looked for, which lists the log.
 _CLEANED_EVERY: Final = 30
@@ -126,8 +127,8 @@ class DeltaCommits:
         if self._owner == 0:
             self._create(schema, partition_by)
         table = self._loaded()
-        if table.metadata().configuration.get(_COLUMN_MAPPING, "none") != "none":
-            raise self._refusal(f"it has {_COLUMN_MAPPING}")
+        if has_column_mapping(table):
+            raise self._refusal(f"it has {COLUMN_MAPPING}")
         names = [field.name for field in table.schema().fields]
         if sorted(names) != sorted(schema.names):
             raise ObjectStoreError(
@@ -318,7 +319,7 @@ class DeltaCommits:
         except expected:
             raise
         except (DeltaError, OSError) as error:
-            if _UNSUPPORTED in str(error):
+            if is_unsupported(error):
                 raise self._refusal(str(error)) from error
             is_conflict = isinstance(error, CommitFailedError)
             what = "another process has committed" if is_conflict else "Delta's log failed"

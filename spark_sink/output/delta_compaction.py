@@ -25,6 +25,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from slackwater.spark_sink.errors import PublishError, commit_conflict
+from slackwater.spark_sink.output.delta_features import (
+    COLUMN_MAPPING,
+    has_column_mapping,
+    is_unsupported,
+)
 from slackwater.spark_sink.output.delta_maintenance import is_inside
 from slackwater.spark_sink.output.file_writer import folder_values
 from slackwater.spark_sink.output.merged_files import in_row_groups
@@ -39,9 +44,6 @@ if TYPE_CHECKING:
 _COMPACTED_SIZE: Final = 256 << 20
 # What tables may ask of a reader. A file whose deletion vector is ignored would get back its rows.
 _FEATURES: Final = frozenset({"timestampNtz"})
-_COLUMN_MAPPING_VERSION: Final = 2
-# In what delta-rs says of a table that it can't write.
-_UNSUPPORTED: Final = "Unsupported"
 # A pipeline may commit between two of them.
 _TRIES: Final = 50
 
@@ -280,10 +282,11 @@ def _removals(group: Sequence[TableFile]) -> list[RemoveAction]:
 
 
 def _require_readable(table: DeltaTable) -> None:
-    protocol = table.protocol()
-    features = set(protocol.reader_features or ())
-    if protocol.min_reader_version == _COLUMN_MAPPING_VERSION or not features <= _FEATURES:
-        raise DeltaUnsupportedError(f"it has {', '.join(sorted(features)) or 'column mapping'}")
+    features = set(table.protocol().reader_features or ()) - _FEATURES
+    if has_column_mapping(table):
+        features.add(COLUMN_MAPPING)
+    if features:
+        raise DeltaUnsupportedError(f"it has {', '.join(sorted(features))}")
 
 
 def _now_ms() -> int:
@@ -299,6 +302,6 @@ def _translating(path: str) -> Iterator[None]:
     try:
         yield
     except (DeltaError, BaseError, OSError) as error:
-        if _UNSUPPORTED in str(error):
+        if is_unsupported(error):
             raise DeltaUnsupportedError(str(error)) from error
         raise PublishError(f"{path}: its compaction failed: {error}.") from error

@@ -17,6 +17,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from slackwater.spark_sink.errors import PublishError, commit_conflict
 from slackwater.spark_sink.output.delta_checkpoints import forget_checksum
+from slackwater.spark_sink.output.delta_features import (
+    COLUMN_MAPPING,
+    has_column_mapping,
+    is_unsupported,
+)
 from slackwater.spark_sink.output.object_store import ObjectFiles
 from slackwater.spark_sink.output.small_files import LocalFiles, SmallFiles, local_path
 from slackwater.spark_sink.tables.delta_log import LOG
@@ -31,10 +36,6 @@ _INTERVAL_DEFAULT: Final = "10"
 _CLEANED_EVERY: Final = 20
 _TRIES: Final = 3
 _SCHEMES: Final = frozenset({"gs", "abfs", "abfss"})
-# With it, columns have other names in the files.
-_COLUMN_MAPPING: Final = "delta.columnMapping.mode"
-# In what delta-rs says of a table that it can't write.
-_UNSUPPORTED: Final = ("Unsupported", "append-only", "appendOnly")
 # What a table may ask of the writer of a commit that changes nothing but properties.
 _FEATURES: Final = frozenset(
     {
@@ -103,8 +104,8 @@ class DirectTable:
         else:
             table = self._table
             table.update_incremental()
-        if table.metadata().configuration.get(_COLUMN_MAPPING, "none") != "none":
-            raise DeltaMergeRefusedError(f"it has {_COLUMN_MAPPING}")
+        if has_column_mapping(table):
+            raise DeltaMergeRefusedError(f"it has {COLUMN_MAPPING}")
         if self._looked_at is None:
             # An earlier process may have compacted the table, and stated a low watermark, since.
             self._looked_at = max(0, table.version() - 2)
@@ -209,8 +210,7 @@ class DirectTable:
             yield
         except (DeltaError, OSError) as error:
             self._table = None
-            # It says so of tables with features that it does not know, too.
-            if any(word in str(error) for word in _UNSUPPORTED):
+            if is_unsupported(error):
                 raise DeltaMergeRefusedError(str(error)) from error
             if isinstance(error, CommitFailedError):
                 raise commit_conflict(self.path) from error
