@@ -32,13 +32,14 @@ from slackwater.spark_sink.output.delta_features import (
 )
 from slackwater.spark_sink.output.delta_maintenance import is_inside
 from slackwater.spark_sink.output.file_writer import folder_values
-from slackwater.spark_sink.output.merged_files import in_row_groups
+from slackwater.spark_sink.output.merged_files import in_row_groups, sync
 from slackwater.spark_sink.output.object_store import download, open_object_store, remove
 from slackwater.spark_sink.output.parquet_stats import stats_text
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
     from deltalake.transaction import AddAction, RemoveAction
+    from obstore.store import ObjectStore
 
 # In bytes: of the small files that become one.
 _COMPACTED_SIZE: Final = 256 << 20
@@ -107,7 +108,7 @@ def compact_loaded(table: DeltaTable, path: str, options: Mapping[str, str]) -> 
     schema = pa.schema(table.schema().to_arrow())
     partition_by = table.metadata().partition_columns
     columns = pa.schema([field for field in schema if field.name not in partition_by])
-    data = _Data(path, options)
+    data = _Bucket(open_object_store(path, options)) if "://" in path else _Disk(Path(path))
     commits = 0
     for group in groups_to_compact(_files_of(table)):
         if set(folder_values(group[0].folder)) != set(partition_by):
@@ -146,43 +147,59 @@ def _files_of(table: DeltaTable) -> list[TableFile]:
     return [TableFile(unquote(path), *others) for path, *others in zip(*columns, strict=True)]
 
 
-class _Data:
-    """The folder of a table's files.
+class _Disk:
+    """The files of a table on a local disk.
 
     Args:
-        path, options: see compact().
+        folder: the table's.
     """
 
-    def __init__(self, path: str, options: Mapping[str, str]) -> None:
-        self._folder = None if "://" in path else Path(path)
-        self._store = open_object_store(path, options) if self._folder is None else None
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
 
-    def read(self, names: Sequence[str], temporary: Path) -> list[Path]:
-        """Return files, or copies of them in a folder for temporary files."""
-        if self._store is None:
-            assert self._folder is not None  # noqa: S101 - one of the two is there
-            return [self._folder / name for name in names]
-        return download(self._store, names, temporary)
+    def read(self, names: Sequence[str], temporary: Path) -> list[Path]:  # noqa: ARG002
+        """Return the files."""
+        return [self._folder / name for name in names]
 
     def add(self, name: str, file: Path) -> None:
         """Copy a file to its name."""
-        if self._store is not None:
-            self._store.put(name, file)
-        else:
-            assert self._folder is not None  # noqa: S101 - one of the two is there
-            shutil.copyfile(file, self._folder / name)
+        shutil.copyfile(file, self._folder / name)
+        # The small ones are removed some time later.
+        sync(self._folder / name)
 
     def remove(self, name: str) -> None:
         """Remove a file that no commit names."""
-        if self._store is not None:
-            remove(self._store, [name])
-        else:
-            assert self._folder is not None  # noqa: S101 - one of the two is there
-            (self._folder / name).unlink()
+        (self._folder / name).unlink()
+
+
+class _Bucket:
+    """The files of a table in an object store.
+
+    Args:
+        store: from the table's URL on.
+    """
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+
+    def read(self, names: Sequence[str], temporary: Path) -> list[Path]:
+        """Return copies of files in a folder for temporary files."""
+        return download(self._store, names, temporary)
+
+    def add(self, name: str, file: Path) -> None:
+        """Upload a file."""
+        self._store.put(name, file)
+
+    def remove(self, name: str) -> None:
+        """Remove a file that no commit names."""
+        remove(self._store, [name])
 
 
 def _write_merged(
-    data: _Data, group: Sequence[TableFile], schema: pa.Schema, partition_by: Sequence[str]
+    data: _Disk | _Bucket,
+    group: Sequence[TableFile],
+    schema: pa.Schema,
+    partition_by: Sequence[str],
 ) -> AddAction:
     """Write a file that no commit names yet."""
     from deltalake.transaction import AddAction
@@ -245,7 +262,8 @@ def _replace(table: DeltaTable, path: str, group: Sequence[TableFile], added: Ad
     from deltalake.exceptions import CommitFailedError
     from deltalake.transaction import CommitProperties
 
-    # Not after a commit that delta-rs would take for harmless. It is no append.
+    # delta-rs itself must not put it after other commits, nor call it an append: other writers pay
+    # no attention to those.
     properties = CommitProperties({"isBlindAppend": False}, max_commit_retries=0)
     for _ in range(_TRIES):
         _require_readable(table)
