@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 FOLDER: Final = "_dead_letters"
+# Whatever the session's settings say.
+_ONE_FILE: Final = {"compression": "none", "maxRecordsPerFile": "0"}
 _CONDITIONS: Final = (
     "CAST_INVALID_INPUT",
     "CAST_OVERFLOW",
@@ -136,13 +138,24 @@ class DeadLetters:
         )
         # Without =, so that readers do not take it for a partition column.
         time = epoch_name(low_watermark, chunk).partition("=")[2]
-        # The same letters have the same name, others another: a former owner that wakes up takes
-        # none of its successor's away.
+        # The same letters have the same name, others another. What has a name is complete, and no
+        # process takes it away: neither a replay nor a former owner that wakes up.
         name = f"{time}-{table}-{all_bad['identity'] % 2**64:016x}"
-        directory = EpochDirectory(changes.sparkSession, self._path, uuid.uuid4().hex)
-        letters.write.options(**write_options(JSON)).json(directory.staging(0))
-        directory.publish_as(0, f"{FOLDER}/{name}")
+        _publish(letters, EpochDirectory(changes.sparkSession, self._path, uuid.uuid4().hex), name)
         _log.warning(
             "records of %s can't be converted and were set aside in %s/%s", table, FOLDER, name
         )
         return checked.where(F.size("bad_columns") == 0)
+
+
+def _publish(letters: DataFrame, directory: EpochDirectory, name: str) -> None:
+    """Write letters to a folder of this name, unless it has them."""
+    options = write_options(JSON)
+    if directory.is_atomic:
+        letters.write.options(**options).json(directory.staging(0))
+        directory.publish_as(0, f"{FOLDER}/{name}")
+        return
+    # An object store renames no folder at once, but a file. So there is one, of always one name.
+    writer = letters.repartition(1).write.options(**options, **_ONE_FILE)
+    writer.json(directory.staging(0))
+    directory.publish_file(0, f"{FOLDER}/{name}/part-00000.json")

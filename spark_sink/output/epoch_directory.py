@@ -2,7 +2,8 @@
 
 Spark's own file sink keeps a log of every file ever written, which grows without bound, and readers
 that list its directory see half an epoch. A rename is atomic on a local disk and on HDFS. The new
-name has the epoch's low watermark, so that writing an epoch again can't double it.
+name has the epoch's low watermark, so that writing an epoch again can't double it. Elsewhere no
+epoch is published so: an object store copies a folder file by file. Single files are.
 
 Two processes may write the same epoch at the same time: a former owner that was frozen wakes up
 while the new one replays. Each has its own staging directory, and only one rename can succeed.
@@ -28,6 +29,7 @@ from slackwater.spark_sink.java import (
     jvm_of,
 )
 from slackwater.spark_sink.output.epoch_groups import COMPACTED
+from slackwater.spark_sink.output.hadoop_files import no_atomic_rename
 from slackwater.spark_sink.output.small_files import (
     ATOMIC_RENAME,
     LOCAL_SCHEME,
@@ -150,16 +152,21 @@ class EpochDirectory:
     def remove_other_staging(self) -> None:
         """Remove what former owners staged and did not finish.
 
-        A former owner that still writes there fails, as it should. It never sees only a part of its
-        files, because the directory is renamed before it is removed.
+        One that still works may read what is left of an epoch, so Staging counts what it reads. On
+        a local disk and on HDFS none can rename what is left: it has another name before it is
+        removed. An object store would copy it for that, and show as much of it meanwhile.
         """
         folder = self._path(STAGING_FOLDER)
-        if self._files.exists(folder):
-            for status in self._files.listStatus(folder):
-                if status.getPath().getName() != self._owner:
-                    removed = self._path(f"{STAGING_FOLDER}/{uuid.uuid4().hex}")
-                    is_renamed = self._files.rename(status.getPath(), removed)
-                    self._files.delete(removed if is_renamed else status.getPath(), True)
+        if not self._files.exists(folder):
+            return
+        for status in self._files.listStatus(folder):
+            removed = status.getPath()
+            if removed.getName() == self._owner:
+                continue
+            if self.is_atomic:
+                renamed = self._path(f"{STAGING_FOLDER}/{uuid.uuid4().hex}")
+                removed = renamed if self._files.rename(removed, renamed) else removed
+            self._files.delete(removed, True)
 
     def publish(self, epoch_id: int, low_watermark: datetime, *, chunk: int | None = None) -> bool:
         """Make a staged epoch visible, and return False if it already was.
@@ -169,34 +176,62 @@ class EpochDirectory:
             low_watermark: the epoch's.
             chunk: the chunk's number in an initial scan; None for an epoch.
 
-        On object stores a rename is not atomic: a crash may leave a part of an epoch, which the
-        replay replaces, and readers may see its files appear one by one.
-
         Raises:
+            FileSystemError: see require_atomic().
             PublishError: the rename was refused.
         """
         return self.publish_as(epoch_id, epoch_name(low_watermark, chunk))
 
     def publish_as(self, epoch_id: int, name: str) -> bool:
         """Make a staged folder visible under any name, which may have folders; see publish()."""
+        self.require_atomic()
         staged = self._path_of(epoch_id)
         final = self._path(name)
         if "/" in name:
             self._files.mkdirs(final.getParent())
-        if not self.is_atomic:
-            self._files.delete(final, True)
-        elif self._files.exists(final) or not self._rename(staged, final):
+        if self._files.exists(final) or not self._rename(staged, final):
             # The complete epoch is there, from before a crash or by another process.
             self._files.delete(staged, True)
             return False
-        else:
-            return True
-        if not self._files.rename(staged, final):
-            raise PublishError(
-                f"renaming {staged.toString()} to {final.toString()} was refused.",
-                "Check that the directory is writable and on one file system",
-            )
         return True
+
+    def publish_file(self, epoch_id: int, name: str) -> None:
+        """Make the only file of a staged folder visible, unless it already is.
+
+        An object appears whole. So one that has the name is complete, and is left alone. Another
+        process may give the same file its name at the same time: one then replaces the other.
+
+        Args:
+            epoch_id: as it was staged.
+            name: the file's, with folders. Files of one name have to be equal.
+
+        Raises:
+            PublishError: the rename was refused, or the staged file is gone.
+        """
+        staged, final = self._path_of(epoch_id), self._path(name)
+        if not self._files.exists(final):
+            self._rename_file(staged, final)
+        self._files.delete(staged, True)
+
+    def _rename_file(self, staged: Any, final: Any) -> None:
+        """Rename a folder's only file; if that fails the target may have been created meanwhile."""
+        reason: Any = "the store does not say why"
+        try:
+            statuses = self._files.listStatus(staged)
+            files = [s.getPath() for s in statuses if not s.getPath().getName().startswith("_")]
+            if len(files) != 1:
+                reason = f"{staged.toString()} has {len(files)} files"
+            else:
+                self._files.mkdirs(final.getParent())
+                if self._files.rename(files[0], final):
+                    return
+        except java_raised() as error:
+            reason = java_exception(error)
+        if not self._files.exists(final):
+            raise PublishError(
+                f"a staged file can't be renamed to {final.toString()}: {reason}.",
+                "Another process may have taken the pipeline over; the epoch is read again",
+            )
 
     def _rename(self, staged: Any, final: Any) -> bool:
         """Rename atomically, and return False if the target has been created meanwhile."""
@@ -217,8 +252,17 @@ class EpochDirectory:
 
     @property
     def is_atomic(self) -> bool:
-        """Whether an epoch becomes visible by one atomic rename."""
+        """Whether a folder becomes visible by one atomic rename."""
         return self._files.getScheme() in ATOMIC_RENAME
+
+    def require_atomic(self) -> None:
+        """Check that a folder becomes visible by one atomic rename.
+
+        Raises:
+            FileSystemError: it does not.
+        """
+        if not self.is_atomic:
+            raise no_atomic_rename(str(self._files.makeQualified(self._root).toString()))
 
     def last_low_watermark(self) -> datetime | None:
         """Return that of the latest visible epoch, in whole microseconds; None without one.

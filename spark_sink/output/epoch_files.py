@@ -92,22 +92,27 @@ class EpochFolders:
         policy: when epochs are compacted, on a local disk.
     """
 
+    is_one_commit = True
+
     def __init__(self, staging: Staging, policy: MaintenancePolicy = NO_MAINTENANCE) -> None:
         self._staging = staging
         self._policy = policy
         self._maintenance = Maintenance(self._maintain, policy.every_s)
         self._compaction: EpochCompaction | None = None
-        self.is_one_commit = False
 
     def take_over(
         self,
         spark: SparkSession,
         logged: Callable[[], datetime | None],  # noqa: ARG002
     ) -> LatestEpoch:
-        """Remove what former owners have staged; see EpochFiles."""
-        self._staging.take_over(spark)
+        """Remove what former owners have staged; see EpochFiles.
+
+        Raises:
+            FileSystemError: see EpochDirectory.require_atomic().
+        """
         directory = self._staging.epoch_directory(spark)
-        self.is_one_commit = directory.is_atomic
+        directory.require_atomic()
+        self._staging.take_over(spark)
         return LatestEpoch(directory.last_low_watermark())
 
     def for_scan(self) -> EpochFolders:

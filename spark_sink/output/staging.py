@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
 
+from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.formats import MICROSECONDS, OF_LINES, ORC, PARQUET, TEXT, write_options
 from slackwater.spark_sink.output.epoch_directory import EpochDirectory, TaskFile
 from slackwater.spark_sink.output.preparation import Counts, Preparation
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+# Whatever the session's settings say: a file that a successor has removed is not one without rows.
+ALL_FILES: Final = {"ignoreCorruptFiles": "false", "ignoreMissingFiles": "false"}
 # Only Spark's writers obey these. Delta changes others of the same beginning by itself.
 _OF_WRITERS: Final = (
     "spark.hadoop.orc.",
@@ -78,6 +81,8 @@ class Staging:
         self._is_taken_over = False
         # Of the epoch that was staged last.
         self._rows: dict[int, int] = {}
+        # How many files it has; none of an epoch that Spark wrote.
+        self._file_counts: dict[int, int] = {}
         self._distinct: dict[int, Mapping[str, frozenset[str]]] = {}
         self._message_bytes: dict[int, int | None] = {}
         # Kept, because inferring it from the staged files would take a Spark job.
@@ -124,8 +129,10 @@ class Staging:
                 [TaskFile(file.staged or "", file.folder, file.size) for file in handed.files],
             )
             counts = handed.counts
+            self._file_counts = {epoch_id: len(handed.files)}
         else:
             counts = self._write(epoch, epoch_id, directory)
+            self._file_counts = {}
         return self._noted(epoch_id, counts)
 
     def _noted(self, epoch_id: int, counts: Counts) -> EpochSummary:
@@ -162,10 +169,24 @@ class Staging:
             self._is_taken_over = True
 
     def read_staged(self, spark: SparkSession, epoch_id: int) -> DataFrame:
-        """Return the rows of a staged epoch."""
+        """Return the rows of a staged epoch, of which none is missing.
+
+        A successor may be removing it. Whoever merges a part keeps the successor from merging all.
+
+        Raises:
+            PublishError: not all of it is there any more.
+        """
         assert self._schema is not None  # noqa: S101 - set by stage()
-        reader = spark.read.format(self._format).schema(self._schema)
-        return reader.load(self.epoch_directory(spark).staging(epoch_id))
+        folder = self.epoch_directory(spark).staging(epoch_id)
+        reader = spark.read.format(self._format).schema(self._schema).options(**ALL_FILES)
+        # Lists the files. One that is gone when it is read fails the query.
+        frame = reader.load(folder)
+        if (files := self._file_counts.get(epoch_id)) is not None:
+            require_all(folder, "files", len(frame.inputFiles()), files)
+        else:
+            # Of an epoch that was removed while Spark wrote it, later files are there.
+            require_all(folder, "rows", frame.count(), self._rows[epoch_id])
+        return frame
 
     def read_small(
         self, spark: SparkSession, epoch_id: int, columns: Sequence[str], max_bytes: int
@@ -180,11 +201,19 @@ class Staging:
 
         Returns:
             None if its files are larger, or are not on a local disk.
+
+        Raises:
+            PublishError: not all of it is there any more.
         """
         folder = local_path(spark, self.epoch_directory(spark).staging(epoch_id))
         if folder is None:
             return None
-        return read_small_files(sorted(folder.glob("*.parquet")), columns, max_bytes)
+        files = sorted(folder.glob("*.parquet"))
+        records = read_small_files(files, columns, max_bytes) if files else None
+        if records is not None or not files:
+            count = 0 if records is None else records.num_rows
+            require_all(str(folder), "rows", count, self._rows[epoch_id])
+        return records
 
     def discard(self, spark: SparkSession, epoch_id: int) -> None:
         """Remove a staged epoch, if there is one."""
@@ -223,6 +252,19 @@ class StagedByTasks:
     ) -> str | None:
         """Return how tasks write epochs; see TaskWriting."""
         return (self._scanned if is_scan else self._staging).task_writer(spark, schema)
+
+
+def require_all(place: str, things: str, present: int, staged: int) -> None:
+    """Check that what was staged is there.
+
+    Raises:
+        PublishError: it is not.
+    """
+    if present != staged:
+        raise PublishError(
+            f"{place} has {present} of the {staged} {things} that were staged.",
+            "Another process may have taken the pipeline over; the epoch is read again",
+        )
 
 
 def _has_settings_of_writers(spark: SparkSession) -> bool:

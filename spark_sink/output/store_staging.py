@@ -25,7 +25,12 @@ from slackwater.spark_sink.output.object_store import (
     requests_to,
 )
 from slackwater.spark_sink.output.preparation import Preparation
-from slackwater.spark_sink.output.staging import Staging, read_small_files
+from slackwater.spark_sink.output.staging import (
+    ALL_FILES,
+    Staging,
+    read_small_files,
+    require_all,
+)
 from slackwater.spark_sink.output.watermark_log import FOLDER, WatermarkLog
 from slackwater.spark_sink.sink import EpochSummary
 
@@ -101,6 +106,7 @@ class StoreStaging(Staging):
         from slackwater.spark_sink.output.task_writer import handed_on, is_handed_on
 
         if not is_handed_on(epoch):
+            self._files = {}
             return super().stage(epoch, epoch_id)
         self.take_over(epoch.sparkSession)
         handed = handed_on(epoch)
@@ -109,13 +115,16 @@ class StoreStaging(Staging):
         return self._noted(epoch_id, handed.counts)
 
     def read_staged(self, spark: SparkSession, epoch_id: int) -> DataFrame:
-        """Return the rows of a staged epoch, for which files in memory are uploaded."""
+        """Return the rows of a staged epoch; files in memory are uploaded for it; see Staging."""
         if (files := self._files.get(epoch_id)) is None:
             return super().read_staged(spark, epoch_id)
         assert self._schema is not None  # noqa: S101 - set by task_writer()
         names = [*self._upload(files), *(file.staged for file in files if file.staged)]
         urls = [f"{self.path.rstrip('/')}/{name}" for name in names]
-        return spark.read.schema(self._schema).parquet(*urls)
+        frame = spark.read.schema(self._schema).options(**ALL_FILES).parquet(*urls)
+        # Spark passes over one that is removed between its two looks at it.
+        require_all(f"{self.path}/{self._folder}", "files", len(frame.inputFiles()), len(urls))
+        return frame
 
     def read_small(
         self, spark: SparkSession, epoch_id: int, columns: Sequence[str], max_bytes: int

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Final, Literal, Self
@@ -17,6 +17,7 @@ from slackwater.spark_sink.formats import JSON, ORC, PARQUET, TEXT
 from slackwater.spark_sink.message_rows import messages
 from slackwater.spark_sink.output.application import application_of
 from slackwater.spark_sink.output.epoch_files import EpochFiles, EpochFolders
+from slackwater.spark_sink.output.hadoop_files import require_atomic_rename
 from slackwater.spark_sink.output.maintenance import NO_MAINTENANCE
 from slackwater.spark_sink.output.object_store import (
     ObjectFiles,
@@ -74,6 +75,12 @@ class ChangelogSettings(EnvelopeSettings, ObjectStoreSettings):
     def hadoop_paths(self) -> tuple[str, ...]:
         """The checkpoint alone where Spark does not write the output; see SinkSettings."""
         return (self.checkpoint,) if self.is_in_object_store else super().hadoop_paths
+
+    def check_places(self, conf: Mapping[str, str], jars: Collection[str]) -> None:
+        """Check also that epochs in files can be published; see SinkSettings."""
+        super().check_places(conf, jars)
+        if not self.is_in_object_store and self.format not in table_formats():
+            require_atomic_rename(self.path)
 
     def make_envelope(self, origin: Origin) -> Envelope:
         """Return the envelope; a file of JSON has no place for a message's key and table."""

@@ -55,8 +55,8 @@ def shared_spark() -> Iterator[SharedSpark]:
 
 
 def _for_sinks() -> SparkSession:
-    """Start Spark as the program does, for all formats of tables, for two stores and for Kafka."""
-    formats = [name for name in ("delta", "iceberg", "s3a", "gs") if _has(name)]
+    """Start Spark as the program does, for all formats of tables, for stores and for Kafka."""
+    formats = [name for name in ("delta", "iceberg", "s3a", "gs", "abfss") if _has(name)]
     conf: dict[str, str] = {}
     # What the tests of Kafka take in place of a missing jar is of this version.
     if pyspark.__version__.startswith("4.1."):

@@ -22,14 +22,9 @@ from slackwater.reader.change_stream import Dialect
 from tests import azurite, fake_gcs
 from tests.command_line import PROGRAM, in_own_process, output_of
 from tests.emulators import NewDatabase
-from tests.object_stores import BUCKET, ServedStore, azure, s3
+from tests.hadoop_stores import hadoop, in_s3
+from tests.object_stores import BUCKET, azure, s3
 from tests.services import settings
-
-S3A = {
-    "fs.s3a.path.style.access": "true",
-    "fs.s3a.connection.ssl.enabled": "false",
-    "fs.s3a.endpoint.region": "us-east-1",
-}
 
 
 @dataclass
@@ -49,15 +44,6 @@ class Place:
     environ: dict[str, str]
     storage_options: dict[str, str] | None = None
     tokens: list[str] | None = None
-
-
-def in_s3(store: ServedStore) -> dict[str, str]:
-    return {**S3A, "fs.s3a.endpoint": store.endpoint}
-
-
-def hadoop(conf: dict[str, str]) -> dict[str, str]:
-    """Return Hadoop's settings as Spark's."""
-    return {f"spark.hadoop.{key}": value for key, value in conf.items()}
 
 
 @contextmanager

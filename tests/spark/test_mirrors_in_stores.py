@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import statistics
 import uuid
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +17,6 @@ from slackwater.spark_sink.sinks import mirrors
 from slackwater.spark_sink.tables import direct_table
 from slackwater.spark_sink.tables.mirror_table import read_mirror
 from slackwater.timestamp import datetime_to_rfc3339
-from tests import fake_gcs
 from tests.epoch_rows import (
     Record,
     inserts,
@@ -28,9 +26,9 @@ from tests.epoch_rows import (
     of_two_tables,
     record,
 )
+from tests.hadoop_stores import reached_by
 from tests.handed_on import Tasks
-from tests.object_stores import BUCKET, ServedStore, nobody, nothing, s3
-from tests.spark import test_connectors
+from tests.object_stores import BUCKET, ServedStore, nobody, nothing
 
 COLUMNS = {"Id": "INT64", "Name": "STRING"}
 TABLE = "sales.Orders"
@@ -77,43 +75,16 @@ class Place:
         return [name for name in names if name.endswith(".parquet")]
 
 
-@contextmanager
-def in_gs() -> Iterator[tuple[ServedStore, Mapping[str, str]]]:
-    with fake_gcs.cloud_storage() as store:
-        yield store, store.anonymous_spark_conf
-
-
-@contextmanager
-def in_s3() -> Iterator[tuple[ServedStore, Mapping[str, str]]]:
-    """S3, where the product leaves mirrors to Spark; here no second process commits by Spark."""
-    keys = {"access.key": "key", "secret.key": "secret"}
-    with s3() as store, pytest.MonkeyPatch.context() as patched:
-        patched.setattr(direct_table, "_SCHEMES", {"s3a"})
-        yield (
-            store,
-            test_connectors.hadoop(test_connectors.in_s3(store))
-            | {f"spark.hadoop.fs.s3a.{name}": value for name, value in keys.items()},
-        )
-
-
-OPEN = {"s3a": in_s3, "gs": in_gs}
-
-
 @pytest.fixture(scope="module", params=["s3a", pytest.param("gs", marks=pytest.mark.long)])
 def stores(
     request: pytest.FixtureRequest, session: SparkSession
 ) -> Iterator[tuple[str, SparkSession, ServedStore]]:
+    """In S3 the product leaves mirrors to Spark; here no second process commits by Spark."""
     scheme: str = request.param
-    spark: Any = session.newSession()
-    hadoop = spark.sparkContext._jsc.hadoopConfiguration()
-    with OPEN[scheme]() as (store, conf):
-        # Another module's stand-in had another address.
-        settings = {**conf, f"spark.hadoop.fs.{scheme}.impl.disable.cache": "true"}
-        for name, value in settings.items():
-            hadoop.set(name.removeprefix("spark.hadoop."), value)
+    spark = session.newSession()
+    with reached_by(spark, scheme) as (store, _), pytest.MonkeyPatch.context() as patched:
+        patched.setattr(direct_table, "_SCHEMES", {scheme})
         yield scheme, spark, store
-        for name in settings:
-            hadoop.unset(name.removeprefix("spark.hadoop."))
 
 
 @pytest.fixture

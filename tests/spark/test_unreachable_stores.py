@@ -18,8 +18,9 @@ from slackwater.spark_sink.java import hadoop_conf
 from tests import command_line, services
 from tests.command_line import in_own_process
 from tests.emulators import NewDatabase
+from tests.hadoop_stores import hadoop, in_s3
 from tests.object_stores import BUCKET, s3
-from tests.spark.test_connectors import PLACES, hadoop, in_s3
+from tests.spark.test_connectors import PLACES
 
 NOBODY = "127.0.0.1:1"
 # By which each connector is sent to nobody.

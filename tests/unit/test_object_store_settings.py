@@ -157,6 +157,18 @@ def test_a_delta_table_that_spark_writes_to_s3_needs_a_log_store() -> None:
     in_gs.check_places({}, ["gcs-connector-4.jar"])
 
 
+def test_a_changelog_of_files_needs_a_commit_without_a_rename_or_an_atomic_one() -> None:
+    wasb = {"path": "wasbs://c@a.blob.core.windows.net/out", "checkpoint": "/data/c"}
+    own = {"spark.hadoop.fs.wasbs.impl": "Own"}
+    for file_format in ("parquet", "json", "orc"):
+        with pytest.raises(FileSystemError, match="needs no rename and deletes nothing"):
+            parse(**wasb, format=file_format).check_places(own, [])
+    # Its commits are Spark's.
+    parse(**wasb, format="delta").check_places(own, [])
+    for path in ("out", "/data/out", "file:///out", "hdfs://host/out", "s3://b/out", "gs://b/out"):
+        parse(path=path, checkpoint="/data/c").check_places({}, [])
+
+
 def test_jars_are_found_where_spark_looks(tmp_path: Path) -> None:
     (tmp_path / "jars").mkdir()
     jar = tmp_path / "jars" / "hadoop-aws-3.4.2.jar"
