@@ -120,6 +120,7 @@ faults: install ## The long tests: seeded faults, kills, takeovers, simulated li
 	@$(BIN)/python -m tests.object_kills --format iceberg_mirror --store s3
 	@for format in parquet json delta; do \
 		$(BIN)/python -m tests.object_kills --rounds 2 --format $$format --store az || exit 1; done
+	@$(BIN)/python -m tests.object_kills --rounds 2 --format mirror --store az
 	@for format in json mirror; do \
 		$(BIN)/python -m tests.object_kills --rounds 2 --format $$format --store gs --dialect POSTGRESQL \
 		|| exit 1; done

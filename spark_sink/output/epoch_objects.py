@@ -1,9 +1,9 @@
 """How an epoch becomes visible in an object store: by a commit, without a rename.
 
-A small epoch travels in its commit, and then is one object, which readers see whole or not at all.
-The files of a larger one are staged, named by its commit, and copied to their names, one by one:
-for that moment readers see a part of it, as they do until a line of the watermark log says that
-the epoch is complete.
+A small epoch travels in its commit, and then is one object, which readers see whole or not at all;
+with folders in it, it is one object for each. The files of a larger one are staged, named by its
+commit, and copied to their names. Several objects appear one by one: for that moment readers see a
+part of the epoch, and a line of the watermark log says when it is complete.
 """
 
 from __future__ import annotations
