@@ -50,6 +50,15 @@ def session_hadoop_conf(spark: SparkSession) -> Any:
     return java_session(spark).sessionState().newHadoopConf()
 
 
+def static_method(spark: SparkSession, class_name: str, name: str) -> Any:
+    """Return a static method of a class that has others of that name: py4j looks at one of them."""
+    from py4j.java_gateway import JavaMember
+    from py4j.protocol import STATIC_PREFIX
+
+    gateway: Any = spark.sparkContext._gateway
+    return JavaMember(name, None, f"{STATIC_PREFIX}{class_name}", gateway._gateway_client)
+
+
 def java_array(spark: SparkSession, java_class: Any, *items: Any) -> Any:
     """Return a Java array of the items."""
     gateway: Any = spark.sparkContext._gateway

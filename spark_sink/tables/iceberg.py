@@ -15,11 +15,20 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from slackwater.spark_sink.errors import UnknownFormatError, commit_conflict
-from slackwater.spark_sink.java import java_raised, java_session, jvm_of
+from slackwater.spark_sink.java import java_session, jvm_of
 from slackwater.spark_sink.output.small_files import local_path
 from slackwater.spark_sink.output.staging import StagedFiles
 from slackwater.spark_sink.sql.quoting import identifier, literal
-from slackwater.spark_sink.tables.iceberg_history import Ancestor, ancestors, last_listed_version
+from slackwater.spark_sink.tables.iceberg_appends import append_once
+from slackwater.spark_sink.tables.iceberg_commits import COMMITS_MAX, CONFLICT, commit
+from slackwater.spark_sink.tables.iceberg_history import (
+    APPLICATION,
+    VERSION,
+    Ancestor,
+    ancestors,
+    has_version,
+    last_version,
+)
 from slackwater.spark_sink.tables.iceberg_maintenance import (
     METADATA_PROPERTIES,
     remove_old_metadata,
@@ -38,19 +47,17 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_APPLICATION: Final = "slackwater.application"
-_VERSION: Final = "slackwater.version"
-_NAMES: Final = (_APPLICATION, _VERSION)
 _SNAPSHOT: Final = "slackwater.snapshot"
 # In bytes, compressed: an epoch becomes one file, since each costs requests in an object store.
 _ONE_FILE_MAX: Final = 4 << 20
 _SNAPSHOT_SETTING: Final = "spark.sql.iceberg.snapshot-property"
-# How often a low watermark is committed again, because others commit at the same time.
-_COMMITS_MAX: Final = 10
-# How many snapshots are looked at one by one: those since the application's last.
-_ANCESTORS_MAX: Final = 100
 _CATALOG: Final = "org.apache.iceberg.spark.SparkCatalog"
-_CONFLICTS: Final = ("CommitFailedException", "ValidationException")
+_CONFLICTS: Final = (
+    CONFLICT,
+    "ValidationException",
+    "AlreadyExistsException",
+    "TABLE_OR_VIEW_ALREADY_EXISTS",
+)
 
 # How Spark's MERGE changes a row.
 _MODE: Final = "write.merge.mode"
@@ -74,8 +81,6 @@ class Iceberg(TableFormat):
     def __init__(self, namespace: str | None = None, partition_by: Sequence[str] = ()) -> None:
         self._partition_by = tuple(partition_by)
         self._namespace = namespace
-        # The latest version that this process has seen in the table, by path and application.
-        self._versions: dict[tuple[str, str], int] = {}
         # Tables into which the driver merges, and those into which Spark does though it could.
         self._merged_by_driver: set[str] = set()
         self._merged_by_spark: set[str] = set()
@@ -147,31 +152,30 @@ class Iceberg(TableFormat):
         staged: StagedFiles | None = None,
     ) -> None:
         """Append rows in one commit, unless the table has this version; files are rewritten."""
+        spark = rows.sparkSession
+        with self.translating_conflicts(path):
+            table = self._load_table(spark, path) if self.exists(spark, path) else None
+            if table is not None:
+                metadata = table.operations().current()
+                if has_version(spark, metadata, application, version):
+                    return
+            if staged is not None and staged.are_small(spark, _ONE_FILE_MAX):
+                rows = rows.coalesce(1)
+            if table is None:
+                self._create(rows, path, application, version)
+            else:
+                append_once(rows, table, application, version)
+
+    def _create(self, rows: DataFrame, path: str, application: str, version: int) -> None:
+        """Create the table with its first rows, in one commit; of two processes only one can."""
         from pyspark.sql import functions as F
 
-        spark, key = rows.sparkSession, (path, application)
-        if key not in self._versions:
-            last = self.last_version(spark, path, application)
-            self._versions[key] = -1 if last is None else last
-        if version <= self._versions[key]:
-            return
-        if staged is not None and staged.are_small(spark, _ONE_FILE_MAX):
-            rows = rows.coalesce(1)
-        snapshot_properties = {_APPLICATION: application, _VERSION: str(version)}
-        writer = rows.writeTo(self.name(spark, path))
-        for name, value in snapshot_properties.items():
+        writer = rows.writeTo(self.name(rows.sparkSession, path)).using(self.using)
+        for name, value in ((APPLICATION, application), (VERSION, str(version))):
             writer = writer.option(f"snapshot-property.{name}", value)
-        # If the append fails, only the table can tell whether the snapshot exists.
-        del self._versions[key]
-        with self.translating_conflicts(path):
-            if self.exists(spark, path):
-                writer.append()
-            else:
-                writer = writer.using(self.using)
-                if self._partition_by:
-                    writer = writer.partitionedBy(*map(F.col, self._partition_by))
-                writer.create()
-        self._versions[key] = version
+        if self._partition_by:
+            writer = writer.partitionedBy(*map(F.col, self._partition_by))
+        writer.create()
 
     def retention_properties(self, keep_s: float | None) -> Mapping[str, str]:
         """Return the properties by which a catalog removes metadata files; see TableFormat."""
@@ -198,7 +202,7 @@ class Iceberg(TableFormat):
             spark.sql(f"REFRESH TABLE {self.name(spark, path)}")
         if keep_s is None:
             return
-        table, names = self._load_table(spark, path), (_APPLICATION, _SNAPSHOT)
+        table, names = self._load_table(spark, path), (APPLICATION, _SNAPSHOT)
         with self.translating_conflicts(path):
             remove_old_snapshots(spark, table, application, names, keep_s)
         if self._namespace is None:
@@ -222,22 +226,8 @@ class Iceberg(TableFormat):
         """Return the latest version in the summaries of the current snapshot and its ancestors."""
         if not self.exists(spark, path):
             return None
-        return self._last_version(spark, path, self._load_table(spark, path), application)
-
-    def _last_version(
-        self, spark: SparkSession, path: str, table: Any, application: str
-    ) -> int | None:
-        snapshot = table.currentSnapshot()
-        for _ in range(_ANCESTORS_MAX):
-            if snapshot is None:
-                return None
-            summary = snapshot.summary()
-            if summary.get(_APPLICATION) == application:
-                return int(summary.get(_VERSION))
-            parent = snapshot.parentId()
-            snapshot = None if parent is None else table.snapshot(parent)
-        # Each step is a few calls to the JVM.
-        return last_listed_version(spark, self.name(spark, path), application, _NAMES)
+        table = self._load_table(spark, path)
+        return last_version(spark, table.operations().current(), application)
 
     @contextmanager
     def translating_conflicts(self, path: str) -> Iterator[None]:
@@ -258,7 +248,7 @@ class Iceberg(TableFormat):
         A repeated MERGE of the same changes changes nothing by itself. It works by settings of the
         session: nothing else may write Iceberg tables with it meanwhile.
         """
-        properties = {_APPLICATION: application, _VERSION: str(datetime_to_us(low_watermark))}
+        properties = {APPLICATION: application, VERSION: str(datetime_to_us(low_watermark))}
         for name, value in properties.items():
             spark.conf.set(f"{_SNAPSHOT_SETTING}.{name}", value)
         try:
@@ -291,10 +281,9 @@ class Iceberg(TableFormat):
         if path in self._merged_by_spark:
             return False
         version = datetime_to_us(merge_id.low_watermark)
-        summary = {_APPLICATION: merge_id.application, _VERSION: str(version)}
+        summary = {APPLICATION: merge_id.application, VERSION: str(version)}
         table = self._load_table(spark, path)
-        last = self._last_version(spark, path, table, merge_id.application)
-        if last is not None and last >= version:
+        if has_version(spark, table.operations().current(), merge_id.application, version):
             return True
         try:
             with self.translating_conflicts(path):
@@ -326,25 +315,19 @@ class Iceberg(TableFormat):
         jvm, low_watermark = jvm_of(spark), datetime_to_rfc3339(merge_id.low_watermark)
         operations = self._load_table(spark, path).operations()
         with self.translating_conflicts(path):
-            for _ in range(_COMMITS_MAX):
+            for _ in range(COMMITS_MAX):
                 base = operations.refresh()
                 published = base.properties().get(LOW_WATERMARK_PROPERTY)
-                merged = self._last_version(spark, path, base, merge_id.application)
+                merged = last_version(spark, base, merge_id.application)
                 if (published or "") >= low_watermark or merge_id.is_before(merged):
                     return
                 properties = jvm.java.util.HashMap(base.properties())
                 properties.put(LOW_WATERMARK_PROPERTY, low_watermark)
                 if (snapshot := base.currentSnapshot()) is not None:
                     properties.put(_SNAPSHOT, str(snapshot.snapshotId()))
-                try:
-                    operations.commit(base, base.replaceProperties(properties))
-                except java_raised() as error:
-                    if _CONFLICTS[0] not in str(error)[:2_000]:
-                        raise
-                    conflict = error
-                else:
+                if commit(operations, base, base.replaceProperties(properties)):
                     return
-            raise conflict
+            raise commit_conflict(path)
 
     def read_at_watermark(self, spark: SparkSession, path: str) -> tuple[DataFrame, str] | None:
         """Read the snapshot at the table's published low watermark."""
@@ -376,9 +359,9 @@ class Iceberg(TableFormat):
         current, properties = table.currentSnapshot(), table.properties()
         published, at = properties.get(_SNAPSHOT), properties.get(LOW_WATERMARK_PROPERTY)
         summary = F.col("summary")
-        is_own = summary[_APPLICATION] == application
+        is_own = summary[APPLICATION] == application
         rows = spark.table(f"{self.name(spark, path)}.snapshots").select(
-            "snapshot_id", "parent_id", F.when(is_own, summary[_VERSION].cast("bigint"))
+            "snapshot_id", "parent_id", F.when(is_own, summary[VERSION].cast("bigint"))
         )
         return ancestors(
             {row[0]: Ancestor(row[1], row[2]) for row in rows.collect()},

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
+from slackwater.spark_sink.java import jvm_of
 from slackwater.spark_sink.tables.table_history import Commit, History
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+# In a snapshot's summary: the application that committed it, and its version.
+APPLICATION: Final = "slackwater.application"
+VERSION: Final = "slackwater.version"
+# How many snapshots are looked at one by one: those since the application's last.
+_ANCESTORS_MAX: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,22 +59,43 @@ def ancestors(
     return History(commits, is_whole=False)
 
 
-def last_listed_version(
-    spark: SparkSession, table: str, application: str, names: tuple[str, str]
-) -> int | None:
-    """Return the latest version of an application, by a query over the metadata tables.
+def has_version(spark: SparkSession, metadata: Any, application: str, version: int) -> bool:
+    """Return whether a version or a later one is there; see last_version()."""
+    last = last_version(spark, metadata, application)
+    return last is not None and last >= version
+
+
+def last_version(spark: SparkSession, metadata: Any, application: str) -> int | None:
+    """Return the latest version in the summaries of the current snapshot and its ancestors.
 
     Args:
-        spark: a session.
-        table: its quoted name.
-        application: which committed it.
-        names: those of application and version in a snapshot's summary.
+        spark: a session with Iceberg's jar.
+        metadata: Iceberg's TableMetadata.
+        application: whose version.
     """
-    from pyspark.sql import functions as F
+    snapshot = metadata.currentSnapshot()
+    for _ in range(_ANCESTORS_MAX):
+        if snapshot is None:
+            return None
+        # Other writers' may have none.
+        summary: Any = snapshot.summary() or {}
+        if summary.get(APPLICATION) == application:
+            return int(summary.get(VERSION))
+        parent = snapshot.parentId()
+        snapshot = None if parent is None else metadata.snapshot(parent)
+    return _last_version_in_text(spark, metadata, application)
 
-    summary, (of_application, of_version) = F.col("summary"), names
-    current = spark.table(f"{table}.history").where("is_current_ancestor").select("snapshot_id")
-    own = spark.table(f"{table}.snapshots").where(summary[of_application] == application)
-    version = summary[of_version].cast("bigint")
-    row = own.join(current, "snapshot_id").agg(F.max(version)).first()
-    return None if row is None or row[0] is None else int(row[0])
+
+def _last_version_in_text(spark: SparkSession, metadata: Any, application: str) -> int | None:
+    """Return what last_version() does, from the metadata as one text."""
+    # Each step above is a few calls to the JVM.
+    parser = jvm_of(spark).org.apache.iceberg.TableMetadataParser
+    fields = json.loads(parser.toJson(metadata))
+    snapshots = {item["snapshot-id"]: item for item in fields.get("snapshots", ())}
+    snapshot = snapshots.get(fields.get("current-snapshot-id"))
+    while snapshot is not None:
+        summary = snapshot.get("summary", {})
+        if summary.get(APPLICATION) == application:
+            return int(summary[VERSION])
+        snapshot = snapshots.get(snapshot.get("parent-snapshot-id"))
+    return None

@@ -113,7 +113,7 @@ def test_a_table_s_position_is_read_without_kernel_and_after_others_commits(
         for application, version in (("ours", 5), ("ours", 7), ("other", 9), ("other", 10)):
             table_format.append(session.range(3), path, application, version)
         table_format.maintain(session, path, "slackwater orders", None)
-    monkeypatch.setattr("slackwater.spark_sink.tables.iceberg._ANCESTORS_MAX", 1)
+    monkeypatch.setattr("slackwater.spark_sink.tables.iceberg_history._ANCESTORS_MAX", 1)
 
     def refuse(*_: object) -> None:
         raise KernelRefusedError

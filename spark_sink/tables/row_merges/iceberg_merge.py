@@ -19,9 +19,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from slackwater.spark_sink.errors import commit_conflict
-from slackwater.spark_sink.java import java_raised, jvm_of
+from slackwater.spark_sink.java import jvm_of
 from slackwater.spark_sink.output.small_files import LOCAL_SCHEME, local_path
 from slackwater.spark_sink.sql.columns import Column
+from slackwater.spark_sink.tables.iceberg_commits import (
+    COMMITS_MAX,
+    commit,
+    snapshot_id,
+    with_current,
+)
 from slackwater.spark_sink.tables.row_merges import small_table
 from slackwater.spark_sink.tables.row_merges.merged_rows import inserted_rows, places, updated_rows
 
@@ -31,10 +37,6 @@ if TYPE_CHECKING:
 _FIELD_ID: Final = b"PARQUET:field_id"
 _FLOATS: Final = frozenset({"DOUBLE", "FLOAT"})
 _PARQUET: Final = "PARQUET"
-_BRANCH: Final = "main"
-_CONFLICT: Final = "CommitFailedException"
-# How often a commit is tried, because others commit at the same time what does not conflict.
-_COMMITS_MAX: Final = 10
 # Later ones give each row a number, which a rewritten row would lose.
 _FORMAT_VERSION_MAX: Final = 2
 _TYPES: Final[Mapping[str, pa.DataType]] = {
@@ -156,25 +158,15 @@ class IcebergMerge:
             Py4JJavaError: the commit failed.
         """
         operations = self._table.operations()
-        for _ in range(_COMMITS_MAX):
+        for _ in range(COMMITS_MAX):
             base = operations.current()
-            if self._id(base.currentSnapshot()) != self._id(self._snapshot):
+            if snapshot_id(base.currentSnapshot()) != snapshot_id(self._snapshot):
                 break
-            builder = self._jvm.org.apache.iceberg.TableMetadata.buildFrom(base)
-            try:
-                operations.commit(base, builder.setBranchSnapshot(snapshot, _BRANCH).build())
-            except java_raised() as error:
-                # Properties may have been changed, or old snapshots expired.
-                if _CONFLICT not in str(error)[:2_000]:
-                    raise
-                operations.refresh()
-            else:
+            if commit(operations, base, with_current(self._spark, base, snapshot)):
                 return
+            # Properties may have been changed, or old snapshots expired.
+            operations.refresh()
         raise commit_conflict(str(self._table.name()))
-
-    @staticmethod
-    def _id(snapshot: Any) -> int | None:
-        return None if snapshot is None else int(snapshot.snapshotId())
 
     def _write(self, rows: pa.Table) -> Any:
         """Write a file that no snapshot names yet, and return Iceberg's DataFile."""
