@@ -119,6 +119,14 @@ def test_a_commit_whose_answer_is_lost_lands_once(
     assert versions(session, path) == [1, 2, 3]
 
 
+def test_an_epoch_without_rows_is_there_too(session: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "changes")
+    append(session, path, 1)
+    Iceberg().append(session.range(0), path, OWN, 2)
+    assert versions(session, path) == [1]
+    assert Iceberg().last_version(session, path, OWN) == 2
+
+
 def test_an_append_gives_up_where_others_commit_each_time(
     session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
