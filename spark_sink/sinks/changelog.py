@@ -69,17 +69,17 @@ class ChangelogSettings(EnvelopeSettings, ObjectStoreSettings):
     def spark_needs(self) -> frozenset[str]:
         """Nothing for a table that Spark does not write; see SinkSettings."""
         needs = super().spark_needs
-        return needs - {self.format} if self.is_in_object_store else needs
+        return needs - {self.format} if self.is_written_by_client else needs
 
     @property
     def hadoop_paths(self) -> tuple[str, ...]:
         """The checkpoint alone where Spark does not write the output; see SinkSettings."""
-        return (self.checkpoint,) if self.is_in_object_store else super().hadoop_paths
+        return (self.checkpoint,) if self.is_written_by_client else super().hadoop_paths
 
     def check_places(self, conf: Mapping[str, str], jars: Collection[str]) -> None:
         """Check also that epochs in files can be published; see SinkSettings."""
         super().check_places(conf, jars)
-        if not self.is_in_object_store and self.format not in table_formats():
+        if not self.is_written_by_client and self.format not in table_formats():
             require_atomic_rename(self.path)
 
     def make_envelope(self, origin: Origin) -> Envelope:
@@ -97,10 +97,10 @@ class ChangelogSettings(EnvelopeSettings, ObjectStoreSettings):
             self._shape(self.make_envelope_or_none(origin)),
             has_date=DATE_COLUMN in self.partition_by,
         )
-        files = self._watermark_files if self.is_in_object_store else None
+        files = self._watermark_files if self.is_written_by_client else None
         watermarks = WatermarkLog(self.path, origin.pipeline, files)
         table_format = self.table_format(self.partition_by)
-        if self.is_in_object_store or table_format is None:
+        if self.is_written_by_client or table_format is None:
             return FileChangelog(self._epoch_files(origin, preparation), watermarks)
         return TableChangelog(
             self.path,
@@ -112,7 +112,7 @@ class ChangelogSettings(EnvelopeSettings, ObjectStoreSettings):
 
     def output_names(self) -> Sequence[str] | None:
         """Return the names in the output; see SinkSettings."""
-        if not self.is_in_object_store:
+        if not self.is_written_by_client:
             return None
         with requests_to(self.path):
             return names_at_top(open_object_store(self.path, self.storage_options))
@@ -130,7 +130,7 @@ class ChangelogSettings(EnvelopeSettings, ObjectStoreSettings):
         has_lines = self.format == JSON and self.envelope != "record"
         file_format = TEXT if has_lines else self.format
         policy = self.maintenance_policy if self.compacts_epochs else NO_MAINTENANCE
-        if not self.is_in_object_store:
+        if not self.is_written_by_client:
             staging = Staging(self.path, file_format, preparation, self.partition_by)
             return EpochFolders(staging, policy)
         from slackwater.spark_sink.output.object_staging import ObjectStaging
@@ -167,7 +167,7 @@ class ChangelogSettings(EnvelopeSettings, ObjectStoreSettings):
 
     @model_validator(mode="after")
     def _compaction_in_object_store(self) -> Self:
-        if self.compacts_epochs and self.is_in_object_store and self.partition_by:
+        if self.compacts_epochs and self.is_written_by_client and self.partition_by:
             raise ValueError(
                 "compact_every does not go with partition_by in an object store: many epochs become"
                 " one object there, so that they are replaced at one moment"

@@ -82,7 +82,7 @@ class MirrorSettings(ManagedTableSettings, ObjectStoreSettings):
     def make_sink(self, origin: Origin, record_filter: RecordFilter) -> Mirrors:
         """Return the sink; see SinkSettings."""
         table_format = self.require_table_format()
-        if self.is_in_object_store:
+        if self.is_written_by_client:
             table_format.change_directly(self.storage_options)
         return Mirrors(
             self.path,

@@ -34,18 +34,18 @@ class ObjectStoreSettings(TableSettings, ABC):
         """Return whether a format at a path is written by the client of an object store."""
 
     @property
-    def is_in_object_store(self) -> bool:
+    def is_written_by_client(self) -> bool:
         """Whether the output is in an object store that is reached by its client."""
         return self.is_by_client(self.path, self.format)
 
     @property
     def has_expendable_checkpoint(self) -> bool:
         """Whether it is the default one, in this machine's folder for temporary files."""
-        return self.is_in_object_store and self.checkpoint == _temporary_checkpoint(self.path)
+        return self.is_written_by_client and self.checkpoint == _temporary_checkpoint(self.path)
 
     def check(self) -> None:
         """Write, read and remove an object; see SinkSettings."""
-        if self.is_in_object_store:
+        if self.is_written_by_client:
             probe(self.path, self.storage_options)
 
     @model_validator(mode="before")
@@ -63,7 +63,7 @@ class ObjectStoreSettings(TableSettings, ABC):
 
     @model_validator(mode="after")
     def _can_be_opened(self) -> Self:
-        if self.is_in_object_store:
+        if self.is_written_by_client:
             try:
                 open_object_store(self.path, self.storage_options)
             except ObjectStoreError as error:

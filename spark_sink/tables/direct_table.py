@@ -1,8 +1,9 @@
 """A Delta table that the driver changes by itself, by delta-rs: on a local disk or in a store.
 
 In an object store Spark may commit to it by Hadoop's connector, too. Both create the next file of
-Delta's log only if its name is free: Cloud Storage's generation 0, Azure's etag. S3 is none of
-these stores: there Spark's commits are coordinated elsewhere, or by nothing.
+Delta's log only if its name is free: in Cloud Storage by generation 0; in Azure by If-None-Match,
+which Hadoop asks for when it renames a commit to its name. S3 is none of these stores: there
+Spark's commits are coordinated elsewhere, or by nothing.
 """
 
 from __future__ import annotations
