@@ -59,6 +59,16 @@ def static_method(spark: SparkSession, class_name: str, name: str) -> Any:
     return JavaMember(name, None, f"{STATIC_PREFIX}{class_name}", gateway._gateway_client)
 
 
+def java_items(collection: Any) -> Iterator[Any]:
+    """Yield the items of a Java collection.
+
+    py4j's own iteration ends by a Java exception, whose translation takes a dozen calls.
+    """
+    iterator = collection.iterator()
+    while iterator.hasNext():
+        yield iterator.next()
+
+
 def java_array(spark: SparkSession, java_class: Any, *items: Any) -> Any:
     """Return a Java array of the items."""
     gateway: Any = spark.sparkContext._gateway

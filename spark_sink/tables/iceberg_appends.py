@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from slackwater.spark_sink.errors import commit_conflict
-from slackwater.spark_sink.java import java_session, jvm_of, static_method
+from slackwater.spark_sink.java import java_items, java_session, jvm_of, static_method
 from slackwater.spark_sink.tables.iceberg_commits import (
     COMMITS_MAX,
     commit,
@@ -81,7 +81,7 @@ def _written(rows: DataFrame, table: Any) -> list[Any]:
             if field.name.lower() not in columns
         }
         rows.withColumns(missing).writeTo(target).append()
-        return list(files.fetchNewFiles(table, write))
+        return list(java_items(files.fetchNewFiles(table, write)))
     finally:
         tables.remove(write)
         files.clearRewrite(table, write)
@@ -93,9 +93,10 @@ def _summary(rows: DataFrame, table: Any, application: str, version: int) -> Map
     jvm = jvm_of(spark)
     options = jvm.org.apache.spark.sql.util.CaseInsensitiveStringMap.empty()
     conf = jvm.org.apache.iceberg.spark.SparkWriteConf(java_session(spark), table, options)
+    of_session = conf.extraSnapshotMetadata().entrySet()
     return {
         "spark.app.id": spark.sparkContext.applicationId,
-        **dict(conf.extraSnapshotMetadata()),
+        **{entry.getKey(): entry.getValue() for entry in java_items(of_session)},
         APPLICATION: application,
         VERSION: str(version),
     }
