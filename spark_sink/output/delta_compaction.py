@@ -131,10 +131,12 @@ def groups_to_compact(files: Iterable[TableFile]) -> list[list[TableFile]]:
     groups = []
     for of_folder in by_folder.values():
         group: list[TableFile] = []
+        size = 0
         for file in of_folder:
-            if sum(one.size for one in group) + file.size > _COMPACTED_SIZE:
+            size += file.size
+            if size > _COMPACTED_SIZE:
                 groups.append(group)
-                group = []
+                group, size = [], file.size
             group.append(file)
         groups.append(group)
     return [group for group in groups if len(group) > 1]

@@ -27,6 +27,28 @@ def chunk_files(process: Owner, chunk: int, *, is_staged: bool) -> list[WrittenF
     return files
 
 
+def publish_chunk(process: Owner, chunk: int, *, is_staged: bool) -> None:
+    """Publish a chunk of the epoch that has the numbers up to 9."""
+    written = chunk_files(process, chunk, is_staged=is_staged)
+    process.objects.publish(chunk, written, at(9), chunk=chunk)
+
+
+def require_whole(store: MemoryStore, logged: int, step: int, *, is_staged: bool) -> None:
+    """Check what is visible once a successor has published chunk 9 after an epoch's numbers.
+
+    Args:
+        store: in which a former owner may have published it, or a part of it.
+        logged: the number of the epoch whose line is the log's last.
+        step: at which the former owner was stopped.
+        is_staged: see chunk_files().
+    """
+    successor = Owner(store, "successor", nothing)
+    successor.objects.take_over(lambda: at(logged))
+    publish_chunk(successor, 9, is_staged=is_staged)
+    # A chunk's files go on from the epoch's numbers.
+    assert visible(store) == [*range(1, 10), 19, 20], step
+
+
 @pytest.mark.parametrize("is_answer_lost", [False, True])
 @pytest.mark.parametrize("is_staged", [False, True])
 def test_a_chunk_whose_requests_fail_at_any_step_is_published_once_by_the_next_attempt(
@@ -37,18 +59,17 @@ def test_a_chunk_whose_requests_fail_at_any_step_is_published_once_by_the_next_a
         step += 1
         store = MemoryStore()
         process = owner(store, "owner")
-        process.objects.publish(0, chunk_files(process, 0, is_staged=is_staged), at(9), chunk=0)
+        publish_chunk(process, 0, is_staged=is_staged)
         process.before(nothing)
         process.stepping.fails_at, process.stepping.is_answer_lost = step, is_answer_lost
         # The scan tries a chunk again in the same process.
         for _ in range(2):
             with suppress(PublishError):
-                written = chunk_files(process, 1, is_staged=is_staged)
-                process.objects.publish(1, written, at(9), chunk=1)
+                publish_chunk(process, 1, is_staged=is_staged)
                 break
         if process.stepping.requests < step:
             return
-        process.objects.publish(2, chunk_files(process, 2, is_staged=is_staged), at(9), chunk=2)
+        publish_chunk(process, 2, is_staged=is_staged)
         assert visible(store) == [1, 2, 3, 4, 5, 6], step
         last = owner(store, "last")
         assert (last.last, visible(store)) == (0, [1, 2, 3, 4, 5, 6])
@@ -83,16 +104,11 @@ def test_a_chunk_of_a_table_that_is_read_again_is_whole_after_a_death_at_any_ste
         process.before(stop_at(step))
         has_died = False
         try:
-            process.objects.publish(1, chunk_files(process, 9, is_staged=is_staged), at(9), chunk=0)
+            publish_chunk(process, 9, is_staged=is_staged)
         except DiedError:
             has_died = True
-        successor = Owner(store, "successor", nothing)
         # The log has the epoch's line, which came before the chunk, or later ones.
-        successor.objects.take_over(lambda: at(logged))
-        written = chunk_files(successor, 9, is_staged=is_staged)
-        successor.objects.publish(1, written, at(9), chunk=0)
-        # A chunk's files go on from the epoch's numbers.
-        assert visible(store) == [*range(1, 10), 19, 20], step
+        require_whole(store, logged, step, is_staged=is_staged)
         if not has_died:
             return
 
@@ -111,21 +127,17 @@ def test_a_chunk_that_failed_is_whole_after_the_epochs_without_records_that_foll
         process.before(nothing)
         process.stepping.fails_at, process.stepping.is_answer_lost = step, is_answer_lost
         with suppress(PublishError):
-            process.objects.publish(1, chunk_files(process, 9, is_staged=is_staged), at(9), chunk=0)
+            publish_chunk(process, 9, is_staged=is_staged)
         if process.stepping.requests < step:
             return
-        successor = Owner(store, "successor", nothing)
-        successor.objects.take_over(lambda: at(20))
-        written = chunk_files(successor, 9, is_staged=is_staged)
-        successor.objects.publish(1, written, at(9), chunk=0)
-        assert visible(store) == [*range(1, 10), 19, 20], step
+        require_whole(store, 20, step, is_staged=is_staged)
 
 
 @pytest.mark.parametrize("is_staged", [False, True])
 def test_a_chunk_that_a_user_has_removed_stays_removed(is_staged: bool) -> None:
     store = MemoryStore()
     process = owner(store, "former")
-    process.objects.publish(1, chunk_files(process, 0, is_staged=is_staged), at(9), chunk=0)
+    publish_chunk(process, 0, is_staged=is_staged)
     assert visible(store) == [1, 2]
     for name in names(store):
         if name.startswith("epoch="):

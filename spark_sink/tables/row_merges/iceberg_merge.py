@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from slackwater.spark_sink.errors import commit_conflict
-from slackwater.spark_sink.java import jvm_of
+from slackwater.spark_sink.java import java_items, jvm_of
 from slackwater.spark_sink.output.small_files import LOCAL_SCHEME, local_path
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.tables.iceberg_commits import (
@@ -194,9 +194,7 @@ class IcebergMerge:
             raise LargeTableError(reason)
         tasks = self._table.newScan().useSnapshot(self._snapshot.snapshotId()).planFiles()
         try:
-            iterator = tasks.iterator()
-            while iterator.hasNext():
-                task = iterator.next()
+            for task in java_items(tasks):
                 if task.deletes().size():
                     raise IcebergMergeRefusedError("it has files of deletes")
                 file = task.file()
