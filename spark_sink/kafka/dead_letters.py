@@ -1,7 +1,7 @@
 """Dead letters for Kafka: records of messages that a broker refuses, set aside as files.
 
 They are written before the other messages are sent. So a process that is killed between the two
-leaves letters that the replay writes again, and no message without one.
+leaves letters that the replay finds again, and no message without one.
 """
 
 from __future__ import annotations
@@ -11,12 +11,10 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Final
 
 from slackwater.spark_sink.errors import MessageRefusedError
-from slackwater.spark_sink.formats import JSON, write_options
 from slackwater.spark_sink.kafka.broker_errors import is_of_message, is_too_large
 from slackwater.spark_sink.kafka.delivery import Delivery, Mark
 from slackwater.spark_sink.message_rows import ORDER
-from slackwater.spark_sink.output.dead_letters import FOLDER
-from slackwater.spark_sink.output.epoch_directory import epoch_name
+from slackwater.spark_sink.output.dead_letters import publish_letters
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -63,8 +61,9 @@ class KafkaDeadLetters:
                 if not is_of_message(error) or reason in reasons or len(reasons) >= _TOPICS_MAX:
                     raise
                 reasons.append(reason)
-                refused = refused | self._refused(message_rows.sparkSession, error)
-                self._write(message_rows.where(refused), changes, mark, reasons)
+                newly = self._refused(message_rows.sparkSession, error) & ~refused
+                refused = refused | newly
+                self._write(message_rows.where(newly), changes, mark, reason)
 
     def _refused(self, spark: SparkSession, error: MessageRefusedError) -> Column:
         """Return the condition on messages that an error tells of."""
@@ -79,24 +78,22 @@ class KafkaDeadLetters:
         )
         return of_topic & (size > self._size_max(spark, error.topic))
 
-    def _write(
-        self, refused: DataFrame, changes: DataFrame, mark: Mark, reasons: Collection[str]
-    ) -> None:
+    def _write(self, refused: DataFrame, changes: DataFrame, mark: Mark, reason: str) -> None:
         from pyspark.sql import functions as F
 
         place = ["table_name", *ORDER[:3]]
+        identity = F.bit_xor(F.xxhash64(*place, "number", "topic"))
+        ((hashed,),) = refused.agg(identity).collect()
+        if hashed is None:
+            return
         letters = (
             changes.drop("topic")
             .select(*place, F.struct(*[c for c in changes.columns if c != "topic"]).alias("record"))
             .join(refused.select(*place, "number", "topic"), on=place)
             .select("table_name", "topic", F.col("number").alias("message_number"), "record")
         )
-        # Without =, so that readers do not take it for a partition column.
-        time = epoch_name(mark.low_watermark, mark.chunk).partition("=")[2]
-        folder = f"{self._path}/{FOLDER}/{time}"
-        letters.write.options(**write_options(JSON)).mode("overwrite").json(folder)
+        about = f"{hashed % 2**64:016x}"
+        folder = publish_letters(letters, self._path, about, mark.low_watermark, mark.chunk)
         _log.warning(
-            "messages were refused (%s); their records were set aside in %s",
-            ", ".join(reasons),
-            folder,
+            "messages were refused (%s); their records were set aside in %s", reason, folder
         )

@@ -136,26 +136,44 @@ class DeadLetters:
         letters = mods.join(bad, on=list(self._mod_columns)).select(
             F.lit(table).alias("table_name"), "key", "bad_columns", "record"
         )
-        # Without =, so that readers do not take it for a partition column.
-        time = epoch_name(low_watermark, chunk).partition("=")[2]
-        # The same letters have the same name, others another. What has a name is complete, and no
-        # process takes it away: neither a replay nor a former owner that wakes up.
-        name = f"{time}-{table}-{all_bad['identity'] % 2**64:016x}"
-        _publish(letters, EpochDirectory(changes.sparkSession, self._path, uuid.uuid4().hex), name)
-        _log.warning(
-            "records of %s can't be converted and were set aside in %s/%s", table, FOLDER, name
-        )
+        about = f"{table}-{all_bad['identity'] % 2**64:016x}"
+        folder = publish_letters(letters, self._path, about, low_watermark, chunk)
+        _log.warning("records of %s can't be converted and were set aside in %s", table, folder)
         return checked.where(F.size("bad_columns") == 0)
 
 
-def _publish(letters: DataFrame, directory: EpochDirectory, name: str) -> None:
-    """Write letters to a folder of this name, unless it has them."""
+def publish_letters(
+    letters: DataFrame, path: str, about: str, low_watermark: datetime, chunk: int | None
+) -> str:
+    """Write letters to a folder of their own, unless it is there; return the folder.
+
+    What has a name is complete, and no process takes it away: neither a replay nor a former owner
+    that wakes up.
+
+    Args:
+        letters: a row for each.
+        path: the output's directory.
+        about: tells them from others of the epoch, such as by a hash: the same letters have the
+            same, others another.
+        low_watermark: the epoch's.
+        chunk: the chunk's number in an initial scan; None for an epoch.
+
+    Raises:
+        PublishError: another process has removed the staged letters.
+    """
+    # Without =, so that readers do not take it for a partition column.
+    time = epoch_name(low_watermark, chunk).partition("=")[2]
+    name = f"{FOLDER}/{time}-{about}"
+    directory = EpochDirectory(letters.sparkSession, path, uuid.uuid4().hex)
     options = write_options(JSON)
     if directory.is_atomic:
+        directory.hold_staging()
         letters.write.options(**options).json(directory.staging(0))
-        directory.publish_as(0, f"{FOLDER}/{name}")
-        return
-    # An object store renames no folder at once, but a file. So there is one, of always one name.
-    writer = letters.repartition(1).write.options(**options, **_ONE_FILE)
-    writer.json(directory.staging(0))
-    directory.publish_file(0, f"{FOLDER}/{name}/part-00000.json")
+        directory.publish_as(0, name)
+        directory.remove_staging()
+    else:
+        # An object store renames no folder at once, but a file. So there is one, of one name.
+        writer = letters.repartition(1).write.options(**options, **_ONE_FILE)
+        writer.json(directory.staging(0))
+        directory.publish_file(0, f"{name}/part-00000.json")
+    return f"{path}/{name}"

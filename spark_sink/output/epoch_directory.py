@@ -45,6 +45,7 @@ STAGING_FOLDER: Final = "_staging"
 _NAME: Final = re.compile(rf"epoch=\d{{8}}T\d{{6}}\.\d{{6}}Z(?:{re.escape(COMPACTED)})?")
 _EPOCHS: Final = "epoch=[0-9]*T*Z"
 _OF_TASKS: Final = "tasks"
+_HELD: Final = "_held"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +101,19 @@ class EpochDirectory:
         self._root = self._jvm.org.apache.hadoop.fs.Path(path)
         self._files: Any = self._root.getFileSystem(self._conf)
         self._owner = owner
+
+    def hold_staging(self) -> None:
+        """Note, before an epoch is staged, that nobody has removed this process's staging since.
+
+        Where folders are renamed; elsewhere none is published. Spark, which finds its folder gone
+        as it writes an epoch, makes another and completes what is left. See publish_as().
+        """
+        if self.is_atomic:
+            self._files.createNewFile(self._held())
+
+    def remove_staging(self) -> None:
+        """Remove this process's own staging."""
+        self._files.delete(self._path(f"{STAGING_FOLDER}/{self._owner}"), True)
 
     def staging(self, epoch_id: int) -> str:
         """Return the directory in which to stage an epoch."""
@@ -178,7 +192,7 @@ class EpochDirectory:
 
         Raises:
             FileSystemError: see require_atomic().
-            PublishError: the rename was refused.
+            PublishError: the rename was refused, or another process has removed what was staged.
         """
         return self.publish_as(epoch_id, epoch_name(low_watermark, chunk))
 
@@ -189,11 +203,16 @@ class EpochDirectory:
         final = self._path(name)
         if "/" in name:
             self._files.mkdirs(final.getParent())
-        if self._files.exists(final) or not self._rename(staged, final):
+        if self._files.exists(final):
+            is_published = False
+        else:
+            # Who removes the staging, renames all of it first. So what is complete goes with it.
+            self._require_held(staged)
+            is_published = self._rename(staged, final)
+        if not is_published:
             # The complete epoch is there, from before a crash or by another process.
             self._files.delete(staged, True)
-            return False
-        return True
+        return is_published
 
     def publish_file(self, epoch_id: int, name: str) -> None:
         """Make the only file of a staged folder visible, unless it already is.
@@ -295,6 +314,17 @@ class EpochDirectory:
     @property
     def _is_local(self) -> bool:
         return bool(self._files.getScheme() == LOCAL_SCHEME)
+
+    def _require_held(self, staged: Any) -> None:
+        if not self._files.exists(self._held()):
+            raise PublishError(
+                f"{staged.toString()} may have a part of an epoch: its folder was removed as it was"
+                " staged.",
+                "Another process may have taken the pipeline over; the epoch is read again",
+            )
+
+    def _held(self) -> Any:
+        return self._path(f"{STAGING_FOLDER}/{self._owner}/{_HELD}")
 
     def _path_of(self, epoch_id: int) -> Any:
         return self._path(f"{STAGING_FOLDER}/{self._owner}/{epoch_id}")

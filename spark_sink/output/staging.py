@@ -119,6 +119,7 @@ class Staging:
         """Write one epoch, or take what tasks have written, and return what it held."""
         directory = self.epoch_directory(epoch.sparkSession)
         self.take_over(epoch.sparkSession)
+        directory.hold_staging()
         # With Arrow, which the settings do without.
         from slackwater.spark_sink.output.task_writer import handed_on, is_handed_on
 

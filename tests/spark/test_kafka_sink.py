@@ -197,6 +197,27 @@ def test_records_of_refused_messages_are_set_aside_or_stop_the_pipeline(
     assert len(output.dead_letters()) == 1
 
 
+def test_letters_that_are_there_are_neither_overwritten_nor_doubled(output: Output) -> None:
+    """Written again by a process with the same limit, and by a former owner with another."""
+    notes = {1: 10, 2: 300_000, 3: 500_000}
+    records = [insert(key, at=key / 10, note="x" * size) for key, size in notes.items()]
+
+    def written_with(limit: int) -> list[str]:
+        sink = output.sink(
+            topic="limited.{table}",
+            delivery="at_least_once",
+            bad_records="dead_letter",
+            options={"kafka.max.request.size": str(limit)},
+        )
+        output.write(sink, 1, *records)
+        return sorted(m["record"]["mods"][0]["keys"] for m in output.dead_letters())
+
+    second, third = '{"Id": "2"}', '{"Id": "3"}'
+    assert written_with(200_000) == [second, third]
+    assert written_with(200_000) == [second, third]
+    assert written_with(400_000) == [second, third, third]
+
+
 def test_the_keys_columns_are_in_the_primary_keys_order(output: Output, kafka_broker: str) -> None:
     asked: list[datetime] = []
 

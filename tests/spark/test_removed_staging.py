@@ -1,0 +1,91 @@
+"""What a successor removes as Spark writes it is published by nobody in part."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from slackwater.spark_sink.errors import PublishError
+from slackwater.spark_sink.output.dead_letters import FOLDER, publish_letters
+from slackwater.spark_sink.output.epoch_directory import STAGING_FOLDER, EpochDirectory
+from tests.epoch_rows import START, frame, inserts, make_sink
+
+pytestmark = pytest.mark.timeout(300)
+
+
+def of_a_slow_second_task(session: SparkSession, go: Path) -> DataFrame:
+    """Return two records, of which a task writes the second only when a file is there."""
+
+    def waits(table: str) -> bool:
+        while table == "Second" and not go.exists():
+            time.sleep(0.02)
+        return True
+
+    tables = [frame(session, [inserts(1, at=1, table=name)]) for name in ("First", "Second")]
+    is_there = F.udf(waits, "boolean").asNondeterministic()
+    return tables[0].union(tables[1]).where(is_there("table_name"))
+
+
+def remove_under(output: Path, session: SparkSession, write: Callable[[], object]) -> None:
+    """Remove what is staged when Spark has written a part of it, and let it go on."""
+    error: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            write()
+        except PublishError as caught:
+            error.append(caught)
+
+    writer = threading.Thread(target=run)
+    writer.start()
+    while not list(output.glob(f"{STAGING_FOLDER}/*/*/_temporary/0/task_*/part-*")):
+        assert writer.is_alive()
+        time.sleep(0.02)
+    EpochDirectory(session, str(output), "successor").remove_other_staging()
+    (output.parent / "go").touch()
+    writer.join(120)
+    assert not writer.is_alive()
+    assert "may have a part of an epoch" in str(error[0])
+
+
+def texts_in(folder: Path) -> list[str]:
+    """Return the tables that are named in the JSON files of a folder."""
+    files = sorted(folder.glob("*/part-*.json"))
+    return sorted(
+        json.loads(line)["table_name"] for file in files for line in file.read_text().splitlines()
+    )
+
+
+def test_a_former_owner_publishes_no_part_of_a_chunk(session: SparkSession, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    former, successor = (make_sink(output, format="json") for _ in range(2))
+    chunk = of_a_slow_second_task(session, tmp_path / "go")
+    remove_under(output, session, lambda: former.add_scanned(chunk, 0, START))
+    assert texts_in(output) == []
+    assert successor.add_scanned(chunk, 0, START) == 2
+    assert texts_in(output) == ["First", "Second"]
+
+
+def test_a_former_owner_publishes_no_part_of_dead_letters(
+    session: SparkSession, tmp_path: Path
+) -> None:
+    output = tmp_path / "out"
+    letters = of_a_slow_second_task(session, tmp_path / "go").select("table_name")
+
+    def publish() -> str:
+        return publish_letters(letters, str(output), "these", START, None)
+
+    remove_under(output, session, publish)
+    assert texts_in(output / FOLDER) == []
+    publish()
+    publish()
+    assert texts_in(output / FOLDER) == ["First", "Second"]
+    # The former owner's, which the next process removes.
+    assert len(list((output / STAGING_FOLDER).iterdir())) == 1
