@@ -66,9 +66,12 @@ class EpochCompaction:
 
     def _compact(self, group: Group) -> None:
         staged = self._staging / uuid.uuid4().hex
+        by_folder = self._by_folder(group)
         try:
-            for folder, files in self._by_folder(group).items():
+            # All before the first file: if somebody removes them, none comes back without its files.
+            for folder in by_folder:
                 (staged / folder).mkdir(parents=True, exist_ok=True)
+            for folder, files in by_folder.items():
                 if len(group.folders) == 1:
                     _link(files, staged / folder)
                 else:
