@@ -68,7 +68,7 @@ class EpochCompaction:
         staged = self._staging / uuid.uuid4().hex
         by_folder = self._by_folder(group)
         try:
-            # All before the first file: if somebody removes them, none comes back without its files.
+            # Before the first file: if somebody removes them, none comes back without its files.
             for folder in by_folder:
                 (staged / folder).mkdir(parents=True, exist_ok=True)
             for folder, files in by_folder.items():

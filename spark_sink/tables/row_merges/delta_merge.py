@@ -1,9 +1,12 @@
 """The MERGE of a few rows into a Delta table by delta-rs, without a job of Spark's.
 
 A commit creates the next file of Delta's log, if its name is free, and carries a transaction
-identifier (Delta's protocol, "Transaction Identifiers") with the low watermark: it is refused if
-another commit has changed that identifier since the table was loaded. So of two owners only one
-merges an epoch.
+identifier (Delta's protocol, "Transaction Identifiers") with the low watermark, which the table
+that it changes did not have. So of two owners only one merges an epoch.
+
+delta-rs would let others commit between, if it takes their files for ones without the epoch's rows.
+It judges by statistics, some of which are less exact than the values. So a merge only follows the
+version that it has read.
 """
 
 from __future__ import annotations
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _FLOATS: Final = frozenset({"DOUBLE", "FLOAT"})
+_DECIMAL: Final = "DECIMAL"
 _MIRROR: Final = "mirror"
 _LATEST: Final = "latest"
 
@@ -65,15 +69,15 @@ def merge_rows(
         LargeTableError: the table is large.
         DeltaMergeRefusedError: the table has features that delta-rs can't write, or no key that it
             compares as Spark does, or its disk does not take the commit.
-        PublishError: two processes committed at the same time, or the object store fails; the epoch
-            is read again.
+        PublishError: another process committed since the table was read, or the object store fails;
+            the epoch is read again.
     """
     from deltalake.transaction import CommitProperties, PostCommitHookProperties, Transaction
 
     application, version = merge_id.application, merge_id.version
     condition = _same_key(rows, columns)
-    floats = [column.name for column in columns if column.spark_type in _FLOATS]
-    properties = CommitProperties(app_transactions=[Transaction(application, version)])
+    transaction = Transaction(application, version)
+    properties = CommitProperties(max_commit_retries=0, app_transactions=[transaction])
     # Checkpoints are has_merged()'s: half of the commits are not delta-rs's.
     hooks = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
     with direct.translating():
@@ -90,7 +94,7 @@ def merge_rows(
             target_alias=_MIRROR,
             # Otherwise no file is skipped by its statistics.
             streamed_exec=False,
-            writer_properties=_without_statistics(floats),
+            writer_properties=_without_statistics(filter(_has_inexact_statistics, columns)),
             commit_properties=properties,
             post_commithook_properties=hooks,
         )
@@ -177,18 +181,20 @@ def _compact(direct: DirectTable, table: DeltaTable) -> None:
         direct.has_compacted(table, commits)
 
 
-def _without_statistics(floats: Iterable[str]) -> WriterProperties:
-    """Leave out statistics of floating-point columns: delta-rs's ignore NaN.
+def _has_inexact_statistics(column: Column) -> bool:
+    """Return whether delta-rs's statistics of a column would have readers skip files wrongly.
 
-    For Spark NaN is larger than all other numbers, and it would skip files that have one.
-
-    Args:
-        floats: the names of the columns.
+    Those of floating-point numbers ignore NaN, which for Spark is larger than all others. Those of
+    decimals are floating-point numbers themselves (1.6.6).
     """
+    return column.spark_type in _FLOATS or column.spark_type.startswith(_DECIMAL)
+
+
+def _without_statistics(columns: Iterable[Column]) -> WriterProperties:
     from deltalake import ColumnProperties, WriterProperties
 
     none = ColumnProperties(statistics_enabled="NONE")
-    return WriterProperties(column_properties=dict.fromkeys(floats, none))
+    return WriterProperties(column_properties={column.name: none for column in columns})
 
 
 def _has_partial(rows: pa.Table) -> bool:
@@ -203,13 +209,18 @@ def _same_key(rows: pa.Table, columns: Sequence[Column]) -> str:
     # Spark takes -0.0 for 0.0.
     if any(column.spark_type in _FLOATS for column in key):
         raise DeltaMergeRefusedError("its key has floating-point numbers")
-    return " AND ".join(_same_value(column, rows.column(column.name)) for column in key)
+    # A plain comparison lets delta-rs skip files by their statistics. Together with another one
+    # it compares each row with each.
+    is_plain = not any(
+        column.spark_type.startswith(_DECIMAL) or rows.column(column.name).null_count
+        for column in key
+    )
+    same = "=" if is_plain else "IS NOT DISTINCT FROM"
+    return " AND ".join(_same_value(column, same) for column in key)
 
 
-def _same_value(column: Column, values: pa.ChunkedArray) -> str:
+def _same_value(column: Column, same: str) -> str:
     mirror, latest = _of_mirror(column.name), _of_latest(column.name)
-    # A plain comparison lets delta-rs skip files by their statistics.
-    same = "IS NOT DISTINCT FROM" if values.null_count else "="
     # DataFusion takes an AND that follows for a part of the right side of IS NOT DISTINCT FROM.
     condition = f"({mirror} {same} {latest})"
     # A row that a version without nanoseconds wrote has none.
