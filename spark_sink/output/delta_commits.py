@@ -40,9 +40,8 @@ _TRIES: Final = 20
 _CLEANED_EVERY: Final = 30
 # In what a commit says of itself.
 _LINE: Final = "slackwater.line"
-# Between an epoch's commit and the take-over after it there are others only if somebody else
-# changes the table.
-_COMMITS_LOOKED_AT: Final = 20
+# Between an epoch's commit and the take-over after it are those of compactions and of others.
+_COMMITS_LOOKED_AT: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +90,7 @@ class DeltaCommits:
         self._table: DeltaTable | None = None
         # Counts those that took the pipeline over; 0 before this process did, or without a table.
         self._owner = 0
+        self._line: str | None = None
         self._versions: dict[str, int | None] = {}
 
     @property
@@ -201,14 +201,20 @@ class DeltaCommits:
         return latest is not None and latest >= version
 
     def last_line(self) -> str | None:
-        """Return the watermark log's line that came with one of the last commits; None without one.
+        """Return the watermark log's line that came with the last epoch before this process's.
 
-        Its owner may have died before it added the line to the log. delta-rs reads a table's
-        history, too, but holds Python's lock meanwhile: no other thread could renew the lease.
+        Its owner may have died before it added the line to the log. After take_over(). None if no
+        commit had one.
         """
-        if self._owner == 0:
-            return None
-        latest = self._loaded().version()
+        return self._line
+
+    def _read_line(self, table: DeltaTable) -> str | None:
+        """Return the line in the last commits of a table.
+
+        delta-rs reads a table's history, too, but holds Python's lock meanwhile: no other thread
+        could renew the lease.
+        """
+        latest = table.version()
         with requests_to(self._path):
             for version in range(latest, max(-1, latest - _COMMITS_LOOKED_AT), -1):
                 commit = read(self._store, f"_delta_log/{version:020d}.json") or b""
@@ -221,11 +227,13 @@ class DeltaCommits:
     def _load_and_own(self) -> None:
         from deltalake.exceptions import TableNotFoundError
 
-        self._table, self._versions, self._owner = None, {}, 0
+        self._table, self._versions, self._owner, self._line = None, {}, 0, None
         try:
             table = self._load()
         except TableNotFoundError:
             return
+        # Each take-over hands it on: there may be any number of them before the next epoch.
+        self._line = self._read_line(table)
         with self._translating():
             self._owner = (table.transaction_version(self._owner_application) or 0) + 1
         with self._committing(table):
@@ -234,7 +242,7 @@ class DeltaCommits:
                 "append",
                 table.schema(),
                 list(table.metadata().partition_columns),
-                commit_properties=self._properties(),
+                commit_properties=self._properties(line=self._line),
             )
 
     def _create(self, schema: pa.Schema, partition_by: Sequence[str]) -> None:

@@ -33,14 +33,16 @@ from slackwater.spark_sink.output.delta_features import (
 from slackwater.spark_sink.output.delta_maintenance import is_inside
 from slackwater.spark_sink.output.file_writer import folder_values
 from slackwater.spark_sink.output.merged_files import in_row_groups, sync
-from slackwater.spark_sink.output.object_store import download, open_object_store, remove
+from slackwater.spark_sink.output.object_store import download, open_object_store, read, remove
 from slackwater.spark_sink.output.parquet_stats import stats_text
+from slackwater.spark_sink.output.small_files import LocalFiles
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
     from deltalake.transaction import AddAction, RemoveAction
     from obstore.store import ObjectStore
 
+_LOG: Final = "_delta_log"
 # In bytes: of the small files that become one.
 _COMPACTED_SIZE: Final = 256 << 20
 # What tables may ask of a reader. A file whose deletion vector is ignored would get back its rows.
@@ -114,9 +116,7 @@ def compact_loaded(table: DeltaTable, path: str, options: Mapping[str, str]) -> 
         if set(folder_values(group[0].folder)) != set(partition_by):
             raise DeltaUnsupportedError(f"{group[0].name} is not in a folder of its partition")
         added = _write_merged(data, group, columns, partition_by)
-        if not _replace(table, path, group, added):
-            # Another process has compacted it, or changed the rows of these files.
-            data.remove(added.path)
+        if not _replace(table, path, group, added, data):
             break
         commits += 1
     return commits
@@ -173,6 +173,10 @@ class _Disk:
         """Remove a file that no commit names."""
         (self._folder / name).unlink()
 
+    def commit(self, version: int) -> str:
+        """Return the text of a commit; empty if there is none."""
+        return LocalFiles(self._folder / _LOG).read(f"{version:020d}.json") or ""
+
 
 class _Bucket:
     """The files of a table in an object store.
@@ -195,6 +199,10 @@ class _Bucket:
     def remove(self, name: str) -> None:
         """Remove a file that no commit names."""
         remove(self._store, [name])
+
+    def commit(self, version: int) -> str:
+        """Return the text of a commit; empty if there is none."""
+        return (read(self._store, f"{_LOG}/{version:020d}.json") or b"").decode()
 
 
 def _write_merged(
@@ -259,7 +267,13 @@ def _rows(
             yield pa.Table.from_arrays(arrays, schema=schema)
 
 
-def _replace(table: DeltaTable, path: str, group: Sequence[TableFile], added: AddAction) -> bool:
+def _replace(
+    table: DeltaTable,
+    path: str,
+    group: Sequence[TableFile],
+    added: AddAction,
+    data: _Disk | _Bucket,
+) -> bool:
     """Commit a file that replaces others, and return False if the table lacks one of these."""
     from deltalake.exceptions import CommitFailedError
     from deltalake.transaction import CommitProperties
@@ -270,10 +284,9 @@ def _replace(table: DeltaTable, path: str, group: Sequence[TableFile], added: Ad
     for _ in range(_TRIES):
         _require_readable(table)
         there = {file.name for file in _files_of(table)}
-        if added.path in there:
-            # The answer to the commit was lost.
-            return True
         if any(file.name not in there for file in group):
+            # Another process has compacted them, or changed their rows.
+            data.remove(added.path)
             return False
         try:
             table.create_write_transaction(
@@ -284,9 +297,12 @@ def _replace(table: DeltaTable, path: str, group: Sequence[TableFile], added: Ad
                 commit_properties=properties,
             )
         except CommitFailedError:
-            table.update_incremental()
+            # If only the answer was lost, the commit of this number names the file.
+            is_there = Path(added.path).name in data.commit(table.version() + 1)
         else:
-            table.update_incremental()
+            is_there = True
+        table.update_incremental()
+        if is_there:
             return True
     raise commit_conflict(path)
 

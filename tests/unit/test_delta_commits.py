@@ -77,8 +77,9 @@ def test_the_successor_finds_the_line_that_a_dead_owner_did_not_add_to_the_log(
         written = [file(tmp_path, f"part-{number}.parquet", number)]
         commits.append(written, APPLICATION, number, f"line {number}")
     DeltaTable(tmp_path).optimize.compact()
-    assert owner(tmp_path).last_line() == "line 2"
-    assert owner(tmp_path).last_line() == "line 2"
+    # However often it was taken over meanwhile.
+    for _ in range(110):
+        assert owner(tmp_path).last_line() == "line 2"
 
 
 @pytest.mark.parametrize("before", range(3))

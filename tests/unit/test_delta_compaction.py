@@ -182,6 +182,28 @@ def test_a_commit_whose_answer_is_lost_is_not_made_again(
     assert (loaded(place).version(), len(loaded(place).file_uris())) == (4, 1)
 
 
+def test_a_file_that_an_older_version_has_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit's answer is lost, and its file rewritten before this process looks."""
+    from deltalake.exceptions import CommitFailedError
+
+    place = (str(tmp_path / "table"), dict[str, str]())
+    small_files(place, 1, 2, 3, 4)
+    commit = DeltaTable.create_write_transaction
+
+    def without_answer(*args: Any, **kwargs: Any) -> None:
+        commit(*args, **kwargs)
+        loaded(place).delete("number = 1")
+        raise CommitFailedError("the name is taken")
+
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", without_answer)
+    assert compact_loaded(loaded(place), *place) == 1
+    assert numbers(place) == [2, 3, 4]
+    compacted = DeltaTable(place[0], version=4)
+    assert sorted(compacted.to_pyarrow_table()["number"].to_pylist()) == [1, 2, 3, 4]
+
+
 def test_a_table_that_never_stands_still_is_a_conflict(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
