@@ -113,6 +113,7 @@ class EpochObjects:
         written: Sequence[WrittenFile],
         low_watermark: datetime,
         *,
+        owner: str,
         line: str | None = None,
         chunk: int | None = None,
     ) -> bool:
@@ -122,14 +123,19 @@ class EpochObjects:
             epoch_id: as it was staged.
             written: its files.
             low_watermark: the epoch's.
+            owner: the attribute, as it was when the epoch was staged.
             line: the epoch's in the watermark log, to which it is added afterwards.
             chunk: the chunk's number in an initial scan; None for an epoch.
 
         Raises:
-            PublishError: another process has taken the pipeline over, or the store fails.
+            PublishError: the pipeline was taken over since the epoch was staged, by another process
+                or by this one again; or the store fails.
         """
         name = epoch_name(low_watermark, chunk)
         with self._lock, requests_to(self._path):
+            # Who takes over removes what is staged: it must not be committed after that.
+            if owner != self.owner:
+                raise PublishError("the pipeline was taken over since this epoch was staged.")
             log = self._log
             self._finish(log)
             if self._is_published(name, low_watermark, chunk):
@@ -186,7 +192,11 @@ class EpochObjects:
         unnamed = self._unnamed
         if unnamed is None:
             return
-        self._name_files(unnamed)
+        try:
+            self._name_files(unnamed)
+        except ObjectStoreError:
+            self._require_owner()
+            raise
         if unnamed.is_chunk:
             log.add(self._latest.low_watermark, self._latest.line, None, ())
         remove(self._store, [file.staged for file in unnamed.files if file.staged])
@@ -263,6 +273,12 @@ class EpochObjects:
                     "Restore it. If the epoch is not wanted any more, copy any object to that name",
                 ) from None
 
+    def _require_owner(self) -> None:
+        """Check, where something is amiss, that no other process has taken the pipeline over."""
+        last = self._log.last()
+        if last is None or last.owner != self.owner:
+            raise PublishError(f"{self._path}: another process took the pipeline over.")
+
     def _refuse_later_epochs(self) -> None:
         """Check that no epoch is later than the latest one, as in a bucket restored in parts.
 
@@ -276,9 +292,7 @@ class EpochObjects:
         for item in next(iter(self._store.list(offset=after)), []):
             time = parse_epoch_name(item["path"].partition("/")[0])
             if time is not None and (latest is None or time > latest):
-                last = self._log.last()
-                if last is None or last.owner != self.owner:
-                    raise PublishError(f"{self._path}: another process took the pipeline over.")
+                self._require_owner()
                 raise ObjectStoreError(
                     f"{self._path} has {item['path']}, which is later than the last epoch in"
                     " _commits and _watermarks.",

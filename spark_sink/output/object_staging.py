@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.formats import JSON, ORC, PARQUET, TEXT, write_options
 from slackwater.spark_sink.java import map_in_arrow
 from slackwater.spark_sink.output.epoch_files import LatestEpoch
@@ -131,9 +130,7 @@ class ObjectStaging:
     ) -> None:
         """Commit a staged epoch; see EpochFiles."""
         owner, written = self._written[epoch_id]
-        if owner != self._objects.owner:
-            raise PublishError("the pipeline was taken over since this epoch was staged.")
-        self._objects.publish(epoch_id, written, low_watermark, line=line, chunk=chunk)
+        self._objects.publish(epoch_id, written, low_watermark, owner=owner, line=line, chunk=chunk)
         if chunk is None:
             self._maintenance.begin_if_due(spark, lambda: [self._path])
 

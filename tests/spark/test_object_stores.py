@@ -246,7 +246,8 @@ def test_epochs_become_one_object_in_a_store(store: ServedStore, file_format: st
     for number, hours in enumerate((0, 1, 2, 2.5, 17)):
         table = pa.table({"value": [f"row {number}"]})
         written = [WrittenFile("", as_file(table, file_format), None)]
-        objects.publish(number, written, low_watermark(0) + timedelta(hours=hours))
+        at = low_watermark(0) + timedelta(hours=hours)
+        objects.publish(number, written, at, owner=objects.owner)
     ObjectCompaction(client, path, objects).run(keep_s=0)
     names = store.names(f"compacted-{file_format}/epoch=")
     assert len(names) == 2

@@ -30,7 +30,7 @@ def chunk_files(process: Owner, chunk: int, *, is_staged: bool) -> list[WrittenF
 def publish_chunk(process: Owner, chunk: int, *, is_staged: bool) -> None:
     """Publish a chunk of the epoch that has the numbers up to 9."""
     written = chunk_files(process, chunk, is_staged=is_staged)
-    process.objects.publish(chunk, written, at(9), chunk=chunk)
+    process.objects.publish(chunk, written, at(9), owner=process.objects.owner, chunk=chunk)
 
 
 def require_whole(store: MemoryStore, logged: int, step: int, *, is_staged: bool) -> None:

@@ -87,7 +87,7 @@ class Owner:
             if staged:
                 self.store.put(staged, content)
             written.append(WrittenFile("", None if is_staged else content, staged))
-        done = self.objects.publish(self.epochs, written, at(through))
+        done = self.objects.publish(self.epochs, written, at(through), owner=self.objects.owner)
         self.last = through
         return done
 
@@ -185,6 +185,42 @@ def test_a_former_owner_that_wakes_while_old_commits_are_removed_publishes_nothi
         if last.stepping.requests < step:
             return
         assert visible(store) == [1, 2]
+
+
+def test_what_was_staged_before_a_take_over_is_not_committed_after_it() -> None:
+    """A process that loses its lease and gets it back, while a thread of the first time goes on."""
+    store = MemoryStore()
+    process = owner(store, "process")
+    former = process.objects.owner
+    written = [WrittenFile("", None, f"{process.objects.staging(1)}/file")]
+    store.put(written[0].staged or "", b"1\n")
+    process.take_over()
+    with pytest.raises(PublishError, match="since this epoch was staged"):
+        process.objects.publish(1, written, at(1), owner=former)
+    process.take_over()
+    assert process.publish(1, is_staged=True)
+    assert visible(store) == [1]
+
+
+@pytest.mark.parametrize("step", range(1, 4))
+def test_a_former_owner_whose_staged_files_are_gone_says_so(step: int) -> None:
+    """Its compaction's commit got no answer, and its successor removed what it names."""
+    store = MemoryStore()
+    former = owner(store, "former")
+    former.publish(1)
+    staged = f"{former.objects.staging(0)}/large"
+    store.put(staged, b"1\n")
+
+    def fail() -> None:
+        raise PublishError("no answer")
+
+    former.before(freeze_at(step, fail))
+    with suppress(PublishError):
+        former.objects.replace("epoch=20260131T090001.000000Z.compacted/part-00000.txt", staged)
+    former.before(nothing)
+    owner(store, "successor")
+    with pytest.raises(PublishError, match=r"(taken|took) the pipeline over"):
+        former.publish(2)
 
 
 @pytest.mark.parametrize("is_staged", [False, True])

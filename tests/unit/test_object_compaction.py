@@ -47,7 +47,8 @@ class Owner:
     def publish(self, hours: float, text: str, *, chunk: int | None = None) -> None:
         self.epochs += 1
         written = [WrittenFile("", f"{text}\n".encode(), None)]
-        self.objects.publish(self.epochs, written, START + timedelta(hours=hours), chunk=chunk)
+        at, owner = START + timedelta(hours=hours), self.objects.owner
+        self.objects.publish(self.epochs, written, at, owner=owner, chunk=chunk)
 
     def compact(self, keep_s: float | None = None) -> None:
         opened: Any = self.store
@@ -221,7 +222,8 @@ def test_an_object_ends_where_the_columns_change() -> None:
         out = io.BytesIO()
         pq.write_table(table, out)
         written = [WrittenFile("", out.getvalue(), None)]
-        objects.publish(number, written, START + timedelta(hours=hours))
+        at = START + timedelta(hours=hours)
+        objects.publish(number, written, at, owner=objects.owner)
     ObjectCompaction(store, "memory", objects).run(0)
     large = [name for name in names(store) if COMPACTED in name]
     assert [name[: len("epoch=20260131T11")] for name in large] == [
@@ -238,7 +240,8 @@ def test_epochs_with_folders_are_left_as_they_are() -> None:
     owner = Owner(store)
     for number, hours in enumerate(HOURS):
         written = [WrittenFile("table_name=A", b"row\n", None)]
-        owner.objects.publish(number, written, START + timedelta(hours=hours))
+        at = START + timedelta(hours=hours)
+        owner.objects.publish(number, written, at, owner=owner.objects.owner)
     before = names(store)
     with pytest.raises(PublishError, match="only epochs without folders are compacted"):
         owner.compact(keep_s=0)
