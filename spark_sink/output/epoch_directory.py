@@ -179,7 +179,12 @@ class EpochDirectory:
                 continue
             if self.is_atomic:
                 renamed = self._path(f"{STAGING_FOLDER}/{uuid.uuid4().hex}")
-                removed = renamed if self._files.rename(removed, renamed) else removed
+                if not self._files.rename(removed, renamed) and self._files.exists(removed):
+                    raise PublishError(
+                        f"{removed.toString()} can't be removed: the file system does not say why.",
+                        "Check that the directory is writable",
+                    )
+                removed = renamed
             self._files.delete(removed, True)
 
     def publish(self, epoch_id: int, low_watermark: datetime, *, chunk: int | None = None) -> bool:

@@ -137,7 +137,8 @@ class EpochFolders:
         chunk: int | None = None,
     ) -> None:
         """Rename an epoch's folder; see EpochFiles."""
-        self._staging.epoch_directory(spark).publish(epoch_id, low_watermark, chunk=chunk)
+        directory = self._staging.epoch_directory(spark, epoch_id)
+        directory.publish(epoch_id, low_watermark, chunk=chunk)
         if chunk is None:
             self._maintenance.begin_if_due(spark, lambda: [self._staging.path])
 

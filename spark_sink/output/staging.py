@@ -55,6 +55,20 @@ class StagedFiles:
         return sum(file.stat().st_size for file in folder.rglob("*.*")) <= max_bytes
 
 
+class Owner:
+    """Who stages: a process since it last took its pipeline over.
+
+    Attributes:
+        name: of the staging directory. Another one after each take-over: a thread from before it
+            may still be at work, if this process had lost the pipeline and got it back.
+        is_alone: whether what others have staged was removed.
+    """
+
+    def __init__(self) -> None:
+        self.name = uuid.uuid4().hex
+        self.is_alone = False
+
+
 class Staging:
     """Writes epochs to the staging directory of one owner.
 
@@ -63,6 +77,7 @@ class Staging:
         file_format: Spark's name of the format.
         preparation: makes what is written; None writes all records as they are.
         partition_by: columns that name the folders of what is written.
+        owner: this process, if it has another staging of the same output.
     """
 
     def __init__(
@@ -71,15 +86,15 @@ class Staging:
         file_format: str,
         preparation: Preparation | None = None,
         partition_by: Sequence[str] = (),
+        owner: Owner | None = None,
     ) -> None:
         self.path = path
         self._partition_by = tuple(partition_by)
         self._preparation = preparation or Preparation()
         self._format = file_format
-        # Names the folder of this process.
-        self.owner = uuid.uuid4().hex
-        self._is_taken_over = False
-        # Of the epoch that was staged last.
+        self._owner = owner or Owner()
+        # Of the epoch that was staged last: who staged it, and what it held.
+        self._owners: dict[int, str] = {}
         self._rows: dict[int, int] = {}
         # How many files it has; none of an epoch that Spark wrote.
         self._file_counts: dict[int, int] = {}
@@ -90,7 +105,13 @@ class Staging:
 
     def for_scan(self) -> Staging:
         """Return a staging for an initial scan: unfiltered, as the scan's reads are filtered."""
-        return Staging(self.path, self._format, self._preparation.unfiltered(), self._partition_by)
+        unfiltered = self._preparation.unfiltered()
+        return Staging(self.path, self._format, unfiltered, self._partition_by, self._owner)
+
+    @property
+    def owner(self) -> str:
+        """The name of this process's staging directory, as of its last take-over."""
+        return self._owner.name
 
     def task_writer(self, spark: SparkSession, schema: StructType) -> str | None:
         """Return how tasks write epochs; None if Spark has to write them.
@@ -117,8 +138,9 @@ class Staging:
 
     def stage(self, epoch: DataFrame, epoch_id: int) -> EpochSummary:
         """Write one epoch, or take what tasks have written, and return what it held."""
-        directory = self.epoch_directory(epoch.sparkSession)
-        self.take_over(epoch.sparkSession)
+        self._be_alone(epoch.sparkSession)
+        owner = self.owner
+        directory = EpochDirectory(epoch.sparkSession, self.path, owner)
         directory.hold_staging()
         # With Arrow, which the settings do without.
         from slackwater.spark_sink.output.task_writer import handed_on, is_handed_on
@@ -134,10 +156,11 @@ class Staging:
         else:
             counts = self._write(epoch, epoch_id, directory)
             self._file_counts = {}
-        return self._noted(epoch_id, counts)
+        return self._noted(epoch_id, counts, owner)
 
-    def _noted(self, epoch_id: int, counts: Counts) -> EpochSummary:
+    def _noted(self, epoch_id: int, counts: Counts, owner: str) -> EpochSummary:
         """Note what a staged epoch held, and forget others."""
+        self._owners = {epoch_id: owner}
         self._rows = {epoch_id: counts.rows}
         self._distinct = {epoch_id: counts.distinct}
         self._message_bytes = {epoch_id: counts.message_bytes}
@@ -161,13 +184,19 @@ class Staging:
         return prepared.counts()
 
     def take_over(self, spark: SparkSession) -> None:
-        """Remove, at the first call, what former owners have staged.
+        """Remove what former owners have staged, this process before it among them.
 
-        A former owner that was frozen then has nothing left that it could make visible.
+        What a frozen one had staged it can't make visible then; what it goes on to stage,
+        EpochDirectory.publish_as() refuses.
         """
-        if not self._is_taken_over:
+        self._owner.name, self._owner.is_alone = uuid.uuid4().hex, False
+        self._be_alone(spark)
+
+    def _be_alone(self, spark: SparkSession) -> None:
+        """Remove what others have staged, unless that was done."""
+        if not self._owner.is_alone:
             self.epoch_directory(spark).remove_other_staging()
-            self._is_taken_over = True
+            self._owner.is_alone = True
 
     def read_staged(self, spark: SparkSession, epoch_id: int) -> DataFrame:
         """Return the rows of a staged epoch, of which none is missing.
@@ -178,7 +207,7 @@ class Staging:
             PublishError: not all of it is there any more.
         """
         assert self._schema is not None  # noqa: S101 - set by stage()
-        folder = self.epoch_directory(spark).staging(epoch_id)
+        folder = self.epoch_directory(spark, epoch_id).staging(epoch_id)
         reader = spark.read.format(self._format).schema(self._schema).options(**ALL_FILES)
         # Lists the files. One that is gone when it is read fails the query.
         frame = reader.load(folder)
@@ -206,7 +235,7 @@ class Staging:
         Raises:
             PublishError: not all of it is there any more.
         """
-        folder = local_path(spark, self.epoch_directory(spark).staging(epoch_id))
+        folder = local_path(spark, self.epoch_directory(spark, epoch_id).staging(epoch_id))
         if folder is None:
             return None
         files = sorted(folder.glob("*.parquet"))
@@ -218,11 +247,11 @@ class Staging:
 
     def discard(self, spark: SparkSession, epoch_id: int) -> None:
         """Remove a staged epoch, if there is one."""
-        self.epoch_directory(spark).discard(epoch_id)
+        self.epoch_directory(spark, epoch_id).discard(epoch_id)
 
     def staged_files(self, spark: SparkSession, epoch_id: int) -> StagedFiles:
         """Return the files of a staged epoch, which are to be published."""
-        folder = self.epoch_directory(spark).staging(epoch_id)
+        folder = self.epoch_directory(spark, epoch_id).staging(epoch_id)
         return StagedFiles(folder, self._rows[epoch_id])
 
     def distinct(self, epoch_id: int, column: str) -> frozenset[str]:
@@ -233,9 +262,15 @@ class Staging:
         """Return an estimate of what the messages of an epoch take; see Counts."""
         return self._message_bytes[epoch_id]
 
-    def epoch_directory(self, spark: SparkSession) -> EpochDirectory:
-        """Return the output's directory, which contains the staging directory."""
-        return EpochDirectory(spark, self.path, self.owner)
+    def epoch_directory(self, spark: SparkSession, epoch_id: int | None = None) -> EpochDirectory:
+        """Return the output's directory, which contains the staging directory.
+
+        Args:
+            spark: a session.
+            epoch_id: of the epoch that was staged last: the directory is that of its owner.
+        """
+        owner = self.owner if epoch_id is None else self._owners.get(epoch_id, self.owner)
+        return EpochDirectory(spark, self.path, owner)
 
 
 class StagedByTasks:

@@ -59,7 +59,6 @@ class StoreStaging(Staging):
     ) -> None:
         super().__init__(path, PARQUET, preparation)
         self.options = dict(options)
-        self._folder = f"{STAGING_FOLDER}/{self.owner}/{_OF_TASKS}"
         # Of the epoch that was staged last, unless Spark wrote it.
         self._files: dict[int, Sequence[WrittenFile]] = {}
         # The names of those that were in memory, and Spark has to read.
@@ -85,6 +84,11 @@ class StoreStaging(Staging):
         files = ObjectFiles(self.path, self.options, FOLDER)
         return WatermarkLog(self.path, pipeline, lambda: files)
 
+    @property
+    def _folder(self) -> str:
+        """The folder below which tasks stage files."""
+        return f"{STAGING_FOLDER}/{self.owner}/{_OF_TASKS}"
+
     @cached_property
     def _store(self) -> ObjectStore:
         return open_object_store(self.path, self.options)
@@ -108,11 +112,11 @@ class StoreStaging(Staging):
         if not is_handed_on(epoch):
             self._files = {}
             return super().stage(epoch, epoch_id)
-        self.take_over(epoch.sparkSession)
+        self._be_alone(epoch.sparkSession)
         handed = handed_on(epoch)
         self._files, self._uploaded = {epoch_id: handed.files}, None
         self._has_objects |= any(file.staged for file in handed.files)
-        return self._noted(epoch_id, handed.counts)
+        return self._noted(epoch_id, handed.counts, self.owner)
 
     def read_staged(self, spark: SparkSession, epoch_id: int) -> DataFrame:
         """Return the rows of a staged epoch; files in memory are uploaded for it; see Staging."""

@@ -313,7 +313,7 @@ class Kafka(StagedByTasks):
         mark = Mark(low_watermark, chunk=chunk)
         self._look_at(self._scanned, chunk, low_watermark)
         self._send(self._scanned.read_staged(spark, chunk), mark)
-        self._scanned.epoch_directory(spark).discard(chunk)
+        self._scanned.discard(spark, chunk)
         return records
 
     def end_scan(self, spark: SparkSession, records: int, low_watermark: datetime) -> None:

@@ -109,7 +109,7 @@ class SparkFormat(StagedByTasks):
         spark = rows.sparkSession
         records = self._scanned.stage(rows, chunk).records
         self._write(self._scanned.read_staged(spark, chunk))
-        self._scanned.epoch_directory(spark).discard(chunk)
+        self._scanned.discard(spark, chunk)
         return records
 
     def end_scan(self, spark: SparkSession, records: int, low_watermark: datetime) -> None:

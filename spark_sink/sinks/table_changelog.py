@@ -88,7 +88,7 @@ class TableChangelog(StagedByTasks):
         scan = scan_application(self._application, low_watermark)
         staged = self._scanned.staged_files(spark, chunk)
         self._table.append(self._scanned.read_staged(spark, chunk), self._path, scan, chunk, staged)
-        self._scanned.epoch_directory(spark).discard(chunk)
+        self._scanned.discard(spark, chunk)
         return records
 
     def end_scan(self, spark: SparkSession, records: int, low_watermark: datetime) -> None:

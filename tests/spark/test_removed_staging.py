@@ -33,8 +33,8 @@ def of_a_slow_second_task(session: SparkSession, go: Path) -> DataFrame:
     return tables[0].union(tables[1]).where(is_there("table_name"))
 
 
-def remove_under(output: Path, session: SparkSession, write: Callable[[], object]) -> None:
-    """Remove what is staged when Spark has written a part of it, and let it go on."""
+def remove_under(output: Path, write: Callable[[], object], remove: Callable[[], object]) -> None:
+    """Have what is staged removed when Spark has written a part of it, and let it go on."""
     error: list[BaseException] = []
 
     def run() -> None:
@@ -48,7 +48,7 @@ def remove_under(output: Path, session: SparkSession, write: Callable[[], object
     while not list(output.glob(f"{STAGING_FOLDER}/*/*/_temporary/0/task_*/part-*")):
         assert writer.is_alive()
         time.sleep(0.02)
-    EpochDirectory(session, str(output), "successor").remove_other_staging()
+    remove()
     (output.parent / "go").touch()
     writer.join(120)
     assert not writer.is_alive()
@@ -67,10 +67,29 @@ def test_a_former_owner_publishes_no_part_of_a_chunk(session: SparkSession, tmp_
     output = tmp_path / "out"
     former, successor = (make_sink(output, format="json") for _ in range(2))
     chunk = of_a_slow_second_task(session, tmp_path / "go")
-    remove_under(output, session, lambda: former.add_scanned(chunk, 0, START))
+    remove_under(
+        output, lambda: former.add_scanned(chunk, 0, START), lambda: successor.position(session)
+    )
     assert texts_in(output) == []
     assert successor.add_scanned(chunk, 0, START) == 2
     assert texts_in(output) == ["First", "Second"]
+
+
+def test_a_process_that_has_lost_the_pipeline_and_got_it_back_publishes_no_part(
+    session: SparkSession, tmp_path: Path
+) -> None:
+    output = tmp_path / "out"
+    sink = make_sink(output, format="json")
+    chunk = of_a_slow_second_task(session, tmp_path / "go")
+
+    def take_over() -> None:
+        sink.position(session)
+        sink.add_scanned(frame(session, [inserts(1, at=1, table="Other")]), 1, START)
+
+    remove_under(output, lambda: sink.add_scanned(chunk, 0, START), take_over)
+    assert texts_in(output) == ["Other"]
+    assert sink.add_scanned(chunk, 0, START) == 2
+    assert texts_in(output) == ["First", "Other", "Second"]
 
 
 def test_a_former_owner_publishes_no_part_of_dead_letters(
@@ -82,7 +101,8 @@ def test_a_former_owner_publishes_no_part_of_dead_letters(
     def publish() -> str:
         return publish_letters(letters, str(output), "these", START, None)
 
-    remove_under(output, session, publish)
+    successor = EpochDirectory(session, str(output), "successor")
+    remove_under(output, publish, successor.remove_other_staging)
     assert texts_in(output / FOLDER) == []
     publish()
     publish()
