@@ -20,7 +20,12 @@ from slackwater.spark_sink.tables.iceberg_commits import (
     snapshot_id,
     with_current,
 )
-from slackwater.spark_sink.tables.iceberg_history import APPLICATION, VERSION, has_version
+from slackwater.spark_sink.tables.iceberg_history import (
+    APPLICATION,
+    VERSION,
+    has_all_since,
+    has_version,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -35,15 +40,17 @@ def append_once(rows: DataFrame, table: Any, application: str, version: int) -> 
 
     Args:
         rows: with the table's columns; those that it lacks have no values.
-        table: Iceberg's Table.
+        table: Iceberg's Table, which as it was loaded had no such version.
         application: see TableFormat.append().
         version: see TableFormat.append().
 
     Raises:
-        PublishError: others committed again and again at the same time; the epoch is read again.
+        PublishError: others committed again and again at the same time, or so long ago that
+            snapshots since the table was loaded have expired; the epoch is read again.
         Py4JJavaError: a commit failed, or its answer was lost. The table tells which.
     """
     spark, operations = rows.sparkSession, table.operations()
+    loaded = snapshot_id(operations.current().currentSnapshot())
     append = table.newAppend()
     for file in _written(rows, table):
         append.appendFile(file)
@@ -55,6 +62,9 @@ def append_once(rows: DataFrame, table: Any, application: str, version: int) -> 
         base = operations.current()
         if has_version(spark, base, application, version):
             return
+        if not has_all_since(base, loaded):
+            # One of them may have had it: of a scan not even the last version is kept.
+            break
         follows = snapshot.parentId() == snapshot_id(base.currentSnapshot())
         if follows and commit(operations, base, with_current(spark, base, snapshot)):
             return

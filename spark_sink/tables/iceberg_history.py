@@ -86,6 +86,24 @@ def last_version(spark: SparkSession, metadata: Any, application: str) -> int | 
     return _last_version_in_text(spark, metadata, application)
 
 
+def has_all_since(metadata: Any, snapshot: int | None) -> bool:
+    """Return whether of the current snapshot's ancestors none is expired that came after another.
+
+    Args:
+        metadata: Iceberg's TableMetadata.
+        snapshot: the other one's id; None for the time before the first.
+    """
+    ancestor = metadata.currentSnapshot()
+    while ancestor is not None and int(ancestor.snapshotId()) != snapshot:
+        parent = ancestor.parentId()
+        if parent is None or parent == snapshot:
+            return True
+        ancestor = metadata.snapshot(parent)
+        if ancestor is None:
+            return False
+    return True
+
+
 def _last_version_in_text(spark: SparkSession, metadata: Any, application: str) -> int | None:
     """Return what last_version() does, from the metadata as one text."""
     # Each step above is a few calls to the JVM.

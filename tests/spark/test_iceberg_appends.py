@@ -73,6 +73,30 @@ def test_a_former_owner_appends_nothing_after_its_successor(
 
 
 @STEPS
+def test_a_former_owner_appends_no_chunk_whose_snapshot_is_expired(
+    session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str
+) -> None:
+    """Of a pipeline's snapshots the last one stays that has an epoch; chunks have another name."""
+    path, scan = str(tmp_path / "changes"), f"{OWN} scan 1"
+    append(session, path, 0, scan)
+
+    def successor() -> None:
+        other = session.newSession()
+        append(other, path, 1, scan)
+        for version in (2, 3):
+            append(other, path, version)
+            Iceberg().maintain(other, path, OWN, 0.0)
+        assert Iceberg().last_version(other, path, scan) is None
+
+    before(monkeypatch, owner, name, successor)
+    with pytest.raises(PublishError, match="at the same time"):
+        append(session, path, 1, scan)
+    assert versions(session, path) == [0, 1, 2, 3]
+    append(session, path, 4)
+    assert versions(session, path) == [0, 1, 2, 3, 4]
+
+
+@STEPS
 def test_an_append_goes_on_after_others_commits(
     session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str
 ) -> None:
