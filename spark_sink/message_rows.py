@@ -10,7 +10,7 @@ from slackwater.spark_sink.envelopes.envelope import Envelope
 from slackwater.timestamp import us_to_datetime
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row
+    from pyspark.sql import Column, DataFrame, Row
 
 # The columns that order messages as the database changed.
 ORDER: Final = ("commit_timestamp", "server_transaction_id", "record_sequence", "number")
@@ -89,3 +89,10 @@ def with_row_hashes(wrap: Wrap) -> Wrap:
         ]
 
     return wrap_all
+
+
+def row_hash(table: Column, keys: Column) -> Column:
+    """Return ROW_HASH as Spark computes it, of a table's name and a mod's keys."""
+    from pyspark.sql import functions as F
+
+    return F.crc32(F.concat_ws(" ", table, keys))

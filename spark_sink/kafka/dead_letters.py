@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from slackwater.spark_sink.errors import MessageRefusedError
 from slackwater.spark_sink.kafka.broker_errors import is_of_message, is_too_large
 from slackwater.spark_sink.kafka.delivery import Delivery, Mark
-from slackwater.spark_sink.message_rows import ORDER
+from slackwater.spark_sink.message_rows import ORDER, ROW_HASH, row_hash
 from slackwater.spark_sink.output.dead_letters import publish_letters
 
 if TYPE_CHECKING:
@@ -81,18 +81,25 @@ class KafkaDeadLetters:
     def _write(self, refused: DataFrame, changes: DataFrame, mark: Mark, reason: str) -> None:
         from pyspark.sql import functions as F
 
+        # In a chunk of a scan each part numbers its records anew: only keys tell them apart.
         place = ["table_name", *ORDER[:3]]
-        identity = F.bit_xor(F.xxhash64(*place, "number", "topic"))
-        ((hashed,),) = refused.agg(identity).collect()
-        if hashed is None:
+        named = refused.select(*place, "number", "topic", F.col(ROW_HASH).alias("hash"))
+        identity = F.bit_xor(F.xxhash64(*named.columns))
+        ((count, hashed),) = named.agg(F.count(F.lit(1)), identity).collect()
+        if not count:
             return
+        hashes = F.transform("mods", lambda mod: row_hash(F.col("table_name"), mod["keys"]))
         letters = (
-            changes.drop("topic")
-            .select(*place, F.struct(*[c for c in changes.columns if c != "topic"]).alias("record"))
-            .join(refused.select(*place, "number", "topic"), on=place)
+            changes.select(
+                *place,
+                F.struct(*[c for c in changes.columns if c != "topic"]).alias("record"),
+                hashes.alias("hashes"),
+            )
+            .join(named, on=place)
+            .where(F.array_contains("hashes", F.col("hash")))
             .select("table_name", "topic", F.col("number").alias("message_number"), "record")
         )
-        about = f"{hashed % 2**64:016x}"
+        about = f"{count}-{hashed % 2**64:016x}"
         folder = publish_letters(letters, self._path, about, mark.low_watermark, mark.chunk)
         _log.warning(
             "messages were refused (%s); their records were set aside in %s", reason, folder

@@ -218,6 +218,27 @@ def test_letters_that_are_there_are_neither_overwritten_nor_doubled(output: Outp
     assert written_with(400_000) == [second, third, third]
 
 
+def test_of_a_scan_the_refused_records_are_set_aside_and_no_others(output: Output) -> None:
+    """Records of a chunk may have the same transaction and sequence: each part has its own."""
+    sizes = {1: 10, 2: 300_000, 3: 300_000, 4: 100_000, 5: 100_000}
+    rows = [insert(key, at=9, note="x" * size) for key, size in sizes.items()]
+
+    def set_aside_with(limit: int) -> list[str]:
+        sink = output.sink(
+            topic="limited-scan.{table}",
+            delivery="at_least_once",
+            bad_records="dead_letter",
+            options={"kafka.max.request.size": str(limit)},
+        )
+        sink.add_scanned(frame(output.session, rows), 0, AT + timedelta(seconds=9))
+        keys = [m["record"]["mods"][0]["keys"] for m in output.dead_letters()]
+        return sorted(json.loads(key)["Id"] for key in keys)
+
+    assert set_aside_with(200_000) == ["2", "3"]
+    assert set_aside_with(200_000) == ["2", "3"]
+    assert set_aside_with(50_000) == ["2", "2", "3", "3", "4", "5"]
+
+
 def test_the_keys_columns_are_in_the_primary_keys_order(output: Output, kafka_broker: str) -> None:
     asked: list[datetime] = []
 
