@@ -100,7 +100,8 @@ class EpochCompaction:
     def _remove_replaced(self, keep_s: float) -> None:
         now_s = time.time()
         for name, by in sort_names(os.listdir(self._root)).replaced:
-            if now_s - (self._root / by).stat().st_mtime >= keep_s:
+            # As of its rename, which changes when its status was changed, and nothing else.
+            if now_s - (self._root / by).stat().st_ctime >= keep_s:
                 shutil.rmtree(self._root / name)
 
 

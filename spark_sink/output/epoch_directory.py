@@ -31,8 +31,8 @@ from slackwater.spark_sink.java import (
 from slackwater.spark_sink.output.epoch_groups import COMPACTED
 from slackwater.spark_sink.output.hadoop_files import no_atomic_rename
 from slackwater.spark_sink.output.small_files import (
-    ATOMIC_RENAME,
     LOCAL_SCHEME,
+    has_atomic_rename,
     paths_of,
     rename_to_new,
 )
@@ -277,7 +277,7 @@ class EpochDirectory:
     @property
     def is_atomic(self) -> bool:
         """Whether a folder becomes visible by one atomic rename."""
-        return self._files.getScheme() in ATOMIC_RENAME
+        return has_atomic_rename(self._files, self._root)
 
     def require_atomic(self) -> None:
         """Check that a folder becomes visible by one atomic rename.

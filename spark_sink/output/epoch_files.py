@@ -42,7 +42,7 @@ class EpochFiles(Protocol):
 
     @property
     def is_one_commit(self) -> bool:
-        """Whether an epoch becomes visible whole, or not at all. After take_over()."""
+        """Whether one commit decides on all of an epoch. After take_over()."""
 
     def take_over(self, spark: SparkSession, logged: Callable[[], datetime | None]) -> LatestEpoch:
         """Let no former owner publish any more; return the latest epoch.

@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOCAL_SCHEME: Final = "file"
+# Hadoop's, with others below its folders.
+_MOUNTS: Final = "viewfs"
 # On these a rename is atomic, and refused if the target exists.
-ATOMIC_RENAME: Final = frozenset({LOCAL_SCHEME, "hdfs", "viewfs"})
+ATOMIC_RENAME: Final = frozenset({LOCAL_SCHEME, "hdfs", _MOUNTS})
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 # Readers ignore what begins so, and it is not listed.
 _UNFINISHED: Final = "_"
@@ -83,6 +85,25 @@ def local_path(spark: SparkSession, path: str) -> Path | None:
     if root.getFileSystem(hadoop_conf(spark)).getScheme() != LOCAL_SCHEME:
         return None
     return Path(str(root.toUri().getPath()))
+
+
+def has_atomic_rename(files: Any, path: Any) -> bool:
+    """Return whether a folder becomes visible by one rename, and no existing one is replaced.
+
+    Args:
+        files: Hadoop's FileSystem.
+        path: Hadoop's Path of a folder, which need not exist.
+    """
+    if (scheme := str(files.getScheme())) != _MOUNTS:
+        return scheme in ATOMIC_RENAME
+    folder = f"{files.makeQualified(path).toUri().getPath()}/"
+    schemes = [
+        str(target.getScheme())
+        for mount in files.getMountPoints()
+        for target in mount.getTargetFileSystemURIs()
+        if folder.startswith(f"{str(mount.getMountedOnPath().toUri().getPath()).rstrip('/')}/")
+    ]
+    return all(mounted in ATOMIC_RENAME for mounted in schemes)
 
 
 def rename_to_new(spark: SparkSession, source: Any, target: Any) -> None:
@@ -218,7 +239,7 @@ class HadoopFiles:
     def create(self, name: str, text: str, *, is_durable: bool = False) -> bool:  # noqa: ARG002
         """Create a file; see SmallFiles."""
         final = self._path(name)
-        is_renamed = self._files.getScheme() in ATOMIC_RENAME
+        is_renamed = has_atomic_rename(self._files, self._root)
         made = self._path(f"{_UNFINISHED}{uuid.uuid4().hex}") if is_renamed else final
         try:
             stream = self._files.create(made, False)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from slackwater.spark_sink.errors import PublishError
+from slackwater.spark_sink.errors import FileSystemError, PublishError
 from slackwater.spark_sink.java import hadoop_conf
 from slackwater.spark_sink.output.epoch_directory import (
     STAGING_FOLDER,
@@ -23,6 +23,7 @@ from slackwater.spark_sink.output.epoch_directory import (
     parse_epoch_name,
 )
 from slackwater.spark_sink.output.small_files import HadoopFiles, small_files
+from tests.hadoop_stores import reached_by
 
 AT = datetime(2026, 1, 31, 9, 0, 0, 123456, tzinfo=UTC)
 ROUNDS = 100
@@ -144,6 +145,7 @@ def test_hadoop_publishes_epochs_and_lines_once(
             folder = tmp_path / "mounted" / owner.staging(number).removeprefix(f"{viewfs}/")
             folder.mkdir(parents=True)
             (folder / "part-0.parquet").write_text("")
+        assert all(owner.is_atomic for owner in owners)
         assert [owner.publish(number, at) for owner in owners] == [True, False]
         (tmp_path / "mounted" / "changes" / epoch_name(at, chunk=3)).mkdir()
     assert owners[0].last_low_watermark() == AT + timedelta(hours=5)
@@ -160,6 +162,17 @@ def test_hadoop_publishes_epochs_and_lines_once(
     # Nor is anything else left, such as files that a create was refused for.
     log = tmp_path / "mounted" / "changes" / "_watermarks"
     assert {path.name for path in log.iterdir()} <= {"b.json", ".b.json.crc"}
+
+
+def test_a_mounted_object_store_is_refused_as_any_other(session: SparkSession) -> None:
+    jvm: Any = session._jvm
+    with reached_by(session.newSession(), "s3a") as (_, bucket):
+        mounts = jvm.org.apache.hadoop.fs.viewfs.ConfigUtil
+        mounts.addLink(hadoop_conf(session), "stores", "/out", jvm.java.net.URI(f"{bucket}/out"))
+        directory = EpochDirectory(session, "viewfs://stores/out/changes", "owner")
+        with pytest.raises(FileSystemError, match="two processes could publish the same epoch"):
+            directory.require_atomic()
+        hadoop_conf(session).unset("fs.viewfs.mounttable.stores.link./out")
 
 
 def test_a_folder_that_cannot_be_written_is_named(session: SparkSession, tmp_path: Path) -> None:
