@@ -169,6 +169,7 @@ def publish_letters(
     if directory.is_atomic:
         directory.hold_staging()
         letters.write.options(**options).json(directory.staging(0))
+        directory.require_held(0)
         directory.publish_as(0, name)
         directory.remove_staging()
     else:

@@ -103,13 +103,29 @@ class EpochDirectory:
         self._owner = owner
 
     def hold_staging(self) -> None:
-        """Note, before an epoch is staged, that nobody has removed this process's staging since.
+        """Leave a mark, before Spark stages an epoch, that goes when somebody removes the staging.
 
-        Where folders are renamed; elsewhere none is published. Spark, which finds its folder gone
-        as it writes an epoch, makes another and completes what is left. See publish_as().
+        Spark, which finds its folder gone as it writes, makes another and completes what is left.
+        Where folders are renamed; elsewhere none is published.
         """
         if self.is_atomic:
             self._files.createNewFile(self._held())
+
+    def require_held(self, epoch_id: int) -> None:
+        """Check, after Spark has staged an epoch, that the mark is there: then the epoch is whole.
+
+        Who removes the staging renames all of it first. So if that comes after this, the epoch has
+        no folder any more that could be published.
+
+        Raises:
+            PublishError: it is gone.
+        """
+        if self.is_atomic and not self._files.exists(self._held()):
+            raise PublishError(
+                f"{self.staging(epoch_id)} may have a part of an epoch: its folder was removed as"
+                " it was staged.",
+                "Another process may have taken the pipeline over; the epoch is read again",
+            )
 
     def remove_staging(self) -> None:
         """Remove this process's own staging."""
@@ -197,7 +213,7 @@ class EpochDirectory:
 
         Raises:
             FileSystemError: see require_atomic().
-            PublishError: the rename was refused, or another process has removed what was staged.
+            PublishError: the rename was refused.
         """
         return self.publish_as(epoch_id, epoch_name(low_watermark, chunk))
 
@@ -208,16 +224,11 @@ class EpochDirectory:
         final = self._path(name)
         if "/" in name:
             self._files.mkdirs(final.getParent())
-        if self._files.exists(final):
-            is_published = False
-        else:
-            # Who removes the staging, renames all of it first. So what is complete goes with it.
-            self._require_held(staged)
-            is_published = self._rename(staged, final)
-        if not is_published:
+        if self._files.exists(final) or not self._rename(staged, final):
             # The complete epoch is there, from before a crash or by another process.
             self._files.delete(staged, True)
-        return is_published
+            return False
+        return True
 
     def publish_file(self, epoch_id: int, name: str) -> None:
         """Make the only file of a staged folder visible, unless it already is.
@@ -319,14 +330,6 @@ class EpochDirectory:
     @property
     def _is_local(self) -> bool:
         return bool(self._files.getScheme() == LOCAL_SCHEME)
-
-    def _require_held(self, staged: Any) -> None:
-        if not self._files.exists(self._held()):
-            raise PublishError(
-                f"{staged.toString()} may have a part of an epoch: its folder was removed as it was"
-                " staged.",
-                "Another process may have taken the pipeline over; the epoch is read again",
-            )
 
     def _held(self) -> Any:
         return self._path(f"{STAGING_FOLDER}/{self._owner}/{_HELD}")

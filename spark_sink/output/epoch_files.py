@@ -137,6 +137,7 @@ class EpochFolders:
         chunk: int | None = None,
     ) -> None:
         """Rename an epoch's folder; see EpochFiles."""
+        self._staging.require_whole(spark, epoch_id)
         directory = self._staging.epoch_directory(spark, epoch_id)
         directory.publish(epoch_id, low_watermark, chunk=chunk)
         if chunk is None:

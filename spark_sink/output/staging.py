@@ -141,7 +141,6 @@ class Staging:
         self._be_alone(epoch.sparkSession)
         owner = self.owner
         directory = EpochDirectory(epoch.sparkSession, self.path, owner)
-        directory.hold_staging()
         # With Arrow, which the settings do without.
         from slackwater.spark_sink.output.task_writer import handed_on, is_handed_on
 
@@ -177,6 +176,7 @@ class Staging:
             self._schema = frame.schema
         options = write_options(self._format)
         writer = frame.write.format(self._format).options(**options).mode("overwrite")
+        directory.hold_staging()
         writer.partitionBy(*self._partition_by).save(directory.staging(epoch_id))
         if self._format in OF_LINES and not self._partition_by:
             # Of a first task without rows Spark writes a file that Arrow can't read.
@@ -186,8 +186,7 @@ class Staging:
     def take_over(self, spark: SparkSession) -> None:
         """Remove what former owners have staged, this process before it among them.
 
-        What a frozen one had staged it can't make visible then; what it goes on to stage,
-        EpochDirectory.publish_as() refuses.
+        What a frozen one had staged it can't make visible then. If it goes on, see require_whole().
         """
         self._owner.name, self._owner.is_alone = uuid.uuid4().hex, False
         self._be_alone(spark)
@@ -244,6 +243,16 @@ class Staging:
             count = 0 if records is None else records.num_rows
             require_all(str(folder), "rows", count, self._rows[epoch_id])
         return records
+
+    def require_whole(self, spark: SparkSession, epoch_id: int) -> None:
+        """Check, before a staged epoch is renamed, that Spark has written all of it.
+
+        Raises:
+            PublishError: somebody has removed a part meanwhile.
+        """
+        # The sizes of tasks' files were compared, after they had their place in the epoch.
+        if epoch_id not in self._file_counts:
+            self.epoch_directory(spark, epoch_id).require_held(epoch_id)
 
     def discard(self, spark: SparkSession, epoch_id: int) -> None:
         """Remove a staged epoch, if there is one."""

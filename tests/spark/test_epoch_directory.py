@@ -30,7 +30,6 @@ ROUNDS = 100
 
 
 def stage(directory: EpochDirectory, epoch: int, rows: int = 1) -> None:
-    directory.hold_staging()
     folder = Path(directory.staging(epoch).removeprefix("file:"))
     folder.mkdir(parents=True)
     for row in range(rows):
@@ -141,7 +140,6 @@ def test_hadoop_publishes_epochs_and_lines_once(
     for number, hours in enumerate((5, 2)):
         at = AT + timedelta(hours=hours)
         for owner in owners:
-            owner.hold_staging()
             folder = tmp_path / "mounted" / owner.staging(number).removeprefix(f"{viewfs}/")
             folder.mkdir(parents=True)
             (folder / "part-0.parquet").write_text("")
@@ -177,6 +175,5 @@ def test_a_mounted_object_store_is_refused_as_any_other(session: SparkSession) -
 
 def test_a_folder_that_cannot_be_written_is_named(session: SparkSession, tmp_path: Path) -> None:
     directory = EpochDirectory(session, str(tmp_path), "owner")
-    directory.hold_staging()
     with pytest.raises(PublishError, match="No such file"):
         directory.publish(1, AT)
