@@ -30,19 +30,18 @@ from slackwater.spark_sink.output.delta_features import (
     has_column_mapping,
     is_unsupported,
 )
-from slackwater.spark_sink.output.delta_maintenance import is_inside
+from slackwater.spark_sink.output.delta_maintenance import commit_name, is_inside, log_files
 from slackwater.spark_sink.output.file_writer import folder_values
 from slackwater.spark_sink.output.merged_files import in_row_groups, sync
-from slackwater.spark_sink.output.object_store import download, open_object_store, read, remove
+from slackwater.spark_sink.output.object_store import download, open_object_store, remove
 from slackwater.spark_sink.output.parquet_stats import stats_text
-from slackwater.spark_sink.output.small_files import LocalFiles
+from slackwater.spark_sink.output.small_files import SmallFiles
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
     from deltalake.transaction import AddAction, RemoveAction
     from obstore.store import ObjectStore
 
-_LOG: Final = "_delta_log"
 # In bytes: of the small files that become one.
 _COMPACTED_SIZE: Final = 256 << 20
 # What tables may ask of a reader. A file whose deletion vector is ignored would get back its rows.
@@ -111,12 +110,15 @@ def compact_loaded(table: DeltaTable, path: str, options: Mapping[str, str]) -> 
     partition_by = table.metadata().partition_columns
     columns = pa.schema([field for field in schema if field.name not in partition_by])
     data = _Bucket(open_object_store(path, options)) if "://" in path else _Disk(Path(path))
+    log = log_files(path, options)
     commits = 0
     for group in groups_to_compact(_files_of(table)):
         if set(folder_values(group[0].folder)) != set(partition_by):
             raise DeltaUnsupportedError(f"{group[0].name} is not in a folder of its partition")
         added = _write_merged(data, group, columns, partition_by)
-        if not _replace(table, path, group, added, data):
+        if not _replace(table, path, log, group, added):
+            # Another process has compacted it, or changed the rows of these files.
+            data.remove(added.path)
             break
         commits += 1
     return commits
@@ -173,10 +175,6 @@ class _Disk:
         """Remove a file that no commit names."""
         (self._folder / name).unlink()
 
-    def commit(self, version: int) -> str:
-        """Return the text of a commit; empty if there is none."""
-        return LocalFiles(self._folder / _LOG).read(f"{version:020d}.json") or ""
-
 
 class _Bucket:
     """The files of a table in an object store.
@@ -199,10 +197,6 @@ class _Bucket:
     def remove(self, name: str) -> None:
         """Remove a file that no commit names."""
         remove(self._store, [name])
-
-    def commit(self, version: int) -> str:
-        """Return the text of a commit; empty if there is none."""
-        return (read(self._store, f"{_LOG}/{version:020d}.json") or b"").decode()
 
 
 def _write_merged(
@@ -268,11 +262,7 @@ def _rows(
 
 
 def _replace(
-    table: DeltaTable,
-    path: str,
-    group: Sequence[TableFile],
-    added: AddAction,
-    data: _Disk | _Bucket,
+    table: DeltaTable, path: str, log: SmallFiles, group: Sequence[TableFile], added: AddAction
 ) -> bool:
     """Commit a file that replaces others, and return False if the table lacks one of these."""
     from deltalake.exceptions import CommitFailedError
@@ -285,8 +275,6 @@ def _replace(
         _require_readable(table)
         there = {file.name for file in _files_of(table)}
         if any(file.name not in there for file in group):
-            # Another process has compacted them, or changed their rows.
-            data.remove(added.path)
             return False
         try:
             table.create_write_transaction(
@@ -298,7 +286,8 @@ def _replace(
             )
         except CommitFailedError:
             # If only the answer was lost, the commit of this number names the file.
-            is_there = Path(added.path).name in data.commit(table.version() + 1)
+            commit = log.read(commit_name(table.version() + 1)) or ""
+            is_there = Path(added.path).name in commit
         else:
             is_there = True
         table.update_incremental()

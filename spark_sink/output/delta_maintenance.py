@@ -13,12 +13,15 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import takewhile
+from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
 from slackwater.spark_sink.errors import PublishError
-from slackwater.spark_sink.output.small_files import SmallFiles
+from slackwater.spark_sink.output.object_store import ObjectFiles
+from slackwater.spark_sink.output.small_files import LocalFiles, SmallFiles
 
+_LOG: Final = "_delta_log"
 _FILE_RETENTION: Final = "delta.deletedFileRetentionDuration"
 _OF_VERSION: Final = re.compile(r"\d{20}\..+")
 _COMMIT: Final = re.compile(r"(\d{20})\.json")
@@ -37,6 +40,21 @@ class Commit:
     committed_ms: int | None
     added: frozenset[str]
     removed: frozenset[str]
+
+
+def log_files(path: str, options: Mapping[str, str]) -> SmallFiles:
+    """Return the folder of a table's log.
+
+    Args:
+        path: the table's directory or URL.
+        options: of the object store; see open_object_store().
+    """
+    return ObjectFiles(path, options, _LOG) if "://" in path else LocalFiles(Path(path, _LOG))
+
+
+def commit_name(version: int) -> str:
+    """Return the name of a version's commit in the log."""
+    return f"{version:020d}.json"
 
 
 def retention_properties(keep_s: float | None) -> dict[str, str]:
@@ -105,7 +123,7 @@ def remove_old_versions(
 
 def _read(log: SmallFiles, version: int) -> Commit:
     # One that another process has removed says nothing of files.
-    return parse_commit(log.read(f"{version:020d}.json") or "")
+    return parse_commit(log.read(commit_name(version)) or "")
 
 
 def parse_commit(text: str) -> Commit:

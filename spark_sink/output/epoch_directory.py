@@ -109,7 +109,7 @@ class EpochDirectory:
         Where folders are renamed; elsewhere none is published.
         """
         if self.is_atomic:
-            self._files.createNewFile(self._held())
+            self._files.createNewFile(self._staged(_HELD))
 
     def require_held(self, epoch_id: int) -> None:
         """Check, after Spark has staged an epoch, that the mark is there: then the epoch is whole.
@@ -120,7 +120,7 @@ class EpochDirectory:
         Raises:
             PublishError: it is gone.
         """
-        if self.is_atomic and not self._files.exists(self._held()):
+        if self.is_atomic and not self._files.exists(self._staged(_HELD)):
             raise PublishError(
                 f"{self.staging(epoch_id)} may have a part of an epoch: its folder was removed as"
                 " it was staged.",
@@ -129,7 +129,7 @@ class EpochDirectory:
 
     def remove_staging(self) -> None:
         """Remove this process's own staging."""
-        self._files.delete(self._path(f"{STAGING_FOLDER}/{self._owner}"), True)
+        self._files.delete(self._staged(), True)
 
     def staging(self, epoch_id: int) -> str:
         """Return the directory in which to stage an epoch."""
@@ -137,11 +137,11 @@ class EpochDirectory:
 
     def staging_beside_epochs(self, name: str) -> str:
         """Return the directory in which to stage something that belongs to no epoch."""
-        return str(self._path(f"{STAGING_FOLDER}/{self._owner}/{name}").toString())
+        return str(self._staged(name).toString())
 
     def of_tasks(self) -> str | None:
         """Return the folder in which tasks stage files by themselves; None if it is not local."""
-        folder = self._path(f"{STAGING_FOLDER}/{self._owner}/{_OF_TASKS}")
+        folder = self._staged(_OF_TASKS)
         return self._local(folder) if self._is_local else None
 
     def take_files(self, epoch_id: int, files: Iterable[TaskFile]) -> None:
@@ -331,11 +331,12 @@ class EpochDirectory:
     def _is_local(self) -> bool:
         return bool(self._files.getScheme() == LOCAL_SCHEME)
 
-    def _held(self) -> Any:
-        return self._path(f"{STAGING_FOLDER}/{self._owner}/{_HELD}")
-
     def _path_of(self, epoch_id: int) -> Any:
-        return self._path(f"{STAGING_FOLDER}/{self._owner}/{epoch_id}")
+        return self._staged(str(epoch_id))
+
+    def _staged(self, *names: str) -> Any:
+        """Return what has a name in this process's staging directory; without one, all of it."""
+        return self._path("/".join([STAGING_FOLDER, self._owner, *names]))
 
     def _path(self, below: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(self._root, below)

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from slackwater.spark_sink.errors import PublishError, commit_conflict
@@ -23,9 +22,8 @@ from slackwater.spark_sink.output.delta_features import (
     has_column_mapping,
     is_unsupported,
 )
-from slackwater.spark_sink.output.object_store import ObjectFiles
-from slackwater.spark_sink.output.small_files import LocalFiles, SmallFiles, local_path
-from slackwater.spark_sink.tables.delta_log import LOG
+from slackwater.spark_sink.output.delta_maintenance import commit_name, log_files
+from slackwater.spark_sink.output.small_files import SmallFiles, local_path
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -182,16 +180,14 @@ class DirectTable:
         if not features <= _FEATURES:
             raise DeltaMergeRefusedError(f"it has {', '.join(sorted(features - _FEATURES))}")
         commit = "\n".join(map(json.dumps, _property_actions(table, name, value)))
-        if not self._log.create(f"{table.version() + 1:020d}.json", commit):
+        if not self._log.create(commit_name(table.version() + 1), commit):
             return False
         self._version = table.version() + 1
         return True
 
     @cached_property
     def _log(self) -> SmallFiles:
-        if self.options is None:
-            return LocalFiles(Path(self.path, LOG))
-        return ObjectFiles(self.path, self.options, LOG)
+        return log_files(self.path, self.options or {})
 
     @contextmanager
     def translating(self) -> Iterator[None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -73,17 +73,14 @@ def last_version(spark: SparkSession, metadata: Any, application: str) -> int | 
         metadata: Iceberg's TableMetadata.
         application: whose version.
     """
-    snapshot = metadata.currentSnapshot()
-    for _ in range(_ANCESTORS_MAX):
-        if snapshot is None:
-            return None
+    for number, snapshot in enumerate(_line(metadata)):
+        if number == _ANCESTORS_MAX:
+            return _last_version_in_text(spark, metadata, application)
         # Other writers' may have none.
         summary: Any = snapshot.summary() or {}
         if summary.get(APPLICATION) == application:
             return int(summary.get(VERSION))
-        parent = snapshot.parentId()
-        snapshot = None if parent is None else metadata.snapshot(parent)
-    return _last_version_in_text(spark, metadata, application)
+    return None
 
 
 def has_all_since(metadata: Any, snapshot: int | None) -> bool:
@@ -93,15 +90,20 @@ def has_all_since(metadata: Any, snapshot: int | None) -> bool:
         metadata: Iceberg's TableMetadata.
         snapshot: the other one's id; None for the time before the first.
     """
-    ancestor = metadata.currentSnapshot()
-    while ancestor is not None and int(ancestor.snapshotId()) != snapshot:
-        parent = ancestor.parentId()
-        if parent is None or parent == snapshot:
+    oldest = None
+    for oldest in _line(metadata):
+        if int(oldest.snapshotId()) == snapshot:
             return True
-        ancestor = metadata.snapshot(parent)
-        if ancestor is None:
-            return False
-    return True
+    return oldest is None or oldest.parentId() in (None, snapshot)
+
+
+def _line(metadata: Any) -> Iterator[Any]:
+    """Yield the current snapshot and its ancestors, up to one that is expired."""
+    snapshot = metadata.currentSnapshot()
+    while snapshot is not None:
+        yield snapshot
+        parent = snapshot.parentId()
+        snapshot = None if parent is None else metadata.snapshot(parent)
 
 
 def _last_version_in_text(spark: SparkSession, metadata: Any, application: str) -> int | None:

@@ -51,6 +51,15 @@ class Output:
         origin = Origin(self._folder.name, "p", "i", "d", "Everything")
         return KafkaSettings.model_validate(values).make_sink(origin, RecordFilter())
 
+    def limited_sink(self, base: str, limit: int) -> Kafka:
+        """Return a sink that sets records aside whose messages have more bytes."""
+        return self.sink(
+            topic=f"{base}.{{table}}",
+            delivery="at_least_once",
+            bad_records="dead_letter",
+            options={"kafka.max.request.size": str(limit)},
+        )
+
     def dead_letters(self) -> list[dict[str, Any]]:
         files = self._folder.glob("checkpoint-staging/_dead_letters/*/*.json")
         return [json.loads(line) for file in files for line in file.read_text().splitlines()]
@@ -203,13 +212,7 @@ def test_letters_that_are_there_are_neither_overwritten_nor_doubled(output: Outp
     records = [insert(key, at=key / 10, note="x" * size) for key, size in notes.items()]
 
     def written_with(limit: int) -> list[str]:
-        sink = output.sink(
-            topic="limited.{table}",
-            delivery="at_least_once",
-            bad_records="dead_letter",
-            options={"kafka.max.request.size": str(limit)},
-        )
-        output.write(sink, 1, *records)
+        output.write(output.limited_sink("limited", limit), 1, *records)
         return sorted(m["record"]["mods"][0]["keys"] for m in output.dead_letters())
 
     second, third = '{"Id": "2"}', '{"Id": "3"}'
@@ -224,12 +227,7 @@ def test_of_a_scan_the_refused_records_are_set_aside_and_no_others(output: Outpu
     rows = [insert(key, at=9, note="x" * size) for key, size in sizes.items()]
 
     def set_aside_with(limit: int) -> list[str]:
-        sink = output.sink(
-            topic="limited-scan.{table}",
-            delivery="at_least_once",
-            bad_records="dead_letter",
-            options={"kafka.max.request.size": str(limit)},
-        )
+        sink = output.limited_sink("limited-scan", limit)
         sink.add_scanned(frame(output.session, rows), 0, AT + timedelta(seconds=9))
         keys = [m["record"]["mods"][0]["keys"] for m in output.dead_letters()]
         return sorted(json.loads(key)["Id"] for key in keys)

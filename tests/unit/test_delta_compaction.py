@@ -162,21 +162,27 @@ def test_in_an_object_store_too(place: Location, other: str) -> None:
     assert numbers(place) == expected
 
 
-def test_a_commit_whose_answer_is_lost_is_not_made_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def lose_an_answer(patch: pytest.MonkeyPatch, then: Callable[[], object] = lambda: None) -> None:
+    """Have the next commit of a process made, then something else, and the answer be a conflict."""
     from deltalake.exceptions import CommitFailedError
 
-    place = (str(tmp_path / "table"), dict[str, str]())
-    small_files(place, 1, 2, 3, 4)
     commit = DeltaTable.create_write_transaction
 
     def without_answer(*args: Any, **kwargs: Any) -> None:
-        monkeypatch.setattr(DeltaTable, "create_write_transaction", commit)
+        patch.setattr(DeltaTable, "create_write_transaction", commit)
         commit(*args, **kwargs)
+        then()
         raise CommitFailedError("the name is taken")
 
-    monkeypatch.setattr(DeltaTable, "create_write_transaction", without_answer)
+    patch.setattr(DeltaTable, "create_write_transaction", without_answer)
+
+
+def test_a_commit_whose_answer_is_lost_is_not_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = (str(tmp_path / "table"), dict[str, str]())
+    small_files(place, 1, 2, 3, 4)
+    lose_an_answer(monkeypatch)
     assert compact_loaded(loaded(place), *place) == 1
     assert numbers(place) == [1, 2, 3, 4]
     assert (loaded(place).version(), len(loaded(place).file_uris())) == (4, 1)
@@ -186,18 +192,9 @@ def test_a_file_that_an_older_version_has_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A commit's answer is lost, and its file rewritten before this process looks."""
-    from deltalake.exceptions import CommitFailedError
-
     place = (str(tmp_path / "table"), dict[str, str]())
     small_files(place, 1, 2, 3, 4)
-    commit = DeltaTable.create_write_transaction
-
-    def without_answer(*args: Any, **kwargs: Any) -> None:
-        commit(*args, **kwargs)
-        loaded(place).delete("number = 1")
-        raise CommitFailedError("the name is taken")
-
-    monkeypatch.setattr(DeltaTable, "create_write_transaction", without_answer)
+    lose_an_answer(monkeypatch, lambda: loaded(place).delete("number = 1"))
     assert compact_loaded(loaded(place), *place) == 1
     assert numbers(place) == [2, 3, 4]
     compacted = DeltaTable(place[0], version=4)

@@ -12,7 +12,7 @@ version that it has read.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from slackwater.spark_sink.errors import PublishError
@@ -94,7 +94,7 @@ def merge_rows(
             target_alias=_MIRROR,
             # Otherwise no file is skipped by its statistics.
             streamed_exec=False,
-            writer_properties=_without_statistics(filter(_has_inexact_statistics, columns)),
+            writer_properties=_without_inexact_statistics(columns),
             commit_properties=properties,
             post_commithook_properties=hooks,
         )
@@ -190,11 +190,12 @@ def _has_inexact_statistics(column: Column) -> bool:
     return column.spark_type in _FLOATS or column.spark_type.startswith(_DECIMAL)
 
 
-def _without_statistics(columns: Iterable[Column]) -> WriterProperties:
+def _without_inexact_statistics(columns: Sequence[Column]) -> WriterProperties:
     from deltalake import ColumnProperties, WriterProperties
 
+    inexact = [column.name for column in columns if _has_inexact_statistics(column)]
     none = ColumnProperties(statistics_enabled="NONE")
-    return WriterProperties(column_properties={column.name: none for column in columns})
+    return WriterProperties(column_properties=dict.fromkeys(inexact, none))
 
 
 def _has_partial(rows: pa.Table) -> bool:
@@ -212,8 +213,7 @@ def _same_key(rows: pa.Table, columns: Sequence[Column]) -> str:
     # A plain comparison lets delta-rs skip files by their statistics. Together with another one
     # it compares each row with each.
     is_plain = not any(
-        column.spark_type.startswith(_DECIMAL) or rows.column(column.name).null_count
-        for column in key
+        _has_inexact_statistics(column) or rows.column(column.name).null_count for column in key
     )
     same = "=" if is_plain else "IS NOT DISTINCT FROM"
     return " AND ".join(_same_value(column, same) for column in key)
