@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
@@ -55,6 +55,21 @@ class StagedFiles:
         return sum(file.stat().st_size for file in folder.rglob("*.*")) <= max_bytes
 
 
+@dataclass(frozen=True, slots=True)
+class _StagedEpoch:
+    """An epoch that was staged.
+
+    Attributes:
+        owner: the name of the staging directory.
+        counts: what it held.
+        files: how many files tasks wrote; None if Spark wrote it.
+    """
+
+    owner: str
+    counts: Counts
+    files: int | None
+
+
 class Owner:
     """Who stages: a process since it last took its pipeline over.
 
@@ -93,13 +108,8 @@ class Staging:
         self._preparation = preparation or Preparation()
         self._format = file_format
         self._owner = owner or Owner()
-        # Of the epoch that was staged last: who staged it, and what it held.
-        self._owners: dict[int, str] = {}
-        self._rows: dict[int, int] = {}
-        # How many files it has; none of an epoch that Spark wrote.
-        self._file_counts: dict[int, int] = {}
-        self._distinct: dict[int, Mapping[str, frozenset[str]]] = {}
-        self._message_bytes: dict[int, int | None] = {}
+        # The one that was staged last.
+        self._staged: dict[int, _StagedEpoch] = {}
         # Kept, because inferring it from the staged files would take a Spark job.
         self._schema: StructType | None = None
 
@@ -150,19 +160,14 @@ class Staging:
                 epoch_id,
                 [TaskFile(file.staged or "", file.folder, file.size) for file in handed.files],
             )
-            counts = handed.counts
-            self._file_counts = {epoch_id: len(handed.files)}
-        else:
-            counts = self._write(epoch, epoch_id, directory)
-            self._file_counts = {}
-        return self._noted(epoch_id, counts, owner)
+            return self._noted(epoch_id, handed.counts, owner, len(handed.files))
+        return self._noted(epoch_id, self._write(epoch, epoch_id, directory), owner)
 
-    def _noted(self, epoch_id: int, counts: Counts, owner: str) -> EpochSummary:
-        """Note what a staged epoch held, and forget others."""
-        self._owners = {epoch_id: owner}
-        self._rows = {epoch_id: counts.rows}
-        self._distinct = {epoch_id: counts.distinct}
-        self._message_bytes = {epoch_id: counts.message_bytes}
+    def _noted(
+        self, epoch_id: int, counts: Counts, owner: str, files: int | None = None
+    ) -> EpochSummary:
+        """Note a staged epoch, and forget others."""
+        self._staged = {epoch_id: _StagedEpoch(owner, counts, files)}
         return counts.summary
 
     def _write(self, epoch: DataFrame, epoch_id: int, directory: EpochDirectory) -> Counts:
@@ -210,11 +215,12 @@ class Staging:
         reader = spark.read.format(self._format).schema(self._schema).options(**ALL_FILES)
         # Lists the files. One that is gone when it is read fails the query.
         frame = reader.load(folder)
-        if (files := self._file_counts.get(epoch_id)) is not None:
-            require_all(folder, "files", len(frame.inputFiles()), files)
+        staged = self._staged[epoch_id]
+        if staged.files is not None:
+            require_all(folder, "files", len(frame.inputFiles()), staged.files)
         else:
             # Of an epoch that was removed while Spark wrote it, later files are there.
-            require_all(folder, "rows", frame.count(), self._rows[epoch_id])
+            require_all(folder, "rows", frame.count(), staged.counts.rows)
         return frame
 
     def read_small(
@@ -241,7 +247,7 @@ class Staging:
         records = read_small_files(files, columns, max_bytes) if files else None
         if records is not None or not files:
             count = 0 if records is None else records.num_rows
-            require_all(str(folder), "rows", count, self._rows[epoch_id])
+            require_all(str(folder), "rows", count, self._staged[epoch_id].counts.rows)
         return records
 
     def require_whole(self, spark: SparkSession, epoch_id: int) -> None:
@@ -251,7 +257,8 @@ class Staging:
             PublishError: somebody has removed a part meanwhile.
         """
         # The sizes of tasks' files were compared, after they had their place in the epoch.
-        if epoch_id not in self._file_counts:
+        staged = self._staged.get(epoch_id)
+        if staged is None or staged.files is None:
             self.epoch_directory(spark, epoch_id).require_held(epoch_id)
 
     def discard(self, spark: SparkSession, epoch_id: int) -> None:
@@ -261,15 +268,15 @@ class Staging:
     def staged_files(self, spark: SparkSession, epoch_id: int) -> StagedFiles:
         """Return the files of a staged epoch, which are to be published."""
         folder = self.epoch_directory(spark, epoch_id).staging(epoch_id)
-        return StagedFiles(folder, self._rows[epoch_id])
+        return StagedFiles(folder, self._staged[epoch_id].counts.rows)
 
     def distinct(self, epoch_id: int, column: str) -> frozenset[str]:
         """Return the values of a column in the records of an epoch, before the filter."""
-        return self._distinct[epoch_id][column]
+        return self._staged[epoch_id].counts.distinct[column]
 
     def message_bytes(self, epoch_id: int) -> int | None:
         """Return an estimate of what the messages of an epoch take; see Counts."""
-        return self._message_bytes[epoch_id]
+        return self._staged[epoch_id].counts.message_bytes
 
     def epoch_directory(self, spark: SparkSession, epoch_id: int | None = None) -> EpochDirectory:
         """Return the output's directory, which contains the staging directory.
@@ -278,8 +285,8 @@ class Staging:
             spark: a session.
             epoch_id: of the epoch that was staged last: the directory is that of its owner.
         """
-        owner = self.owner if epoch_id is None else self._owners.get(epoch_id, self.owner)
-        return EpochDirectory(spark, self.path, owner)
+        staged = None if epoch_id is None else self._staged.get(epoch_id)
+        return EpochDirectory(spark, self.path, staged.owner if staged else self.owner)
 
 
 class StagedByTasks:
