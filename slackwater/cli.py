@@ -27,10 +27,10 @@ from slackwater.tail.line_format import LineFormat
 from slackwater.timestamp import ms_to_seconds, parse_duration_ms
 
 app = typer.Typer(
-    help="Deliver every change in a Cloud Spanner database once, in epochs that are consistent"
-    " cuts.",
+    help="Deliver every change in a Cloud Spanner database exactly once.",
     no_args_is_help=True,
-    add_completion=False,
+    # Boxes leave no room for the help at 80 columns.
+    rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
 
@@ -64,7 +64,7 @@ def init(
     force: options.Force = False,
     check: options.WithCheck = False,
 ) -> None:
-    """Write a settings file for a change stream of a database, and say how to go on."""
+    """Write a settings file for a change stream."""
     from slackwater.commands import init as commands
 
     names = _present(
@@ -77,7 +77,7 @@ def init(
     if check:
         from slackwater.commands.check import print_checks
 
-        raise typer.Exit(print_checks(load_settings(config)))
+        raise typer.Exit(print_checks(load_pipelines(config)))
     file_name = shlex.quote(str(config))
     print(f"Next: slackwater check -c {file_name}, then slackwater run -c {file_name}")  # noqa: T201
 
@@ -90,13 +90,20 @@ def run(
     from_watermark: options.FromWatermark = None,
     skip_to: options.SkipTo = None,
 ) -> None:
-    """Run the file's pipelines; on SIGTERM or Ctrl-C, finish the epoch and exit with 0."""
+    """Run the file's pipelines.
+
+    On SIGTERM or Ctrl-C they finish the epoch and the program exits with 0.
+    """
     from slackwater.commands import run as commands
     from slackwater.pipeline.recovery import Recovery
 
     config_option = "" if config is None else f" -c {shlex.quote(str(config))}"
-    is_one = pipeline is not None or from_watermark is not None or skip_to is not None
-    pipelines = (load_settings(config, pipeline=pipeline),) if is_one else load_pipelines(config)
+    is_one = from_watermark is not None or skip_to is not None
+    pipelines = (
+        (load_settings(config, pipeline=pipeline),)
+        if is_one
+        else load_pipelines(config, pipeline=pipeline)
+    )
     settings = pipelines[0].log
     log.configure(level="debug" if _Debug.on else settings.level, log_format=settings.format)
     commands.run(
@@ -141,10 +148,10 @@ for _desired, _verb, _help in (
 
 @app.command()
 def check(config: options.ConfigFile = None, pipeline: options.PipelineName = None) -> None:
-    """Connect to everything the pipeline needs and report what is wrong."""
+    """Connect to all that the pipeline needs; say what is wrong."""
     from slackwater.commands.check import print_checks
 
-    raise typer.Exit(print_checks(load_settings(config, pipeline=pipeline)))
+    raise typer.Exit(print_checks(load_pipelines(config, pipeline=pipeline)))
 
 
 @app.command()
@@ -153,15 +160,18 @@ def status(
     pipeline: options.PipelineName = None,
     as_json: options.Json = False,
 ) -> None:
-    """Show the pipeline's state, its lag and what holds it back."""
+    """Say whether the pipeline keeps up; show its state and lag."""
     from slackwater.commands import status as inspect
 
-    fields = inspect.status(load_settings(config, pipeline=pipeline))
+    statuses = inspect.statuses(load_pipelines(config, pipeline=pipeline))
     if as_json:
-        print(json.dumps(fields, indent=2))  # noqa: T201
+        print(json.dumps(statuses if len(statuses) > 1 else statuses[0], indent=2))  # noqa: T201
         return
-    for name, value in inspect.flat(fields):
-        print(f"{name:24} {'-' if value is None else value}")  # noqa: T201
+    for fields in statuses:
+        print(inspect.in_a_line(fields))  # noqa: T201
+    if len(statuses) == 1:
+        for name, value in inspect.flat(statuses[0]):
+            print(f"{name:24} {'-' if value is None else value}")  # noqa: T201
 
 
 @app.command()
@@ -170,7 +180,7 @@ def partitions(
     pipeline: options.PipelineName = None,
     partition_format: options.Partitions = PartitionFormat.TABLE,
 ) -> None:
-    """List the partitions: running, waiting for their parents, or recently finished."""
+    """List the partitions: running, waiting or recently finished."""
     from slackwater.commands import status as inspect
     from slackwater.commands.partition_table import partition_table
     from slackwater.monitoring.json_fields import partition_fields
@@ -193,6 +203,7 @@ def partitions(
 @app.command(name="tail")
 def tail_(
     config: options.ConfigFile = None,
+    pipeline: options.PipelineName = None,
     project: options.SourceName = None,
     instance: options.SourceName = None,
     database: options.SourceName = None,
@@ -216,39 +227,14 @@ def tail_(
     initial_scan_only: options.InitialScanOnly = False,
     resolved: options.Resolved = None,
 ) -> None:
-    """Write changes to standard output in commit order, without Spark, until stopped."""
+    """Write changes to standard output in commit order.
+
+    No Spark is started, and nothing is stored. It goes on until it is stopped.
+    """
+    values = _present(**locals())
     from slackwater.tail import options as changefeed
 
-    source_names = _present(
-        project=project, instance=instance, database=database, change_stream=change_stream
-    )
-    filter_fields = _present(
-        tables=tables,
-        exclude_tables=exclude_tables,
-        mod_types=mod_types,
-        transaction_tags=transaction_tags,
-        exclude_transaction_tags=exclude_transaction_tags,
-        system_transactions=system_transactions,
-        when_changed=when_changed,
-        columns=columns,
-        exclude_columns=exclude_columns,
-    )
-    changefeed.tail(
-        changefeed.ChangefeedOptions(
-            config,
-            source_names,
-            filter_fields,
-            line_format,
-            envelope,
-            updated,
-            mvcc_timestamp,
-            cursor,
-            end_time,
-            initial_scan,
-            initial_scan_only,
-            resolved,
-        )
-    )
+    changefeed.tail(changefeed.from_command_line(values))
 
 
 def _present(**values: Any) -> dict[str, Any]:
@@ -260,7 +246,11 @@ def _present(**values: Any) -> dict[str, Any]:
     }
 
 
-sql = typer.Typer(help="SQL for reading what a pipeline has written.", no_args_is_help=True)
+sql = typer.Typer(
+    help="SQL for reading what a pipeline has written.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
 app.add_typer(sql, name="sql")
 
 
@@ -270,7 +260,10 @@ def view(
     pipeline: options.PipelineName = None,
     tables: options.Tables = None,
 ) -> None:
-    """Print for each table a Spark SQL view that rebuilds its current rows from the changelog."""
+    """Print views that rebuild the current rows.
+
+    Each is a Spark SQL view of one table over the changelog.
+    """
     from slackwater.commands.sql_views import views
 
     for statement in views(load_settings(config, pipeline=pipeline), tables or ()):
@@ -287,7 +280,10 @@ def verify(
     continuous: options.Continuous = False,
     every: options.Every = "1m",
 ) -> None:
-    """Compare each mirror with its table at the low watermark that the mirror states."""
+    """Compare each mirror with its table.
+
+    The table is read as of the low watermark that the mirror states.
+    """
     from slackwater.commands import verify as verification
 
     settings = load_settings(config, pipeline=pipeline)
@@ -317,7 +313,10 @@ def rescan(
     pipeline: options.PipelineName = None,
     stop: options.StopRescan = False,
 ) -> None:
-    """Have tables read again while the changes go on; the running pipeline does it."""
+    """Have the running pipeline read tables again.
+
+    The changes go on meanwhile.
+    """
     from slackwater.commands import rescan as command
 
     settings = load_settings(config, pipeline=pipeline)
@@ -333,7 +332,7 @@ def as_of(
     tables: options.Tables = None,
     cut_format: options.Cuts = CutFormat.TEXT,
 ) -> None:
-    """Print the version of each mirror that shows the database as of one time."""
+    """Print each mirror's version as of one time."""
     from slackwater.commands import as_of as command
 
     cut = command.as_of(load_settings(config, pipeline=pipeline), time, tables or ())
@@ -342,7 +341,10 @@ def as_of(
 
 @app.command()
 def jars(folder: options.JarFolder, formats: options.JarFormats = None) -> None:
-    """Fetch the jars of sinks and object stores into a folder, for pipelines without a network."""
+    """Fetch the jars of sinks and object stores into a folder.
+
+    Pipelines without a network name it as spark.jars.
+    """
     from slackwater.commands.jars import FORMATS, fetch
 
     for name in formats or ():
@@ -356,7 +358,7 @@ def jars(folder: options.JarFolder, formats: options.JarFormats = None) -> None:
 
 @app.command()
 def class_archive(file: options.ArchiveFile) -> None:
-    """Make an archive of the classes that Spark's JVM loads, with which it starts sooner."""
+    """Make an archive of classes, with which Spark starts sooner."""
     from slackwater.commands.class_archive import make
 
     make(file)
@@ -366,7 +368,7 @@ def class_archive(file: options.ArchiveFile) -> None:
 def demo(
     directory: options.DemoFolder = Path("out/demo"), seconds: options.DemoSeconds = 30
 ) -> None:
-    """Show it all on the emulator: load, churning partitions, a kill halfway, the comparison."""
+    """Show it all on the emulator: churn, a kill, the comparison."""
     from slackwater.demo.show import show
 
     if not show(directory, seconds=seconds):

@@ -84,6 +84,28 @@ def read_scan(store: Store, pipeline: str) -> tuple[Scan, list[ScanPart]] | None
     return store.read(work)
 
 
+def share_done(store: Store, pipeline: str) -> float | None:
+    """Return the share of a scan's parts that are in the output; None if no scan is under way.
+
+    Raises:
+        StateError: the store can't be reached.
+    """
+    of_pipeline = scan_parts.c.pipeline == pipeline
+    count = sa.func.count()
+    parts = sa.select(count).select_from(scan_parts).where(of_pipeline)
+    is_running = sa.select(scans.c.pipeline).where(
+        scans.c.pipeline == pipeline, scans.c.is_done.is_(False)
+    )
+
+    def work(connection: sa.Connection) -> float | None:
+        if connection.execute(is_running).first() is None:
+            return None
+        done = connection.execute(parts.where(scan_parts.c.is_done.is_(True))).scalar_one()
+        return float(done / max(1, connection.execute(parts).scalar_one()))
+
+    return store.read(work)
+
+
 def finish_chunk(store: Store, pipeline: str, chunk: int, *, records: int) -> None:
     """Record that the parts of a chunk are in the output; a second call changes nothing.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any, Final
@@ -46,10 +45,7 @@ def as_of(settings: Settings, time: str, names: Sequence[str]) -> Cut:
             " as of a time.",
         )
     at = None if time == LAST else _parsed(time)
-    if ":" not in sink.path:
-        # The statements are for other processes, in other folders.
-        sink = sink.model_copy(update={"path": os.path.abspath(sink.path)})
-    mirrors = make_sink(settings.model_copy(update={"sink": sink}))
+    mirrors = make_sink(settings)
     assert isinstance(mirrors, Mirrors)  # noqa: S101 - which MirrorSettings make
     find_java()
     spark = start_spark(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -175,13 +175,16 @@ def _pipelines_served(http: Http) -> list[str]:
         return []
 
 
-def print_checks(settings: Settings) -> int:
-    """Print what is right and wrong with a pipeline's settings; return the exit code."""
+def print_checks(pipelines: Sequence[Settings]) -> int:
+    """Print what is right and wrong with the settings of each pipeline; return the exit code."""
     worst = 0
-    for result in checks(settings):
-        if result.problem is None:
-            print(f"ok    {result.name}: {result.detail}")  # noqa: T201
-        else:
-            worst = max(worst, exit_code(result.problem))
-            print(f"wrong {result.name}: {text_of(result.problem)}")  # noqa: T201
+    for settings in pipelines:
+        if len(pipelines) > 1:
+            print(f"{settings.pipeline}:")  # noqa: T201
+        for result in checks(settings):
+            if result.problem is None:
+                print(f"ok    {result.name}: {result.detail}")  # noqa: T201
+            else:
+                worst = max(worst, exit_code(result.problem))
+                print(f"wrong {result.name}: {text_of(result.problem)}")  # noqa: T201
     return worst

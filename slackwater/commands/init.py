@@ -10,8 +10,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from pydantic import ValidationError
+
 from slackwater.config.new_file import SINKS, NewPipeline, settings_text, sink_values
 from slackwater.errors import NoChangeStreamError, SettingsError
+from slackwater.pipeline.spark.sink_needs import all_jars
 from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.database.change_stream_info import (
     parse_retention_ns,
@@ -70,13 +73,15 @@ def init(
         environ: may name an emulator.
 
     Raises:
-        SettingsError: an option is missing or wrong, or the file is there already.
+        SettingsError: an option is missing or wrong, the sink does not run at the path, or the
+            file is there already.
         NoChangeStreamError: the database has no change stream, or not the named one.
         SinkError: the sink can't use what the change stream captures.
         ReaderError: Spanner can't be read.
     """
     _require_valid(options)
     sink = _sink(options, ask)
+    _require_places(sink, options.path, environ)
     names = _names(options.names, ask)
     servers = _servers(sink, options.servers, ask)
     any_stream = ChangeStream(
@@ -155,6 +160,33 @@ def _refusal(sink: str, capture_type: str) -> SinkError | None:
         parse_sink_settings(values).check_capture_type(capture_type)
     except SinkError as error:
         return error
+    return None
+
+
+def _require_places(sink: str, path: str | None, environ: Mapping[str, str]) -> None:
+    """Check that the sink runs below a folder or URL, with the settings that the file will have.
+
+    Raises:
+        SettingsError: it does not; the hint names those that do.
+    """
+    if path is None or (refusal := _refusal_of_places(sink, path, environ)) is None:
+        return
+    others = [name for name in SINKS if _refusal_of_places(name, path, environ) is None]
+    hint = f"Sinks that run there: {', '.join(others)}" if others else "No sink runs there"
+    raise SettingsError(
+        f"--sink {sink} --path {path}: {refusal}", f"{hint}. docs/object-stores.md has the rest"
+    )
+
+
+def _refusal_of_places(sink: str, path: str, environ: Mapping[str, str]) -> str | None:
+    """Return why a sink does not run below a folder or URL; None if it does."""
+    try:
+        settings = parse_sink_settings(sink_values(sink, path, _DEFAULT_SERVERS))
+        settings.check_places({}, all_jars(settings.spark_needs, {}, None, environ))
+    except ValidationError as error:
+        return f"{str(error.errors()[0]['msg']).removeprefix('Value error, ').rstrip('.')}."
+    except SinkError as error:
+        return error.message
     return None
 
 

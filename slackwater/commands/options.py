@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from slackwater.config.load import DEFAULT_FILE
 from slackwater.config.new_file import SINKS
 from slackwater.spark_sink.envelopes.registry import envelopes
 from slackwater.spark_sink.filters.record_filter import ModType
@@ -31,7 +32,9 @@ Version = Annotated[
 ]
 ConfigFile = Annotated[
     Path | None,
-    typer.Option("-c", "--config", help="The settings file, such as slackwater.yaml."),
+    typer.Option(
+        "-c", "--config", help=f"The settings file; by default {DEFAULT_FILE}, if it is there."
+    ),
 ]
 PipelineName = Annotated[
     str | None,

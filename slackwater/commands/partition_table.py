@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from slackwater.monitoring.json_fields import short_token
+
 _DAY: Final = len("2026-01-31")
 _SECOND: Final = len("2026-01-31T09:00:00")
-_TOKEN: Final = 12
 
 
 def partition_table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -19,8 +20,8 @@ def partition_table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     table = [["token", "state", "start (UTC)", "end", "parents", "stalls"]]
     for row in rows:
         start, end = row["start_timestamp"], row["end_timestamp"]
-        first, *others = [parent[:_TOKEN] for parent in row["parents"]] or [""]
-        cells = [_shortened(row["token"]), row["state"], _shown(start), _end(start, end), first]
+        first, *others = [short_token(parent) for parent in row["parents"]] or [""]
+        cells = [short_token(row["token"]), row["state"], _shown(start), _end(start, end), first]
         table.append([*cells, str(row["stalls"] or "")])
         table += [["", "", "", "", parent, ""] for parent in others]
     if not any(row["stalls"] for row in rows):
@@ -29,12 +30,6 @@ def partition_table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for cells in table:
         padded = (cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
         yield "  ".join(padded).rstrip()
-
-
-def _shortened(label: str) -> str:
-    """Return a partition's label with the beginning of its token, and its whole placement."""
-    placement, colon, token = label.rpartition(":")
-    return f"{placement}{colon}{token[:_TOKEN]}"
 
 
 def _shown(time: str) -> str:

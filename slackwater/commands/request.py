@@ -15,6 +15,18 @@ from slackwater.state.models import DesiredState, Pipeline
 from slackwater.state.store import Store
 
 _POLL_S: Final = 0.1
+_DONE: Final = {
+    DesiredState.PAUSED: "is paused; `slackwater resume` lets it go on",
+    DesiredState.RUNNING: "goes on",
+    DesiredState.DRAINING: "has finished its epoch, and its process leaves it",
+    DesiredState.STOPPED: "has stopped; the next start replays the epoch that was running",
+}
+_WITHOUT_OWNER: Final = {
+    DesiredState.PAUSED: "the next one finds it paused",
+    DesiredState.RUNNING: "`slackwater run` starts one",
+    DesiredState.DRAINING: "its owner has died",
+    DesiredState.STOPPED: "its owner has died",
+}
 
 
 def request(settings: Settings, desired: DesiredState, *, seconds_max: float) -> Iterator[str]:
@@ -41,11 +53,13 @@ def request(settings: Settings, desired: DesiredState, *, seconds_max: float) ->
             return
         store.set_desired_state(name, desired)
         if pipeline.owner is None or owner_is_dead(pipeline.owner):
-            yield f"{name}: no process runs it; requested: {desired.value}"
+            yield f"{name}: no process runs it; {_WITHOUT_OWNER[desired]}"
             return
-        if seconds_max > 0:
-            _wait(store, pipeline, desired, seconds_max)
-        yield f"{name}: {_state(store, name)}"
+        if seconds_max == 0:
+            yield f"{name}: requested; `slackwater status` says what became of it"
+            return
+        _wait(store, pipeline, desired, seconds_max)
+        yield f"{name}: {_DONE[desired]}"
     finally:
         store.close()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from slackwater.config.filters import tables_to_read
 from slackwater.config.settings import Settings
@@ -69,9 +68,7 @@ def views(settings: Settings, names: Sequence[str]) -> Iterator[str]:
             else "the database has no table with a primary key.",
             f"The database has: {', '.join(table.name for table in in_database) or 'no tables'}",
         )
-    # Whoever creates the views has another working directory.
-    path = sink.path if "://" in sink.path else Path(sink.path).absolute()
-    changes = f"{sink.format}.`{path}`"
+    changes = f"{sink.format}.`{sink.path}`"
     if sink.compacts_epochs:
         changes = current_epochs(changes)
     for table in with_key:

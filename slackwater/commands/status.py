@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any, Final
 
 from slackwater.commands.stored_pipeline import open_pipeline
 from slackwater.config.settings import Settings
+from slackwater.errors import PipelineNotStartedError
 from slackwater.monitoring.json_fields import (
     catch_up_fields,
     epoch_fields,
     gap_fields,
+    pipeline_fields,
     query_fields,
     rescan_fields,
     rfc3339_or_none,
     verification_fields,
 )
 from slackwater.pipeline.alerts import held_back_by
-from slackwater.pipeline.catch_up import catch_up, retention_used
+from slackwater.pipeline.catch_up import CatchUp, catch_up, retention_used
+from slackwater.pipeline.condition import condition
 from slackwater.pipeline.lease_holder import owner_is_dead
 from slackwater.pipeline.source import connect
 from slackwater.reader.errors import ReaderError
@@ -30,33 +36,77 @@ from slackwater.state.models import Epoch, Partition, Pipeline
 from slackwater.state.open_queries import open_queries, stalls
 from slackwater.state.plans import latest_plan
 from slackwater.state.rescans import rescans
-from slackwater.state.scans import read_scan
+from slackwater.state.scans import read_scan, share_done
 from slackwater.state.store import Store
 from slackwater.state.verified_tables import verified_tables
 from slackwater.timestamp import ns_to_seconds
 
-_EPOCHS_SUMMED = 10_000
+_EPOCHS_SUMMED: Final = 10_000
+_ANSWER_S_MAX: Final = 5.0
 
 
-def status(settings: Settings) -> dict[str, Any]:
-    """Return the pipeline's status as JSON fields; the lag is None if Spanner can't be reached."""
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What Spanner says of a change stream.
+
+    Attributes:
+        clock_ns: Spanner's clock; None if it was not told.
+        retention_ns: how long the change stream keeps records; None if that was not told.
+        problem: why it was not told, as a sentence without the period.
+    """
+
+    clock_ns: int | None = None
+    retention_ns: int | None = None
+    problem: str | None = None
+
+
+def statuses(pipelines: Sequence[Settings]) -> list[dict[str, Any]]:
+    """Return the status of each pipeline as JSON fields.
+
+    What Spanner has to tell is None if it does not answer within some seconds.
+
+    Raises:
+        PipelineNotStartedError: the only pipeline has never run. Of several, that is their status.
+        StateError: the store can't be read.
+    """
+    answers = _answers(pipelines)
+    if len(pipelines) == 1:
+        return [_status(pipelines[0], answers[0])]
+    return [_status_or_none(*of_one) for of_one in zip(pipelines, answers, strict=True)]
+
+
+def in_a_line(fields: Mapping[str, Any]) -> str:
+    """Return the line that says whether a pipeline keeps up."""
+    return f"{fields['pipeline']}: {fields['keeps_up']['text']}"
+
+
+def _status_or_none(settings: Settings, answer: _Answer) -> dict[str, Any]:
+    try:
+        return _status(settings, answer)
+    except PipelineNotStartedError:
+        never = Pipeline(settings.pipeline, "")
+        fields = pipeline_fields(never, is_owner_dead=False)
+        return {**fields, "keeps_up": catch_up_fields(_catch_up(never))}
+
+
+def _status(settings: Settings, answer: _Answer) -> dict[str, Any]:
     store, pipeline = open_pipeline(settings)
     try:
         epochs = last_epochs(store, settings.pipeline, limit=_EPOCHS_SUMMED)
         watermark_ns = pipeline.low_watermark_ns
         partitions = store.all_partitions(settings.pipeline)
         by_state = Counter(states(partitions, watermark_ns or 0).values()) if watermark_ns else {}
+        keeps_up = _catch_up(pipeline, epochs, answer, share_done(store, settings.pipeline))
         return {
-            "pipeline": pipeline.name,
-            "source": pipeline.source,
-            **_state(pipeline),
+            **pipeline_fields(pipeline, is_owner_dead=_is_owner_dead(pipeline)),
             "low_watermark": rfc3339_or_none(watermark_ns),
             "initial_scan": _scan(store, settings.pipeline),
             "rescans": [rescan_fields(rescan) for rescan in rescans(store, settings.pipeline)],
             "verification": verification_fields(
                 verified_tables(store, settings.pipeline), watermark_ns
             ),
-            **_lag(settings, watermark_ns, epochs),
+            **_lag(watermark_ns, answer),
+            "keeps_up": catch_up_fields(keeps_up),
             "held_back_by": _held_back(store, pipeline),
             "partitions": {str(state): count for state, count in sorted(by_state.items())},
             "stalls": sum(stalls(store, settings.pipeline).values()),
@@ -73,45 +123,70 @@ def status(settings: Settings) -> dict[str, Any]:
         store.close()
 
 
-def _state(pipeline: Pipeline) -> dict[str, Any]:
-    reason = pipeline.state_reason or None
-    if pipeline.owner is not None and owner_is_dead(pipeline.owner):
-        # It could not record that itself.
-        reason = "its process has died, and no other has taken over"
-    return {
-        "state": "not started" if pipeline.state is None else pipeline.state.value,
-        "since": rfc3339_or_none(pipeline.state_since_ns),
-        "reason": reason,
-        "owner": pipeline.owner,
-        "wanted": pipeline.desired_state.value,
-    }
+def _is_owner_dead(pipeline: Pipeline) -> bool:
+    return pipeline.owner is not None and owner_is_dead(pipeline.owner)
 
 
-def _lag(settings: Settings, watermark_ns: int | None, epochs: Sequence[Epoch]) -> dict[str, Any]:
-    """Return how far the pipeline is behind Spanner's clock, and whether it keeps up."""
-    unknown = {"lag_seconds": None, "retention_used": None, "keeps_up": None}
-    if watermark_ns is None:
-        return unknown
-    try:
-        spanner = connect(settings)
-        clock_ns = spanner.connection.strong_read_timestamp_ns()
-    except ReaderError:
-        return unknown
-    spanner.connection.close()
-    used = retention_used(
-        watermark_ns, clock_ns=clock_ns, retention_ns=spanner.description.retention_ns
+def _answers(pipelines: Sequence[Settings]) -> list[_Answer]:
+    """Ask Spanner about each pipeline's change stream, about all at once."""
+    answers = [_Answer(problem=f"Spanner has not answered within {_ANSWER_S_MAX:g} s")] * len(
+        pipelines
     )
-    keeps_up = catch_up(
-        epochs,
-        lag_ns=clock_ns - watermark_ns,
-        now_ns=time.time_ns(),
-        retention_ns=spanner.description.retention_ns,
-    )
+
+    def ask(number: int, settings: Settings) -> None:
+        try:
+            source = connect(settings)
+            with closing(source.connection) as connection:
+                clock_ns = connection.strong_read_timestamp_ns()
+            answers[number] = _Answer(clock_ns, source.description.retention_ns)
+        except ReaderError as error:
+            answers[number] = _Answer(problem=error.message.rstrip("."))
+
+    # Daemons: the client tries for half a minute, and the command does not wait for that.
+    threads = [
+        threading.Thread(target=ask, args=numbered, daemon=True)
+        for numbered in enumerate(pipelines)
+    ]
+    for thread in threads:
+        thread.start()
+    until = time.monotonic() + _ANSWER_S_MAX
+    for thread in threads:
+        thread.join(max(0.0, until - time.monotonic()))
+    return list(answers)
+
+
+def _lag(watermark_ns: int | None, answer: _Answer) -> dict[str, Any]:
+    """Return how far the pipeline is behind Spanner's clock."""
+    unknown = {"lag_seconds": None, "retention_used": None}
+    if watermark_ns is None or answer.clock_ns is None or answer.retention_ns is None:
+        return unknown
+    used = retention_used(watermark_ns, clock_ns=answer.clock_ns, retention_ns=answer.retention_ns)
     return {
-        "lag_seconds": round(ns_to_seconds(clock_ns - watermark_ns), 3),
+        "lag_seconds": round(ns_to_seconds(answer.clock_ns - watermark_ns), 3),
         "retention_used": round(used, 4),
-        "keeps_up": catch_up_fields(keeps_up),
     }
+
+
+def _catch_up(
+    pipeline: Pipeline,
+    epochs: Sequence[Epoch] = (),
+    answer: _Answer = _Answer(),
+    scan_share: float | None = None,
+) -> CatchUp:
+    """Return whether the pipeline keeps up, by this machine's clock if Spanner does not answer."""
+    watermark_ns, now_ns = pipeline.low_watermark_ns, time.time_ns()
+    return catch_up(
+        epochs,
+        lag_ns=None if watermark_ns is None else (answer.clock_ns or now_ns) - watermark_ns,
+        now_ns=now_ns,
+        retention_ns=answer.retention_ns,
+        condition=condition(
+            pipeline,
+            is_owner_dead=_is_owner_dead(pipeline),
+            spanner_problem=answer.problem,
+            scan_share=scan_share,
+        ),
+    )
 
 
 def _scan(store: Store, pipeline: str) -> dict[str, Any] | None:

@@ -28,8 +28,10 @@ from slackwater.errors import SettingsError
 PIPELINES: Final = "pipelines"
 # A process has one of each.
 _OF_PROCESS: Final = ("spark", "http", "log", "trace")
+# Read if no file is named and it is there.
+DEFAULT_FILE: Final = Path("slackwater.yaml")
 _REQUIRED: Final = [n for n, field in Settings.model_fields.items() if field.is_required()]
-_NAME_A_FILE: Final = "Name one with -c slackwater.yaml; `slackwater init` writes one"
+_NAME_A_FILE: Final = "Name one with -c FILE; `slackwater init` writes slackwater.yaml"
 # Two pipelines that shared one would mix what they write.
 _OWN: Final = ("path", "checkpoint")
 
@@ -40,40 +42,47 @@ def load_settings(
     """Return the settings of one pipeline.
 
     Args:
-        path: a YAML file; None for the environment alone.
+        path: a YAML file; None for DEFAULT_FILE, or where there is none the environment alone.
         environ: variables named SLACKWATER_...
         pipeline: its name, if the file has several.
 
     Raises:
-        SettingsError: the settings are wrong: the message names every problem at once, with file,
-            line, key and reason. Or the file does not have the pipeline, or it has several and
-            none was named.
+        SettingsError: as load_pipelines(); or the file has several and none was named.
     """
-    pipelines = {settings.pipeline: settings for settings in load_pipelines(path, environ)}
-    names = ", ".join(pipelines)
-    if pipeline is None:
-        if len(pipelines) > 1:
-            raise SettingsError(
-                f"{_place(path)} has several pipelines.", f"Name one with --pipeline: {names}"
-            )
-        [pipeline] = pipelines
-    if pipeline not in pipelines:
-        raise SettingsError(f"{_place(path)} has no pipeline {pipeline!r}.", f"It has: {names}")
-    return pipelines[pipeline]
+    pipelines = load_pipelines(path, environ, pipeline=pipeline)
+    if len(pipelines) > 1:
+        names = ", ".join(settings.pipeline for settings in pipelines)
+        raise SettingsError(
+            f"{_place(file_or_default(path))} has several pipelines.",
+            f"Name one with --pipeline: {names}",
+        )
+    return pipelines[0]
 
 
 def load_pipelines(
-    path: Path | None, environ: Mapping[str, str] = os.environ
+    path: Path | None, environ: Mapping[str, str] = os.environ, *, pipeline: str | None = None
 ) -> tuple[Settings, ...]:
     """Return the settings of all pipelines, in the file's order.
 
     Args:
-        path: a YAML file; None for the environment alone.
+        path: a YAML file; None for DEFAULT_FILE, or where there is none the environment alone.
         environ: variables named SLACKWATER_...
+        pipeline: the name of the only one to return; None for all.
 
     Raises:
-        SettingsError: names every problem at once, with file, line, key and reason.
+        SettingsError: names every problem at once, with file, line, key and reason. Or the file
+            does not have the pipeline.
     """
+    path = file_or_default(path)
+    pipelines = _all_pipelines(path, environ)
+    chosen = tuple(each for each in pipelines if pipeline in (None, each.pipeline))
+    if not chosen:
+        names = ", ".join(each.pipeline for each in pipelines)
+        raise SettingsError(f"{_place(path)} has no pipeline {pipeline!r}.", f"It has: {names}")
+    return chosen
+
+
+def _all_pipelines(path: Path | None, environ: Mapping[str, str]) -> tuple[Settings, ...]:
     values, lines = read_yaml(path) if path is not None else ({}, {})
     if PIPELINES not in values:
         return (_parse(values, lines, path, environ),)
@@ -93,6 +102,11 @@ def load_pipelines(
         raise SettingsError("\n".join(problems))
     _require_own_places(pipelines, path)
     return tuple(pipelines)
+
+
+def file_or_default(path: Path | None) -> Path | None:
+    """Return the settings file that was named, or DEFAULT_FILE if it is there; None without one."""
+    return DEFAULT_FILE if path is None and DEFAULT_FILE.exists() else path
 
 
 def _parse(

@@ -12,7 +12,6 @@ import yaml
 from pydantic import ValidationError
 
 from slackwater.reader.change_stream import ChangeStream
-from slackwater.spark_sink.output.object_store import is_object_store
 from slackwater.spark_sink.sinks.registry import parse_sink_settings
 from slackwater.spark_sink.sinks.sink_settings import SinkSettings
 from slackwater.spark_sink.tables.registry import table_formats
@@ -185,12 +184,9 @@ def sink_values(sink: str, path: str, servers: str) -> dict[str, Any]:
         servers: Kafka's, if the sink needs them.
     """
     choice = SINKS[sink]
-    table_format = table_formats().get(choice.keys["format"])
-    needs_catalog = table_format is not None and table_format.has_catalogs and is_object_store(path)
     values = {
         **choice.keys,
         **({"options": {"kafka.bootstrap.servers": servers}} if choice.needs_servers else {}),
-        **({"catalog": "lake.changes"} if needs_catalog else {}),
         "path": _below(path, choice.folder),
     }
     if _is_without_checkpoint(values):
@@ -218,7 +214,6 @@ def _sink_comments(choice: SinkChoice) -> dict[str, str]:
         "format": "Its jars are fetched at the first start." if has_jars else "",
         "topic": "{table} stands for the table's full name.",
         "options": "Options of Kafka's client.",
-        "catalog": "A catalog that spark.conf defines, and a namespace.",
         "path": choice.folder_meaning,
         "checkpoint": "Spark's checkpoint, of this pipeline alone. It and what was written belong"
         " together.",

@@ -3,19 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from slackwater.pipeline.catch_up import CatchUp
 from slackwater.scheduler.lineage import PartitionState
-from slackwater.state.models import Epoch, Gap, OpenQuery, Partition
+from slackwater.state.models import Epoch, Gap, OpenQuery, Partition, Pipeline
 from slackwater.state.rescan_models import Rescan
 from slackwater.state.verified_models import VerifiedTable, proof
 from slackwater.timestamp import floor_to_us, format_rfc3339, ms_to_seconds
+
+_TOKEN_SHOWN: Final = 12
 
 
 def rfc3339_or_none(timestamp_ns: int | None) -> str | None:
     """Return a timestamp as an RFC 3339 text; None for None."""
     return None if timestamp_ns is None else format_rfc3339(timestamp_ns)
+
+
+def short_token(label: str) -> str:
+    """Return a partition's label with the beginning of its token, and its whole placement."""
+    placement, colon, token = label.rpartition(":")
+    return f"{placement}{colon}{token[:_TOKEN_SHOWN]}"
+
+
+def pipeline_fields(pipeline: Pipeline, *, is_owner_dead: bool) -> dict[str, Any]:
+    """Return the fields of a pipeline's row in the metadata store."""
+    state = "not started" if pipeline.state is None else pipeline.state.value
+    reason = pipeline.state_reason or None
+    if is_owner_dead:
+        # It could not record that itself.
+        state, reason = "not running", "its process has died, and no other has taken over"
+    return {
+        "pipeline": pipeline.name,
+        "source": pipeline.source,
+        "state": state,
+        "since": rfc3339_or_none(pipeline.state_since_ns),
+        "reason": reason,
+        "wanted": pipeline.desired_state.value,
+        "owner": pipeline.owner,
+    }
 
 
 def catch_up_fields(catch_up: CatchUp) -> dict[str, Any]:

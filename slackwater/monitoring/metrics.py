@@ -229,6 +229,9 @@ def _status_gauges(statuses: Sequence[PipelineStatus]) -> Iterator[Metric]:
         "different_mirrors", "Mirrors in which the last comparison found rows wrong."
     )
     running = _gauge("running_rescans", "Tables that are being read again.")
+    silent = _gauge(
+        "spanner_silent_seconds", "For how long Spanner has not answered; 0 while it does."
+    )
     for status in statuses:
         pipeline = status.pipeline
         name = pipeline.name
@@ -248,6 +251,7 @@ def _status_gauges(statuses: Sequence[PipelineStatus]) -> Iterator[Metric]:
             partitions.add_metric([name, partition_state.value], status.by_state[partition_state])
         queries.add_metric([name], len(status.queries))
         stalled.add_metric([name], len(status.stalled))
+        silent.add_metric([name], status.spanner_silent_s or 0.0)
         if pipeline.low_watermark_ns is not None and status.lag_ns is not None:
             watermark.add_metric([name], ns_to_seconds(pipeline.low_watermark_ns))
             lag.add_metric([name], ns_to_seconds(status.lag_ns))
@@ -256,7 +260,7 @@ def _status_gauges(statuses: Sequence[PipelineStatus]) -> Iterator[Metric]:
         if status.retention_used is not None:
             used.add_metric([name], status.retention_used)
     yield from (state, owner, watermark, lag, used, catch_up, partitions, queries, stalled)
-    yield from (proved, different, running)
+    yield from (proved, different, running, silent)
 
 
 def _memory() -> Metric:

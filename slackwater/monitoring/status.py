@@ -17,13 +17,17 @@ from slackwater.monitoring.json_fields import (
     epoch_fields,
     gap_fields,
     partition_fields,
+    pipeline_fields,
     query_fields,
     rescan_fields,
     rfc3339_or_none,
+    short_token,
     verification_fields,
 )
 from slackwater.pipeline.alerts import held_back_by
 from slackwater.pipeline.catch_up import EPOCHS_CONSIDERED, CatchUp, catch_up, retention_used
+from slackwater.pipeline.condition import condition
+from slackwater.pipeline.lease_holder import owner_is_dead
 from slackwater.pipeline.supervisor import PipelineSupervisor
 from slackwater.pipeline.transitions import FAILED_STATES
 from slackwater.scheduler.lineage import PartitionState, states
@@ -35,6 +39,7 @@ from slackwater.state.open_queries import open_queries, stalls
 from slackwater.state.plans import latest_plan
 from slackwater.state.rescan_models import Rescan
 from slackwater.state.rescans import rescans
+from slackwater.state.scans import share_done
 from slackwater.state.verified_models import VerifiedTable
 from slackwater.state.verified_tables import verified_tables
 from slackwater.timestamp import floor_to_us, ns_to_seconds, seconds_to_ns
@@ -71,6 +76,8 @@ class PipelineStatus:
         executors: how many Spark has while the pipeline is starting; None if it needs none.
         rescans: the tables that are or were read again, the newest request for each.
         verified: the tables whose mirrors are compared again and again.
+        is_owner_dead: the owner is known to have died.
+        scan_share: the share of the initial scan that is done; None if none is under way.
     """
 
     pipeline: Pipeline
@@ -89,6 +96,8 @@ class PipelineStatus:
     executors: int | None = None
     rescans: tuple[Rescan, ...] = ()
     verified: tuple[VerifiedTable, ...] = ()
+    is_owner_dead: bool = False
+    scan_share: float | None = None
 
     @property
     def lag_ns(self) -> int | None:
@@ -108,8 +117,24 @@ class PipelineStatus:
     def catch_up(self) -> CatchUp:
         """Whether it keeps up, and how long it takes to catch up."""
         return catch_up(
-            self.epochs, lag_ns=self.lag_ns, now_ns=self.now_ns, retention_ns=self.retention_ns
+            self.epochs,
+            lag_ns=self.lag_ns,
+            now_ns=self.now_ns,
+            retention_ns=self.retention_ns,
+            condition=condition(
+                self.pipeline,
+                is_owner_dead=self.is_owner_dead,
+                is_standby=not self.is_owner,
+                spanner_problem=self._spanner_problem,
+                scan_share=self.scan_share,
+            ),
         )
+
+    @property
+    def _spanner_problem(self) -> str | None:
+        if self.spanner_silent_s is None:
+            return None
+        return f"Spanner has not answered for {self.spanner_silent_s:.0f} s"
 
     @property
     def stalled(self) -> list[OpenQuery]:
@@ -139,25 +164,20 @@ class PipelineStatus:
         if self.pipeline.state is PipelineState.STARTING:
             waits_for = "executor has registered" if self.executors == 0 else "epoch is committed"
             return f"starting: no {waits_for} yet"
+        if self._spanner_problem is not None:
+            return self._spanner_problem
         if self.held_back is not None and self.held_back.stalls:
-            return f"partition {self.held_back.token} is stalled"
-        if self.spanner_silent_s is not None:
-            return f"Spanner's clock has not answered for {self.spanner_silent_s:.0f} s"
+            return f"partition {short_token(self.held_back.token)} is stalled"
         return None
 
     def json_fields(self) -> dict[str, Any]:
         """Return the status as JSON fields."""
         pipeline, lag_ns = self.pipeline, self.lag_ns
         return {
-            "pipeline": pipeline.name,
-            "source": pipeline.source,
-            "state": "not started" if pipeline.state is None else pipeline.state.value,
-            "since": rfc3339_or_none(pipeline.state_since_ns),
-            "reason": pipeline.state_reason or None,
+            **pipeline_fields(pipeline, is_owner_dead=self.is_owner_dead),
             "unready": self.unready_reason(),
             "store_silent_seconds": self.store_silent_s,
-            "wanted": pipeline.desired_state.value,
-            "owner": pipeline.owner,
+            "spanner_silent_seconds": self.spanner_silent_s,
             "is_owner": self.is_owner,
             "low_watermark": rfc3339_or_none(pipeline.low_watermark_ns),
             "lag_seconds": None if lag_ns is None else round(ns_to_seconds(lag_ns), 3),
@@ -281,6 +301,8 @@ class StatusPoller:
             executors=supervisor.executors() if is_starting else None,
             rescans=tuple(rescans(supervisor.store, supervisor.name)),
             verified=tuple(verified_tables(supervisor.store, supervisor.name)),
+            is_owner_dead=pipeline.owner is not None and owner_is_dead(pipeline.owner),
+            scan_share=share_done(supervisor.store, supervisor.name) if is_starting else None,
         )
 
     def epochs(self, limit: int) -> list[dict[str, Any]]:

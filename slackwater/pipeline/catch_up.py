@@ -13,6 +13,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Final
 
+from slackwater.pipeline.condition import Condition, Level
 from slackwater.state.models import Epoch
 from slackwater.timestamp import NANOSECONDS_PER_SECOND, ns_to_seconds, seconds_to_ns
 
@@ -40,15 +41,8 @@ class Pace(StrEnum):
     HOLDS = "holds its distance"
     FALLS_BEHIND = "falls behind"
     STANDS_STILL = "stands still"
+    HELD = "is held"
     UNKNOWN = "unknown"
-
-
-class Level(StrEnum):
-    """How worrying something is."""
-
-    OK = "ok"
-    WARNING = "warning"
-    CRITICAL = "critical"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +58,7 @@ class CatchUp:
         without_epoch_s: how long ago its last epoch was committed; None before the first.
         lag_level, retention_level, level: whether its lag, its share of the retention period, or
             all of this together is worrying.
+        condition: what it does instead of running; None if it runs.
     """
 
     pace: Pace
@@ -74,23 +69,32 @@ class CatchUp:
     without_epoch_s: float | None = None
     lag_level: Level = Level.OK
     retention_level: Level = Level.OK
+    condition: Condition | None = None
 
     @property
     def level(self) -> Level:
         """How worrying the whole is."""
         if self.retention_level is not Level.OK:
             return self.retention_level
+        if self.condition is not None and self.condition.level is not Level.OK:
+            return self.condition.level
         is_slow = self.pace in (Pace.STANDS_STILL, Pace.FALLS_BEHIND)
         return Level.WARNING if is_slow else self.lag_level
 
     def text(self) -> str:
-        """Return one line for people."""
+        """Return one line for people: what it does instead of running, then how fast it is."""
+        pace = self._pace_text()
+        if self.condition is None:
+            return pace[:1].upper() + pace[1:]
+        return f"{self.condition.text}; {pace}" if pace else self.condition.text
+
+    def _pace_text(self) -> str:
         if self.lag_s is None:
-            return "No epoch has been committed yet"
-        behind = f"Behind by {about(self.lag_s)}"
+            return "" if self.condition else "no epoch has been committed yet"
+        behind = f"behind by {about(self.lag_s)}"
         match self.pace:
             case Pace.KEEPS_UP:
-                return f"Keeps up: behind by {about(self.lag_s)}"
+                return f"keeps up: {behind}"
             case Pace.CATCHES_UP:
                 return f"{behind}, caught up in about {about(self.caught_up_in_s or 0)}"
             case Pace.HOLDS:
@@ -98,6 +102,8 @@ class CatchUp:
             case Pace.FALLS_BEHIND:
                 loss_s = 60 * (1 - (self.speed or 0))
                 return f"{behind}, and falling behind by {about(loss_s)} a minute{self._lost()}"
+            case Pace.HELD:
+                return f"{behind}{self._lost()}"
             case Pace.STANDS_STILL:
                 without = about(self.without_epoch_s or 0)
                 return f"{behind}: no epoch for {without}{self._lost()}"
@@ -113,7 +119,12 @@ class CatchUp:
 
 
 def catch_up(
-    epochs: Sequence[Epoch], *, lag_ns: int | None, now_ns: int, retention_ns: int | None
+    epochs: Sequence[Epoch],
+    *,
+    lag_ns: int | None,
+    now_ns: int,
+    retention_ns: int | None,
+    condition: Condition | None = None,
 ) -> CatchUp:
     """Return whether a pipeline keeps up.
 
@@ -122,18 +133,20 @@ def catch_up(
         lag_ns: how far its low watermark is behind Spanner's clock; None before the first epoch.
         now_ns: by the clock of the machine that commits the epochs.
         retention_ns: how long Spanner keeps records; None if that is not known.
+        condition: what it does instead of running; None if it runs.
     """
     if lag_ns is None:
-        return CatchUp(Pace.UNKNOWN)
+        return CatchUp(Pace.UNKNOWN, condition=condition)
     lag_s = max(0.0, ns_to_seconds(lag_ns))
     without_s = ns_to_seconds(max(0, now_ns - epochs[-1].committed_at_ns)) if epochs else None
     cycle_s, speed = _cycle_s(epochs), _speed(epochs)
-    pace = _pace(lag_s, without_s, cycle_s, speed)
-    if pace is Pace.STANDS_STILL:
+    is_held = condition is not None and condition.is_held
+    pace = Pace.HELD if is_held else _pace(lag_s, without_s, cycle_s, speed)
+    if pace in (Pace.STANDS_STILL, Pace.HELD):
         speed = 0.0
     gain = 0.0 if speed is None else speed - 1
     left_s = None if retention_ns is None else max(0.0, ns_to_seconds(retention_ns) - lag_s)
-    is_losing = pace in (Pace.STANDS_STILL, Pace.FALLS_BEHIND)
+    is_losing = pace in (Pace.STANDS_STILL, Pace.HELD, Pace.FALLS_BEHIND)
     caught_up_in_s = {Pace.KEEPS_UP: 0.0, Pace.CATCHES_UP: lag_s / max(gain, _GAIN_LEAST)}
     return CatchUp(
         pace,
@@ -142,8 +155,9 @@ def catch_up(
         caught_up_in_s=caught_up_in_s.get(pace),
         lost_in_s=left_s / -gain if is_losing and left_s is not None else None,
         without_epoch_s=without_s,
-        lag_level=Level.WARNING if lag_s > LAG_WARNING_S else Level.OK,
+        lag_level=Level.WARNING if lag_s > LAG_WARNING_S and not is_held else Level.OK,
         retention_level=_retention_level(lag_ns, retention_ns),
+        condition=condition,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import tempfile
@@ -16,7 +17,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from slackwater.config.filters import tables_to_read
-from slackwater.config.load import load_settings
+from slackwater.config.load import file_or_default, load_settings
 from slackwater.config.settings import Settings
 from slackwater.errors import TailOptionError
 from slackwater.pipeline.source import capture_type, source_options
@@ -78,7 +79,9 @@ class ChangefeedOptions:
     """The options of a changefeed, as the command line has them.
 
     Attributes:
-        config: a settings file, whose source and filter apply; None for no file.
+        config: a settings file, whose source and filter apply; None for DEFAULT_FILE, unless the
+            options name the change stream.
+        pipeline: the pipeline of the file, if it has several.
         source_names: some of NAMES with their values; they override the file's.
         filter_fields: fields of a Filter; they override the file's.
         line_format, envelope, updated, mvcc_timestamp: how changes are written.
@@ -89,18 +92,29 @@ class ChangefeedOptions:
         resolved: the least time between resolved lines; None to write none.
     """
 
-    config: Path | None
     source_names: Mapping[str, str]
     filter_fields: Mapping[str, Any]
     line_format: LineFormat
     envelope: str
     updated: bool
     mvcc_timestamp: bool
-    cursor: str | None
-    end_time: str | None
     initial_scan: bool
     initial_scan_only: bool
-    resolved: str | None
+    config: Path | None = None
+    pipeline: str | None = None
+    cursor: str | None = None
+    end_time: str | None = None
+    resolved: str | None = None
+
+
+def from_command_line(values: Mapping[str, Any]) -> ChangefeedOptions:
+    """Return the options, from the parameters of the command by their names."""
+    fields = {field.name for field in dataclasses.fields(RecordFilter)}
+    return ChangefeedOptions(
+        source_names={name: values[name] for name in NAMES if name in values},
+        filter_fields={name: value for name, value in values.items() if name in fields},
+        **{name: value for name, value in values.items() if name not in {*NAMES, *fields}},
+    )
 
 
 def tail(options: ChangefeedOptions) -> None:
@@ -112,7 +126,7 @@ def tail(options: ChangefeedOptions) -> None:
         ReaderError, SchedulerError, StateError: Spanner or the store failed.
     """
     _require_compatible(options)
-    settings = None if options.config is None else load_settings(options.config)
+    settings = _settings(options)
     record_filter = _record_filter(settings, options.filter_fields)
     resolved_ms = None if options.resolved is None else _duration_ms(options.resolved)
     with (
@@ -142,6 +156,13 @@ def tail(options: ChangefeedOptions) -> None:
                 scan=scan if options.initial_scan or options.initial_scan_only else None,
                 is_scan_only=options.initial_scan_only,
             ).run()
+
+
+def _settings(options: ChangefeedOptions) -> Settings | None:
+    """Return the settings of a file, if there is one that is to be used."""
+    is_named = set(NAMES) <= options.source_names.keys()
+    path = options.config if is_named else file_or_default(options.config)
+    return None if path is None else load_settings(path, pipeline=options.pipeline)
 
 
 def _require_compatible(options: ChangefeedOptions) -> None:

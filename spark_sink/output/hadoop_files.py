@@ -18,8 +18,12 @@ _OF_HADOOP: Final = frozenset({"file", "hdfs", "webhdfs", "swebhdfs", "viewfs"})
 _CONNECTORS: Final = {scheme: c for c in CONNECTORS for scheme in c.schemes}
 _GIVEN_UP: Final = {"wasb": _CONNECTORS["abfss"], "wasbs": _CONNECTORS["abfss"]}
 _S3: Final = ("s3", "s3a")
+# Of each session of Spark's.
+_SESSION_CATALOG: Final = "spark_catalog"
 # Settings of Delta's that choose how the next commit is created.
 _LOG_STORES: Final = ("spark.delta.logStore.{scheme}.impl", "spark.delta.logStore.class")
+# The only one of Delta's for S3 that knows the commits of other processes.
+_COORDINATING: Final = "io.delta.storage.S3DynamoDBLogStore"
 
 
 def require_file_system(path: str, conf: Mapping[str, str], jars: Collection[str]) -> None:
@@ -57,15 +61,37 @@ def require_log_store(path: str, conf: Mapping[str, str]) -> None:
     commits of one process only.
 
     Raises:
-        FileSystemError: the path is in S3, and no log store is chosen.
+        FileSystemError: the path is in S3, and the log store that coordinates writers is not set.
     """
     scheme = path.partition("://")[0]
     names = [name.format(scheme=scheme) for name in _LOG_STORES]
-    if "://" in path and scheme in _S3 and not any(name in conf for name in names):
+    if "://" not in path or scheme not in _S3:
+        return
+    if next((conf[name] for name in names if name in conf), None) != _COORDINATING:
         raise FileSystemError(
             f"{path}: a second process could replace a commit of a Delta table there.",
-            f"Set {names[0]} in spark.conf to a log store that coordinates writers, or use a"
-            " changelog, which needs none",
+            "Use format iceberg with a catalog, or a changelog, which need no log store; or a path"
+            f" at s3a:// with {names[0].replace('s3.', 's3a.')}: {_COORDINATING} in spark.conf",
+        )
+
+
+def require_catalog(catalog: str, conf: Mapping[str, str]) -> None:
+    """Check that Spark's settings define a catalog.
+
+    Args:
+        catalog: its name, and perhaps a namespace, with dots.
+        conf: Spark's settings.
+
+    Raises:
+        FileSystemError: they do not.
+    """
+    name = catalog.partition(".")[0]
+    key = f"spark.sql.catalog.{name}"
+    if name != _SESSION_CATALOG and key not in conf:
+        raise FileSystemError(
+            f"sink.catalog {catalog}: spark.conf defines no catalog {name}.",
+            f"Set {key} in spark.conf, and {key}.type and {key}.uri: docs/object-stores.md has an"
+            " example",
         )
 
 

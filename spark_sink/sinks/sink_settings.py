@@ -6,14 +6,14 @@ registry.py finds it by its name.
 
 from __future__ import annotations
 
+import os
 import posixpath
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
 from typing import Annotated, ClassVar, Final, Self
 from urllib.parse import urlsplit
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from slackwater.setting_values import DurationMs, Section
 from slackwater.spark_sink.envelopes.envelope import Envelope, EnvelopeOptions
@@ -25,7 +25,11 @@ from slackwater.spark_sink.envelopes.registry import (
 )
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.output.hadoop_connectors import connectors_for
-from slackwater.spark_sink.output.hadoop_files import require_file_system, require_log_store
+from slackwater.spark_sink.output.hadoop_files import (
+    require_catalog,
+    require_file_system,
+    require_log_store,
+)
 from slackwater.spark_sink.output.maintenance import MaintenancePolicy
 from slackwater.spark_sink.output.object_store import is_object_store
 from slackwater.spark_sink.output.small_files import LOCAL_SCHEME
@@ -67,13 +71,21 @@ _Never = BeforeValidator(_never)
 Kind = Annotated[str, BeforeValidator(_kind)]
 
 
+def _absolute(place: str) -> str:
+    """Return a path of this machine as an absolute one: some writers know no other."""
+    return place if urlsplit(place).scheme else os.path.abspath(place)
+
+
+Place = Annotated[str, Field(min_length=1), AfterValidator(_absolute)]
+
+
 class SinkSettings(Section, ABC):
     """The settings that every sink has, and what a pipeline asks of them.
 
     Attributes:
         kind: the name of the kind of sink.
         format: the format that is written.
-        path: where epochs appear, or wait for their audit.
+        path: where epochs appear, or wait for their audit; absolute, or a URL.
         checkpoint: the directory of Spark's checkpoint.
         catalog: of table formats that have catalogs.
         formats: the formats of the kind; empty if only Spark has a list of them.
@@ -91,8 +103,8 @@ class SinkSettings(Section, ABC):
 
     kind: Kind
     format: Annotated[str, Field(min_length=1)] = "parquet"
-    path: Annotated[str, Field(min_length=1)]
-    checkpoint: Annotated[str, Field(min_length=1)]
+    path: Place
+    checkpoint: Place
     catalog: Annotated[str, Field(pattern=r"^[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*$")] | None = None
 
     @classmethod
@@ -152,10 +164,12 @@ class SinkSettings(Section, ABC):
         Raises:
             FileSystemError: it can't, or is not.
         """
-        for path in self.hadoop_paths:
-            require_file_system(path, conf, jars)
+        if self.catalog is not None:
+            require_catalog(self.catalog, conf)
         if self.path in self.hadoop_paths and Delta.using in self.spark_needs:
             require_log_store(self.path, conf)
+        for path in self.hadoop_paths:
+            require_file_system(path, conf, jars)
 
     def check(self) -> None:
         """Connect to the services that the sink needs and write nothing, for `slackwater check`.
@@ -306,6 +320,4 @@ class EnvelopeSettings(SinkSettings, ABC):
 
 def _one_spelling(path: str) -> str:
     scheme, separator, rest = path.rpartition("://")
-    if not separator:
-        return str(Path.cwd() / posixpath.normpath(path))
     return f"{scheme}{separator}{posixpath.normpath(rest)}"

@@ -14,11 +14,11 @@ from slackwater.pipeline.catch_up import (
     LAG_WARNING_S,
     RETENTION_WARNING,
     CatchUp,
-    Level,
     Pace,
     about,
     catch_up,
 )
+from slackwater.pipeline.condition import Condition, Level
 from slackwater.state.models import Epoch
 
 ALERTS = Path(__file__).parent.parent.parent / "deploy" / "prometheus" / "alerts.yaml"
@@ -34,6 +34,7 @@ def judged(
     count: int = 20,
     silent_s: float = 0.0,
     retention_ns: int | None = DAY_NS,
+    condition: Condition | None = None,
 ) -> CatchUp:
     """Judge a pipeline whose low watermark moves at a speed."""
     epochs = []
@@ -47,7 +48,13 @@ def judged(
         )
     now_ns = DAY_NS + round(((count - 1) * cycle_s + silent_s) * SECOND_NS)
     lag_ns = round(lag_s * SECOND_NS)
-    return catch_up(epochs, lag_ns=lag_ns, now_ns=now_ns, retention_ns=retention_ns)
+    return catch_up(
+        epochs, lag_ns=lag_ns, now_ns=now_ns, retention_ns=retention_ns, condition=condition
+    )
+
+
+PAUSED = Condition("Is paused")
+SILENT = Condition("Spanner has not answered for 40 s", Level.WARNING, is_held=False)
 
 
 @pytest.mark.parametrize(
@@ -74,6 +81,28 @@ def judged(
         ),
         (judged(30, 64_800), "Behind by 18.0 h, caught up in about 37 min", Level.CRITICAL),
         (judged(1, 3_600, count=1), "Behind by 60 min; its speed is not known yet", Level.WARNING),
+        # A pause is no standstill, however long; the retention period counts all the same.
+        (judged(3, 93, condition=PAUSED), "Is paused; behind by 93 s", Level.OK),
+        (
+            judged(1, 3_600, silent_s=3_600, condition=PAUSED),
+            "Is paused; behind by 60 min",
+            Level.OK,
+        ),
+        (
+            judged(1, 64_800, silent_s=64_800, condition=PAUSED),
+            "Is paused; behind by 18.0 h; records are lost in about 6.0 h",
+            Level.CRITICAL,
+        ),
+        (
+            judged(1, 2, condition=SILENT),
+            "Spanner has not answered for 40 s; keeps up: behind by 2.0 s",
+            Level.WARNING,
+        ),
+        (
+            catch_up([], lag_ns=None, now_ns=0, retention_ns=None, condition=PAUSED),
+            "Is paused",
+            Level.OK,
+        ),
         (
             catch_up([], lag_ns=None, now_ns=0, retention_ns=None),
             "No epoch has been committed yet",

@@ -8,6 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+import typer
 import yaml
 
 from slackwater import cli
@@ -113,3 +114,71 @@ def test_help_is_printed_without_loading_spark_or_a_client() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     heavy = {"google.cloud.spanner_v1", "grpc", "pyarrow", "pyspark", "sqlalchemy"}
     assert heavy.isdisjoint(done.stdout.split())
+
+
+COMMANDS = ["", *sorted(typer.main.get_command(cli.app).commands), "sql view"]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_is_whole_at_80_columns(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run(monkeypatch, *command.split(), "--help") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    # Neither a command's sentence nor an option's name is cut off.
+    assert not [line for line in lines[1:] if line.endswith("...") and "HOST:PORT" not in line]
+    assert not [line for line in lines if "…" in line]
+
+
+def test_shells_are_offered_completion(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, "--show-completion", "bash") == 0
+    assert "_SLACKWATER_COMPLETE=complete_bash" in capsys.readouterr().out
+
+
+def test_a_settings_file_of_the_usual_name_need_not_be_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(monkeypatch, "stop") == 2
+    assert "no settings file was named" in capsys.readouterr().err
+    text = yaml.safe_dump(MINIMAL | {"state": {"url": f"sqlite:///{tmp_path / 'state.db'}"}})
+    (tmp_path / "slackwater.yaml").write_text(text)
+    assert run(monkeypatch, "stop") == 2
+    assert "pipeline 'orders' has not started yet" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("command", "needs_one"),
+    [("check", False), ("status", False), ("drain", True), ("partitions", True), ("tail", True)],
+)
+def test_of_several_pipelines_one_is_named_where_only_one_is_meant(
+    command: str,
+    needs_one: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    # Nobody listens there, and the store has neither.
+    monkeypatch.setenv("SPANNER_EMULATOR_HOST", "127.0.0.1:1")
+    monkeypatch.chdir(tmp_path)
+    sinks = {
+        name: {"path": str(tmp_path / name), "checkpoint": str(tmp_path / f"{name}-c")}
+        for name in ("a", "b")
+    }
+    shared = {key: value for key, value in MINIMAL.items() if key not in ("pipeline", "sink")}
+    values = {**shared, "pipelines": {name: {"sink": sink} for name, sink in sinks.items()}}
+    (tmp_path / "slackwater.yaml").write_text(yaml.safe_dump(values))
+    code = run(monkeypatch, command)
+    printed = capsys.readouterr()
+    if needs_one:
+        assert code == 2
+        assert "Name one with --pipeline: a, b" in printed.err
+    else:
+        lines = printed.out.splitlines()
+        assert [line for line in lines if line.startswith(("a:", "b:"))] == (
+            ["a:", "b:"] if command == "check" else ["a: Has not started", "b: Has not started"]
+        )

@@ -40,6 +40,12 @@ def test_a_pipeline_that_is_connected_owned_and_not_stalled_is_ready() -> None:
         ({"retention_ns": None}, "the change stream has not been looked up yet"),
         ({"is_owner": False}, "standing by for me"),
         ({"held_back": STALLED}, "partition token is stalled"),
+        # Its partitions are silent because Spanner is.
+        (
+            {"held_back": STALLED, "spanner_silent_s": 40.0},
+            "Spanner has not answered for 40 s",
+        ),
+        ({"held_back": replace(STALLED, token="A" * 130)}, f"partition {'A' * 12} is stalled"),
         (
             {"pipeline": replace(RUNNING, state=PipelineState.FAILED, state_reason="no disk")},
             "failed: no disk",

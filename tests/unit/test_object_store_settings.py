@@ -144,12 +144,22 @@ def test_spark_needs_a_connector_for_what_it_writes() -> None:
     require_file_system("s3://b/out", {"spark.hadoop.fs.s3.impl": "EmrFileSystem"}, [])
 
 
+def test_a_catalog_has_to_be_defined() -> None:
+    values = {"kind": "mirror", "format": "iceberg", "path": "out", "checkpoint": "c"}
+    with pytest.raises(FileSystemError, match=r"Set spark\.sql\.catalog\.lake in spark\.conf"):
+        parse(**values, catalog="lake.orders").check_places({}, [])
+    parse(**values, catalog="lake.orders").check_places({"spark.sql.catalog.lake": "x"}, [])
+    parse(**values, catalog="spark_catalog.orders").check_places({}, [])
+
+
 def test_a_delta_table_that_spark_writes_to_s3_needs_a_log_store() -> None:
     values = {"path": "s3a://b/tables", "checkpoint": "/data/c", "format": "delta"}
     for kind in ("mirror", "changelogs"):
         sink = parse(kind=kind, **values)
-        with pytest.raises(FileSystemError, match=r"spark\.delta\.logStore\.s3a\.impl"):
-            sink.check_places({}, HADOOP_AWS)
+        of_one_process = {"spark.delta.logStore.class": "io.delta.storage.S3SingleDriverLogStore"}
+        for conf in ({}, of_one_process):
+            with pytest.raises(FileSystemError, match=r"spark\.delta\.logStore\.s3a\.impl: io"):
+                sink.check_places(conf, HADOOP_AWS)
         sink.check_places(LOG_STORE, HADOOP_AWS)
     # Slackwater's own commits need none.
     parse(**values).check_places({}, [])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from os.path import abspath
 from pathlib import Path
 from typing import Any
 
@@ -124,11 +125,29 @@ def test_a_changelog_has_changes_as_records_by_default(
     assert loaded(tmp_path, MINIMAL["sink"], initial_scan="only").initial_scan == "only"
 
 
+@pytest.mark.parametrize(
+    ("path", "absolute"),
+    [
+        ("out", abspath("out")),
+        ("./out/../in/", abspath("in")),
+        ("/data/out", "/data/out"),
+        ("file:///data/out", "file:///data/out"),
+        ("hdfs://host/out", "hdfs://host/out"),
+        ("s3://bucket/out", "s3://bucket/out"),
+    ],
+)
+def test_a_path_of_this_machine_is_absolute_as_soon_as_it_is_read(
+    path: str, absolute: str, tmp_path: Path
+) -> None:
+    sink = loaded(tmp_path, {"path": path, "checkpoint": f"{path}-checkpoint"}).sink
+    assert sink.path == absolute
+
+
 def test_kafka_has_a_topic_a_table_and_needs_no_path(tmp_path: Path) -> None:
     sink = loaded(tmp_path, KAFKA).sink
     assert isinstance(sink, KafkaSettings)
     assert (sink.topic, sink.envelope) == ("{table}", "wrapped")
-    assert sink.path == "out/checkpoint-staging"
+    assert sink.path == abspath("out/checkpoint-staging")
     sink_settings = loaded(tmp_path, {**KAFKA, "resolved": "10s", "envelope": "debezium"}).sink
     assert isinstance(sink_settings, KafkaSettings)
     assert (sink_settings.resolved, sink_settings.envelope) == (10_000, "debezium")

@@ -13,6 +13,7 @@ from slackwater.tail.options import NAMES, ChangefeedOptions, tail
 
 OPTIONS = ChangefeedOptions(
     config=None,
+    pipeline=None,
     source_names={name: name.replace("_", "-") for name in NAMES},
     filter_fields={},
     line_format=LineFormat.TEXT,

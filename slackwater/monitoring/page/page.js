@@ -262,7 +262,8 @@ function fillRow(row, cells) {
 }
 
 function drawSlow(status) {
-  const held = status.held_back_by ?? status.stalled[0];
+  // While Spanner is away no partition is to blame.
+  const held = status.spanner_silent_seconds ? null : status.held_back_by ?? status.stalled[0];
   show("held", held ? `Partition ${held.partition.slice(0, TOKEN_SHOWN)}… holds the low watermark back. Its query has been open for ${duration(held.seconds)}, silent for ${duration(held.silent_seconds)}; stalls: ${held.stalls}; complete through ${moment(ms(held.watermark))}.` : "");
   const rows = status.slow_queries.slice(0, SLOW_SHOWN).map((query) => {
     const row = document.createElement("tr");
