@@ -20,6 +20,7 @@ settings.load_profile("busy")
 pytest_plugins = [
     "tests.browsers",
     "tests.emulators",
+    "tests.install.environments",
     "tests.postgres",
     "tests.spark.sessions",
     "tests.stores",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from operator import attrgetter
 from typing import Any
@@ -26,7 +26,13 @@ from slackwater.scheduler.start_position import check_start
 from slackwater.spark_sink.filters.change_filter import require_shown_changes
 from slackwater.spark_sink.sql.rebuild_view import DEFAULT_VALUE_CAPTURE_TYPE
 from slackwater.state.models import Scan, ScanPart
-from slackwater.timestamp import datetime_to_ns, parse_rfc3339
+from slackwater.timestamp import (
+    datetime_to_ns,
+    floor_to_us,
+    format_rfc3339,
+    parse_rfc3339,
+    seconds_to_ns,
+)
 
 _log = structlog.get_logger("slackwater.pipeline.source")
 
@@ -159,6 +165,33 @@ def refuse_omissions(name: str, info: ChangeStreamInfo, *, has_run: bool) -> Non
         f"Alter the stream: set {', '.join(info.omissions)} to false.{missing} mirror the tables"
         " from another stream, under another pipeline name, path and checkpoint",
     )
+
+
+def with_start_fixed(
+    settings: Settings, source: SourceHandle, seconds_ago: float
+) -> tuple[Settings, SourceHandle]:
+    """Return settings and source of a new pipeline whose start `now` is the time of its command.
+
+    Spark starts, and perhaps fails, before the first epoch is planned. What is committed meanwhile
+    belongs to the pipeline.
+
+    Args:
+        settings, source: the pipeline's.
+        seconds_ago: how long ago the command was given.
+
+    Raises:
+        ReaderError: Spanner does not answer.
+    """
+    if settings.source.start != NOW:
+        return settings, source
+    changes = source.changes()
+    asked_ns = changes.strong_read_timestamp_ns() - seconds_to_ns(seconds_ago)
+    # The stream may be younger than the command that has waited for it.
+    start = format_rfc3339(floor_to_us(max(asked_ns, changes.earliest_start_ns())))
+    _log.info("a new pipeline starts now", pipeline=settings.pipeline, start=start)
+    section = settings.source.model_copy(update={"start": start})
+    settings = settings.model_copy(update={"source": section})
+    return settings, replace(source, options=parse_options(source_options(settings), os.environ))
 
 
 def last_watermark_ns(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -39,6 +40,7 @@ from slackwater.pipeline.source import (
     last_watermark_ns,
     read_key_columns,
     source_options,
+    with_start_fixed,
 )
 from slackwater.pipeline.spanner_clock import SpannerClock
 from slackwater.pipeline.spark.jvm import executor_count
@@ -102,6 +104,7 @@ class PipelineSupervisor:
         observer: Observer,
     ) -> None:
         self.settings = settings
+        self._begun_s = time.monotonic()
         self._recovery = options.recovery
         self._observer = observer
         spark = settings.spark
@@ -253,6 +256,8 @@ class PipelineSupervisor:
             check_shown_changes(self.settings, source)
             if _is_new(self.settings):
                 check_new(self.settings, source)
+                seconds_ago = time.monotonic() - self._begun_s
+                self.settings, source = with_start_fixed(self.settings, source, seconds_ago)
             self._until_ns = last_watermark_ns(
                 self.settings, source, until_caught_up=self._mode.until_caught_up
             )
