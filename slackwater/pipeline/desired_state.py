@@ -143,12 +143,6 @@ class DesiredStatePoller:
                     self._in_store = DesiredState.AWAITING_OPERATOR
                     self._is_wait_unwritten = True
 
-    def wait(self, seconds: float) -> None:
-        """Wait, at most until nothing further is to be begun."""
-        until_s = time.monotonic() + seconds
-        while may_begin(self.current()) and time.monotonic() < until_s:
-            time.sleep(_POLL_S)
-
     def _run(self, stopped: threading.Event) -> None:
         while not stopped.wait(_LOOK_S):
             try:

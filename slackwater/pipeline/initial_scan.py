@@ -18,17 +18,17 @@ from pyspark.sql import SparkSession
 
 from slackwater.config.filters import filter_of, tables_to_read
 from slackwater.config.settings import Settings
-from slackwater.errors import PipelineFailedError
 from slackwater.pipeline.catch_up import about
-from slackwater.pipeline.desired_state import DesiredStatePoller
-from slackwater.pipeline.failures import delay_s, diagnose
+from slackwater.pipeline.failures import diagnose
 from slackwater.pipeline.lease_holder import LeaseHolder
+from slackwater.pipeline.lifecycle import Lifecycle
 from slackwater.pipeline.observer import Observer
 from slackwater.pipeline.progress import Progress
+from slackwater.pipeline.retries import Retries
 from slackwater.pipeline.source import SourceHandle, source_options
 from slackwater.pipeline.spark.session import register_source
 from slackwater.pipeline.spark.task_writing import TaskWritingScanSource, task_writer_options
-from slackwater.pipeline.transitions import may_begin
+from slackwater.pipeline.transitions import Action, may_begin
 from slackwater.reader.database.snapshot_read import select
 from slackwater.reader.database.watched_tables import watched_tables
 from slackwater.reader.errors import ReaderError
@@ -59,8 +59,12 @@ _log = structlog.get_logger("slackwater.pipeline.initial_scan")
 _PARTS_A_TASK: Final = 4
 
 
-class _HeldError(Exception):
-    """The desired state is no longer RUNNING: the scan stops at this point."""
+class _LeftError(Exception):
+    """The scan stops at this point, because something else is to be done."""
+
+    def __init__(self, action: Action) -> None:
+        super().__init__(action.name)
+        self.action = action
 
 
 class InitialScan:
@@ -73,8 +77,8 @@ class InitialScan:
         store: the metadata store.
         sink: the pipeline's.
         lease: the pipeline's.
-        desired_state: what is desired of the pipeline; the running chunk is finished first.
-        tries_max: give up after this many failures in a row; None for never.
+        lifecycle: the pipeline's; when it is not to run, the running chunk is finished first.
+        observer: is told after each chunk how far the scan is, and of failures.
     """
 
     def __init__(
@@ -85,8 +89,8 @@ class InitialScan:
         store: Store,
         sink: Sink,
         lease: LeaseHolder,
-        desired_state: DesiredStatePoller,
-        tries_max: int | None,
+        lifecycle: Lifecycle,
+        observer: Observer,
     ) -> None:
         self._spark = spark
         self._settings = settings
@@ -94,26 +98,24 @@ class InitialScan:
         self._store = store
         self._sink = sink
         self._lease = lease
-        self._desired_state = desired_state
-        self._tries_max = tries_max
+        self._lifecycle = lifecycle
+        self._observer = observer
+        self._retries = Retries("the initial scan", lifecycle, lease.is_lost, observer, {})
 
-    def run(self, observer: Observer) -> bool:
-        """Begin the scan or continue it; return False if it should not run to its end now.
-
-        Args:
-            observer: is told after each chunk how far the scan is.
+    def run(self) -> Action | None:
+        """Begin the scan or continue it; return what to do instead, or None when it is complete.
 
         Raises:
-            PipelineFailedError: it was given up; nothing is lost, it can be run again.
+            PipelineFailedError: it was given up; what was scanned is kept.
             LeaseLostError: another process took the pipeline over.
         """
         try:
-            self._run(observer)
-        except _HeldError:
-            return False
-        return True
+            self._run()
+        except _LeftError as left:
+            return left.action
+        return None
 
-    def _run(self, observer: Observer) -> None:
+    def _run(self) -> None:
         scan, parts = self._retried(self._begun)
         if scan.is_done:
             return
@@ -129,7 +131,7 @@ class InitialScan:
             records = self._retried(partial(self._add, scan, chunk, of_chunk))
             done += len(of_chunk)
             progress = Progress(len(parts), done, before, time.monotonic() - begun_s)
-            observer.scanned(scan.pipeline, progress)
+            self._observer.scanned(scan.pipeline, progress)
             _log.info(
                 "scanned",
                 pipeline=scan.pipeline,
@@ -216,31 +218,19 @@ class InitialScan:
         """Return the result of work(); after a failure it is tried again, with growing delays.
 
         Raises:
-            _HeldError: the desired state is no longer RUNNING.
+            _LeftError: the pipeline is not to run any more.
             PipelineFailedError: only an operator can help, or it has failed too often.
             LeaseLostError: another process took the pipeline over.
         """
         failures = 0
-        while may_begin(self._desired_state.current()):
+        while may_begin(self._lifecycle.desired_state()):
             try:
                 return work()
             except LeaseLostError:
                 raise
             except (ReaderError, SinkError, StateError, *spark_errors()) as error:
                 failures += 1
-                failure = diagnose(error)
-                if failure.is_permanent or failures == self._tries_max:
-                    raise PipelineFailedError(
-                        f"the initial scan failed: {failure.text}",
-                        "What was scanned is kept: run it again when the cause is fixed",
-                        user_error=failure.is_permanent,
-                    ) from error
-                seconds = delay_s(failures)
-                _log.error(
-                    "initial scan failed, will try again",
-                    pipeline=self._settings.pipeline,
-                    seconds=seconds,
-                    error=failure.text,
-                )
-                self._desired_state.wait(seconds)
-        raise _HeldError
+                action = self._retries.wait(diagnose(error), failures)
+                if action is not Action.START:
+                    raise _LeftError(action) from error
+        raise _LeftError(self._lifecycle.without_query())

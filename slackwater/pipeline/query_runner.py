@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from typing import Protocol
 
 import structlog
 
-from slackwater.errors import PipelineFailedError
 from slackwater.pipeline.epochs.recorder import ProgressSource
-from slackwater.pipeline.failures import Failure, delay_s, diagnose
+from slackwater.pipeline.failures import Failure, diagnose
 from slackwater.pipeline.lifecycle import POLL_S, Lifecycle
 from slackwater.pipeline.observer import Observer
+from slackwater.pipeline.retries import Retries
 from slackwater.pipeline.transitions import (
     Action,
     Event,
@@ -21,8 +21,6 @@ from slackwater.pipeline.transitions import (
 )
 
 _log = structlog.get_logger("slackwater.pipeline.query_runner")
-
-_HINT: Final = "Nothing is lost: run it again when the cause is fixed"
 
 
 class Query(ProgressSource, Protocol):
@@ -92,8 +90,7 @@ class QueryRunner:
         self._lifecycle = lifecycle
         self._is_lease_lost = is_lease_lost
         self._close_source = close_source
-        self._observer = observer
-        self._remedies = remedies
+        self._retries = Retries("the pipeline", lifecycle, is_lease_lost, observer, remedies)
         self._epochs_before = 0
 
     def run(self) -> Action:
@@ -105,7 +102,6 @@ class QueryRunner:
             PipelineFailedError: it was given up; nothing is lost, it can be run again.
             StateError: the source could not be closed.
         """
-        lifecycle = self._lifecycle
         failures = 0
         while True:
             self._epochs_before = self._epochs.epochs
@@ -118,23 +114,8 @@ class QueryRunner:
                 raise
             if isinstance(outcome, Action):
                 return outcome
-            self._observer.failed(lifecycle.pipeline)
             failures = 1 if self._has_epoch() else failures + 1
-            if outcome.is_permanent or lifecycle.mode.is_last_try(failures):
-                raise PipelineFailedError(
-                    f"the pipeline failed: {outcome.text}",
-                    self._remedies.get(outcome.error_class, _HINT),
-                    user_error=outcome.is_permanent,
-                )
-            lifecycle.on(Event.FAILED, outcome.text)
-            seconds = delay_s(failures)
-            _log.error(
-                "failed, will try again",
-                pipeline=lifecycle.pipeline,
-                seconds=seconds,
-                error=outcome.text,
-            )
-            action = lifecycle.wait(self._is_lease_lost, seconds)
+            action = self._retries.wait(outcome, failures)
             if action is not Action.START:
                 return action
 

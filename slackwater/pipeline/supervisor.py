@@ -219,8 +219,18 @@ class PipelineSupervisor:
             self._sink.use_key_columns(partial(read_key_columns, source))
         resume = ResumePoint(spark, self.settings, self.store, self._sink, source.options)
         if resume.is_new(self._recovery) and self.settings.initial_scan != "no":
-            if not self._scan(spark, source):
-                return lifecycle.without_query()
+            scan = InitialScan(
+                spark,
+                self.settings,
+                source,
+                self.store,
+                self._sink,
+                self.lease,
+                lifecycle,
+                self._observer,
+            )
+            if (instead := scan.run()) is not None:
+                return instead
             if self.settings.initial_scan == "only":
                 return lifecycle.on(Event.WORK_DONE)
             self._until_ns = end_after_scan(self._until_ns, read_scan(self.store, self.name))
@@ -234,19 +244,6 @@ class PipelineSupervisor:
             return self._query_runner(spark, source, resume, lifecycle).run()
         finally:
             alerts.stop()
-
-    def _scan(self, spark: SparkSession, source: SourceHandle) -> bool:
-        """Continue the initial scan; return False if it should not run to its end now."""
-        return InitialScan(
-            spark,
-            self.settings,
-            source,
-            self.store,
-            self._sink,
-            self.lease,
-            self._desired_state,
-            self._mode.tries_max,
-        ).run(self._observer)
 
     def _look_up_source(self) -> SourceHandle:
         """Return the change stream, looked up once."""

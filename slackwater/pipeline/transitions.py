@@ -306,6 +306,7 @@ OBEYED: Final[Mapping[DesiredState, frozenset[PipelineState]]] = {
     DesiredState.DRAINING: frozenset({PipelineState.NOT_RUNNING}),
     DesiredState.STOPPED: frozenset({PipelineState.NOT_RUNNING}),
 }
+_TRIES_MAX: Final = 3
 FAILED_STATES: Final = frozenset({PipelineState.FAILED, PipelineState.FAILED_PERMANENTLY})
 
 
@@ -333,17 +334,12 @@ class RunMode:
     stays: bool = False
     stands_by: bool = False
 
-    @property
-    def tries_max(self) -> int | None:
-        """The failures in a row after which the query is given up; None for never.
+    def is_last_try(self, failures: int) -> bool:
+        """Return True if a pipeline that has failed so often in a row is not tried again.
 
         Anyone who waits for --until-caught-up to end has to learn of a failure.
         """
-        return 3 if self.until_caught_up else None
-
-    def is_last_try(self, failures: int) -> bool:
-        """Return True if a pipeline that has failed so often in a row is not tried again."""
-        return failures == self.tries_max
+        return self.until_caught_up and failures >= _TRIES_MAX
 
     def without_query(self) -> Event:
         """Return the event of owning the pipeline while no query runs."""

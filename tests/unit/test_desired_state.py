@@ -192,11 +192,6 @@ def test_a_look_under_way_at_the_stop_no_longer_counts(
     assert poller.current() is RUNNING
 
 
-def test_a_wait_ends_when_something_else_is_desired(scene: Scene) -> None:
-    _, poller = scene.started(PAUSED)
-    poller.wait(60)
-
-
 def test_a_signal_is_a_drain_for_a_while_and_then_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = [1_000.0]
     monkeypatch.setattr(desired_state, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
