@@ -82,8 +82,8 @@ class CheckpointBehindError(SchedulerError):
         super().__init__(
             f"the checkpoint of pipeline {pipeline!r} goes on after {start}, but epochs up to"
             f" {committed} were committed: going on would write records twice.",
-            f"Go on with a new checkpoint: in a notebook with start: {committed} and another"
-            " pipeline name; `slackwater run` says how when it is started again",
+            "Go on with a new checkpoint: `slackwater run --from-watermark last`; in a notebook"
+            f" with start: {committed} and another pipeline name",
         )
 
 

@@ -74,8 +74,8 @@ def has_lineage_at(
         raise PlacementDroppedError(
             f"the change stream's read functions for {' and '.join(lost)} are gone, and with them"
             f" changes after low watermark {format_rfc3339(watermark_ns)}, if there were any.",
-            "If the placement was empty by then, go on with --skip-to"
-            f" {format_rfc3339(watermark_ns + 3 * HALF_MICROSECOND_NS)}, which skips one"
+            "If the placement was empty by then: `slackwater run --skip-to"
+            f" {format_rfc3339(watermark_ns + 3 * HALF_MICROSECOND_NS)}`, which skips one"
             " microsecond. Otherwise restore what is missing from the tables",
         )
     new = mutable_lineage.new_functions(partitions, functions)

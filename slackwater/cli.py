@@ -97,7 +97,6 @@ def run(
     from slackwater.commands import run as commands
     from slackwater.pipeline.recovery import Recovery
 
-    config_option = "" if config is None else f" -c {shlex.quote(str(config))}"
     is_one = from_watermark is not None or skip_to is not None
     pipelines = (
         (load_settings(config, pipeline=pipeline),)
@@ -109,7 +108,9 @@ def run(
     commands.run(
         pipelines,
         until_caught_up=until_caught_up,
-        recovery=Recovery(from_watermark, skip_to, f"slackwater run{config_option}"),
+        recovery=Recovery(from_watermark, skip_to),
+        file_option="" if config is None else f" -c {shlex.quote(str(config))}",
+        names_pipeline=pipeline is not None or len(pipelines) > 1,
     )
 
 
@@ -119,14 +120,39 @@ def _request_command(desired: DesiredState) -> Callable[..., None]:
         pipeline: options.PipelineName = None,
         wait: options.Wait = "60s",
     ) -> None:
-        from slackwater.commands import request as commands
-
-        seconds_max = _seconds(wait, "--wait")
-        settings = load_settings(config, pipeline=pipeline)
-        for line in commands.request(settings, desired, seconds_max=seconds_max):
-            print(line)  # noqa: T201
+        _request(config, pipeline, wait, desired)
 
     return request
+
+
+@app.command()
+def resume(
+    config: options.ConfigFile = None,
+    pipeline: options.PipelineName = None,
+    wait: options.Wait = "60s",
+    from_watermark: options.FromWatermark = None,
+    skip_to: options.SkipTo = None,
+) -> None:
+    """Continue after a pause, or after a failure was fixed."""
+    _request(config, pipeline, wait, DesiredState.RUNNING, from_watermark, skip_to)
+
+
+def _request(
+    config: Path | None,
+    pipeline: str | None,
+    wait: str,
+    desired: DesiredState,
+    from_watermark: str | None = None,
+    skip_to: str | None = None,
+) -> None:
+    from slackwater.commands import request as commands
+    from slackwater.pipeline.recovery import Recovery
+
+    seconds_max = _seconds(wait, "--wait")
+    settings = load_settings(config, pipeline=pipeline)
+    recovery = Recovery(from_watermark, skip_to)
+    for line in commands.request(settings, desired, seconds_max=seconds_max, recovery=recovery):
+        print(line)  # noqa: T201
 
 
 def _seconds(value: str, option: str) -> float:
@@ -139,7 +165,6 @@ def _seconds(value: str, option: str) -> float:
 
 for _desired, _verb, _help in (
     (DesiredState.PAUSED, "pause", "Finish the epoch and start no other until `resume`."),
-    (DesiredState.RUNNING, "resume", "Continue after a pause, or after a failure was fixed."),
     (DesiredState.DRAINING, "drain", "Finish the epoch and end the process that runs it."),
     (DesiredState.STOPPED, "stop", "End at once; the next start replays the running epoch."),
 ):

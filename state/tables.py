@@ -11,7 +11,7 @@ from typing import Final
 import sqlalchemy as sa
 
 # The migration that makes this schema; a test holds the two together.
-HEAD: Final = "0009"
+HEAD: Final = "0010"
 
 TOKEN_CHARS_MAX: Final = 1_024
 NAME_CHARS_MAX: Final = 64
@@ -44,6 +44,9 @@ pipelines = sa.Table(
     sa.Column("state", sa.String(32)),
     sa.Column("state_reason", sa.Text),
     sa.Column("state_since_ns", sa.BigInteger),
+    # What an operator accepts, for the owner that waits.
+    sa.Column("from_watermark", sa.String(64)),
+    sa.Column("skip_to", sa.String(64)),
 )
 
 partitions = sa.Table(

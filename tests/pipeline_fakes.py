@@ -210,7 +210,7 @@ class World:
             self.is_lost,
             self.close_source,
             self,
-            {"StartTooOldError": "Skip it"},
+            "slackwater resume -c orders.yaml",
         )
 
     def _start_query(self) -> Query:

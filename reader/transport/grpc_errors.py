@@ -25,9 +25,10 @@ from slackwater.reader.transport.answers import Answer, Meaning, Reaction, answe
 from slackwater.timestamp import format_rfc3339
 
 CALL_ERRORS: Final = (grpc.RpcError, GoogleAPICallError, GoogleAuthError)
+# The program puts its own command line in the place of `slackwater run`.
 _GO_ON: Final = (
-    "run with --skip-to earliest, or give the pipeline another name and a new checkpoint, and use"
-    " start: earliest"
+    "`slackwater run --skip-to earliest`, which records the gap; in a notebook give the pipeline"
+    " another name and a new checkpoint, and use start: earliest"
 )
 
 
@@ -82,7 +83,7 @@ def to_reader_error(error: BaseException, change_stream: ChangeStream) -> Reader
                 f"a partition of the pipeline does not belong to the placement by which it is read."
                 f" {where}",
                 "The epoch is planned again. If the answer stays the same, the placement was"
-                f" dropped and created again, and changes in it are gone. To continue, {_GO_ON}",
+                f" dropped and created again, and changes in it are gone. To continue: {_GO_ON}",
             )
         case Meaning.NO_STREAM:
             return _no_stream(where)
@@ -129,7 +130,7 @@ def _no_stream(where: str) -> ReaderError:
         # The lines after the first show the query, not what is wrong.
         f"the change stream does not exist, or no longer exists. {where.splitlines()[0]}.",
         "Correct change_stream, or create the stream. If it was dropped, its records are gone. To"
-        f" continue without them, create it, {_GO_ON}",
+        f" continue without them, create it, then: {_GO_ON}",
     )
 
 
@@ -137,7 +138,7 @@ def _foreign_token(where: str) -> ReaderError:
     return InvalidQueryError(
         f"a partition of the pipeline does not belong to the change stream. {where}",
         "If the stream was dropped and created again under its name, the records before its last"
-        f" creation are gone. To continue without them, {_GO_ON}",
+        f" creation are gone. To continue without them: {_GO_ON}",
     )
 
 
@@ -147,7 +148,7 @@ def _start_too_old(message: str, where: str) -> ReaderError:
     return StartTooOldError(
         "the start lies before the change stream's retention period or its creation; a"
         f" stream that was dropped and created again begins at its last creation. {where}",
-        f"Start{earliest}, or use start: earliest. If the pipeline has run before, the"
-        " records from its low watermark to then are gone. To continue without them,"
+        f"A new pipeline starts{earliest or ' later'}: use start: earliest. If it has run before,"
+        " the records from its low watermark to then are gone. To continue without them:"
         f" {_GO_ON}",
     )

@@ -8,13 +8,16 @@ from typing import Final
 
 from slackwater.commands.stored_pipeline import open_pipeline
 from slackwater.config.settings import Settings
-from slackwater.errors import RequestTimeoutError
+from slackwater.errors import RecoveryError, RequestTimeoutError
 from slackwater.pipeline.lease_holder import owner_is_dead
+from slackwater.pipeline.recovery import Recovery
 from slackwater.pipeline.transitions import OBEYED
 from slackwater.state.models import DesiredState, Pipeline
+from slackwater.state.recovery_requests import request_recovery
 from slackwater.state.store import Store
 
 _POLL_S: Final = 0.1
+_NOTHING_ACCEPTED: Final = Recovery()
 _DONE: Final = {
     DesiredState.PAUSED: "is paused; `slackwater resume` lets it go on",
     DesiredState.RUNNING: "goes on",
@@ -29,13 +32,20 @@ _WITHOUT_OWNER: Final = {
 }
 
 
-def request(settings: Settings, desired: DesiredState, *, seconds_max: float) -> Iterator[str]:
+def request(
+    settings: Settings,
+    desired: DesiredState,
+    *,
+    seconds_max: float,
+    recovery: Recovery = _NOTHING_ACCEPTED,
+) -> Iterator[str]:
     """Request that a pipeline pause, resume, drain or stop, and report what became of it.
 
     Args:
         settings: the pipeline's.
         desired: what is requested.
         seconds_max: how long to wait for the pipeline's owner to comply; 0 not to wait.
+        recovery: what the operator accepts so that a failed pipeline goes on.
 
     Yields:
         Lines for the user.
@@ -44,14 +54,19 @@ def request(settings: Settings, desired: DesiredState, *, seconds_max: float) ->
         PipelineNotStartedError: the store does not know the pipeline.
         StateError: the store can't be reached.
         RequestTimeoutError: the owner has not complied in time.
+        RecoveryError: something is accepted, and no process waits with the failed pipeline.
     """
+    recovery.require_valid()
     store, pipeline = open_pipeline(settings)
     try:
         name = settings.pipeline
         if pipeline.owner is None and desired in (DesiredState.DRAINING, DesiredState.STOPPED):
             yield f"{name}: no process runs it"
             return
-        store.set_desired_state(name, desired)
+        if recovery.accepts_nothing:
+            store.set_desired_state(name, desired)
+        else:
+            _request_recovery(store, pipeline, recovery)
         if pipeline.owner is None or owner_is_dead(pipeline.owner):
             yield f"{name}: no process runs it; {_WITHOUT_OWNER[desired]}"
             return
@@ -62,6 +77,20 @@ def request(settings: Settings, desired: DesiredState, *, seconds_max: float) ->
         yield f"{name}: {_DONE[desired]}"
     finally:
         store.close()
+
+
+def _request_recovery(store: Store, pipeline: Pipeline, recovery: Recovery) -> None:
+    name = pipeline.name
+    if pipeline.owner is None or owner_is_dead(pipeline.owner):
+        raise RecoveryError(
+            f"no process runs pipeline {name!r}.",
+            "`slackwater run` takes the same options --skip-to and --from-watermark",
+        )
+    if not request_recovery(store, name, recovery.from_watermark, recovery.skip_to):
+        raise RecoveryError(
+            f"pipeline {name!r} does not wait for an operator: it is {_state(store, name)}.",
+            "--skip-to and --from-watermark are for a pipeline that has failed permanently",
+        )
 
 
 def _wait(store: Store, pipeline: Pipeline, desired: DesiredState, seconds_max: float) -> None:

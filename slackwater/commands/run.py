@@ -32,7 +32,14 @@ _log = structlog.get_logger("slackwater.commands.run")
 _POLL_S: Final = 0.1
 
 
-def run(pipelines: Sequence[Settings], *, until_caught_up: bool, recovery: Recovery) -> None:
+def run(
+    pipelines: Sequence[Settings],
+    *,
+    until_caught_up: bool,
+    recovery: Recovery,
+    file_option: str = "",
+    names_pipeline: bool = False,
+) -> None:
     """Run pipelines until they end, fail or a signal arrives; each fails alone.
 
     A process with one pipeline and without HTTP ends when the pipeline fails permanently. Others
@@ -44,7 +51,7 @@ def run(pipelines: Sequence[Settings], *, until_caught_up: bool, recovery: Recov
     find_java()
     first = pipelines[0]
     keeps_running = not until_caught_up and (len(pipelines) > 1 or first.http.listen is not None)
-    options = RunOptions(until_caught_up, recovery, keeps_running)
+    options = RunOptions(until_caught_up, recovery, keeps_running, file_option, names_pipeline)
     with termination_signals() as signalled:
         try:
             _run(pipelines, options, signalled)

@@ -79,6 +79,7 @@ class InitialScan:
         lease: the pipeline's.
         lifecycle: the pipeline's; when it is not to run, the running chunk is finished first.
         observer: is told after each chunk how far the scan is, and of failures.
+        command: by which an operator lets a failed pipeline go on.
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class InitialScan:
         lease: LeaseHolder,
         lifecycle: Lifecycle,
         observer: Observer,
+        command: str,
     ) -> None:
         self._spark = spark
         self._settings = settings
@@ -100,7 +102,7 @@ class InitialScan:
         self._lease = lease
         self._lifecycle = lifecycle
         self._observer = observer
-        self._retries = Retries("the initial scan", lifecycle, lease.is_lost, observer, {})
+        self._retries = Retries("the initial scan", lifecycle, lease.is_lost, observer, command)
 
     def run(self) -> Action | None:
         """Begin the scan or continue it; return what to do instead, or None when it is complete.

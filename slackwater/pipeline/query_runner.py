@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Protocol
 
 import structlog
@@ -72,7 +72,7 @@ class QueryRunner:
         is_lease_lost: returns True when another process has taken the pipeline over.
         close_source: makes the source choose no further epoch.
         observer: is told of failures.
-        remedies: what to do about an error, by its class, if the error itself can't say.
+        command: by which an operator lets a failed pipeline go on.
     """
 
     def __init__(
@@ -83,14 +83,14 @@ class QueryRunner:
         is_lease_lost: Callable[[], bool],
         close_source: Callable[[], None],
         observer: Observer,
-        remedies: Mapping[str, str],
+        command: str,
     ) -> None:
         self._start = start
         self._epochs = epochs
         self._lifecycle = lifecycle
         self._is_lease_lost = is_lease_lost
         self._close_source = close_source
-        self._retries = Retries("the pipeline", lifecycle, is_lease_lost, observer, remedies)
+        self._retries = Retries("the pipeline", lifecycle, is_lease_lost, observer, command)
         self._epochs_before = 0
 
     def run(self) -> Action:

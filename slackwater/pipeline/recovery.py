@@ -5,7 +5,6 @@ The rules only; slackwater.pipeline.resume_point asks the checkpoint, the store 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,6 +14,8 @@ from slackwater.timestamp import format_rfc3339, parse_rfc3339
 
 EARLIEST: Final = "earliest"
 LAST: Final = "last"
+_RUN: Final = "slackwater run"
+_RESUME: Final = "slackwater resume"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,21 +26,45 @@ class Recovery:
         from_watermark: the checkpoint is lost, or does not agree with the output; go on from this
             low watermark with a new one: "last" for that of the last committed epoch, or a time.
         skip_to: records are lost; go on from here, "earliest" or a time, and leave a gap.
-        command: the command line as far as the settings, for messages.
+        command: the command line that accepts them, as far as the settings; see recovery_command.
     """
 
     from_watermark: str | None = None
     skip_to: str | None = None
-    command: str = "slackwater run"
+    command: str = _RUN
 
-    def remedies(self) -> Mapping[str, str]:
-        """Return what to do about errors that only an operator can fix, by the error's class."""
-        return {
-            "StartTooOldError": (
-                "The records after the low watermark are lost to this pipeline."
-                f" `{self.command} --skip-to {EARLIEST}` continues and records the gap"
-            )
-        }
+    @property
+    def accepts_nothing(self) -> bool:
+        """Whether nothing has been lost, as far as the operator says."""
+        return self.from_watermark is None and self.skip_to is None
+
+    def require_valid(self) -> None:
+        """Check the times.
+
+        Raises:
+            RecoveryError: one is neither a time nor the word that may stand for it.
+        """
+        for text, word in ((self.from_watermark, LAST), (self.skip_to, EARLIEST)):
+            if text not in (None, word):
+                named_watermark_ns(text)
+
+
+def recovery_command(*, stays: bool, file_option: str, pipeline: str | None) -> str:
+    """Return the command by which an operator lets a failed pipeline go on.
+
+    Args:
+        stays: its process waits for the operator, with the lease and the port: then `run` beside it
+            would stand by.
+        file_option: the option that names the settings file, with a space before it.
+        pipeline: the pipeline's name, if the file has several; else None.
+    """
+    name = "" if pipeline is None else f" --pipeline {pipeline}"
+    return f"{_RESUME if stays else _RUN}{file_option}{name}"
+
+
+def with_command(hint: str, command: str) -> str:
+    """Return a hint with the pipeline's own command line in the place of `slackwater run`."""
+    return hint.replace(f"`{_RUN} ", f"`{command} ").replace(f"`{_RUN}`", f"`{command}`")
 
 
 def start_after_lost_checkpoint_ns(

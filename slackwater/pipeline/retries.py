@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final
 
 import structlog
@@ -11,11 +11,12 @@ from slackwater.errors import PipelineFailedError
 from slackwater.pipeline.failures import Failure, delay_s
 from slackwater.pipeline.lifecycle import Lifecycle
 from slackwater.pipeline.observer import Observer
+from slackwater.pipeline.recovery import with_command
 from slackwater.pipeline.transitions import Action, Event
 
 _log = structlog.get_logger("slackwater.pipeline.retries")
 
-_HINT: Final = "Nothing is lost: run it again when the cause is fixed"
+_HINT: Final = "Nothing is lost. When the cause is fixed: `slackwater run`"
 
 
 class Retries:
@@ -26,7 +27,7 @@ class Retries:
         lifecycle: the pipeline's, which is in the state failed meanwhile.
         is_lease_lost: returns True when another process has taken the pipeline over.
         observer: is told of each failure.
-        remedies: what to do about an error, by its class, if the error itself can't say.
+        command: by which an operator lets the pipeline go on.
     """
 
     def __init__(
@@ -35,13 +36,13 @@ class Retries:
         lifecycle: Lifecycle,
         is_lease_lost: Callable[[], bool],
         observer: Observer,
-        remedies: Mapping[str, str],
+        command: str,
     ) -> None:
         self._what = what
         self._lifecycle = lifecycle
         self._is_lease_lost = is_lease_lost
         self._observer = observer
-        self._remedies = remedies
+        self._command = command
 
     def wait(self, failure: Failure, failures: int) -> Action:
         """Record a failure and wait; return what to do then, which is to start unless all changed.
@@ -58,14 +59,15 @@ class Retries:
         if failure.is_permanent or lifecycle.mode.is_last_try(failures):
             raise PipelineFailedError(
                 f"{self._what} failed: {failure.message}",
-                self._remedies.get(failure.error_class) or failure.hint or _HINT,
+                with_command(failure.hint or _HINT, self._command),
                 user_error=failure.is_permanent,
             )
         lifecycle.on(Event.FAILED, failure.text)
         seconds = delay_s(failures)
         _log.error(
-            f"{self._what} failed, will try again",
+            "failed, will try again",
             pipeline=lifecycle.pipeline,
+            what=self._what,
             seconds=seconds,
             error=failure.text,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -27,7 +27,7 @@ from slackwater.pipeline.lease_holder import LeaseHolder
 from slackwater.pipeline.lifecycle import Lifecycle
 from slackwater.pipeline.observer import Observer
 from slackwater.pipeline.query_runner import QueryRunner
-from slackwater.pipeline.recovery import Recovery
+from slackwater.pipeline.recovery import Recovery, recovery_command
 from slackwater.pipeline.resume_point import ResumePoint
 from slackwater.pipeline.run_loop import RunLoop
 from slackwater.pipeline.source import (
@@ -55,6 +55,7 @@ from slackwater.scheduler.read_options import AuditMode
 from slackwater.spark_sink.output.hadoop_reach import require_reachable
 from slackwater.spark_sink.sink import CurrentRows, KeyOrder
 from slackwater.state.errors import StateError
+from slackwater.state.recovery_requests import take_recovery
 from slackwater.state.scans import read_scan
 from slackwater.state.store import Store
 from slackwater.timestamp import format_rfc3339, ms_to_ns, ms_to_seconds
@@ -73,12 +74,16 @@ class RunOptions:
     Attributes:
         until_caught_up: end after the epoch that reaches the time of the start.
         recovery: what the operator accepts.
+        file_option: the option that names the settings file, with a space before it, for messages.
+        names_pipeline: commands have to name the pipeline, because the file has several.
         stays: a failure that only an operator can overcome leaves the process running, to show it.
     """
 
     until_caught_up: bool
     recovery: Recovery
     stays: bool = False
+    file_option: str = ""
+    names_pipeline: bool = False
 
 
 class PipelineSupervisor:
@@ -105,7 +110,12 @@ class PipelineSupervisor:
     ) -> None:
         self.settings = settings
         self._begun_s = time.monotonic()
-        self._recovery = options.recovery
+        command = recovery_command(
+            stays=options.stays,
+            file_option=options.file_option,
+            pipeline=settings.pipeline if options.names_pipeline else None,
+        )
+        self._recovery = replace(options.recovery, command=command)
         self._observer = observer
         spark = settings.spark
         jars = all_jars(settings.sink.spark_needs, spark.conf, spark.jars, os.environ)
@@ -214,6 +224,8 @@ class PipelineSupervisor:
     def _start(self, spark: SparkSession, lifecycle: Lifecycle, loop: RunLoop) -> Action:
         """Scan what is to be scanned, run the query, and return what to do when it runs no more."""
         source = self._look_up_source()
+        if requested := take_recovery(self.store, self.name, self.lease.generation):
+            self._recovery = Recovery(*requested, self._recovery.command)
         require_reachable(spark, self.settings.sink.hadoop_paths)
         if isinstance(self._sink, KeyOrder):
             self._sink.use_key_columns(partial(read_key_columns, source))
@@ -228,6 +240,7 @@ class PipelineSupervisor:
                 self.lease,
                 lifecycle,
                 self._observer,
+                self._recovery.command,
             )
             if (instead := scan.run()) is not None:
                 return instead
@@ -335,7 +348,7 @@ class PipelineSupervisor:
             self.lease.is_lost,
             self._desired_state.close_source,
             self._observer,
-            self._recovery.remedies(),
+            self._recovery.command,
         )
 
 

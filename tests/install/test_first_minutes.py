@@ -30,6 +30,7 @@ from slackwater.demo.load import CHANGE_STREAM, Load, ddl
 from slackwater.reader.change_stream import ChangeStream, Dialect
 from tests.emulators import NewDatabase
 from tests.install.environments import Environment, new_environment, run
+from tests.kafka_broker import kafka_broker as kafka_broker
 from tests.kafka_broker import read_topics
 
 TABLES = ("Customers", "Orders", "Payments")
@@ -121,7 +122,7 @@ def test_what_init_writes_lands_every_change_since_the_command(
         if sink == "mirror":
             await_(lambda: mirrors(output) == spanners(stream, dialect), said)
         elif sink == "spark":
-            await_(lambda: said.read_text().count("|INSERT") > 0, said)
+            await_(lambda: said.read_text().count(" INSERT|") > 0, said)
         else:
             await_(lambda: len(seen() - before) >= written, said)
     if sink not in ("mirror", "spark"):

@@ -54,7 +54,7 @@ class Calls:
         nothing: Any = None
         self._failing = failing
         self.scan = InitialScan(
-            nothing, nothing, nothing, nothing, sink, lease, lifecycle, observer
+            nothing, nothing, nothing, nothing, sink, lease, lifecycle, observer, "go on"
         )
         monkeypatch.setattr(initial_scan, "register_source", lambda *_: None)
         monkeypatch.setattr(self.scan, "_begun", lambda: (SCAN, PARTS))

@@ -202,5 +202,5 @@ def test_the_documentation_shows_the_same_table() -> None:
 
 def test_the_earliest_start_is_in_the_hint_and_can_be_read_from_the_message() -> None:
     error = to_reader_error(TOO_OLD, STREAM)
-    assert "Start at 2026-11-21T06:20:38.374978Z or later" in error.hint
+    assert "starts at 2026-11-21T06:20:38.374978Z or later" in error.hint
     assert earliest_start_ns(error.message) == parse_rfc3339("2026-11-21T06:20:38.374978Z")

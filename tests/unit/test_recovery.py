@@ -9,8 +9,10 @@ from slackwater.pipeline.recovery import (
     LAST,
     Recovery,
     named_watermark_ns,
+    recovery_command,
     require_gap,
     start_after_lost_checkpoint_ns,
+    with_command,
 )
 from slackwater.timestamp import format_rfc3339, parse_rfc3339
 
@@ -60,6 +62,18 @@ def test_a_gap_lies_after_the_last_epoch() -> None:
         require_gap(WATERMARK_NS, WATERMARK_NS)
 
 
-def test_records_that_are_gone_name_the_command_that_skips_them() -> None:
-    remedy = Recovery(command="slackwater run -c orders.yaml").remedies()["StartTooOldError"]
-    assert "`slackwater run -c orders.yaml --skip-to earliest`" in remedy
+def test_a_remedy_is_the_command_that_works_where_the_pipeline_is() -> None:
+    hint = "Gone. To continue without them: `slackwater run --skip-to earliest`, or do nothing"
+    beside = recovery_command(stays=True, file_option=" -c a.yaml", pipeline="orders")
+    assert with_command(hint, beside) == (
+        "Gone. To continue without them: `slackwater resume -c a.yaml --pipeline orders"
+        " --skip-to earliest`, or do nothing"
+    )
+    alone = recovery_command(stays=False, file_option="", pipeline=None)
+    assert with_command(hint, alone) == hint
+
+
+@pytest.mark.parametrize("recovery", [Recovery("soon"), Recovery(skip_to="last")])
+def test_what_is_accepted_is_checked_before_it_is_requested(recovery: Recovery) -> None:
+    with pytest.raises(RecoveryError, match="Use earliest, last or an RFC 3339 time"):
+        recovery.require_valid()

@@ -174,7 +174,7 @@ def test_a_placement_that_is_gone_before_it_was_read_stops_the_pipeline(store: S
     with pytest.raises(PlacementDroppedError, match="europe are gone") as dropped:
         planner.plan(NEXT_NS, LAST_NS)
     assert dropped.value.user_error
-    skip_to = re.search(r"--skip-to (\S+),", dropped.value.hint)
+    skip_to = re.search(r"`slackwater run --skip-to (\S+)`", dropped.value.hint)
     assert skip_to is not None
     gap_end_ns = named_watermark_ns(skip_to[1])
     assert gap_end_ns == NEXT_NS + 1_000, "no commit but those of one microsecond is skipped"

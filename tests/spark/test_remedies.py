@@ -1,0 +1,158 @@
+"""What a failed pipeline prints as its remedy is run as it is printed, beside its process."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slackwater.demo.load import CHANGE_STREAM, Load
+from slackwater.demo.service import Service
+from slackwater.reader.change_stream import ChangeStream, Dialect
+from slackwater.reader.transport.connection import Connection
+from slackwater.state.models import DesiredState
+from slackwater.testing.compare import compare, read_changelog
+from slackwater.testing.emulator_database import update_ddl
+from slackwater.timestamp import format_rfc3339, parse_rfc3339
+from tests.command_line import slackwater
+from tests.emulators import NewDatabase
+from tests.services import settings
+from tests.truths import truth_of
+
+SECONDS_MAX = 240
+
+
+class Pipelines:
+    """A process that stays, with one pipeline or two, and the commands of its operator."""
+
+    def __init__(self, stream: ChangeStream, folder: Path, names: list[str]) -> None:
+        self.names = names
+        self.folder = folder
+        self.connection = Connection(stream)
+        self.start_ns = self.connection.strong_read_timestamp_ns()
+        values = settings(stream, folder, format_rfc3339(self.start_ns))
+        values["http"] = {"listen": "127.0.0.1:0"}
+        # Folders of their own are in the section of each.
+        sinks = {
+            name: {
+                "path": str(folder / name / "changes"),
+                "checkpoint": str(folder / name / "checkpoint"),
+            }
+            for name in names
+        }
+        if len(names) == 1:
+            values["sink"] = sinks[names[0]]
+        else:
+            del values["pipeline"], values["sink"]
+            values["pipelines"] = {name: {"sink": sink} for name, sink in sinks.items()}
+        self.service = Service(values, folder, os.environ)
+
+    def command(self, command: str) -> str:
+        """Run a command line of the program's."""
+        program, *arguments = shlex.split(command)
+        assert program == "slackwater"
+        done = slackwater(*arguments)
+        assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+        return done.stdout
+
+    def status(self, name: str) -> dict[str, Any]:
+        named = f"-c {self.service.config} --pipeline {name}"
+        shown: dict[str, Any] = json.loads(self.command(f"slackwater status {named} --json"))
+        return shown
+
+    def wait(self, is_so: Callable[[dict[str, Any]], bool], name: str) -> dict[str, Any]:
+        until = time.monotonic() + SECONDS_MAX
+        while True:
+            try:
+                if is_so(status := self.status(name)):
+                    return status
+            except AssertionError as error:
+                # It has not made its store yet.
+                status = {"error": str(error)}
+            assert not self.service.has_ended(), self.service.log.read_text()[-3_000:]
+            assert time.monotonic() < until, f"{status}\n{self.service.log.read_text()[-3_000:]}"
+            time.sleep(0.5)
+
+    def remedy(self, name: str) -> str:
+        """Wait until a pipeline waits for its operator; return the command that it prints."""
+        failed = self.wait(lambda s: s["wanted"] == DesiredState.AWAITING_OPERATOR, name)
+        # The reason says one thing, not its opposite as well.
+        assert failed["reason"].count("Nothing is lost") == 0
+        commands: list[str] = re.findall(r"`(slackwater [^`]*)`", failed["reason"])
+        [command] = commands
+        assert ("--pipeline" in command) is (len(self.names) > 1)
+        return command
+
+    def wait_for_watermark(self, name: str, watermark_ns: int) -> None:
+        def has_reached(status: dict[str, Any]) -> bool:
+            return parse_rfc3339(status["low_watermark"] or "1970-01-01T00:00:00Z") >= watermark_ns
+
+        self.wait(has_reached, name)
+
+
+@pytest.mark.parametrize("names", [["orders"], ["orders", "payments"]], ids=["one", "two"])
+def test_the_remedies_of_a_failed_pipeline_work_beside_its_process(
+    names: list[str], new_database: NewDatabase, tmp_path: Path
+) -> None:
+    stream = new_database()
+    pipelines = Pipelines(stream, tmp_path, names)
+    load = Load(stream, Dialect.GOOGLE_STANDARD_SQL, seed=21)
+    load.run(transactions_per_second=20, seconds=1)
+    service, connection = pipelines.service, pipelines.connection
+    service.start()
+    try:
+        written_ns = connection.strong_read_timestamp_ns()
+        for name in names:
+            pipelines.wait_for_watermark(name, written_ns)
+        require_skipped_records(pipelines, stream, load)
+        # The other remedy: a checkpoint that was lost while the process was away.
+        assert service.drain() == 0
+        for name in names:
+            shutil.rmtree(tmp_path / name / "checkpoint")
+        service.start()
+        load.run(transactions_per_second=20, seconds=1)
+        for name in names:
+            command = pipelines.remedy(name)
+            assert command.endswith("--from-watermark last")
+            assert pipelines.command(command) == f"{name}: goes on\n"
+        written_ns = connection.strong_read_timestamp_ns()
+        for name in names:
+            pipelines.wait_for_watermark(name, written_ns)
+        assert service.drain() == 0
+    finally:
+        service.kill()
+
+
+def require_skipped_records(pipelines: Pipelines, stream: ChangeStream, load: Load) -> None:
+    """Drop the stream, make it again, and go on as the pipelines say."""
+    connection = pipelines.connection
+    update_ddl(stream, [f"DROP CHANGE STREAM {CHANGE_STREAM}"])
+    update_ddl(stream, [f"CREATE CHANGE STREAM {CHANGE_STREAM} FOR ALL"])
+    made_ns = connection.strong_read_timestamp_ns()
+    load.run(transactions_per_second=20, seconds=1)
+    for name in pipelines.names:
+        command = pipelines.remedy(name)
+        assert command.endswith("--skip-to earliest")
+        before = read_changelog(pipelines.folder / name / "changes").num_rows
+        assert pipelines.command(command) == f"{name}: goes on\n"
+        written_ns = connection.strong_read_timestamp_ns()
+        pipelines.wait_for_watermark(name, written_ns)
+        [gap] = pipelines.status(name)["gaps"]
+        assert gap["after"] < gap["through"]
+        output = read_changelog(pipelines.folder / name / "changes")
+        truth = truth_of(stream, made_ns, written_ns, Dialect.GOOGLE_STANDARD_SQL)
+        comparison = compare(output, truth.records)
+        assert (comparison.missing, comparison.doubled) == ([], [])
+        assert len(comparison.unexpected) == before
+        # Once done, it is not done again: a later failure is another one.
+        refused = slackwater(*shlex.split(command)[1:])
+        assert refused.returncode == 2
+        assert "does not wait for an operator" in refused.stderr
