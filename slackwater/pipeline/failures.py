@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from slackwater.state.errors import LeaseLostError
-from slackwater.worker_errors import ErrorRecord, decode, record_of
+from slackwater.worker_errors import ErrorRecord, WorkerError, decode, record_of
 
 _DELAY_FIRST_S: Final = 1.0
 _DELAY_MAX_S: Final = 60.0
@@ -15,6 +15,9 @@ _DOUBLINGS_MAX: Final = 10
 # How py4j begins the text of a Java exception, and how Java tells what caused one.
 _JAVA_RAISED: Final = "An error occurred while calling"
 _CAUSE: Final = "Caused by: "
+# By this Spark tells that the text is py4j's.
+_OF_PY4J: Final = "py4j.protocol.Py4JJavaError:"
+_MESSAGE_MAX: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,24 @@ def diagnose(error: BaseException | str) -> Failure:
         is_permanent=record.user_error,
         is_lease_lost=record.error_class == LeaseLostError.__name__,
     )
+
+
+def encoded(error: Exception) -> WorkerError:
+    """Return the error that a callback raises to Spark in the place of another one.
+
+    Spark keeps only its text, and searches that for an interruption with an expression that
+    overflows the stack where the text holds a stack trace of Java's. So it is short, and says of
+    itself that it comes from Java where it does.
+    """
+    if isinstance(error, WorkerError):
+        return error
+    failure = diagnose(error)
+    message = failure.message
+    if not failure.error_class and is_java_text(str(error)):
+        message = f"{_OF_PY4J} {_JAVA_RAISED}: {message[:_MESSAGE_MAX]}"
+    error_class = failure.error_class or type(error).__name__
+    record = ErrorRecord(error_class, message, failure.hint, user_error=failure.is_permanent)
+    return WorkerError(record)
 
 
 def is_java_text(text: str) -> bool:

@@ -7,20 +7,30 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Final, Protocol
 
+import structlog
 from pyspark.sql import DataFrame, SparkSession
 from structlog.contextvars import bound_contextvars
 
 from slackwater.pipeline.epochs.audit import AuditedEpoch, audit_written
+from slackwater.pipeline.failures import encoded
 from slackwater.pipeline.lease_holder import LeaseHolder
+from slackwater.reader.errors import ReaderError
 from slackwater.scheduler.audit import SinkCounts
+from slackwater.scheduler.errors import SchedulerError
 from slackwater.scheduler.read_options import AuditMode
+from slackwater.spark_sink.errors import SinkError
+from slackwater.spark_sink.output.dead_letters import spark_errors
 from slackwater.spark_sink.sink import EpochSummary, Sink
-from slackwater.state.errors import StoreBehindError
+from slackwater.state.errors import StateError, StoreBehindError
 from slackwater.state.store import Store
 from slackwater.timestamp import datetime_to_ns, format_rfc3339, ns_to_datetime, seconds_to_ms
-from slackwater.worker_errors import encoded_errors
+
+_log = structlog.get_logger("slackwater.pipeline.epochs.writer")
+
+# Whose text says all; the stack of any other error is needed to find its cause.
+_EXPECTED: Final = (ReaderError, SchedulerError, SinkError, StateError, *spark_errors())
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,34 +112,42 @@ class EpochWriter:
             ReaderError: the schema can't be looked at, or the stream leaves changes out.
         """
         context = bound_contextvars(pipeline=self._pipeline, epoch=epoch)
-        with self._writing, context, encoded_errors():
-            begun_s = time.monotonic()
-            summary = self._sink.stage(changes, epoch)
-            read_s = time.monotonic()
-            self._lease.check(self._generation)
-            audited = audit_written(
-                self._store,
-                self._pipeline,
-                _as_written(summary),
-                self._audit,
-                generation=self._generation,
-            )
-            self._require_progress(epoch, audited.low_watermark_ns)
-            watermark = ns_to_datetime(audited.low_watermark_ns)
-            for watch in self._watches:
-                watch.look(audited.start_ns, audited.low_watermark_ns)
-            self._sink.publish(self._spark, epoch, summary, watermark)
-            durable_at_ns, visible_s = time.time_ns(), time.monotonic()
-            for watch in self._watches:
-                watch.published(audited.low_watermark_ns)
-            self._last = (epoch, audited.low_watermark_ns)
-            self._written[epoch] = WrittenEpoch(
-                summary,
-                audited,
-                read_ms=seconds_to_ms(read_s - begun_s),
-                sink_ms=seconds_to_ms(visible_s - read_s),
-                durable_at_ns=durable_at_ns,
-            )
+        with self._writing, context:
+            try:
+                self._write(changes, epoch)
+            except Exception as error:  # noqa: BLE001 - Spark gets it, in a form that it can read
+                is_expected = isinstance(error, _EXPECTED)
+                (_log.debug if is_expected else _log.error)("epoch failed", exc_info=True)
+                raise encoded(error) from None
+
+    def _write(self, changes: DataFrame, epoch: int) -> None:
+        begun_s = time.monotonic()
+        summary = self._sink.stage(changes, epoch)
+        read_s = time.monotonic()
+        self._lease.check(self._generation)
+        audited = audit_written(
+            self._store,
+            self._pipeline,
+            _as_written(summary),
+            self._audit,
+            generation=self._generation,
+        )
+        self._require_progress(epoch, audited.low_watermark_ns)
+        watermark = ns_to_datetime(audited.low_watermark_ns)
+        for watch in self._watches:
+            watch.look(audited.start_ns, audited.low_watermark_ns)
+        self._sink.publish(self._spark, epoch, summary, watermark)
+        durable_at_ns, visible_s = time.time_ns(), time.monotonic()
+        for watch in self._watches:
+            watch.published(audited.low_watermark_ns)
+        self._last = (epoch, audited.low_watermark_ns)
+        self._written[epoch] = WrittenEpoch(
+            summary,
+            audited,
+            read_ms=seconds_to_ms(read_s - begun_s),
+            sink_ms=seconds_to_ms(visible_s - read_s),
+            durable_at_ns=durable_at_ns,
+        )
 
     def _require_progress(self, epoch: int, low_watermark_ns: int) -> None:
         """Check that the store's last plan is this epoch's: its end lies after the last one's.
