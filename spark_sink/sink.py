@@ -182,6 +182,15 @@ class Rescannable(Protocol):
     def leave_unpublished(self, tables: frozenset[str]) -> None:
         """Publish no low watermark of these tables: they are not complete yet."""
 
+    def publish_complete(self, spark: SparkSession, table: str, low_watermark: datetime) -> None:
+        """Publish the low watermark of a table that is complete now, between two epochs.
+
+        Args:
+            spark: the session.
+            table: one that leave_unpublished() named.
+            low_watermark: that of the chunk with which it became complete.
+        """
+
 
 @runtime_checkable
 class TaskWriting(Protocol):

@@ -96,6 +96,11 @@ class QueryRunner:
         self._remedies = remedies
         self._epochs_before = 0
 
+    @property
+    def has_reached_end(self) -> bool:
+        """True when the pipeline's end is reached."""
+        return self._epochs.has_reached_end
+
     def run(self) -> Action:
         """Run the query, and return what to do when none runs any more.
 

@@ -221,6 +221,11 @@ class Mirrors(ManagedTables[MirrorTable]):
         """Publish no low watermark of tables that are not complete; see Rescannable."""
         self._unpublished = tables
 
+    def publish_complete(self, spark: SparkSession, table: str, low_watermark: datetime) -> None:
+        """Publish the low watermark of a table that is complete now; see Rescannable."""
+        merge_id = MergeId(self._application, low_watermark)
+        self._table(spark, table).publish_watermark(merge_id)
+
     def forget_former(self, former: Former) -> None:
         """Have the next epoch drop what former tables and columns left; see CurrentRows."""
         self._former = former

@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 
 from slackwater.config.filters import filter_of, tables_to_read
 from slackwater.config.settings import Settings
+from slackwater.errors import RescansLeftError
 from slackwater.pipeline.epochs.chunk_size import FIRST_ROWS, next_rows
 from slackwater.pipeline.epochs.new_tables import NewTables
 from slackwater.pipeline.failures import delay_s, diagnose
@@ -65,6 +66,8 @@ class Rescanner:
         store: the metadata store.
         lease: the pipeline's.
         sink: takes the chunks.
+        caught_up_at_ns: the run ends at this low watermark, when everything has been read again;
+            None for a run that goes on. From there on a failure is the run's.
     """
 
     def __init__(
@@ -75,6 +78,7 @@ class Rescanner:
         store: Store,
         lease: LeaseHolder,
         sink: Sink,
+        caught_up_at_ns: int | None = None,
     ) -> None:
         self._spark = spark
         self._settings = settings
@@ -82,9 +86,12 @@ class Rescanner:
         self._store = store
         self._sink = sink
         self._generation = lease.generation
+        self._caught_up_at_ns = caught_up_at_ns
         self._new_tables: NewTables | None = None
         if settings.new_tables == "scan":
-            every_s = 0.0 if isinstance(sink, Rescannable) else _LOOK_EVERY_S
+            # The epoch with which a run ends is looked at, too.
+            is_live = not isinstance(sink, Rescannable) and caught_up_at_ns is None
+            every_s = _LOOK_EVERY_S if is_live else 0.0
             self._new_tables = NewTables(
                 settings.pipeline, self._tables_at, store, lease.generation, every_s=every_s
             )
@@ -117,10 +124,12 @@ class Rescanner:
     def published(self, end_ns: int) -> None:
         """Read the next chunk at the low watermark of an epoch that has become visible.
 
-        A failure is logged, and the chunk is read after a later epoch.
+        A failure is logged, and the chunk is read after a later epoch; if the run has nothing else
+        left to do, it is the run's.
 
         Raises:
             LeaseLostError: another process owns the pipeline.
+            ReaderError, SinkError, StateError: the chunk can't be read, and the run waits for it.
         """
         if time.monotonic() < self._not_before_s:
             return
@@ -139,6 +148,8 @@ class Rescanner:
                 seconds=seconds,
                 error=diagnose(error).text,
             )
+            if self._caught_up_at_ns is not None and end_ns >= self._caught_up_at_ns:
+                raise
 
     def _read_chunk(self, end_ns: int) -> None:
         self._running = self._read_running()
@@ -177,7 +188,11 @@ class Rescanner:
             return
         after, rows = self._read(rescan, table, end_ns)
         result = sink.take_chunk(self._spark, chunk_of(table, after, rows, end_ns))
-        self._record(further(rescan, rows, result, end_ns))
+        after_it = further(rescan, rows, result, end_ns)
+        if after_it.state is RescanState.DONE and rescan.reason == NEW_TABLE:
+            # Before the request is done: a run that dies here, or ends, leaves no mirror without.
+            sink.publish_complete(self._spark, table.name, ns_to_datetime(end_ns))
+        self._record(after_it)
 
     def _append(self, rescan: Rescan, end_ns: int) -> None:
         """Write the next chunk to a sink of changes, once.
@@ -278,6 +293,25 @@ _TEXTS: Final = {
     RescanState.DONE: "rescan is complete",
     RescanState.FAILED: "rescan failed: the pipeline does not read this table",
 }
+
+
+def refuse_rescans_left(settings: Settings, store: Store) -> None:
+    """Refuse to call a pipeline done that has ended before tables were read again.
+
+    Raises:
+        RescansLeftError: no epoch follows, between which they would be.
+        StateError: the store can't be reached.
+    """
+    left = [one.table for one in rescans(store, settings.pipeline, [RescanState.RUNNING])]
+    if not left:
+        return
+    key = "source.end" if settings.initial_scan != "only" else "source.initial_scan: only"
+    options = " ".join(f"--table {name}" for name in left)
+    raise RescansLeftError(
+        f"pipeline {settings.pipeline!r} has ended, by {key}, and these tables were not read again"
+        f" to their end: {', '.join(left)}.",
+        f"Take {key} out and run it again, or give them up: slackwater rescan --stop {options}",
+    )
 
 
 def further(rescan: Rescan, rows: KeyRangeRows, result: ChunkResult, at_ns: int) -> Rescan:
