@@ -56,14 +56,12 @@ class Former:
     Changes up to the times named here are of the former ones, whose rows and values are gone.
 
     Attributes:
-        tables: a time before the table's creation, by its full name.
+        tables: a time before the name's table became what it is, by the full name.
         columns: the same for a column of a table that is not new, by table and column.
-        is_complete: the change stream has had the changes of the tables since their creation.
     """
 
     tables: Mapping[str, datetime] = field(default_factory=dict)
     columns: Mapping[tuple[str, str], datetime] = field(default_factory=dict)
-    is_complete: bool = True
 
 
 class Sink(Protocol):

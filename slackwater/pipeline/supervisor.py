@@ -289,22 +289,20 @@ class PipelineSupervisor:
 
     def _epoch_watches(self, spark: SparkSession, source: SourceHandle) -> list[EpochWatch]:
         """Return what looks at each epoch, for sinks that need it."""
-        watches: list[EpochWatch] = []
+        if not self.settings.sink.has_rescans:
+            return []
+        rescanner = Rescanner(
+            spark,
+            self.settings,
+            source,
+            self.store,
+            self.lease,
+            self._sink,
+            self._until_ns if self._mode.until_caught_up else None,
+        )
         if isinstance(self._sink, CurrentRows):
-            watches.append(SchemaWatch(source, self._sink))
-        if self.settings.sink.has_rescans:
-            watches.append(
-                Rescanner(
-                    spark,
-                    self.settings,
-                    source,
-                    self.store,
-                    self.lease,
-                    self._sink,
-                    self._until_ns if self._mode.until_caught_up else None,
-                )
-            )
-        return watches
+            return [SchemaWatch(source, self._sink, rescanner.read_others), rescanner]
+        return [rescanner]
 
     def _query_runner(
         self,

@@ -336,14 +336,14 @@ class Mirrors(ManagedTables[MirrorTable]):
             for table, at in former.tables.items()
             if self._format.exists(spark, f"{self._path}/{table}")
         }
-        if not self._gone_rows.are_cleared or not former.is_complete:
+        if not self._gone_rows.are_cleared:
             for table, at in cleared.items():
                 # Otherwise it was created in this epoch, and the epoch is replayed.
                 if self._table(spark, table).is_published_before(watermark):
-                    raise recreated_error(table, at, is_complete=former.is_complete)
+                    raise recreated_error(table, at)
         for table, at in cleared.items():
             _log.warning(
-                "table %s did not exist at %s: its mirror drops the rows of the former table",
+                "table %s is another one since %s: its mirror drops the rows of the former table",
                 table,
                 datetime_to_rfc3339(at),
             )
