@@ -54,6 +54,7 @@ class SourceOptions:
             start is the low watermark of the last epoch committed.
         checkpoint_ns: the low watermark at which the checkpoint's last epoch ends, if the caller
             knows it.
+        caught_up_at_ns: the last low watermark, unless tables are being read again; None for none.
         begun_epoch_ns: where the next epoch has to end, because some of the output's tables have
             it; None if there is no such epoch.
     """
@@ -77,6 +78,7 @@ class SourceOptions:
     is_checkpoint_empty: bool | None
     is_checkpoint_lost: bool
     checkpoint_ns: int | None
+    caught_up_at_ns: int | None
     begun_epoch_ns: int | None
 
 
@@ -134,6 +136,7 @@ def parse_options(options: Mapping[str, str], environ: Mapping[str, str]) -> Sou
         is_checkpoint_empty=_value(texts, settings.CHECKPOINT_IS_EMPTY),
         is_checkpoint_lost=_value(texts, settings.CHECKPOINT_IS_LOST),
         checkpoint_ns=_low_watermark(texts, settings.CHECKPOINT_WATERMARK),
+        caught_up_at_ns=_low_watermark(texts, settings.CAUGHT_UP_AT),
         begun_epoch_ns=_low_watermark(texts, settings.BEGUN_EPOCH),
     )
 

@@ -35,6 +35,8 @@ from slackwater.state.plans import (
     partition_load,
     sealed_plan_id,
 )
+from slackwater.state.rescan_models import RescanState
+from slackwater.state.rescans import rescans
 from slackwater.state.store import Store
 from slackwater.state.task_metrics import read_task_metrics
 from slackwater.timestamp import format_rfc3339
@@ -108,8 +110,20 @@ class Planner:
             lead_ns=lead_ns,
             base_ns=base_ns,
             span_max_ns=self._span_max_ns() if is_bounded else clock_ns,
-            end_ns=self._options.end_ns,
+            end_ns=self._end_ns(base_ns),
         )
+
+    def _end_ns(self, base_ns: int | None) -> int | None:
+        """Return the last low watermark, None for none.
+
+        A table is read again between epochs. So a run that ends when it has caught up goes on for
+        those that are not finished: the next run would begin with them anew.
+        """
+        until_ns = self._options.caught_up_at_ns
+        if until_ns is None or base_ns is None or base_ns < until_ns:
+            return self._options.end_ns if until_ns is None else until_ns
+        is_reading = bool(rescans(self._store, self._options.pipeline, [RescanState.RUNNING]))
+        return self._options.end_ns if is_reading else until_ns
 
     def _lead_ns(self) -> int:
         """Return how far ahead of Spanner's clock the next epoch may end, in nanoseconds."""

@@ -281,6 +281,13 @@ CHECKPOINT_WATERMARK: Final = Setting[str | None](
     None,
     "the low watermark at which the checkpoint's last epoch ends",
 )
+CAUGHT_UP_AT: Final = Setting[str | None](
+    "caught_up_at",
+    None,
+    optional(parse_time),
+    None,
+    "the last low watermark, unless tables are being read again: these are finished first",
+)
 BEGUN_EPOCH: Final = Setting[str | None](
     "begun_epoch",
     None,
@@ -319,6 +326,7 @@ SETTINGS: Final[tuple[Setting[Any], ...]] = (
     CHECKPOINT_IS_EMPTY,
     CHECKPOINT_IS_LOST,
     CHECKPOINT_WATERMARK,
+    CAUGHT_UP_AT,
     BEGUN_EPOCH,
 )
 

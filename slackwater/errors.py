@@ -21,6 +21,7 @@ SlackwaterError
 |- HttpError              user: the address can't be listened on
 |- RequestTimeoutError    world: the pipeline's owner has not done in time what was requested
 |- PipelinePausedError    user: the pipeline is paused
+|- RescansLeftError       user: the pipeline has ended before tables were read again
 `- PipelineFailedError    either: the streaming query failed; the instance says which
 """
 
@@ -134,6 +135,12 @@ class RequestTimeoutError(SlackwaterError):
 
 class PipelinePausedError(SlackwaterError):
     """The pipeline is paused: resume it first."""
+
+    user_error = True
+
+
+class RescansLeftError(SlackwaterError):
+    """The pipeline has ended before tables were read again: let it go on, or stop the rescans."""
 
     user_error = True
 

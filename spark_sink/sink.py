@@ -56,14 +56,12 @@ class Former:
     Changes up to the times named here are of the former ones, whose rows and values are gone.
 
     Attributes:
-        tables: a time before the table's creation, by its full name.
+        tables: a time before the name's table became what it is, by the full name.
         columns: the same for a column of a table that is not new, by table and column.
-        is_complete: the change stream has had the changes of the tables since their creation.
     """
 
     tables: Mapping[str, datetime] = field(default_factory=dict)
     columns: Mapping[tuple[str, str], datetime] = field(default_factory=dict)
-    is_complete: bool = True
 
 
 class Sink(Protocol):
@@ -181,6 +179,15 @@ class Rescannable(Protocol):
 
     def leave_unpublished(self, tables: frozenset[str]) -> None:
         """Publish no low watermark of these tables: they are not complete yet."""
+
+    def publish_complete(self, spark: SparkSession, table: str, low_watermark: datetime) -> None:
+        """Publish the low watermark of a table that is complete now, between two epochs.
+
+        Args:
+            spark: the session.
+            table: one that leave_unpublished() named.
+            low_watermark: that of the chunk with which it became complete.
+        """
 
 
 @runtime_checkable

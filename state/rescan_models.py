@@ -6,10 +6,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-# Why a table is read again: somebody asked, verify found it different, or it is watched only now.
+# Why a table is read again: somebody asked, verify found it different, it is watched only now, or
+# another table has its name now.
 REQUESTED: Final = "requested"
 REPAIR: Final = "repair"
 NEW_TABLE: Final = "new table"
+OTHER_TABLE: Final = "other table"
+_OF_LACKING: Final = frozenset({NEW_TABLE, OTHER_TABLE})
 
 
 class RescanState(StrEnum):
@@ -54,6 +57,11 @@ class Rescan:
     at_ns: int | None = None
     pending_at_ns: int | None = None
     pending_key: str | None = None
+
+    @property
+    def lacks_rows(self) -> bool:
+        """Whether the output lacks rows of the table until the request is done."""
+        return self.reason in _OF_LACKING and self.state is not RescanState.DONE
 
     @property
     def last_at_ns(self) -> int:

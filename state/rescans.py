@@ -21,13 +21,29 @@ from slackwater.state.transaction import Transaction
 _IDENTITY: Final = ("pipeline", "table_name", "requested_at_ns")
 
 
-def request_rescans(store: Store, requests: Sequence[Rescan]) -> None:
+def request_rescans(
+    store: Store, requests: Sequence[Rescan], generation: int | None = None
+) -> None:
     """Record requests; each replaces an earlier one for the same table.
 
+    A table that lacks rows keeps its reason, whoever asks meanwhile.
+
+    Args:
+        store: the metadata store.
+        requests: of one pipeline.
+        generation: the generation of the owner's lease; None for those of an operator.
+
     Raises:
+        LeaseLostError: the pipeline's generation is not this one.
         StateError: the store can't be reached.
     """
-    store.write(lambda connection: _request(connection, requests))
+
+    def work(connection: sa.Connection) -> None:
+        if generation is not None:
+            Transaction(connection).require_generation(requests[0].pipeline, generation)
+        _request(connection, requests)
+
+    store.write(work)
 
 
 def rescans(
@@ -133,10 +149,12 @@ def record_seen_tables(
 def _request(connection: sa.Connection, requests: Sequence[Rescan]) -> None:
     for request in requests:
         same = (table.c.pipeline == request.pipeline, table.c.table_name == request.table)
-        before = connection.execute(sa.select(table).where(*same)).first()
-        last_ns = 0 if before is None else _rescan(before).last_at_ns
+        row = connection.execute(sa.select(table).where(*same)).first()
+        before = request if row is None else _rescan(row)
+        reason = before.reason if before.lacks_rows else request.reason
+        again = replace(request, reason=reason, at_ns=before.last_at_ns or None)
         connection.execute(sa.delete(table).where(*same))
-        connection.execute(sa.insert(table), _values(replace(request, at_ns=last_ns or None)))
+        connection.execute(sa.insert(table), _values(again))
 
 
 def _values(rescan: Rescan) -> dict[str, Any]:

@@ -5,7 +5,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 SERVICE_HOST: Final = "spanner.googleapis.com:443"
-SCOPES: Final = ("https://www.googleapis.com/auth/spanner.data",)
+# The second one is for the list of DDL statements.
+SCOPES: Final = (
+    "https://www.googleapis.com/auth/spanner.data",
+    "https://www.googleapis.com/auth/spanner.admin",
+)
 EXECUTE_STREAMING_SQL: Final = "/google.spanner.v1.Spanner/ExecuteStreamingSql"
 # Spanner's front end allows 100 streams on a connection.
 STREAMS_PER_CHANNEL_MAX: Final = 90

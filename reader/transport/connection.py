@@ -343,6 +343,11 @@ class Connection:
             self._session, self._session_made = created.name, time.monotonic()
         return str(created.name)
 
+    def channel(self) -> grpc.Channel:
+        """Return a channel for a call of another API of Spanner's."""
+        self._spanner()
+        return self._channels[0]
+
     def _spanner(self) -> SpannerClient:
         with self._lock:
             if self._client is None:

@@ -85,7 +85,8 @@ SourceOption = Annotated[str | None, typer.Option(help="Asked for on a terminal,
 UntilCaughtUp = Annotated[
     bool,
     typer.Option(
-        "--until-caught-up", help="Stop after the epoch that reaches the time of the start."
+        "--until-caught-up",
+        help="Stop after the epoch that reaches the time of the start, and when rescans are done.",
     ),
 ]
 FromWatermark = Annotated[

@@ -93,6 +93,11 @@ class QueryRunner:
         self._retries = Retries("the pipeline", lifecycle, is_lease_lost, observer, command)
         self._epochs_before = 0
 
+    @property
+    def has_reached_end(self) -> bool:
+        """True when the pipeline's end is reached."""
+        return self._epochs.has_reached_end
+
     def run(self) -> Action:
         """Run the query, and return what to do when none runs any more.
 

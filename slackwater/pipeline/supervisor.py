@@ -19,7 +19,7 @@ from slackwater.errors import SparkFailedError
 from slackwater.pipeline.alerts import Alerts
 from slackwater.pipeline.desired_state import DesiredStatePoller
 from slackwater.pipeline.epochs.recorder import EpochRecorder, RecordPolicy
-from slackwater.pipeline.epochs.rescanner import Rescanner
+from slackwater.pipeline.epochs.rescanner import Rescanner, refuse_rescans_left
 from slackwater.pipeline.epochs.schema_watch import SchemaWatch
 from slackwater.pipeline.epochs.writer import EpochWatch, EpochWriter
 from slackwater.pipeline.initial_scan import InitialScan
@@ -124,6 +124,7 @@ class PipelineSupervisor:
         self._source_handle: SourceHandle | None = None
         self._clock: SpannerClock | None = None
         self._until_ns: int | None = None
+        self._has_ended = False
         self._spark: SparkSession | None = None
         self._stands_by = False
         self._mode = RunMode(
@@ -192,6 +193,7 @@ class PipelineSupervisor:
         Raises:
             PipelineOwnedError, LeaseLostError: another process runs it, and it is not to stand by.
             PipelinePausedError: it is to run until it has caught up, and is paused.
+            RescansLeftError: it has ended before tables were read again.
             ReaderError, StateError, SchedulerError, SinkError, SlackwaterError: it failed; if the
                 process stays, only raised before it was owned.
         """
@@ -210,6 +212,8 @@ class PipelineSupervisor:
                 self._stands_by = False
                 self._recovery = Recovery(command=self._recovery.command)
             _log.info("stopped", pipeline=self.name)
+        if self._has_ended:
+            refuse_rescans_left(self.settings, self.store)
 
     def _stand_by(self, session: SparkSession) -> None:
         threading.Thread(target=self._warm_up, args=(session,), name="warm-up", daemon=True).start()
@@ -245,17 +249,20 @@ class PipelineSupervisor:
             if (instead := scan.run()) is not None:
                 return instead
             if self.settings.initial_scan == "only":
+                self._has_ended = True
                 return lifecycle.on(Event.WORK_DONE)
             self._until_ns = end_after_scan(self._until_ns, read_scan(self.store, self.name))
         path = source.options.change_stream.path
         _log.info("running", pipeline=self.name, source=path)
         clock = self._spanner_clock(source)
         alerts = Alerts(self.store, self.name, clock.now_ns, source.description.retention_ns)
+        runner = self._query_runner(spark, source, resume, lifecycle)
         alerts.start()
         loop.query_starts()
         try:
-            return self._query_runner(spark, source, resume, lifecycle).run()
+            return runner.run()
         finally:
+            self._has_ended = runner.has_reached_end
             alerts.stop()
 
     def _look_up_source(self) -> SourceHandle:
@@ -291,19 +298,26 @@ class PipelineSupervisor:
         self._recovery = Recovery(command=self._recovery.command)
         options["tasks"] = str(spark.sparkContext.defaultParallelism)
         if self._until_ns is not None:
-            options["end"] = format_rfc3339(self._until_ns)
+            name = "caught_up_at" if self._mode.until_caught_up else "end"
+            options[name] = format_rfc3339(self._until_ns)
         return options
 
     def _epoch_watches(self, spark: SparkSession, source: SourceHandle) -> list[EpochWatch]:
         """Return what looks at each epoch, for sinks that need it."""
-        watches: list[EpochWatch] = []
+        if not self.settings.sink.has_rescans:
+            return []
+        rescanner = Rescanner(
+            spark,
+            self.settings,
+            source,
+            self.store,
+            self.lease,
+            self._sink,
+            self._until_ns if self._mode.until_caught_up else None,
+        )
         if isinstance(self._sink, CurrentRows):
-            watches.append(SchemaWatch(source, self._sink))
-        if self.settings.sink.has_rescans:
-            watches.append(
-                Rescanner(spark, self.settings, source, self.store, self.lease, self._sink)
-            )
-        return watches
+            return [SchemaWatch(source, self._sink, rescanner.read_others), rescanner]
+        return [rescanner]
 
     def _query_runner(
         self,
@@ -329,7 +343,7 @@ class PipelineSupervisor:
             self._spanner_clock(source).now_ns,
             writer.take,
             self._observer,
-            RecordPolicy(self._until_ns, ms_to_ns(settings.state.keep)),
+            RecordPolicy(self._until_ns, source.options.end_ns, ms_to_ns(settings.state.keep)),
         )
 
         def start() -> SparkQuery:

@@ -61,21 +61,12 @@ def former_columns(columns: Sequence[Column], table: str, former: Former) -> lis
     ]
 
 
-def recreated_error(table: str, at: datetime, *, is_complete: bool) -> TableRecreatedError:
+def recreated_error(table: str, at: datetime) -> TableRecreatedError:
     """Return the error of a table whose mirror has the rows of a former one."""
-    what = (
-        f"table {table} did not exist at {datetime_to_rfc3339(at)}, so it was dropped and made"
-        " again, and its mirror has the rows of the former table."
-    )
-    again = "mirror the tables again, under another pipeline name, path and checkpoint"
-    if is_complete:
-        return TableRecreatedError(
-            what,
-            "Set sink.when_recreated to clear and run the pipeline again, within the database's"
-            f" version_retention_period; or {again}",
-        )
     return TableRecreatedError(
-        f"{what} The change stream names its tables, so it lacks the rows from before it was"
-        " altered to watch the new one.",
-        f"To have them, {again}",
+        f"table {table} is another one since {datetime_to_rfc3339(at)}: it was dropped and made"
+        " again, or has the name of a former one, whose rows its mirror has.",
+        "Set sink.when_recreated to clear and run the pipeline again, within the database's"
+        " version_retention_period; or mirror the tables again, under another pipeline name, path"
+        " and checkpoint",
     )

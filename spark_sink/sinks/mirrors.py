@@ -221,6 +221,11 @@ class Mirrors(ManagedTables[MirrorTable]):
         """Publish no low watermark of tables that are not complete; see Rescannable."""
         self._unpublished = tables
 
+    def publish_complete(self, spark: SparkSession, table: str, low_watermark: datetime) -> None:
+        """Publish the low watermark of a table that is complete now; see Rescannable."""
+        merge_id = MergeId(self._application, low_watermark)
+        self._table(spark, table).publish_watermark(merge_id)
+
     def forget_former(self, former: Former) -> None:
         """Have the next epoch drop what former tables and columns left; see CurrentRows."""
         self._former = former
@@ -331,14 +336,14 @@ class Mirrors(ManagedTables[MirrorTable]):
             for table, at in former.tables.items()
             if self._format.exists(spark, f"{self._path}/{table}")
         }
-        if not self._gone_rows.are_cleared or not former.is_complete:
+        if not self._gone_rows.are_cleared:
             for table, at in cleared.items():
                 # Otherwise it was created in this epoch, and the epoch is replayed.
                 if self._table(spark, table).is_published_before(watermark):
-                    raise recreated_error(table, at, is_complete=former.is_complete)
+                    raise recreated_error(table, at)
         for table, at in cleared.items():
             _log.warning(
-                "table %s did not exist at %s: its mirror drops the rows of the former table",
+                "table %s is another one since %s: its mirror drops the rows of the former table",
                 table,
                 datetime_to_rfc3339(at),
             )

@@ -2,37 +2,57 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
+from google.api_core.exceptions import GoogleAPICallError
+from grpc import StatusCode
 from structlog.testing import capture_logs
 
 from slackwater.commands.check import checks
 from slackwater.config.load import load_settings
 from slackwater.config.settings import Settings
+from slackwater.pipeline.epochs import schema_watch
 from slackwater.pipeline.epochs.schema_watch import SchemaWatch
-from slackwater.pipeline.source import check_omissions, connect
-from slackwater.reader.errors import ReaderError, UnsupportedStreamError
+from slackwater.pipeline.source import SourceHandle, check_omissions, connect
+from slackwater.reader.database.schema_changes import SchemaChange
+from slackwater.reader.errors import ReaderError, UnavailableError, UnsupportedStreamError
 from slackwater.spark_sink.sink import Former
 from slackwater.timestamp import datetime_to_us, ns_to_us, seconds_to_ns
-from tests.changing import ChangingDatabase, Watching
-from tests.faults.proxy import FaultProxy
+from tests.changing import ChangingDatabase, Watching, table
+from tests.faults.proxy import FaultProxy, Refuses
 from tests.faults.schema_rules import Options, Versions
 from tests.services import settings
 
+UNLISTED = Refuses(StatusCode.PERMISSION_DENIED, "/google.longrunning.Operations/ListOperations")
+# Stands for the CREATE TABLE in the database's dialect.
+TABLE = "CREATE TABLE `T`"
 OMITTING = ("exclude_insert", "exclude_ttl_deletes", "allow_txn_exclusion")
 
 
 class Told:
-    """A sink that notes what it is to forget."""
+    """A sink that notes what it is to forget, and what is to be read."""
 
     def __init__(self) -> None:
         self.former = Former()
+        self.others: Mapping[str, int] = {}
 
     def forget_former(self, former: Former) -> None:
         self.former = former
+
+    def watch(self, source: SourceHandle) -> SchemaWatch:
+        return SchemaWatch(source, self, self.read_others)
+
+    def read_others(self, tables: Mapping[str, int]) -> None:
+        self.others = tables
+
+
+def spell_table(database: ChangingDatabase, statement: str) -> str:
+    return table(database.dialect, statement.split()[-1])
 
 
 def settings_of(database: ChangingDatabase, folder: Path, kind: str) -> Settings:
@@ -42,13 +62,26 @@ def settings_of(database: ChangingDatabase, folder: Path, kind: str) -> Settings
     return load_settings(folder / "slackwater.yaml", environ={})
 
 
-def test_tables_and_columns_made_again_are_told_with_a_time_at_which_they_were_absent(
-    watching: Watching, tmp_path: Path
-) -> None:
-    database = watching("ALL")
+@pytest.fixture
+def unlisted(
+    watching: Watching, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[str], tuple[ChangingDatabase, FaultProxy]]]:
+    """Make databases whose DDL statements the credentials may not list, behind a proxy."""
+    with ExitStack() as stack:
+
+        def made(watched: str) -> tuple[ChangingDatabase, FaultProxy]:
+            database = watching(watched)
+            proxy = FaultProxy(str(database.stream.emulator_host), [UNLISTED])
+            monkeypatch.setenv("SPANNER_EMULATOR_HOST", stack.enter_context(proxy).host)
+            return database, proxy
+
+        yield made
+
+
+def require_made_again(database: ChangingDatabase, source: SourceHandle) -> None:
+    """Make a table and a column again, each between two epochs."""
     told = Told()
-    source = connect(settings_of(database, tmp_path, "mirror"))
-    watch = SchemaWatch(source, told)
+    watch = told.watch(source)
     now = database.clock.strong_read_timestamp_ns
     start_ns = now()
     watch.look(start_ns, start_ns)
@@ -60,67 +93,177 @@ def test_tables_and_columns_made_again_are_told_with_a_time_at_which_they_were_a
     database.ddl("ALTER TABLE `U` ADD COLUMN `A` STRING(10)")
     again_ns = now()
     # The second one is of a process that has just been started.
-    for looking in (watch, SchemaWatch(source, told)):
+    for looking in (watch, told.watch(source)):
         looking.look(gone_ns, again_ns)
         times = {table: datetime_to_us(at) for table, at in told.former.tables.items()}
         assert times == {"T": ns_to_us(gone_ns)}
         assert list(told.former.columns) == [("U", "A")]
-        assert told.former.is_complete
+        assert told.others == {"T": gone_ns}
     watch.look(again_ns, now())
     assert told.former == Former()
     source.connection.close()
 
 
-def test_a_stream_that_names_its_tables_may_lack_changes_of_a_table_made_again(
+def test_tables_and_columns_made_again_are_told_with_a_time_at_which_they_were_absent(
     watching: Watching, tmp_path: Path
 ) -> None:
-    database = watching("`U`")
+    database = watching("ALL")
+    require_made_again(database, connect(settings_of(database, tmp_path, "mirror")))
+
+
+def test_tables_and_columns_made_again_are_seen_without_the_right_to_list_ddl_statements(
+    unlisted: Callable[[str], tuple[ChangingDatabase, FaultProxy]], tmp_path: Path
+) -> None:
+    database, _ = unlisted("ALL")
+    with capture_logs() as logs:
+        require_made_again(database, connect(settings_of(database, tmp_path, "mirror")))
+    assert [log["reason"] for log in logs] == [
+        "the credentials lack spanner.databaseOperations.list"
+    ] * 2
+
+
+def renamed(*steps: str) -> list[str]:
+    """Return ALTER statements for steps such as "T X"."""
+    return [f"ALTER TABLE `{step.split()[0]}` RENAME TO `{step.split()[1]}`" for step in steps]
+
+
+@pytest.mark.parametrize(
+    ("statements", "others"),
+    [
+        pytest.param(renamed("T X", "U T", "X U"), {"T", "U"}, id="exchanged"),
+        pytest.param(renamed("T X"), {"X"}, id="another name"),
+        pytest.param(renamed("T X", "X T"), {"T"}, id="there and back"),
+        pytest.param(["DROP TABLE `T`", *renamed("U T")], {"T"}, id="taken over"),
+        pytest.param([*renamed("T X"), TABLE], {"T", "X"}, id="made anew beside it"),
+        pytest.param(["DROP TABLE `T`", TABLE], {"T"}, id="dropped and made at once"),
+    ],
+)
+def test_a_name_that_belongs_to_another_table_is_told_with_the_time(
+    statements: list[str], others: set[str], watching: Watching, tmp_path: Path
+) -> None:
+    """The emulator carries the statements of a request out at one time."""
+    database = watching("ALL")
+    told = Told()
+    source = connect(settings_of(database, tmp_path, "mirror"))
+    watch = told.watch(source)
+    now = database.clock.strong_read_timestamp_ns
+    start_ns = now()
+    database.ddl(*(spell_table(database, one) if one == TABLE else one for one in statements))
+    end_ns = now()
+    later_ns = now()
+    # One epoch, two, and one of a process that has just been started.
+    for looking in (watch, told.watch(source)):
+        looking.look(start_ns, end_ns)
+        assert told.others.keys() == told.former.tables.keys() == others
+        assert all(start_ns < at_ns <= end_ns for at_ns in told.others.values())
+        assert not told.former.columns
+    watch.look(end_ns, later_ns)
+    assert told.former == Former()
+    source.connection.close()
+
+
+def test_a_column_dropped_and_made_at_once_is_another_one(
+    watching: Watching, tmp_path: Path
+) -> None:
+    database = watching("ALL")
     told = Told()
     source = connect(settings_of(database, tmp_path, "mirror"))
     start_ns = database.clock.strong_read_timestamp_ns()
-    database.create_table("`V`")
-    SchemaWatch(source, told).look(start_ns, database.clock.strong_read_timestamp_ns())
-    assert (list(told.former.tables), told.former.is_complete) == (["V"], False)
+    database.ddl("ALTER TABLE `T` DROP COLUMN `A`", "ALTER TABLE `T` ADD COLUMN `A` STRING(10)")
+    told.watch(source).look(start_ns, database.clock.strong_read_timestamp_ns())
+    assert list(told.former.columns) == [("T", "A")]
+    assert not told.former.tables
+    source.connection.close()
+
+
+def test_no_dialect_renames_columns(watching: Watching) -> None:
+    """So columns can't exchange their names: one is dropped, and another one made."""
+    database = watching("ALL")
+    with pytest.raises(GoogleAPICallError):
+        database.ddl("ALTER TABLE `T` RENAME COLUMN `A` TO `C`")
+
+
+def test_an_epoch_waits_for_a_change_that_is_about_to_rename_tables(
+    watching: Watching, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The emulator carries every change out at once."""
+    database = watching("ALL")
+    coming = SchemaChange("ALTER TABLE T RENAME TO X", None)
+    answers = [[coming], [coming], [replace(coming, at_ns=5_000)]]
+    monkeypatch.setattr(schema_watch, "schema_changes", lambda _: answers.pop(0))
+    monkeypatch.setattr(schema_watch, "_WAIT_S", 0.0)
+    source = connect(settings_of(database, tmp_path, "mirror"))
+    now_ns = database.clock.strong_read_timestamp_ns()
+    Told().watch(source).look(now_ns, now_ns)
+    assert not answers
+    answers += [[coming]] * 2
+    monkeypatch.setattr(schema_watch, "_WAIT_S_MAX", -1.0)
+    with pytest.raises(UnavailableError, match="ALTER TABLE T RENAME TO X"):
+        Told().watch(source).look(now_ns, now_ns)
     source.connection.close()
 
 
 def test_a_schema_that_spanner_keeps_no_more_is_warned_of_once(
+    unlisted: Callable[[str], tuple[ChangingDatabase, FaultProxy]], tmp_path: Path
+) -> None:
+    database, proxy = unlisted("ALL")
+    now_ns = database.clock.strong_read_timestamp_ns()
+    proxy.rules.append(Versions(now_ns))
+    told = Told()
+    source = connect(settings_of(database, tmp_path, "mirror"))
+    watch = told.watch(source)
+    with capture_logs() as logs:
+        for _ in range(2):
+            watch.look(now_ns - seconds_to_ns(7_200), now_ns - seconds_to_ns(3_700))
+    assert [log["event"].partition(",")[0] for log in logs] == [
+        "can't see whether tables or columns were dropped and created again"
+    ]
+    assert told.former == Former()
+    source.connection.close()
+
+
+def test_a_pipeline_far_behind_sees_what_spanner_keeps_no_versions_of(
     watching: Watching, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database = watching("ALL")
-    now_ns = database.clock.strong_read_timestamp_ns()
-    with FaultProxy(str(database.stream.emulator_host), [Versions(now_ns)]) as proxy:
+    now = database.clock.strong_read_timestamp_ns
+    start_ns = now()
+    database.ddl(*renamed("T X", "U T", "X U"))
+    end_ns = now()
+    monkeypatch.setattr(schema_watch, "VERSIONS_KEPT_NS", 0)
+    with FaultProxy(str(database.stream.emulator_host), [Versions(now())]) as proxy:
         monkeypatch.setenv("SPANNER_EMULATOR_HOST", proxy.host)
         told = Told()
         source = connect(settings_of(database, tmp_path, "mirror"))
-        watch = SchemaWatch(source, told)
-        with capture_logs() as logs:
-            for _ in range(2):
-                watch.look(now_ns - seconds_to_ns(7_200), now_ns - seconds_to_ns(3_700))
-        assert [log["event"] for log in logs] == [
-            "can't see whether tables or columns were dropped and created again"
-        ]
-        assert told.former == Former()
+        told.watch(source).look(start_ns, end_ns)
+        assert told.others.keys() == {"T", "U"}
         source.connection.close()
 
 
 def test_a_table_that_a_role_may_not_read_for_a_while_is_not_taken_for_another_one(
-    watching: Watching, tmp_path: Path
+    unlisted: Callable[[str], tuple[ChangingDatabase, FaultProxy]], tmp_path: Path
 ) -> None:
     """The emulator has no roles: what a role does not see is dropped here."""
-    database = watching("ALL")
+    database, proxy = unlisted("ALL")
     told = Told()
     source = connect(settings_of(database, tmp_path, "mirror"))
     stream = replace(source.options.change_stream, database_role="reader")
     source = replace(source, options=replace(source.options, change_stream=stream))
     now = database.clock.strong_read_timestamp_ns
+    start_ns = now()
     database.ddl("DROP TABLE `T`")
     gone_ns = now()
     database.create_table("`T`")
     with capture_logs() as logs:
-        SchemaWatch(source, told).look(gone_ns, now())
+        told.watch(source).look(gone_ns, now())
     assert told.former == Former()
     assert [log["log_level"] for log in logs] == ["warning"]
+    # The statements say what the role's information schema does not.
+    proxy.rules.clear()
+    told.watch(source).look(gone_ns, now())
+    assert told.former == Former()
+    told.watch(source).look(start_ns, now())
+    assert list(told.former.tables) == ["T"]
     source.connection.close()
 
 
@@ -135,7 +278,7 @@ def test_a_stream_that_leaves_changes_out_is_refused_for_mirrors_and_warned_of_e
         changelog = settings_of(database, tmp_path, "changelog")
         source = connect(mirror)
         check_omissions(mirror, source)
-        watch = SchemaWatch(source, Told())
+        watch = Told().watch(source)
         now = database.clock.strong_read_timestamp_ns
         watch.look(now(), now())
         proxy.rules.append(Options("S", OMITTING))

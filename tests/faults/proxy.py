@@ -75,9 +75,10 @@ class FailsOnce:
 
 @dataclass(frozen=True, slots=True)
 class Refuses:
-    """Every call and query is refused with one status."""
+    """Every call and query is refused with one status, or every call of one method."""
 
     code: grpc.StatusCode
+    method: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +230,7 @@ class FaultProxy:
     def unary(self, method: str, request: bytes, context: grpc.ServicerContext) -> bytes:
         """Pass a call on, or fail it."""
         self._freeze(context)
-        self._refuse(context)
+        self._refuse(context, method)
         choose = self._choose(method)
         for rule in self.rules:
             if isinstance(rule, Breaks) and choose.random() < rule.unary_likely:
@@ -250,7 +251,7 @@ class FaultProxy:
     def stream(self, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
         """Pass a query's messages on, as the rules have it."""
         self._freeze(context)
-        self._refuse(context)
+        self._refuse(context, STREAMING)
         asked = parse(request)
         act = Script()
         if asked is not None:
@@ -321,9 +322,9 @@ class FaultProxy:
             if self._closed.wait(0.05) or not context.is_active():
                 context.abort(grpc.StatusCode.CANCELLED, "given up while frozen")
 
-    def _refuse(self, context: grpc.ServicerContext) -> None:
+    def _refuse(self, context: grpc.ServicerContext, method: str) -> None:
         for rule in self.rules:
-            if isinstance(rule, Refuses):
+            if isinstance(rule, Refuses) and rule.method in (None, method):
                 self._count(rule.code.name)
                 context.abort(rule.code, "refused by the test")
 

@@ -13,7 +13,6 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, Final
 
 import deltalake
@@ -26,25 +25,17 @@ from slackwater.commands.continuous_verification import ContinuousVerification, 
 from slackwater.commands.verify import MirrorSource
 from slackwater.config.filters import filter_of
 from slackwater.config.settings import Settings
-from slackwater.config.sinks import make_sink
 from slackwater.pipeline.epochs import rescanner
-from slackwater.pipeline.epochs.rescanner import Rescanner
-from slackwater.pipeline.epochs.schema_watch import SchemaWatch
-from slackwater.pipeline.epochs.writer import EpochWatch
 from slackwater.pipeline.source import connect
-from slackwater.reader import schema
 from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.database.key_range_read import ReadLimits
-from slackwater.spark_sink.sink import CurrentRows
 from slackwater.spark_sink.sinks.mirrors import MirrorSettings
-from slackwater.state.lease import acquire_lease, read_lease
 from slackwater.state.rescan_models import NEW_TABLE, REPAIR, REQUESTED, Rescan, RescanState
 from slackwater.state.rescans import record_rescan, request_rescans, rescans
 from slackwater.state.store import Store
 from slackwater.state.verified_models import proof
 from slackwater.state.verified_tables import verified_tables
 from slackwater.testing.emulator_database import update_ddl
-from slackwater.timestamp import ns_to_datetime
 from tests import mixed_load
 from tests.emulators import NewDatabase
 from tests.epochs import EpochLoop
@@ -52,52 +43,11 @@ from tests.mirrors import KINDS, MORE_KINDS, Kind, Looker, at_watermark, mirror_
 from tests.mixed_load import MixedLoad
 from tests.rescans import NEW, WATCHED, ddl, insert_many
 from tests.services import settings as settings_of
+from tests.spark.pipeline_owner import Owner
 
 EPOCHS_MAX: Final = 80
 # So few that each table has several chunks.
 ROWS_A_CHUNK: Final = 40
-
-
-class Owner:
-    """One owner of the pipeline, from its start to its death."""
-
-    def __init__(self, spark: SparkSession, settings: Settings, loop: EpochLoop) -> None:
-        self._spark = spark
-        self.loop = loop
-        store = loop.store
-        lease = acquire_lease(store, "orders", "owner", read_lease(store, "orders"))
-        assert lease is not None
-        self._sink = make_sink(settings)
-        self._source = connect(settings)
-        held: Any = SimpleNamespace(generation=lease.generation)
-        self.rescanner = Rescanner(spark, settings, self._source, store, held, self._sink)
-        self._watches: list[EpochWatch] = [self.rescanner]
-        if isinstance(self._sink, CurrentRows):
-            self._watches.insert(0, SchemaWatch(self._source, self._sink))
-
-    def epoch(self, number: int, *, dies: bool) -> None:
-        """Read and write an epoch; an owner that dies has not noted what became of its chunk."""
-        start_ns = self.loop.watermark_ns
-        read = self.loop.epoch()
-        # Spark takes no table without chunks.
-        if read.num_rows:
-            records = self._spark.createDataFrame(read)
-        else:
-            records = self._spark.createDataFrame([], schema.ddl())
-        end_ns = self.loop.watermark_ns
-        assert start_ns is not None
-        assert end_ns is not None
-        summary = self._sink.stage(records, number)
-        for watch in self._watches:
-            watch.look(start_ns, end_ns)
-        self._sink.publish(self._spark, number, summary, ns_to_datetime(end_ns))
-        if not dies:
-            for watch in self._watches:
-                watch.published(end_ns)
-
-    def close(self) -> None:
-        self._source.connection.close()
-        self.loop.close()
 
 
 def run(

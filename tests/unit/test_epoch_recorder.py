@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,8 @@ from slackwater.state.errors import StoreUnreachableError
 from slackwater.state.lease import acquire_lease, read_lease
 from slackwater.state.models import Plan
 from slackwater.state.plans import begin_plan
+from slackwater.state.rescan_models import REQUESTED, Rescan, RescanState
+from slackwater.state.rescans import record_rescan, request_rescans
 from slackwater.state.store import Store
 from slackwater.state.task_metrics import TaskMetrics
 from slackwater.timestamp import format_rfc3339
@@ -66,13 +69,16 @@ class Progresses:
 class Scene:
     """A recorder over a store of one owned pipeline."""
 
-    def __init__(self, store: Store, until_ns: int | None = None) -> None:
+    def __init__(
+        self, store: Store, until_ns: int | None = None, end_ns: int | None = None
+    ) -> None:
         self.store = store
         self.lost = threading.Event()
         self.generation = read_lease(store, "orders").generation
         self.reports: list[EpochReport] = []
+        policy = RecordPolicy(until_ns, end_ns, 10**18)
         self.recorder = EpochRecorder(
-            "orders", store, self, self.clock_ns, self.written, self, RecordPolicy(until_ns, 10**18)
+            "orders", store, self, self.clock_ns, self.written, self, policy
         )
 
     def clock_ns(self) -> int:
@@ -163,6 +169,25 @@ def test_a_commit_by_a_former_owner_shows_the_lost_lease_and_records_nothing(sto
     pipeline = store.pipeline("orders")
     assert pipeline is not None
     assert pipeline.low_watermark_ns is None
+
+
+def test_a_run_that_has_caught_up_ends_when_all_is_read_again(store: Store) -> None:
+    rescan = Rescan("orders", "Orders", 1, REQUESTED)
+    request_rescans(store, [rescan])
+    scene = Scene(store, until_ns=after(2))
+    scene.recorder.look(Progresses(progress(0, None, 2)))
+    assert not scene.recorder.has_reached_end
+    done = replace(rescan, state=RescanState.DONE)
+    assert record_rescan(store, done, generation=scene.generation)
+    scene.recorder.look(Progresses(progress(1, 2, 3)))
+    assert scene.recorder.has_reached_end
+
+
+def test_a_pipeline_ends_for_good_whatever_is_being_read_again(store: Store) -> None:
+    request_rescans(store, [Rescan("orders", "Orders", 1, REQUESTED)])
+    scene = Scene(store, until_ns=after(2), end_ns=after(2))
+    scene.recorder.look(Progresses(progress(0, None, 2)))
+    assert scene.recorder.has_reached_end
 
 
 def test_a_store_out_of_reach_keeps_neither_the_query_nor_the_program_from_going_on(

@@ -348,6 +348,7 @@ _OWN = (
     shared.GENERATION,
     shared.CHECKPOINT_IS_LOST,
     shared.CHECKPOINT_WATERMARK,
+    shared.CAUGHT_UP_AT,
     shared.BEGUN_EPOCH,
     shared.EPOCH_HISTORY,
 )

@@ -21,6 +21,8 @@ from slackwater.state.commit import commit_epoch
 from slackwater.state.epochs import forget_epochs, record_epoch
 from slackwater.state.errors import LeaseLostError, StateError
 from slackwater.state.models import Epoch
+from slackwater.state.rescan_models import RescanState
+from slackwater.state.rescans import rescans
 from slackwater.state.store import Store
 
 _log = structlog.get_logger("slackwater.pipeline.epochs.recorder")
@@ -53,11 +55,14 @@ class RecordPolicy:
     """The limits of recording.
 
     Attributes:
-        until_ns: the pipeline ends with the epoch that reaches this low watermark; None for never.
+        until_ns: the run ends with the epoch that reaches this low watermark; None for never.
+        end_ns: no later epoch is planned. If it is not until_ns, the run goes on for tables that
+            are being read again.
         keep_ns: how long recorded epochs are kept.
     """
 
     until_ns: int | None
+    end_ns: int | None
     keep_ns: int
 
 
@@ -143,9 +148,20 @@ class EpochRecorder:
         finally:
             self._last_epoch = max(self._last_epoch, progress.epoch if progress.is_epoch else -1)
             # A store that fails here must not keep the program from ending.
-            until_ns = self._policy.until_ns
-            if until_ns is not None and (progress.end_ns or 0) >= until_ns:
-                self._has_reached_end = True
+            self._has_reached_end |= self._is_end(progress.end_ns or 0)
+
+    def _is_end(self, low_watermark_ns: int) -> bool:
+        until_ns, end_ns = self._policy.until_ns, self._policy.end_ns
+        if until_ns is None or low_watermark_ns < until_ns:
+            return False
+        if end_ns is not None and low_watermark_ns >= end_ns:
+            return True
+        try:
+            return not rescans(self._store, self._pipeline, [RescanState.RUNNING])
+        except StateError as error:
+            # The query that goes on fails for the same reason, and says so.
+            _log.debug("can't look for rescans", reason=error.message)
+            return False
 
     def _record(self, progress: Progress, start_ns: int | None, end_ns: int) -> None:
         written = self._take_written(progress.epoch)

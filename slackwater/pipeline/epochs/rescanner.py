@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 
 from slackwater.config.filters import filter_of, tables_to_read
 from slackwater.config.settings import Settings
+from slackwater.errors import RescansLeftError
 from slackwater.pipeline.epochs.chunk_size import FIRST_ROWS, next_rows
 from slackwater.pipeline.epochs.new_tables import NewTables
 from slackwater.pipeline.failures import delay_s, diagnose
@@ -41,8 +42,8 @@ from slackwater.spark_sink.output.dead_letters import spark_errors
 from slackwater.spark_sink.sink import ChunkResult, Rescannable, Sink
 from slackwater.spark_sink.sql.columns import columns_from_schema
 from slackwater.state.errors import LeaseLostError, StateError
-from slackwater.state.rescan_models import NEW_TABLE, Rescan, RescanState
-from slackwater.state.rescans import record_rescan, rescans
+from slackwater.state.rescan_models import OTHER_TABLE, Rescan, RescanState
+from slackwater.state.rescans import record_rescan, request_rescans, rescans
 from slackwater.state.store import Store
 from slackwater.timestamp import floor_to_us, format_rfc3339, ns_to_datetime
 
@@ -65,6 +66,8 @@ class Rescanner:
         store: the metadata store.
         lease: the pipeline's.
         sink: takes the chunks.
+        caught_up_at_ns: the run ends at this low watermark, when everything has been read again;
+            None for a run that goes on. From there on a failure is the run's.
     """
 
     def __init__(
@@ -75,6 +78,7 @@ class Rescanner:
         store: Store,
         lease: LeaseHolder,
         sink: Sink,
+        caught_up_at_ns: int | None = None,
     ) -> None:
         self._spark = spark
         self._settings = settings
@@ -82,14 +86,18 @@ class Rescanner:
         self._store = store
         self._sink = sink
         self._generation = lease.generation
+        self._caught_up_at_ns = caught_up_at_ns
         self._new_tables: NewTables | None = None
         if settings.new_tables == "scan":
-            every_s = 0.0 if isinstance(sink, Rescannable) else _LOOK_EVERY_S
+            # The epoch with which a run ends is looked at, too.
+            is_live = not isinstance(sink, Rescannable) and caught_up_at_ns is None
+            every_s = _LOOK_EVERY_S if is_live else 0.0
             self._new_tables = NewTables(
                 settings.pipeline, self._tables_at, store, lease.generation, every_s=every_s
             )
-        self._last_tables: tuple[int, Sequence[Table]] = (-1, ())
-        self._running: list[Rescan] | None = None
+        self._last_tables: tuple[int | None, Sequence[Table]] = (None, ())
+        self._listed: list[Rescan] | None = None
+        self._others: Mapping[str, int] = {}
         # The low watermark of the last chunk of any table.
         self._last_at_ns = 0
         self._rows_max = FIRST_ROWS
@@ -98,29 +106,73 @@ class Rescanner:
         self._not_before_s = float("-inf")
         self._logged_s = float("-inf")
 
+    def read_others(self, tables: Mapping[str, int]) -> None:
+        """Have the next look request tables that are others now than those that had their names.
+
+        Args:
+            tables: by full name, the last time before that.
+        """
+        self._others = tables
+
     def look(self, start_ns: int, end_ns: int) -> None:
         """Look for new tables; what they are given is not complete before they have been read.
 
         Raises:
             LeaseLostError: another process owns the pipeline.
             StateError: the store can't be reached.
+            ReaderError: Spanner can't be read.
         """
         del start_ns
-        if self._running is None:
-            self._running = self._read_running()
-        if self._new_tables is not None:
-            self._running += self._new_tables.look(end_ns)
-        incomplete = {rescan.table for rescan in self._running if rescan.reason == NEW_TABLE}
+        new = [] if self._new_tables is None else self._new_tables.look(end_ns)
+        if self._others:
+            self._request_others(end_ns, {one.table for one in new})
+        if new or self._listed is None:
+            self._listed = self._read_requests()
+        lacking = frozenset(rescan.table for rescan in self._listed if rescan.lacks_rows)
         if isinstance(self._sink, Rescannable):
-            self._sink.leave_unpublished(frozenset(incomplete))
+            self._sink.leave_unpublished(lacking)
+
+    def _request_others(self, end_ns: int, new: Collection[str]) -> None:
+        """Request tables that are others now, unless that was done before the epoch is replayed."""
+        others = {name: at_ns for name, at_ns in self._others.items() if name not in new}
+        self._others = {}
+        try:
+            tables = self._tables_at(end_ns)
+        except ReaderError:
+            # The versions of that time are gone; until they are there, nothing is read.
+            tables = self._tables_at(None)
+        pipeline = self._settings.pipeline
+        requested_ns = {
+            one.table: one.requested_at_ns
+            for one in rescans(self._store, pipeline)
+            if one.reason == OTHER_TABLE
+        }
+        requests = [
+            Rescan(pipeline, table.name, others[table.name], OTHER_TABLE)
+            for table in tables
+            if others.get(table.name) != requested_ns.get(table.name) and table.name in others
+        ]
+        if requests:
+            request_rescans(self._store, requests, generation=self._generation)
+            self._listed = None
+        for one in requests:
+            at = format_rfc3339(one.requested_at_ns)
+            _log.warning(
+                "the table of this name is another one now, and is read again",
+                pipeline=pipeline,
+                table=one.table,
+                since=at,
+            )
 
     def published(self, end_ns: int) -> None:
         """Read the next chunk at the low watermark of an epoch that has become visible.
 
-        A failure is logged, and the chunk is read after a later epoch.
+        A failure is logged, and the chunk is read after a later epoch; if the run has nothing else
+        left to do, it is the run's.
 
         Raises:
             LeaseLostError: another process owns the pipeline.
+            ReaderError, SinkError, StateError: the chunk can't be read, and the run waits for it.
         """
         if time.monotonic() < self._not_before_s:
             return
@@ -139,21 +191,23 @@ class Rescanner:
                 seconds=seconds,
                 error=diagnose(error).text,
             )
+            if self._caught_up_at_ns is not None and end_ns >= self._caught_up_at_ns:
+                raise
 
     def _read_chunk(self, end_ns: int) -> None:
-        self._running = self._read_running()
-        if not self._running:
+        self._listed = self._read_requests()
+        rescan = next((one for one in self._listed if one.state is RescanState.RUNNING), None)
+        if rescan is None:
             return
-        if isinstance(self._sink, Rescannable) and not self._is_warm(self._sink, self._running[0]):
-            self._running = None
+        self._listed = None
+        if isinstance(self._sink, Rescannable) and not self._is_warm(self._sink, rescan):
             return
         begun_s = time.monotonic()
         if isinstance(self._sink, Rescannable):
-            self._compare(self._sink, self._running[0], end_ns)
+            self._compare(self._sink, rescan, end_ns)
         else:
-            self._append(self._running[0], end_ns)
+            self._append(rescan, end_ns)
         self._rows_max = next_rows(self._rows_max, time.monotonic() - begun_s)
-        self._running = None
 
     def _is_warm(self, sink: Rescannable, rescan: Rescan) -> bool:
         """Have the sink warm up beside the epochs; return whether it has done so.
@@ -177,7 +231,11 @@ class Rescanner:
             return
         after, rows = self._read(rescan, table, end_ns)
         result = sink.take_chunk(self._spark, chunk_of(table, after, rows, end_ns))
-        self._record(further(rescan, rows, result, end_ns))
+        after_it = further(rescan, rows, result, end_ns)
+        if after_it.state is RescanState.DONE and rescan.lacks_rows:
+            # Before the request is done: a run that dies here, or ends, leaves no mirror without.
+            sink.publish_complete(self._spark, table.name, ns_to_datetime(end_ns))
+        self._record(after_it)
 
     def _append(self, rescan: Rescan, end_ns: int) -> None:
         """Write the next chunk to a sink of changes, once.
@@ -226,10 +284,10 @@ class Rescanner:
         at_ns = floor_to_us(rescan.pending_at_ns)
         return after, read_whole_range(connection, table, after, through, at_ns)
 
-    def _read_running(self) -> list[Rescan]:
+    def _read_requests(self) -> list[Rescan]:
         listed = rescans(self._store, self._settings.pipeline)
         self._last_at_ns = max((one.last_at_ns for one in listed), default=0)
-        return [one for one in listed if one.state is RescanState.RUNNING]
+        return listed
 
     def _table(self, rescan: Rescan, at_ns: int) -> Table | None:
         """Return a table as it was at a time; if the pipeline did not read it, end the rescan."""
@@ -239,16 +297,16 @@ class Rescanner:
         self._record(replace(rescan, state=RescanState.FAILED, at_ns=at_ns))
         return None
 
-    def _tables_at(self, at_ns: int) -> Sequence[Table]:
-        """Return the tables that the pipeline reads, as they were at a time.
+    def _tables_at(self, at_ns: int | None) -> Sequence[Table]:
+        """Return the tables that the pipeline reads, as they were at a time; None for now.
 
         The look for new tables and the chunk after it ask for the same time.
 
         Raises:
             ReaderError: Spanner can't be read, or no longer keeps that time's version.
         """
-        at_us_ns = floor_to_us(at_ns)
-        if self._last_tables[0] != at_us_ns:
+        at_us_ns = None if at_ns is None else floor_to_us(at_ns)
+        if at_us_ns is None or self._last_tables[0] != at_us_ns:
             connection, dialect = self._source.connection, self._source.description.dialect
             watched = watched_tables(connection, dialect, at_us_ns)
             self._last_tables = (at_us_ns, tables_to_read(watched, filter_of(self._settings)))
@@ -278,6 +336,25 @@ _TEXTS: Final = {
     RescanState.DONE: "rescan is complete",
     RescanState.FAILED: "rescan failed: the pipeline does not read this table",
 }
+
+
+def refuse_rescans_left(settings: Settings, store: Store) -> None:
+    """Refuse to call a pipeline done that has ended before tables were read again.
+
+    Raises:
+        RescansLeftError: no epoch follows, between which they would be.
+        StateError: the store can't be reached.
+    """
+    left = [one.table for one in rescans(store, settings.pipeline, [RescanState.RUNNING])]
+    if not left:
+        return
+    key = "source.end" if settings.initial_scan != "only" else "source.initial_scan: only"
+    options = " ".join(f"--table {name}" for name in left)
+    raise RescansLeftError(
+        f"pipeline {settings.pipeline!r} has ended, by {key}, and these tables were not read again"
+        f" to their end: {', '.join(left)}.",
+        f"Take {key} out and run it again, or give them up: slackwater rescan --stop {options}",
+    )
 
 
 def further(rescan: Rescan, rows: KeyRangeRows, result: ChunkResult, at_ns: int) -> Rescan:

@@ -1,13 +1,16 @@
 """Looks at what an epoch's records do not show, before its mirrors change: the schema's past.
 
-A dropped table or column leaves no change record, and neither does an option by which the change
-stream leaves changes out. So the information schema is read as of the epoch's end, and as of some
-times since its start.
+A dropped table or column leaves no change record, and neither do tables that exchange names, or an
+option by which the change stream leaves changes out. So Spanner is asked for the DDL statements
+that were committed in the epoch. Where it does not tell, the information schema is read as of the
+epoch's end, and as of some times since its start.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 import structlog
 
@@ -15,17 +18,32 @@ from slackwater.pipeline.source import SourceHandle, refuse_omissions
 from slackwater.reader.database.change_stream_info import read_change_stream_info
 from slackwater.reader.database.schema_at import (
     VERSIONS_KEPT_NS,
+    Recreated,
     SchemaAt,
     recreated,
     schema_at,
     times_to_look_at,
 )
-from slackwater.reader.database.watched_tables import watches_all
-from slackwater.reader.errors import ReaderError
+from slackwater.reader.database.schema_changes import (
+    CHANGES_KEPT_NS,
+    SchemaChange,
+    changes_in,
+    other_columns,
+    other_tables,
+    schema_changes,
+)
+from slackwater.reader.database.watched_tables import tables
+from slackwater.reader.errors import ReaderError, UnavailableError
+from slackwater.reader.transport.ddl_updates import PERMISSION
 from slackwater.spark_sink.sink import CurrentRows, Former
 from slackwater.timestamp import format_rfc3339, ns_to_datetime
 
 _log = structlog.get_logger("slackwater.pipeline.epochs.schema_watch")
+
+# A permission may be granted meanwhile.
+_ASK_AGAIN_S: Final = 300.0
+_WAIT_S_MAX: Final = 60.0
+_WAIT_S: Final = 1.0
 
 
 class SchemaWatch:
@@ -34,13 +52,21 @@ class SchemaWatch:
     Args:
         source: the change stream.
         sink: is told.
+        read_others: is told of the tables, each with the last time before it became another one.
     """
 
-    def __init__(self, source: SourceHandle, sink: CurrentRows) -> None:
+    def __init__(
+        self,
+        source: SourceHandle,
+        sink: CurrentRows,
+        read_others: Callable[[Mapping[str, int]], None],
+    ) -> None:
         self._source = source
         self._sink = sink
+        self._read_others = read_others
         self._last: SchemaAt | None = None
-        self._has_warned = False
+        self._warnings: set[str] = set()
+        self._ask_after_s = float("-inf")
 
     def look(self, start_ns: int, end_ns: int) -> None:
         """Look at an epoch that is about to be published.
@@ -50,30 +76,90 @@ class SchemaWatch:
 
         Raises:
             UnsupportedStreamError: the change stream leaves changes out now.
-            ReaderError: Spanner can't be read.
+            ReaderError: Spanner can't be read, or is about to rename tables.
         """
         info = read_change_stream_info(self._source.connection)
         refuse_omissions(self._source.options.change_stream.change_stream, info, has_run=True)
-        # With a role the information schema shows what was granted to it at that time: a table that
-        # it does not show may be there.
-        if self._source.options.change_stream.database_role:
-            self._warn("the information schema shows a database role only what it may read")
+        changes = self._changes(start_ns)
+        if changes is not None and not changes_in(changes, start_ns, end_ns):
+            self._sink.forget_former(Former())
             return
-        times = times_to_look_at(start_ns, end_ns)
-        schemas = [schema for at_ns in times if (schema := self._schema_at(at_ns)) is not None]
-        made = recreated(schemas)
-        is_complete = not made.tables or watches_all(self._source.connection, info.dialect)
+        others = self._others(changes, start_ns, end_ns)
         self._sink.forget_former(
             Former(
-                {table: ns_to_datetime(at_ns) for table, at_ns in made.tables.items()},
-                {column: ns_to_datetime(at_ns) for column, at_ns in made.columns.items()},
-                is_complete=is_complete,
+                {table: ns_to_datetime(at_ns) for table, at_ns in others.tables.items()},
+                {column: ns_to_datetime(at_ns) for column, at_ns in others.columns.items()},
             )
         )
-        self._last = schemas[-1] if schemas else None
+        self._read_others(others.tables)
 
     def published(self, end_ns: int) -> None:
         """Do nothing: the sink was told before."""
+
+    def _changes(self, start_ns: int) -> Sequence[SchemaChange] | None:
+        """Return the DDL statements since a time; None if Spanner does not tell them.
+
+        Raises:
+            ReaderError: Spanner can't be read, or is about to rename tables.
+        """
+        now_s = time.monotonic()
+        if now_s < self._ask_after_s:
+            return None
+        if time.time_ns() - start_ns > CHANGES_KEPT_NS:
+            self._warn(f"Spanner no longer lists the DDL statements of {format_rfc3339(start_ns)}")
+            return None
+        while True:
+            changes = schema_changes(self._source.connection)
+            if changes is None:
+                self._ask_after_s = now_s + _ASK_AGAIN_S
+                self._warn(f"the credentials lack {PERMISSION}")
+                return None
+            # It may have been committed by now.
+            coming = [one.statement for one in changes if one.at_ns is None and one.renames]
+            if not coming:
+                return changes
+            if time.monotonic() > now_s + _WAIT_S_MAX:
+                raise UnavailableError(
+                    f"a schema change that renames tables is not complete yet: {coming[0]}",
+                    "The epoch waits for it, and is tried again",
+                )
+            time.sleep(_WAIT_S)
+
+    def _others(
+        self, changes: Sequence[SchemaChange] | None, start_ns: int, end_ns: int
+    ) -> Recreated:
+        """Return the tables and columns that are others than those that had their names."""
+        # With a role the information schema shows what was granted to it at that time: a table that
+        # it does not show may be there.
+        if self._source.options.change_stream.database_role:
+            if changes is None:
+                self._warn("the information schema shows a database role only what it may read")
+                return Recreated({}, {})
+            return Recreated(other_tables(changes, self._names(), start_ns, end_ns), {})
+        times = times_to_look_at(start_ns, end_ns) if changes is None else [start_ns, end_ns]
+        schemas = [schema for at_ns in times if (schema := self._schema_at(at_ns)) is not None]
+        made = recreated(schemas)
+        self._last = schemas[-1] if schemas else None
+        if changes is None:
+            return made
+        names = self._last.columns if self._last is not None else self._names()
+        made_by = other_tables(changes, names, start_ns, end_ns)
+        columns = self._last.columns if self._last is not None else {}
+        renewed = other_columns(changes, columns, start_ns, end_ns)
+        others = {**made.tables, **made_by}
+        return Recreated(
+            others,
+            {
+                column: at_ns
+                for column, at_ns in {**made.columns, **renewed}.items()
+                if column[0] not in others
+            },
+        )
+
+    def _names(self) -> list[str]:
+        """Return the names of the database's tables as of now."""
+        dialect = self._source.description.dialect
+        return [table.name for table in tables(self._source.connection, dialect)]
 
     def _schema_at(self, at_ns: int) -> SchemaAt | None:
         if self._last is not None and self._last.at_ns == at_ns:
@@ -87,8 +173,10 @@ class SchemaWatch:
         return None
 
     def _warn(self, reason: str) -> None:
-        if not self._has_warned:
-            self._has_warned = True
+        if not self._warnings:
             _log.warning(
-                "can't see whether tables or columns were dropped and created again", reason=reason
+                "can't see whether tables or columns were dropped and created again, or tables"
+                " exchanged names",
+                reason=reason,
             )
+        self._warnings.add(reason)

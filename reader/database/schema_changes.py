@@ -1,0 +1,149 @@
+"""The DDL statements of a database: which of its names have belonged to another table since.
+
+A change record names its table, and nothing else tells tables apart: Spanner shows no identity of a
+table, neither in its information schema nor in its records. After two tables of the same columns
+have exchanged their names, the statements by which they did so are the only trace. Spanner lists
+them for seven days, each with its commit timestamp.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import zip_longest
+from typing import Final
+
+from slackwater.reader.transport.connection import Connection
+from slackwater.reader.transport.ddl_updates import DdlUpdate, ddl_updates
+from slackwater.timestamp import NANOSECONDS_PER_MICROSECOND, seconds_to_ns
+
+# "Operations ... within the last 7 days": ListDatabaseOperations in Spanner's documents.
+CHANGES_KEPT_NS: Final = seconds_to_ns(7 * 86_400)
+# In both dialects. A GoogleSQL text in double quotes is taken for a name, which does no harm.
+_NAME: Final = r'(?:`[^`]+`|"[^"]+"|\w+)'
+_TOKEN: Final = re.compile(
+    r"--[^\n]*|#[^\n]*|/\*.*?\*/|'(?:\\.|''|[^'\\])*'"
+    rf"|(?P<name>{_NAME}(?:\s*\.\s*{_NAME})*)",
+    re.DOTALL,
+)
+_QUOTES: Final = re.compile(r'[`"]|\s+(?=\.)|(?<=\.)\s+')
+_DEFAULT_SCHEMA: Final = "public."
+_IF_EXISTS: Final = frozenset({"if", "exists", "column"})
+
+
+@dataclass(frozen=True)
+class SchemaChange:
+    """A DDL statement that was carried out, or will be.
+
+    Attributes:
+        statement: its text.
+        at_ns: its commit timestamp, nanoseconds; None if it has not been committed yet.
+    """
+
+    statement: str
+    at_ns: int | None
+
+    @cached_property
+    def words(self) -> tuple[str, ...]:
+        """The statement's words in lower case, and names without quotation marks."""
+        names = (match["name"] for match in _TOKEN.finditer(self.statement) if match["name"])
+        return tuple(_QUOTES.sub("", word).lower().removeprefix(_DEFAULT_SCHEMA) for word in names)
+
+    @property
+    def renames(self) -> bool:
+        """Return whether the statement gives a table another name."""
+        return "rename" in self.words
+
+    @property
+    def moves_names(self) -> bool:
+        """Return whether a name may belong to another table after the statement, or to none."""
+        return self.renames or self.words[:2] == ("drop", "table")
+
+    @property
+    def dropped_column(self) -> tuple[str, str] | None:
+        """The table and the column that the statement drops; None if it drops none."""
+        words = [word for word in self.words if word not in _IF_EXISTS]
+        if words[:2] != ["alter", "table"] or "drop" not in words[3:-1]:
+            return None
+        return words[2], words[words.index("drop", 3) + 1]
+
+
+def schema_changes(connection: Connection) -> list[SchemaChange] | None:
+    """Return the DDL statements of the last seven days that were not refused.
+
+    Returns:
+        None if the credentials may not list them.
+
+    Raises:
+        ReaderError: Spanner can't be reached.
+    """
+    updates = ddl_updates(connection)
+    return None if updates is None else changes_of(updates)
+
+
+def changes_of(updates: Iterable[DdlUpdate]) -> list[SchemaChange]:
+    """Return the statements of requests, but for those that were refused."""
+    return [
+        SchemaChange(statement, at_ns)
+        for update in updates
+        for statement, at_ns in zip_longest(update.statements, update.times_ns)
+        if at_ns is not None or not update.is_done
+    ]
+
+
+def other_tables(
+    changes: Iterable[SchemaChange], names: Iterable[str], start_ns: int, end_ns: int
+) -> dict[str, int]:
+    """Return the tables whose names have belonged to others in a span, or to none.
+
+    A statement counts for all tables that it mentions, so that it need not be understood.
+
+    Args:
+        changes: the database's.
+        names: the full names of the tables after the span.
+        start_ns, end_ns: the span; a change at its end belongs to it.
+
+    Returns:
+        The last time before the name's table became what it is, by name.
+    """
+    spelled = {name.lower(): name for name in names}
+    others: dict[str, int] = {}
+    for change in changes_in(changes, start_ns, end_ns):
+        for name in spelled.keys() & set(change.words) if change.moves_names else ():
+            others[spelled[name]] = _before(change, others.get(spelled[name], 0))
+    return others
+
+
+def other_columns(
+    changes: Iterable[SchemaChange],
+    columns: Mapping[str, Collection[str]],
+    start_ns: int,
+    end_ns: int,
+) -> dict[tuple[str, str], int]:
+    """Return the columns that were dropped in a span, and are there after it; as other_tables().
+
+    Args:
+        changes, start_ns, end_ns: see other_tables().
+        columns: those of each table after the span.
+    """
+    spelled = {
+        (table.lower(), name.lower()): (table, name)
+        for table, names in columns.items()
+        for name in names
+    }
+    others: dict[tuple[str, str], int] = {}
+    for change in changes_in(changes, start_ns, end_ns):
+        if (column := change.dropped_column) is not None and column in spelled:
+            others[spelled[column]] = _before(change, others.get(spelled[column], 0))
+    return others
+
+
+def changes_in(changes: Iterable[SchemaChange], start_ns: int, end_ns: int) -> list[SchemaChange]:
+    """Return the changes that were committed in a span."""
+    return [one for one in changes if one.at_ns is not None and start_ns < one.at_ns <= end_ns]
+
+
+def _before(change: SchemaChange, least_ns: int) -> int:
+    return max((change.at_ns or 0) - NANOSECONDS_PER_MICROSECOND, least_ns)

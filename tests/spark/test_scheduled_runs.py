@@ -1,0 +1,95 @@
+"""`slackwater run --until-caught-up`, again and again, also finishes what is read again."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import yaml
+
+from slackwater.config.settings import Settings
+from slackwater.demo.service import Service
+from slackwater.reader.change_stream import Dialect
+from slackwater.reader.transport.connection import Connection
+from slackwater.state.rescan_models import NEW_TABLE, REQUESTED, Rescan, RescanState
+from slackwater.state.rescans import rescans
+from slackwater.testing.emulator_database import update_ddl
+from slackwater.timestamp import format_rfc3339
+from tests import mixed_load
+from tests.command_line import slackwater
+from tests.emulators import NewDatabase
+from tests.mirrors import KINDS, Kind, mirror_settings
+from tests.mixed_load import SINGERS
+from tests.rescans import NEW, Pipeline, ddl, insert_many
+
+# More than a run reads with the epochs that it takes to catch up.
+ROWS = 4_000
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.usefixtures("commands_here")
+@pytest.mark.parametrize(
+    "kind", [KINDS[0], pytest.param(KINDS[1], marks=pytest.mark.long)], ids=str
+)
+def test_scheduled_runs_finish_a_rescan_and_a_new_table(
+    kind: Kind, new_database: NewDatabase, tmp_path: Path
+) -> None:
+    dialect, capture, deletes, table_format = kind
+    stream = new_database(dialect, ddl(dialect, capture), mixed_load.CHANGE_STREAM)
+    insert_many(stream, ROWS)
+    start_ns = Connection(stream).strong_read_timestamp_ns()
+    values = mirror_settings(stream, tmp_path, start_ns, deletes, table_format)
+    values["source"] |= {"initial_scan": "no", "new_tables": "scan"}
+    pipeline = Pipeline(Service(values, tmp_path, os.environ), values["state"]["url"])
+    config = str(pipeline.service.config)
+
+    def run() -> dict[str, Rescan]:
+        done = slackwater("run", "-c", config, "--until-caught-up")
+        assert done.returncode == 0, done.stderr[-3_000:]
+        return {one.table: one for one in pipeline.read(lambda s: rescans(s, "orders"))}
+
+    assert run() == {}
+    assert slackwater("rescan", "-c", config, "--table", SINGERS).returncode == 0
+    pipeline.service.start("--until-caught-up")
+    has_ended = pipeline.service.has_ended
+    before = pipeline.wait("a chunk", lambda listed: listed[0].chunks or has_ended())[0]
+    pipeline.service.kill()
+    assert before.chunks
+    assert before.state is RescanState.RUNNING
+    singers = run()[SINGERS]
+    assert (singers.reason, singers.state, singers.records) == (REQUESTED, RescanState.DONE, ROWS)
+
+    quote = '"' if dialect is Dialect.POSTGRESQL else ""
+    update_ddl(
+        stream, [f"ALTER CHANGE STREAM {quote}{mixed_load.CHANGE_STREAM}{quote} SET FOR ALL"]
+    )
+    notes = run()[NEW]
+    assert (notes.reason, notes.state, notes.records) == (NEW_TABLE, RescanState.DONE, ROWS)
+    verified = slackwater("verify", "-c", config, "--table", SINGERS, "--table", NEW)
+    assert verified.returncode == 0, verified.stdout
+    # Nothing is left to do, and a run ends when it has caught up.
+    assert run() == {SINGERS: singers, NEW: notes}
+
+
+@pytest.mark.usefixtures("commands_here")
+def test_a_pipeline_that_ends_for_good_says_that_a_rescan_is_not_finished(
+    new_database: NewDatabase, tmp_path: Path
+) -> None:
+    stream = new_database()
+    connection = Connection(stream)
+    values = mirror_settings(stream, tmp_path, connection.strong_read_timestamp_ns())
+    values["source"] |= {
+        "initial_scan": "no",
+        "end": format_rfc3339(connection.strong_read_timestamp_ns()),
+    }
+    config = tmp_path / "slackwater.yaml"
+    config.write_text(yaml.safe_dump(Settings.model_validate(values) and values))
+    assert slackwater("run", "-c", str(config)).returncode == 0
+    assert slackwater("rescan", "-c", str(config), "--table", "*").returncode == 0
+    for arguments in ((), ("--until-caught-up",)):
+        done = slackwater("run", "-c", str(config), *arguments)
+        assert done.returncode == 2
+        assert "source.end" in done.stderr.rpartition("slackwater: ")[2]
+    assert slackwater("rescan", "-c", str(config), "--table", "*", "--stop").returncode == 0
+    assert slackwater("run", "-c", str(config)).returncode == 0
