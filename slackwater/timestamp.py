@@ -7,12 +7,14 @@ one, so the program counts nanoseconds in an int.
 
 A conversion to a coarser unit says how it rounds, and rounds times before 1970 in the same
 direction as those after it. Integers stands for an int or a numpy array of int64.
+
+The emulator writes years before 1000 with fewer than four digits; every parser takes both.
 """
 
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -31,8 +33,11 @@ Integers = TypeVar("Integers", int, "npt.NDArray[np.int64]")
 
 _UNIX_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
+_DAY: Final = r"\d{1,4}-\d{2}-\d{2}"
+_DATE: Final = re.compile(_DAY, re.ASCII)
 _RFC3339: Final = re.compile(
-    r"(\d{4}-\d{2}-\d{2})[Tt ](\d{2}:\d{2}:\d{2})(?:\.(\d{1,9}))?([Zz]|[+-]\d{2}:\d{2})"
+    rf"({_DAY})[Tt ](\d{{2}}:\d{{2}}:\d{{2}})(?:\.(\d{{1,9}}))?([Zz]|[+-]\d{{2}}:\d{{2}})",
+    re.ASCII,
 )
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)", re.ASCII)
 _MILLISECONDS_OF: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -51,9 +56,20 @@ def parse_rfc3339(text: str) -> int:
         )
     day, clock, decimals, zone = match.groups()
     offset = "+00:00" if zone in "Zz" else zone
-    whole = datetime.fromisoformat(f"{day}T{clock}{offset}") - _UNIX_EPOCH
+    whole = datetime.fromisoformat(f"{day:0>10}T{clock}{offset}") - _UNIX_EPOCH
     nanoseconds = int((decimals or "").ljust(9, "0"))
     return (whole.days * 86_400 + whole.seconds) * NANOSECONDS_PER_SECOND + nanoseconds
+
+
+def parse_date(text: str) -> date:
+    """Return the date of a text such as 2026-01-31.
+
+    Raises:
+        ValueError: text is not one.
+    """
+    if _DATE.fullmatch(text) is None:
+        raise ValueError(f"{text!r} is not a date such as 2026-01-31")
+    return date.fromisoformat(f"{text:0>10}")
 
 
 def format_rfc3339(timestamp_ns: int) -> str:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from base64 import b64decode
 from collections.abc import Callable, Mapping, Sequence
-from datetime import date
 from decimal import Decimal
 from functools import partial
 from typing import Any, Final
@@ -16,7 +15,7 @@ import orjson
 import pyarrow as pa
 
 from slackwater.column_types import element_type, spark_type
-from slackwater.timestamp import ns_to_us, parse_rfc3339
+from slackwater.timestamp import ns_to_us, parse_date, parse_rfc3339
 
 # What conversions raise, Arrow's among them.
 _NOT_OF_TYPE: Final = (ValueError, TypeError, ArithmeticError)
@@ -144,6 +143,6 @@ _CONVERTERS: Final[Mapping[int, Callable[[Any], Any]]] = {
     pa.float64().id: _float,
     pa.decimal128(38, 9).id: Decimal,
     pa.timestamp("us", tz="UTC").id: _timestamp_us,
-    pa.date32().id: date.fromisoformat,
+    pa.date32().id: parse_date,
     pa.binary().id: _bytes,
 }

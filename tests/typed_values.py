@@ -29,6 +29,11 @@ VALUES: Final[list[tuple[str, Any, Any]]] = [
     ("JSON", '{"a": 1.50}', '{"a": 1.50}'),
     ("TIMESTAMP", "9999-12-31T23:59:59.999999999Z", datetime.max.replace(tzinfo=UTC)),
     ("timestamp with time zone", "0001-01-01T00:00:00Z", datetime.min.replace(tzinfo=UTC)),
+    # As the emulator writes years before 1000.
+    ("TIMESTAMP", "900-01-02T03:04:05.123456Z", datetime(900, 1, 2, 3, 4, 5, 123456, UTC)),
+    ("TIMESTAMP", "1-01-01T00:00:00.5Z", datetime(1, 1, 1, 0, 0, 0, 500000, UTC)),
+    ("DATE", "37-12-31", date(37, 12, 31)),
+    ("ARRAY<TIMESTAMP>", ["900-01-01T00:00:00Z"], [datetime(900, 1, 1, tzinfo=UTC)]),
     ("ARRAY<INT64>", ["1", None], [1, None]),
     ("ARRAY<STRING(MAX)>", [], []),
     ("double precision[]", ["Infinity", 1.5], [float("inf"), 1.5]),

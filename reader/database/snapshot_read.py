@@ -224,4 +224,5 @@ def _type(spanner_type: Any) -> Any:
 
 
 def _json(value: Any) -> str:
-    return orjson.dumps(value).decode()
+    # The names of an object are in the order in which change records have them.
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()

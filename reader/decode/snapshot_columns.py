@@ -93,7 +93,8 @@ def row_columns(
 
 
 def _texts(names: Sequence[str], columns: Mapping[str, Sequence[Any]], count: int) -> pa.Array:
-    """Return a JSON object of some columns for each row."""
+    """Return a JSON object of some columns for each row, as the change records write it."""
+    names = sorted(names)
     if not names:
         return _repeated("{}", pa.string(), count)
     rows = zip(*(columns[name] for name in names), strict=True)

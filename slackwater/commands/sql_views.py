@@ -20,6 +20,7 @@ from slackwater.spark_sink.sinks.sink_settings import EnvelopeSettings
 from slackwater.spark_sink.sql.rebuild_view import (
     WHOLE_ROW_CAPTURE_TYPES,
     create_view,
+    view_name,
 )
 
 
@@ -32,7 +33,8 @@ def views(settings: Settings, names: Sequence[str]) -> Iterator[str]:
 
     Raises:
         SettingsError: the pipeline does not write a changelog of records, or not of all changes.
-        NoTableError: no table has such a name, or none of them has a primary key.
+            Or two tables' views would have one name.
+        NoTableError: no table has such a name.
         ReaderError: Spanner failed.
     """
     sink = settings.sink
@@ -59,19 +61,18 @@ def views(settings: Settings, names: Sequence[str]) -> Iterator[str]:
         columns=settings.filter.columns,
         exclude_columns=settings.filter.exclude_columns,
     )
-    with_key = [table for table in tables_to_read(in_database, record_filter) if table.key]
-    if not with_key:
+    chosen = tables_to_read(in_database, record_filter)
+    if not chosen:
         pattern = ", ".join(record_filter.tables)
         raise NoTableError(
-            f"no table with a primary key is named {pattern}."
-            if pattern
-            else "the database has no table with a primary key.",
+            f"no table is named {pattern}." if pattern else "the database has no table.",
             f"The database has: {', '.join(table.name for table in in_database) or 'no tables'}",
         )
+    _require_own_names([table.name for table in chosen])
     changes = f"{sink.format}.`{sink.path}`"
     if sink.compacts_epochs:
         changes = current_epochs(changes)
-    for table in with_key:
+    for table in chosen:
         yield create_view(
             table.name,
             table.columns,
@@ -79,3 +80,19 @@ def views(settings: Settings, names: Sequence[str]) -> Iterator[str]:
             changes,
             is_whole_row=capture_type(description) in WHOLE_ROW_CAPTURE_TYPES,
         )
+
+
+def _require_own_names(tables: Sequence[str]) -> None:
+    """Refuse views of which one would replace another; Spark ignores case in names.
+
+    Raises:
+        SettingsError: there are such.
+    """
+    by_view: dict[str, str] = {}
+    for table in tables:
+        other = by_view.setdefault(view_name(table).lower(), table)
+        if other != table:
+            raise SettingsError(
+                f"the views of {other} and {table} would both be named {view_name(table)}.",
+                "Choose one of them with --table",
+            )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Callable, Mapping
-from datetime import date, datetime
+from datetime import datetime
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any, Final
@@ -19,6 +19,7 @@ import orjson
 from slackwater.spark_sink.envelopes.avro_fields import TIMESTAMP_MICROS, Schema, nullable
 from slackwater.spark_sink.envelopes.message import dumps
 from slackwater.spark_sink.envelopes.values import Convert
+from slackwater.timestamp import ns_to_datetime, parse_date, parse_rfc3339
 
 _ILLEGAL: Final = re.compile(r"[^A-Za-z0-9_]|^(?=[0-9])")
 
@@ -92,20 +93,7 @@ def _bool(value: Any) -> bool:
 
 def _timestamp(value: str) -> datetime:
     """Parse a timestamp; digits below microseconds are dropped."""
-    timestamp = datetime.fromisoformat(_four_digits(value))
-    if timestamp.tzinfo is None:
-        raise ValueError
-    return timestamp
-
-
-def _date(value: str) -> date:
-    return date.fromisoformat(_four_digits(value))
-
-
-def _four_digits(value: str) -> str:
-    """Add the year's leading zeros, which the emulator leaves out."""
-    year, _, rest = value.partition("-")
-    return f"{year:0>4}-{rest}"
+    return ns_to_datetime(parse_rfc3339(value))
 
 
 _Conversion = tuple[Schema, Callable[[Any], Any]]
@@ -116,7 +104,7 @@ _BY_CODE: Final[Mapping[str, _Conversion]] = {
     "BOOL": ("boolean", _bool),
     "BYTES": ("bytes", lambda value: base64.b64decode(value, validate=True)),
     "TIMESTAMP": (TIMESTAMP_MICROS, _timestamp),
-    "DATE": ({"type": "int", "logicalType": "date"}, _date),
+    "DATE": ({"type": "int", "logicalType": "date"}, parse_date),
     "NUMERIC": (
         {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 9},
         Decimal,

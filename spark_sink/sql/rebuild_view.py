@@ -3,6 +3,9 @@
 If every change captures the whole row, the latest change per key is the row: ROW_NUMBER over the
 key, in descending order of commit timestamp and record sequence. If an update captures only the
 columns that it changed, the changes of a key are folded in their order.
+
+Keys are compared by their values: the same key may be another text in a change record than in a
+scan's, which has its columns in another order, and floats in another spelling.
 """
 # ruff: noqa: S608 - this module builds statements; names and texts in them are quoted
 
@@ -11,8 +14,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Final
 
+from slackwater.spark_sink.sql.columns import columns_from_schema, mirror_columns
 from slackwater.spark_sink.sql.quoting import identifier, literal
-from slackwater.spark_sink.sql.types import value_expression
+from slackwater.spark_sink.sql.types import nanoseconds_expression, value_expression
 
 # What a change stream captures unless its options say otherwise.
 DEFAULT_VALUE_CAPTURE_TYPE: Final = "OLD_AND_NEW_VALUES"
@@ -44,32 +48,53 @@ def create_view(
     listed = ",\n  ".join(_column(name, kind, is_key=name in key) for name, kind in columns.items())
     newest = _LATEST_ROW if is_whole_row else _FOLD_UPDATES
     return (
-        f"CREATE OR REPLACE VIEW {identifier(table.replace('.', '_'))} AS\n"
+        f"CREATE OR REPLACE VIEW {view_name(table)} AS\n"
         f"WITH changes AS (\n{_changes(table, changes)}\n),\n"
-        f"newest AS (\n{newest}\n)\n"
+        f"newest AS (\n{newest.format(key=_key(columns, key))}\n)\n"
         f"SELECT\n  {listed}\nFROM newest\nWHERE new_values IS NOT NULL;\n"
     )
 
 
+def view_name(table: str) -> str:
+    """Return the quoted name of a table's view."""
+    return identifier(table.replace(".", "_"))
+
+
 def _changes(table: str, changes: str) -> str:
     return (
-        "  SELECT mod.keys AS keys, mod_type, mod.new_values AS new_values,\n"
+        f"  SELECT from_json(mod.keys, '{_MAP}') AS keys, mod_type, mod.new_values AS new_values,\n"
         "    struct(commit_timestamp, record_sequence, mod_number) AS place\n"
         f"  FROM {changes} LATERAL VIEW posexplode(mods) AS mod_number, mod\n"
         f"  WHERE table_name = {literal(table)}"
     )
 
 
+def _key(columns: Mapping[str, str], key: Collection[str]) -> str:
+    """Return the expressions by whose values rows are told apart."""
+    of_key = columns_from_schema({name: columns[name] for name in columns if name in key}, key)
+    values = []
+    for column in mirror_columns(of_key):
+        text = f"keys[{literal(column.nanoseconds_of or column.name)}]"
+        is_beyond = column.nanoseconds_of is not None
+        values.append(
+            nanoseconds_expression(text)
+            if is_beyond
+            else value_expression(text, column.spanner_type)
+        )
+    # A table without key columns has one row at most.
+    return ", ".join(values) or "true"
+
+
 _LATEST_ROW: Final = f"""\
-  SELECT from_json(keys, '{_MAP}') AS keys,
+  SELECT keys,
     CASE WHEN mod_type != 'DELETE' THEN from_json(new_values, '{_MAP}') END AS new_values
   FROM (
-    SELECT *, ROW_NUMBER() OVER (PARTITION BY keys ORDER BY place DESC) AS number FROM changes
+    SELECT *, ROW_NUMBER() OVER (PARTITION BY {{key}} ORDER BY place DESC) AS number FROM changes
   )
   WHERE number = 1"""
 
 _FOLD_UPDATES: Final = f"""\
-  SELECT from_json(keys, '{_MAP}') AS keys,
+  SELECT any_value(keys) AS keys,
     aggregate(
       transform(
         array_sort(collect_list(struct(place, mod_type, new_values))),
@@ -89,7 +114,7 @@ _FOLD_UPDATES: Final = f"""\
       END
     ) AS new_values
   FROM changes
-  GROUP BY keys"""
+  GROUP BY {{key}}"""
 
 
 def _column(name: str, spanner_type: str, *, is_key: bool) -> str:

@@ -7,9 +7,11 @@ and arrays as they are written.
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Final
 
 from slackwater.column_types import element_type, spark_type
+
+_WITH_YEAR: Final = ("TIMESTAMP", "DATE")
 
 
 def spanner_type(type_json: str) -> str:
@@ -52,7 +54,14 @@ def value_expression(text: str, spanner_type: str, *, cast: str = "CAST") -> str
     kind = spark_type(spanner_type)
     if kind == "BINARY":
         return f"unbase64({text})" if cast == "CAST" else f"try_to_binary({text}, 'base64')"
+    if kind in _WITH_YEAR:
+        text = _four_digit_year(text)
     return text if kind == "STRING" else f"{cast}({text} AS {kind})"
+
+
+def _four_digit_year(text: str) -> str:
+    """Return an SQL expression of a time or date with a year of four digits: see timestamp.py."""
+    return f"(repeat('0', 5 - instr({text}, '-')) || {text})"
 
 
 def nanoseconds_expression(text: str) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -16,9 +18,11 @@ from pyspark.sql import SparkSession
 from slackwater.demo.load import Load, ddl
 from slackwater.reader.change_stream import Dialect
 from slackwater.reader.transport.connection import Connection
+from slackwater.spark_sink.sql.rebuild_view import create_view
 from slackwater.timestamp import format_rfc3339
 from tests.command_line import slackwater
 from tests.emulators import NewDatabase
+from tests.epoch_rows import record, table_of
 from tests.epochs import EpochLoop
 from tests.services import settings
 from tests.table_rows import comparable, spanner_rows
@@ -95,5 +99,76 @@ def test_a_table_that_is_not_there_is_named(new_database: NewDatabase, tmp_path:
     config.write_text(yaml.safe_dump(settings(new_database(), tmp_path, "now")))
     done = slackwater("sql", "view", "-c", str(config), "--table", "X")
     assert done.returncode == 2
-    assert "no table with a primary key is named X" in done.stderr
+    assert "no table is named X" in done.stderr
     assert "Customers, Orders, Payments" in done.stderr
+
+
+def test_views_of_one_name_are_refused(new_database: NewDatabase, tmp_path: Path) -> None:
+    tables = ("sales.Orders", "Sales_Orders")
+    statements = [f"CREATE TABLE {name} (Id INT64) PRIMARY KEY (Id)" for name in tables]
+    stream = new_database(
+        statements=["CREATE SCHEMA sales", *statements, "CREATE CHANGE STREAM S FOR ALL"],
+        change_stream="S",
+    )
+    config = tmp_path / "slackwater.yaml"
+    config.write_text(yaml.safe_dump(settings(stream, tmp_path, "now")))
+    done = slackwater("sql", "view", "-c", str(config))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert all(name in done.stderr for name in (*tables, "--table"))
+    done = slackwater("sql", "view", "-c", str(config), "--table", tables[0])
+    assert done.stdout.count("CREATE OR REPLACE VIEW") == 1
+
+
+# The JSON texts of values that are one and the same; a scan has others than change records.
+SPELLINGS: Mapping[str, tuple[str, tuple[tuple[str, ...], ...]]] = {
+    "Zed": ("INT64", (('"1"',), ('"-2"',))),
+    "alpha": ("FLOAT64", (("1e22", "1e+22"), ("0.5", "5e-1"), ('"NaN"',), ("null",))),
+    "At": (
+        "TIMESTAMP",
+        (
+            ('"0900-01-01T00:00:00Z"', '"900-01-01T00:00:00Z"'),
+            ('"2026-01-31T09:00:00.5Z"', '"2026-01-31T09:00:00.500000Z"'),
+            ('"2026-01-31T09:00:00.500000001Z"',),
+        ),
+    ),
+    "Day": ("DATE", (('"0009-01-01"', '"9-01-01"'), ("null",))),
+    "It's": ("STRING(MAX)", (('"\\u00fc"', '"\u00fc"'), ('""',))),
+    "Bytes": ("BYTES(MAX)", (('"AAH/"',), ('""',))),
+}
+
+
+@pytest.mark.parametrize("capture", ["NEW_ROW", "OLD_AND_NEW_VALUES"])
+def test_a_key_is_the_same_however_its_text_is_written(
+    capture: str, session: SparkSession, tmp_path: Path
+) -> None:
+    choose = random.Random(12)
+    columns = {name: kind for name, (kind, _) in SPELLINGS.items()} | {"V": "INT64"}
+    keys = [tuple(choose.choice(spelled) for _, spelled in SPELLINGS.values()) for _ in range(20)]
+    rows: dict[Any, int] = {}
+    records = []
+    for number in range(200):
+        key = choose.choice(keys)
+        texts = [(name, choose.choice(same)) for name, same in zip(SPELLINGS, key, strict=True)]
+        choose.shuffle(texts)
+        kind = choose.choice(("UPDATE", "DELETE")) if key in rows else "INSERT"
+        rows[key] = number
+        if kind == "DELETE":
+            del rows[key]
+        of_keys = ",".join(f"{json.dumps(name)}:{text}" for name, text in texts)
+        new = "{}" if kind == "DELETE" else f'{{"V":"{number}"}}'
+        *before, _, mod_type, _, a, b, c, d, e, f = record(kind, [], columns, at=number)
+        records.append(
+            (*before, [(f"{{{of_keys}}}", new, "{}")], mod_type, capture, a, b, c, d, e, f)
+        )
+    pq.write_table(table_of(records), tmp_path / "part.parquet")
+    session.sql(
+        create_view(
+            "sales.Orders",
+            columns,
+            list(SPELLINGS),
+            f"parquet.`{tmp_path}`",
+            is_whole_row=capture == "NEW_ROW",
+        )
+    )
+    assert sorted(row.V for row in session.table("sales_Orders").collect()) == sorted(rows.values())
+    assert len(rows) > 5

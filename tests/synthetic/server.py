@@ -36,15 +36,13 @@ from slackwater.reader.records import (
     PartitionStartRecord,
 )
 from slackwater.timestamp import format_rfc3339, parse_rfc3339
-from tests.proto_messages import proto_metadata
 from tests.spanner_messages import (
     PartialResultSetPb,
-    googlesql_metadata,
-    postgresql_metadata,
     value,
 )
 from tests.synthetic.grpc_over_h2 import AbortError, GrpcServer, Ready
 from tests.synthetic.rows import row_of
+from tests.synthetic.schema import COLUMN_NAMES, columns_in, metadata_of
 from tests.synthetic.script import Script, ScriptedPartition
 
 CHANGE_STREAM: Final = "Synthetic"
@@ -55,6 +53,7 @@ _ARGUMENT: Final = re.compile(r"(\w+)\s*=>\s*@(\w+)|[@$](\w+)")
 _READ_FUNCTION: Final = re.compile(
     rf"(?:READ|read_json|read_proto_bytes)_{CHANGE_STREAM}(?:_(\w+))?"
 )
+_QUOTED: Final = re.compile(r'[`"](\w+)[`"]')
 _NAMES: Final = ("start_timestamp", "end_timestamp", "partition_token", "heartbeat_milliseconds")
 
 
@@ -150,7 +149,7 @@ class _Database:
     def __init__(self, script: Script) -> None:
         self._script = script
         self._row = row_of(script.dialect, script.mode)
-        self._metadata = PartialResultSetPb(metadata=_metadata(script)).SerializeToString()
+        self._metadata = PartialResultSetPb(metadata=metadata_of(script)).SerializeToString()
 
     def execute(self, asked: Any) -> bytes:
         """The clock and the information schema."""
@@ -299,6 +298,11 @@ class _Database:
         script, asked = self._script, sql.lower()
         if "database_options" in asked:
             return ["option_value"], [[script.dialect.value]]
+        if "information_schema.columns" in asked:
+            return COLUMN_NAMES, columns_in(script)
+        if "all" in _QUOTED.findall(asked):
+            # It watches the whole database.
+            return ["change_stream_name", "all"], [[CHANGE_STREAM, "YES"]]
         if "change_streams" in asked:
             options = {"retention_period": "7d", "partition_mode": script.mode.value}
             if script.is_per_placement:
@@ -323,14 +327,6 @@ class _Database:
         for row in rows:
             message.values.extend(map(value, row))
         return bytes(message.SerializeToString())
-
-
-def _metadata(script: Script) -> Any:
-    if script.is_mutable:
-        return proto_metadata(script.dialect)
-    if script.dialect is Dialect.POSTGRESQL:
-        return postgresql_metadata()
-    return googlesql_metadata()
 
 
 def _name_columns(metadata: Any, names: Iterable[str]) -> None:

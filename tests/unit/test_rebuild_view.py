@@ -17,7 +17,7 @@ from slackwater.spark_sink.sql.types import value_expression
         ("NUMERIC", "CAST(v AS DECIMAL(38,9))"),
         ("numeric", "v"),
         ("character varying(36)", "v"),
-        ("timestamp with time zone", "CAST(v AS TIMESTAMP)"),
+        ("DATE", "CAST((repeat('0', 5 - instr(v, '-')) || v) AS DATE)"),
         ("ARRAY<STRING(MAX)>", "from_json(v, 'array<string>')"),
         (
             "ARRAY<INT64>",
