@@ -97,12 +97,9 @@ def run(
     from slackwater.commands import run as commands
     from slackwater.pipeline.recovery import Recovery
 
-    is_one = from_watermark is not None or skip_to is not None
-    pipelines = (
-        (load_settings(config, pipeline=pipeline),)
-        if is_one
-        else load_pipelines(config, pipeline=pipeline)
-    )
+    pipelines = load_pipelines(config, pipeline=pipeline)
+    if from_watermark is not None or skip_to is not None:
+        pipelines = (load_settings(config, pipeline=pipeline),)
     settings = pipelines[0].log
     log.configure(level="debug" if _Debug.on else settings.level, log_format=settings.format)
     commands.run(
@@ -206,22 +203,9 @@ def partitions(
     partition_format: options.Partitions = PartitionFormat.TABLE,
 ) -> None:
     """List the partitions: running, waiting or recently finished."""
-    from slackwater.commands import status as inspect
-    from slackwater.commands.partition_table import partition_table
-    from slackwater.monitoring.json_fields import partition_fields
-    from slackwater.monitoring.lineage_graph import to_dot
-    from slackwater.scheduler.lineage import states
+    from slackwater.commands.partition_lines import partition_lines
 
-    listed, watermark_ns, stalls = inspect.partition_rows(load_settings(config, pipeline=pipeline))
-    if partition_format is PartitionFormat.DOT:
-        print(to_dot(listed, low_watermark_ns=watermark_ns), end="")  # noqa: T201
-        return
-    state_of = states(listed, watermark_ns or 0)
-    rows = [partition_fields(p, state_of[p.label], stalls.get(p.label, 0)) for p in listed]
-    if partition_format is PartitionFormat.JSON:
-        print(json.dumps(rows, indent=2))  # noqa: T201
-        return
-    for line in partition_table(rows):
+    for line in partition_lines(load_settings(config, pipeline=pipeline), partition_format):
         print(line)  # noqa: T201
 
 
@@ -309,8 +293,6 @@ def verify(
 
     The table is read as of the low watermark that the mirror states.
     """
-    from slackwater.commands import verify as verification
-
     settings = load_settings(config, pipeline=pipeline)
     if continuous:
         from slackwater.commands.continuous_verification import print_findings
@@ -318,16 +300,9 @@ def verify(
         every_s = _seconds(every, "--every")
         print_findings(settings, tables or (), as_json=as_json, repair=repair, every_s=every_s)
         return
-    different: list[str] = []
-    for result in verification.verify(settings, tables or ()):
-        different += [] if result.is_equal else [result.table]
-        print(json.dumps(result.json_fields()) if as_json else result.text())  # noqa: T201
-    if different and repair:
-        from slackwater.commands.rescan import repair as request
+    from slackwater.commands.verify import print_results
 
-        for line in request(settings, different):
-            print(line, file=sys.stderr)  # noqa: T201
-    if different:
+    if not print_results(settings, tables or (), as_json=as_json, repair=repair):
         raise typer.Exit(1)
 
 

@@ -32,7 +32,7 @@ from slackwater.reader.errors import ReaderError
 from slackwater.scheduler.lineage import states
 from slackwater.state.epochs import last_epochs
 from slackwater.state.gaps import gaps
-from slackwater.state.models import Epoch, Partition, Pipeline
+from slackwater.state.models import Epoch, Pipeline
 from slackwater.state.open_queries import open_queries, stalls
 from slackwater.state.plans import latest_plan
 from slackwater.state.rescans import rescans
@@ -211,19 +211,6 @@ def _held_back(store: Store, pipeline: Pipeline) -> dict[str, Any] | None:
         return None
     query = held_back_by(open_queries(store, plan.plan_id))
     return None if query is None else query_fields(query)
-
-
-def partition_rows(settings: Settings) -> tuple[list[Partition], int | None, dict[str, int]]:
-    """Return the partitions in the store, the low watermark, and each token's count of stalls."""
-    store, pipeline = open_pipeline(settings)
-    try:
-        return (
-            store.all_partitions(settings.pipeline),
-            pipeline.low_watermark_ns,
-            stalls(store, settings.pipeline),
-        )
-    finally:
-        store.close()
 
 
 def flat(values: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:

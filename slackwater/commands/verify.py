@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from slackwater.commands.chosen_tables import chosen_tables
+from slackwater.commands.rescan import repair as request_repair
 from slackwater.config.filters import filter_of, tables_to_read
 from slackwater.config.settings import Settings
 from slackwater.errors import SettingsError
@@ -70,6 +72,27 @@ class Verification:
             *(f"          {example.kind} {example.key}" for example in comparison.examples),
         ]
         return "\n".join(lines)
+
+
+def print_results(settings: Settings, names: Sequence[str], *, as_json: bool, repair: bool) -> bool:
+    """Print the result for each mirror; return whether all are equal.
+
+    Args:
+        settings, names: see verify().
+        as_json: print JSON.
+        repair: request rescans of those that differ.
+
+    Raises:
+        SettingsError, NoTableError, ReaderError, SinkError, StateError: see verify().
+    """
+    different: list[str] = []
+    for result in verify(settings, names):
+        different += [] if result.is_equal else [result.table]
+        print(json.dumps(result.json_fields()) if as_json else result.text())  # noqa: T201
+    if different and repair:
+        for line in request_repair(settings, different):
+            print(line, file=sys.stderr)  # noqa: T201
+    return not different
 
 
 def verify(settings: Settings, names: Sequence[str]) -> Iterator[Verification]:

@@ -21,7 +21,6 @@ from slackwater.config.settings import Settings
 from slackwater.pipeline.catch_up import about
 from slackwater.pipeline.failures import diagnose
 from slackwater.pipeline.lease_holder import LeaseHolder
-from slackwater.pipeline.lifecycle import Lifecycle
 from slackwater.pipeline.observer import Observer
 from slackwater.pipeline.progress import Progress
 from slackwater.pipeline.retries import Retries
@@ -77,9 +76,9 @@ class InitialScan:
         store: the metadata store.
         sink: the pipeline's.
         lease: the pipeline's.
-        lifecycle: the pipeline's; when it is not to run, the running chunk is finished first.
-        observer: is told after each chunk how far the scan is, and of failures.
-        command: by which an operator lets a failed pipeline go on.
+        observer: is told after each chunk how far the scan is.
+        retries: what follows a failure; when its pipeline is not to run, the running chunk is
+            finished first.
     """
 
     def __init__(
@@ -90,9 +89,8 @@ class InitialScan:
         store: Store,
         sink: Sink,
         lease: LeaseHolder,
-        lifecycle: Lifecycle,
         observer: Observer,
-        command: str,
+        retries: Retries,
     ) -> None:
         self._spark = spark
         self._settings = settings
@@ -100,9 +98,9 @@ class InitialScan:
         self._store = store
         self._sink = sink
         self._lease = lease
-        self._lifecycle = lifecycle
         self._observer = observer
-        self._retries = Retries("the initial scan", lifecycle, lease.is_lost, observer, command)
+        self._retries = retries
+        self._lifecycle = retries.lifecycle
 
     def run(self) -> Action | None:
         """Begin the scan or continue it; return what to do instead, or None when it is complete.

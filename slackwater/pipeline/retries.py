@@ -39,7 +39,7 @@ class Retries:
         command: str,
     ) -> None:
         self._what = what
-        self._lifecycle = lifecycle
+        self.lifecycle = lifecycle
         self._is_lease_lost = is_lease_lost
         self._observer = observer
         self._command = command
@@ -54,7 +54,7 @@ class Retries:
         Raises:
             PipelineFailedError: only an operator can help, or it has failed too often.
         """
-        lifecycle = self._lifecycle
+        lifecycle = self.lifecycle
         self._observer.failed(lifecycle.pipeline)
         if failure.is_permanent or lifecycle.mode.is_last_try(failures):
             raise PipelineFailedError(

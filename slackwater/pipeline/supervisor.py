@@ -29,6 +29,7 @@ from slackwater.pipeline.observer import Observer
 from slackwater.pipeline.query_runner import QueryRunner
 from slackwater.pipeline.recovery import Recovery, recovery_command
 from slackwater.pipeline.resume_point import ResumePoint
+from slackwater.pipeline.retries import Retries
 from slackwater.pipeline.run_loop import RunLoop
 from slackwater.pipeline.source import (
     SourceHandle,
@@ -242,9 +243,14 @@ class PipelineSupervisor:
                 self.store,
                 self._sink,
                 self.lease,
-                lifecycle,
                 self._observer,
-                self._recovery.command,
+                Retries(
+                    "the initial scan",
+                    lifecycle,
+                    self.lease.is_lost,
+                    self._observer,
+                    self._recovery.command,
+                ),
             )
             if (instead := scan.run()) is not None:
                 return instead

@@ -12,6 +12,7 @@ from slackwater.pipeline import initial_scan
 from slackwater.pipeline.initial_scan import InitialScan
 from slackwater.pipeline.lifecycle import Lifecycle
 from slackwater.pipeline.progress import Progress
+from slackwater.pipeline.retries import Retries
 from slackwater.pipeline.transitions import Action, RunMode
 from slackwater.spark_sink.errors import PublishError
 from slackwater.state.models import DesiredState, PipelineState, Scan, ScanPart
@@ -53,9 +54,8 @@ class Calls:
         lease: Any = self.world
         nothing: Any = None
         self._failing = failing
-        self.scan = InitialScan(
-            nothing, nothing, nothing, nothing, sink, lease, lifecycle, observer, "go on"
-        )
+        retries = Retries("the scan", lifecycle, self.world.is_lost, observer, "go on")
+        self.scan = InitialScan(nothing, nothing, nothing, nothing, sink, lease, observer, retries)
         monkeypatch.setattr(initial_scan, "register_source", lambda *_: None)
         monkeypatch.setattr(self.scan, "_begun", lambda: (SCAN, PARTS))
         monkeypatch.setattr(self.scan, "_add", self._add)
