@@ -4,10 +4,12 @@ VENV := .venv
 VENV42 := .venv-spark42
 BIN := $(VENV)/bin
 
+FIRST_MINUTES := tests/install/test_first_minutes.py::test_what_init_writes_lands_every_change_since_the_command
+
 RULES := tests/unit tests/simulation/test_lineage_rules.py tests/simulation/test_mutable_lineage_rules.py
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo check test types on-spark-42 on-spark-41 lint format lock audit bench faults clean
+.PHONY: help install demo check test types on-spark-42 on-spark-41 lint format lock newest audit bench faults clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
@@ -62,6 +64,9 @@ on-spark-42:
 		tests/spark/test_connectors.py::test_spark_writes_and_reads_s3_and_keeps_a_checkpoint_there \
 		"tests/spark/test_object_stores.py::test_a_large_epoch_and_a_chunk_are_staged_and_land_whole[s3]" \
 		"tests/spark/test_delta_objects.py::test_an_object_store_gets_the_table_that_spark_writes_to_a_disk[flat-s3]" \
+		"$(FIRST_MINUTES)[delta-GOOGLE_STANDARD_SQL]" \
+		"$(FIRST_MINUTES)[changelogs-GOOGLE_STANDARD_SQL]" \
+		"$(FIRST_MINUTES)[mirror-GOOGLE_STANDARD_SQL]" \
 		tests/spark/test_pipeline_session.py \
 		> build/on-spark-42.log 2>&1 || { cat build/on-spark-42.log; exit 1; }
 	@echo "On Spark 4.2: $$(tail -n 1 build/on-spark-42.log)"
@@ -78,14 +83,17 @@ format: install ## Fix style and format the code
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-COMPILE = $(BIN)/uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-header --group dev pyproject.toml
+COMPILE = $(BIN)/uv pip compile -q --upgrade --universal --generate-hashes --no-emit-index-url --no-header --group dev pyproject.toml
 
-lock: install ## Resolve the lock files again
+lock: install ## Resolve the lock files again, to the newest versions
 	$(BIN)/python -m pip install -q uv
-	echo 'pyspark==4.1.3' | $(COMPILE) -c - -o requirements.lock
-	echo 'pyspark==4.1.3' | $(subst --group dev ,,$(COMPILE)) -c - -o requirements.runtime.lock
-	echo 'pyspark==4.2.0' | $(subst --group dev pyproject.toml,--no-deps -,$(COMPILE)) -o requirements-spark42.lock
+	$(COMPILE) -o requirements.lock
+	$(subst --group dev ,,$(COMPILE)) -o requirements.runtime.lock
+	echo 'pyspark>=4.2,<4.3' | $(subst --group dev pyproject.toml,--no-deps -,$(COMPILE)) -o requirements-spark42.lock
 	echo 'cyclonedx-bom==7.5.0' | $(subst --group dev pyproject.toml,-,$(COMPILE)) -o deploy/sbom.lock
+
+newest: lock ## Test the newest versions, as a plain install brings them; each week
+	@$(MAKE) --no-print-directory test
 
 audit: install ## Check the locked dependencies against the advisory databases
 	$(BIN)/python -m pip install -q pip-audit

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyspark
 import pytest
 
 ROOT = Path(__file__).parent.parent.parent
@@ -75,9 +74,9 @@ def new_environment(folder: Path) -> Environment:
     """Make an environment with this one's dependencies, and without us."""
     venv.create(folder, with_pip=False)
     made = Environment(folder)
-    # The path alone: the files that would put this checkout on it are not read there.
-    dependencies = Path(pyspark.__file__).parent.parent
-    (made.packages / "dependencies.pth").write_text(f"{dependencies}\n")
+    # The paths alone: the files that would put this checkout on them are not read there.
+    dependencies = [path for path in sys.path if Path(path).name == "site-packages"]
+    (made.packages / "dependencies.pth").write_text("\n".join(dependencies) + "\n")
     return made
 
 
