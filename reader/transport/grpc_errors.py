@@ -107,7 +107,8 @@ def to_reader_error(error: BaseException, change_stream: ChangeStream) -> Reader
             return UnauthenticatedError(
                 where,
                 "Provide Application Default Credentials:"
-                " gcloud auth application-default login, or GOOGLE_APPLICATION_CREDENTIALS",
+                " gcloud auth application-default login, or GOOGLE_APPLICATION_CREDENTIALS. For an"
+                " emulator set SPANNER_EMULATOR_HOST=HOST:PORT",
             )
         case Meaning.NOT_SPANNERS:
             return UnavailableError(

@@ -4,7 +4,7 @@ SLACKWATER_SOURCE_CHANGE_STREAM sets change_stream under source, SLACKWATER_PIPE
 the environment overrides the file. Under `pipelines` each name has the keys that differ:
 
     state: {url: postgresql+psycopg://...}
-    source: {project: p, instance: i, database: d}
+    source: {project: my-project, instance: my-instance, database: my-db}
     pipelines:
       orders: {source: {change_stream: Orders}, sink: {...}}
       customers: {source: {change_stream: Customers}, sink: {...}}
