@@ -13,7 +13,9 @@ from typing import Final
 from pydantic import ValidationError
 
 from slackwater.config.new_file import SINKS, NewPipeline, settings_text, sink_values
-from slackwater.errors import NoChangeStreamError, SettingsError
+from slackwater.config.settings import Http
+from slackwater.errors import HttpError, NoChangeStreamError, SettingsError
+from slackwater.monitoring.http import listen
 from slackwater.pipeline.spark.sink_needs import all_jars
 from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.database.change_stream_info import (
@@ -34,6 +36,8 @@ Ask = Callable[[str, Sequence[str], str | None], str]
 
 _NAMES: Final = ("project", "instance", "database")
 _DEFAULT_SINK: Final = "parquet"
+# Another pipeline of this machine may have the first one.
+_PORTS: Final = range(8080, 8100)
 _DEFAULT_SERVERS: Final = "localhost:9092"
 # Any valid name: before a stream is chosen, the connection asks for all of them.
 _NO_STREAM: Final = "_"
@@ -107,6 +111,7 @@ def init(
         sink,
         options.path or f"out/{pipeline_name}",
         servers,
+        _free_port(),
     )
     _require_capture(pipeline, streams[name])
     _write(options, settings_text(pipeline, file_name=str(options.file)))
@@ -139,6 +144,17 @@ def create_statement(dialect: Dialect, name: str, sink: str) -> str:
     if dialect is Dialect.POSTGRESQL:
         return f'CREATE CHANGE STREAM "{name}" FOR ALL WITH ({listed})'
     return f"CREATE CHANGE STREAM `{name}` FOR ALL OPTIONS ({listed})"
+
+
+def _free_port() -> int:
+    """Return the first of the page's ports that nobody has; if there is none, the first of all."""
+    for port in _PORTS:
+        try:
+            listen(Http(listen=f"127.0.0.1:{port}")).close()
+        except HttpError:
+            continue
+        return port
+    return _PORTS[0]
 
 
 def _require_capture(pipeline: NewPipeline, stream_options: Mapping[str, str]) -> None:

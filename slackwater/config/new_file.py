@@ -97,6 +97,7 @@ class NewPipeline:
         sink: a key of SINKS.
         path: the folder or URL below which everything is written.
         servers: Kafka's, if the sink needs them.
+        port: of the page.
     """
 
     name: str
@@ -106,6 +107,7 @@ class NewPipeline:
     sink: str
     path: str
     servers: str = ""
+    port: int = 8080
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +172,7 @@ def _entries(pipeline: NewPipeline) -> Iterator[_Entry]:
     )
     yield _Entry(
         ("http", "listen"),
-        "127.0.0.1:8080",
+        f"127.0.0.1:{pipeline.port}",
         "The page, its API, the metrics and the probes. Remove both lines to switch them off.",
     )
 

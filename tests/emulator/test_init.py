@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -64,8 +65,13 @@ def test_a_file_is_written_once_the_stated_statement_has_made_a_stream(
     # It is not overwritten, unless that is asked for.
     assert run(monkeypatch, command) == 2
     assert "--force" in capsys.readouterr().err
-    assert run(monkeypatch, f"init {flags(stream)} --sink json --force") == 0
-    assert load_settings(tmp_path / "slackwater.yaml", {}).sink.format == "json"
+    port = settings.http.port
+    with socket.create_server(("127.0.0.1", port)):
+        assert run(monkeypatch, f"init {flags(stream)} --sink json --force") == 0
+    settings = load_settings(tmp_path / "slackwater.yaml", {})
+    assert settings.sink.format == "json"
+    # Where the first pipeline has its page, the second one gets another port.
+    assert port < settings.http.port < 8100
     assert len(list(tmp_path.iterdir())) == 1
 
 
