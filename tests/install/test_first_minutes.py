@@ -28,10 +28,12 @@ from pyiceberg.table import StaticTable
 from slackwater.config.new_file import SINKS
 from slackwater.demo.load import CHANGE_STREAM, Load, ddl
 from slackwater.reader.change_stream import ChangeStream, Dialect
+from slackwater.reader.transport.connection import Connection
 from tests.emulators import NewDatabase
 from tests.install.environments import Environment, new_environment, run
 from tests.kafka_broker import kafka_broker as kafka_broker
-from tests.kafka_broker import read_topics
+from tests.kafka_broker import read_topics, spark_conf
+from tests.truths import truth_of
 
 TABLES = ("Customers", "Orders", "Payments")
 WITHIN_S = 300
@@ -103,22 +105,29 @@ def test_what_init_writes_lands_every_change_since_the_command(
     request: pytest.FixtureRequest,
 ) -> None:
     stream = new_database(dialect, statements(dialect, sink))
-    load = Load(stream, dialect, seed=5)
+    connection, load = Connection(stream), Load(stream, dialect, seed=5)
     load.run(transactions_per_second=20, seconds=0.5)
     names = ("--project", stream.project, "--instance", stream.instance)
     options = [*names, "--database", stream.database, "--sink", sink]
     if sink == "kafka":
         options += ["--kafka-servers", request.getfixturevalue("kafka_broker")]
+        # A jar that the sink needs is not in every Maven repository.
+        home.variables["SLACKWATER_SPARK_CONF"] = json.dumps(spark_conf())
     home.command("init", *options)
     checked = home.command("check").splitlines()
     assert len(checked) >= 5
     assert not [line for line in checked if not line.startswith("ok ")]
     output = home.folder / "out" / CHANGE_STREAM.lower()
-    seen = transactions(sink, output, options[-1])
+    seen = seen_changes(sink, output, options[-1])
     before = seen()
     with running(home) as said:
         # Spark is starting.
+        begun_ns = connection.strong_read_timestamp_ns()
         written = load.run(transactions_per_second=20, seconds=1).transactions
+        if sink == "kafka":
+            # A message has no transaction, and is one of a row.
+            truth = truth_of(stream, begun_ns, connection.strong_read_timestamp_ns(), dialect)
+            written = sum(len(record.mods) for record in truth.records)
         if sink == "mirror":
             await_(lambda: mirrors(output) == spanners(stream, dialect), said)
         elif sink == "spark":
@@ -139,8 +148,8 @@ def statements(dialect: Dialect, sink: str) -> list[str]:
     return [*tables, stream + whole_rows]
 
 
-def transactions(sink: str, output: Path, servers: str) -> Callable[[], set[str]]:
-    """Return what reads the transactions that have landed."""
+def seen_changes(sink: str, output: Path, servers: str) -> Callable[[], set[str]]:
+    """Return what reads the transactions that have landed, or Kafka's messages."""
     column = "server_transaction_id"
     if sink in ("parquet", "orc"):
         return lambda: (
@@ -165,9 +174,9 @@ def transactions(sink: str, output: Path, servers: str) -> Callable[[], set[str]
     if sink != "kafka":
         return set
     return lambda: {
-        json.loads(message.value() or b"{}")[column]
+        f"{topic} {partition} {message.offset()}"
         for table in TABLES
-        for (topic, _), messages in read_topics(servers, table).items()
+        for (topic, partition), messages in read_topics(servers, table).items()
         for message in messages
         if topic == table
     }
