@@ -254,6 +254,24 @@ def test_a_table_that_a_role_may_not_read_for_a_while_is_not_taken_for_another_o
     source.connection.close()
 
 
+def test_check_says_whether_tables_that_exchange_names_are_seen(
+    unlisted: Callable[[str], tuple[ChangingDatabase, FaultProxy]], tmp_path: Path
+) -> None:
+    database, proxy = unlisted("ALL")
+
+    def said(kind: str) -> list[str]:
+        made = checks(settings_of(database, tmp_path, kind))
+        return [one.detail for one in made if one.name == "schema changes"]
+
+    assert said("mirror") == [
+        "tables that exchange names are not seen: the credentials lack"
+        " spanner.databaseOperations.list"
+    ]
+    proxy.rules.clear()
+    assert said("mirror") == ["DDL statements can be listed"]
+    assert said("changelog") == []
+
+
 def test_a_stream_that_leaves_changes_out_is_refused_for_mirrors_and_warned_of_elsewhere(
     watching: Watching, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
