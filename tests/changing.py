@@ -47,6 +47,11 @@ def table(dialect: Dialect, name: str, columns: str = "`A` STRING(10), `B` STRIN
     return f"CREATE TABLE {name} ({body}) {key}"
 
 
+def renamed(*steps: str) -> list[str]:
+    """Return ALTER TABLE statements with `quoted` names, for steps such as "T X"."""
+    return [f"ALTER TABLE `{'` RENAME TO `'.join(step.split())}`" for step in steps]
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
     """The parts of a data change record with one mod that the tests check."""

@@ -25,7 +25,9 @@ from slackwater.pipeline.source import (
 )
 from slackwater.pipeline.spark.java import find_java
 from slackwater.pipeline.spark.sink_needs import all_jars
+from slackwater.reader.database.schema_changes import schema_changes
 from slackwater.reader.database.watched_tables import watched_tables
+from slackwater.reader.transport.ddl_updates import PERMISSION
 from slackwater.state.errors import StoreMissingError
 from slackwater.state.store import Store
 from slackwater.timestamp import ns_to_seconds
@@ -76,6 +78,8 @@ def checks(settings: Settings) -> Iterator[Check]:
         yield _check("start", start)
         if settings.filter != FilterSettings():
             yield _check("filter", lambda: _check_filter(settings, sources[0]))
+        if settings.sink.needs_all_changes:
+            yield _check("schema changes", lambda: _check_schema_changes(sources[0]))
     yield _check("metadata store", lambda: _check_store(settings))
     yield _check("sink", lambda: _check_sink(settings))
     if settings.http.listen is not None:
@@ -106,6 +110,12 @@ def _check_filter(settings: Settings, source: SourceHandle) -> str:
         )
     passing = tables_to_read(tables, filter_of(settings))
     return f"{len(passing)} of {len(tables)} watched tables"
+
+
+def _check_schema_changes(source: SourceHandle) -> str:
+    if schema_changes(source.connection) is None:
+        return f"tables that exchange names are not seen: the credentials lack {PERMISSION}"
+    return "DDL statements can be listed"
 
 
 def _check_store(settings: Settings) -> str:

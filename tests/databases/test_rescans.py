@@ -9,7 +9,7 @@ import pytest
 
 from slackwater.state.errors import LeaseLostError
 from slackwater.state.lease import acquire_lease, read_lease
-from slackwater.state.rescan_models import Rescan, RescanState
+from slackwater.state.rescan_models import OTHER_TABLE, REQUESTED, Rescan, RescanState
 from slackwater.state.rescans import (
     read_seen_tables,
     record_rescan,
@@ -72,3 +72,28 @@ def test_a_former_owner_records_nothing(store: Store) -> None:
     record_seen_tables(store, "orders", ["T", "U"], [SECOND], generation=generation)
     assert read_seen_tables(store, "orders") == {"T", "U"}
     assert rescans(store, "orders") == [FIRST, SECOND]
+
+
+def test_a_table_that_lacks_rows_does_so_until_it_was_read_whoever_asks_or_stops(
+    store: Store,
+) -> None:
+    generation = own(store)
+    lacking = Rescan("orders", "T", 1_000, OTHER_TABLE)
+    request_rescans(store, [lacking], generation=generation)
+    request_rescans(store, [replace(lacking, requested_at_ns=2_000, reason=REQUESTED)])
+    (asked,) = rescans(store, "orders")
+    assert (asked.reason, asked.requested_at_ns) == (OTHER_TABLE, 2_000)
+    assert stop_rescans(store, "orders", ["T"]) == ["T"]
+    (stopped,) = rescans(store, "orders")
+    assert stopped.lacks_rows
+    again = replace(lacking, requested_at_ns=3_000, reason=REQUESTED)
+    request_rescans(store, [again])
+    (running,) = rescans(store, "orders")
+    assert running.lacks_rows
+    assert record_rescan(store, replace(running, state=RescanState.DONE), generation=generation)
+    (done,) = rescans(store, "orders")
+    assert not done.lacks_rows
+    request_rescans(store, [replace(again, requested_at_ns=4_000)])
+    assert rescans(store, "orders")[0].reason == REQUESTED
+    with pytest.raises(LeaseLostError):
+        request_rescans(store, [lacking], generation=generation - 1)

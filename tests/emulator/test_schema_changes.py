@@ -8,16 +8,21 @@ What the emulator can't do, beside what the tests assert:
 - A stream that ever named columns of a table goes on holding the table up, also after DROP FOR
   ALL: the emulator then refuses to drop the table (asserted below).
 - It knows no ALTER COLUMN ... SET NOT NULL in PostgreSQL (asserted below).
+- It has no records of a table under a name that is new to the stream, until that table is altered.
 """
 
 from __future__ import annotations
 
 import pytest
-from google.api_core.exceptions import FailedPrecondition, InternalServerError
+from google.api_core.exceptions import (
+    FailedPrecondition,
+    GoogleAPICallError,
+    InternalServerError,
+)
 
 from slackwater.reader.change_stream import Dialect
 from slackwater.reader.database.watched_tables import watched_tables
-from tests.changing import Watching
+from tests.changing import Watching, renamed
 
 
 def test_a_column_added_is_in_later_records_and_not_in_earlier_ones_of_the_same_epoch(
@@ -171,6 +176,50 @@ def test_a_table_dropped_and_made_again_differently_under_its_name_goes_on(
     before, after = database.read()
     assert (before.table, before.columns) == ("T", ("Id", "A", "B"))
     assert (after.table, after.columns, after.new) == ("T", ("Id", "Z"), {"Z": "1"})
+
+
+@pytest.mark.parametrize("watched", ["ALL", "`T`, `U`"])
+def test_records_have_the_name_that_their_table_had_when_they_were_committed(
+    watched: str, watching: Watching
+) -> None:
+    """The stream goes on with its tables, whatever their names are."""
+    database = watching(watched)
+    database.insert("T", A="former T")
+    database.insert("U", A="former U")
+    # At one time, as Spanner does it by one statement that the emulator does not know.
+    database.ddl(*renamed("T X", "U T", "X U"))
+    database.insert("T", A="former U")
+    database.insert("U", A="former T")
+    database.ddl(*renamed("T V"), "ALTER TABLE `V` ADD COLUMN `C` INT64")
+    database.insert("V", A="former U")
+    records = [(change.table, change.new["A"]) for change in database.read()]
+    assert records == [
+        ("T", "former T"),
+        ("U", "former U"),
+        ("T", "former U"),
+        ("U", "former T"),
+        ("V", "former U"),
+    ]
+
+
+def test_a_table_that_keeps_its_former_name_as_a_synonym_comes_under_the_new_one(
+    watching: Watching,
+) -> None:
+    database = watching("ALL")
+    # The emulator knows ALTER TABLE ... RENAME WITH SYNONYM in neither dialect.
+    database.ddl(*renamed("T V"), "ALTER TABLE `V` ADD SYNONYM `T`")
+    database.insert("T", A="a")
+    database.insert("V", A="b")
+    assert [change.table for change in database.read()] == ["V", "V"]
+    tables = watched_tables(database.clock, database.dialect)
+    assert {table.name for table in tables} == {"U", "V"}
+
+
+def test_no_dialect_renames_columns(watching: Watching) -> None:
+    """So columns can't exchange their names: one is dropped, and another one made."""
+    database = watching("ALL")
+    with pytest.raises(GoogleAPICallError):
+        database.ddl("ALTER TABLE `T` RENAME COLUMN `A` TO `C`")
 
 
 def test_a_table_of_a_named_schema_comes_under_its_full_name(watching: Watching) -> None:

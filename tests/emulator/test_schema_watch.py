@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from google.api_core.exceptions import GoogleAPICallError
 from grpc import StatusCode
 from structlog.testing import capture_logs
 
@@ -23,7 +22,7 @@ from slackwater.reader.database.schema_changes import SchemaChange
 from slackwater.reader.errors import ReaderError, UnavailableError, UnsupportedStreamError
 from slackwater.spark_sink.sink import Former
 from slackwater.timestamp import datetime_to_us, ns_to_us, seconds_to_ns
-from tests.changing import ChangingDatabase, Watching, table
+from tests.changing import ChangingDatabase, Watching, renamed, table
 from tests.faults.proxy import FaultProxy, Refuses
 from tests.faults.schema_rules import Options, Versions
 from tests.services import settings
@@ -122,11 +121,6 @@ def test_tables_and_columns_made_again_are_seen_without_the_right_to_list_ddl_st
     ] * 2
 
 
-def renamed(*steps: str) -> list[str]:
-    """Return ALTER statements for steps such as "T X"."""
-    return [f"ALTER TABLE `{step.split()[0]}` RENAME TO `{step.split()[1]}`" for step in steps]
-
-
 @pytest.mark.parametrize(
     ("statements", "others"),
     [
@@ -174,13 +168,6 @@ def test_a_column_dropped_and_made_at_once_is_another_one(
     assert list(told.former.columns) == [("T", "A")]
     assert not told.former.tables
     source.connection.close()
-
-
-def test_no_dialect_renames_columns(watching: Watching) -> None:
-    """So columns can't exchange their names: one is dropped, and another one made."""
-    database = watching("ALL")
-    with pytest.raises(GoogleAPICallError):
-        database.ddl("ALTER TABLE `T` RENAME COLUMN `A` TO `C`")
 
 
 def test_an_epoch_waits_for_a_change_that_is_about_to_rename_tables(
@@ -265,6 +252,24 @@ def test_a_table_that_a_role_may_not_read_for_a_while_is_not_taken_for_another_o
     told.watch(source).look(start_ns, now())
     assert list(told.former.tables) == ["T"]
     source.connection.close()
+
+
+def test_check_says_whether_tables_that_exchange_names_are_seen(
+    unlisted: Callable[[str], tuple[ChangingDatabase, FaultProxy]], tmp_path: Path
+) -> None:
+    database, proxy = unlisted("ALL")
+
+    def said(kind: str) -> list[str]:
+        made = checks(settings_of(database, tmp_path, kind))
+        return [one.detail for one in made if one.name == "schema changes"]
+
+    assert said("mirror") == [
+        "tables that exchange names are not seen: the credentials lack"
+        " spanner.databaseOperations.list"
+    ]
+    proxy.rules.clear()
+    assert said("mirror") == ["DDL statements can be listed"]
+    assert said("changelog") == []
 
 
 def test_a_stream_that_leaves_changes_out_is_refused_for_mirrors_and_warned_of_elsewhere(

@@ -24,7 +24,7 @@ from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.state.rescan_models import Rescan, RescanState
 from slackwater.state.rescans import rescans
 from slackwater.testing.emulator_database import update_ddl
-from tests.changing import spell
+from tests.changing import renamed, spell
 from tests.command_line import slackwater
 from tests.emulators import NewDatabase
 from tests.epochs import EpochLoop
@@ -33,6 +33,7 @@ from tests.spark.pipeline_owner import Owner
 from tests.table_rows import comparable, spanner_rows
 
 EPOCHS_MAX: Final = 80
+COLUMNS: Final = ("Id", "Name", "Size")
 ROWS: Final = 30
 # So few that each table has several chunks.
 ROWS_A_CHUNK: Final = 25
@@ -60,6 +61,7 @@ class Tables:
         )
         self.stream, self.dialect = stream, dialect
         self._choice = random.Random(3)
+        self._columns = 0
         self.is_strange = {"A": False, "B": False, "C": True}
 
     def write(self, rows: int = 3) -> None:
@@ -78,7 +80,12 @@ class Tables:
         for step in steps:
             former, name = step.split()
             self.is_strange[name] = self.is_strange.pop(former)
-        self.ddl(*(f"ALTER TABLE `{'` RENAME TO `'.join(step.split())}`" for step in steps))
+        self.ddl(*renamed(*steps))
+
+    def _have_recorded(self, name: str) -> None:
+        """Alter a table: the emulator has no records of a name that is new to the stream before."""
+        self._columns += 1
+        self.ddl(f"ALTER TABLE `{name}` ADD COLUMN `Extra{self._columns}` INT64")
 
     def ddl(self, *statements: str) -> None:
         update_ddl(self.stream, [spell(self.dialect, statement) for statement in statements])
@@ -91,6 +98,7 @@ class Tables:
         self.rename("A X", "C A", "X C")
         self.write()
         self.rename("B D")
+        self._have_recorded("D")
         self.rename("C X")
         self.write()
         self.rename("X C")
@@ -100,6 +108,7 @@ class Tables:
         self.ddl("DROP TABLE `A`")
         self.rename("D A")
         self.rename("C D")
+        self._have_recorded("D")
         self.ddl(created(self.dialect, "C"))
         self.is_strange["C"] = False
         yield
@@ -119,10 +128,8 @@ def require_equal(folder: Path, tables: Tables) -> None:
                 raise
             # Nothing had the name then.
             continue
-        rows = [
-            {column: comparable(row.get(column)) for column in ("Id", "Name", "Size")}
-            for row in mirrored
-        ]
+        rows = [{column: comparable(row.get(column)) for column in COLUMNS} for row in mirrored]
+        expected = [{column: row[column] for column in COLUMNS} for row in expected]
         assert sorted(rows, key=repr) == sorted(expected, key=repr), (name, seen.watermark_ns)
 
 

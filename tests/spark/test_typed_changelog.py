@@ -161,6 +161,21 @@ def test_a_column_with_another_type_is_refused(epochs: Epochs) -> None:
 
 
 @FORMATS
+def test_a_table_of_another_key_that_takes_the_name_over_goes_on_beside_the_former_one(
+    epochs: Epochs,
+) -> None:
+    former = {"Id": "INT64", "A": "STRING"}
+    epochs.write(record("INSERT", [({"Id": "1"}, {"A": "a"}, {})], former, at=1))
+    mods: Mods = [({"Code": "x"}, {"A": "b"}, {})]
+    other = record("INSERT", mods, {"Code": "STRING", "A": "STRING"}, at=2)
+    types = [(name, kind, name == "Code", place) for name, kind, _, place in other[5]]
+    epochs.write((*other[:5], types, *other[6:]))
+    rows = epochs.rows()
+    assert [row["key"] for row in rows] == [{"Id": 1, "Code": None}, {"Id": None, "Code": "x"}]
+    assert [row["after"]["A"] for row in rows] == ["a", "b"]
+
+
+@FORMATS
 def test_a_bad_value_stops_the_pipeline_or_its_mod_is_set_aside(epochs: Epochs) -> None:
     columns = {"Id": "INT64", "A": "INT64", "B": "DATE"}
     mods: Mods = [({"Id": str(n)}, {"A": a, "B": None}, {}) for n, a in enumerate(("5", "x", "7"))]

@@ -158,7 +158,7 @@ class Rescanner:
         for one in requests:
             at = format_rfc3339(one.requested_at_ns)
             _log.warning(
-                "the table of this name is another one now, and is read again",
+                "a table is new under its name, and is read from its beginning",
                 pipeline=pipeline,
                 table=one.table,
                 since=at,
