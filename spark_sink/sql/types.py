@@ -11,6 +11,8 @@ from typing import Any, Final
 
 from slackwater.column_types import element_type, spark_type
 
+# A session may take TIMESTAMP for one without a zone, and a view is read in anybody's.
+_CAST_TYPES: Final = {"TIMESTAMP": "TIMESTAMP_LTZ"}
 _WITH_YEAR: Final = ("TIMESTAMP", "DATE")
 
 
@@ -56,7 +58,7 @@ def value_expression(text: str, spanner_type: str, *, cast: str = "CAST") -> str
         return f"unbase64({text})" if cast == "CAST" else f"try_to_binary({text}, 'base64')"
     if kind in _WITH_YEAR:
         text = _four_digit_year(text)
-    return text if kind == "STRING" else f"{cast}({text} AS {kind})"
+    return text if kind == "STRING" else f"{cast}({text} AS {_CAST_TYPES.get(kind, kind)})"
 
 
 def _four_digit_year(text: str) -> str:
