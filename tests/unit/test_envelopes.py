@@ -117,6 +117,19 @@ def test_record_is_the_data_change_record_as_spanner_sent_it() -> None:
     assert message.key is None
 
 
+def test_debezium_splits_the_sequence_of_a_stream_with_mutable_key_ranges() -> None:
+    row = record(record_sequence="963d1af435fb3e79-0000000a")
+    for schemas_enable in (False, True):
+        _, value = one("debezium", row, schemas_enable=schemas_enable)
+        payload = value["payload"] if schemas_enable else value
+        assert payload["source"]["sequence"] == "10"
+        assert payload["source"]["record_sequence_prefix"] == "963d1af435fb3e79"
+    (source,) = (field for field in value["schema"]["fields"] if field["field"] == "source")
+    prefix = {"type": "string", "optional": True, "field": "record_sequence_prefix"}
+    assert prefix in source["fields"]
+    assert "record_sequence_prefix" not in one("debezium", record())[1]["source"]
+
+
 def test_flat_has_one_message_for_each_mod_with_the_row_before_and_after() -> None:
     mods = [
         {"keys": f'{{"Id":"{i}","At":"2026-01-01"}}', "new_values": "{}", "old_values": "{}"}
