@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater.spark_sink.envelopes.envelope import EnvelopeOptions
-from slackwater.spark_sink.envelopes.message import Message, Origin
+from slackwater.spark_sink.envelopes.message import Message, Origin, dumps
 from slackwater.spark_sink.envelopes.registry import envelopes
 from slackwater.spark_sink.envelopes.values import json_converter, row_values
 
@@ -354,6 +354,35 @@ def test_numbers_keep_their_value(decimal: Decimal, integer: int) -> None:
     (message,) = messages("key_only", row)
     key = json.loads(message.key or "", parse_float=Decimal, parse_int=Decimal)
     assert key == [Decimal(f"{decimal:f}"), integer]
+
+
+NUMBERS = st.from_regex(
+    r"-?(0|[1-9][0-9]{0,350})(\.[0-9]{1,9})?([eE][+-]?[0-9]{1,4})?", fullmatch=True
+)
+DOCUMENTS = st.recursive(
+    st.sampled_from(["null", "true", '""', '"ü\\n"', "1.8e308", "-1e999"]) | NUMBERS,
+    lambda inner: (
+        st.lists(inner, max_size=3).map(lambda items: f"[{','.join(items)}]")
+        | st.dictionaries(st.sampled_from("ab"), inner).map(
+            lambda members: (
+                "{" + ",".join(f'"{name}":{text}' for name, text in members.items()) + "}"
+            )
+        )
+    ),
+    max_leaves=5,
+)
+
+
+@pytest.mark.parametrize("annotation", ["", ',"type_annotation":"PG_JSONB"'])
+@given(document=DOCUMENTS)
+def test_a_json_column_is_json_with_all_its_digits(document: str, annotation: str) -> None:
+    convert = json_converter(f'{{"code":"JSON"{annotation}}}')
+    assert dumps({"Doc": convert(document)}) == f'{{"Doc":{document}}}'
+
+
+@pytest.mark.parametrize("text", ["NaN", "[Infinity]", "01", "{'a':1}", "", "1.8e308 x"])
+def test_what_is_no_json_in_a_json_column_stays_a_text(text: str) -> None:
+    assert json_converter('{"code":"JSON"}')(text) == text
 
 
 def test_a_column_without_a_type_stays_as_it_is_and_a_text_that_is_no_object_is_an_error() -> None:
