@@ -51,7 +51,8 @@ _DDL = {
     pa.string(): "STRING",
     pa.bool_(): "BOOLEAN",
     pa.int64(): "BIGINT",
-    _TIMESTAMP: "TIMESTAMP",
+    # A session may take TIMESTAMP for one without a zone.
+    _TIMESTAMP: "TIMESTAMP_LTZ",
 }
 
 

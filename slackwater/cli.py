@@ -21,6 +21,7 @@ from slackwater.commands.error_texts import exit_code, text_of
 from slackwater.commands.options import CutFormat, PartitionFormat
 from slackwater.config.load import load_pipelines, load_settings
 from slackwater.errors import SettingsError
+from slackwater.log_lines import write_utf8
 from slackwater.monitoring import log
 from slackwater.state.models import DesiredState
 from slackwater.tail.line_format import LineFormat
@@ -377,6 +378,7 @@ def demo(
 
 def main() -> None:
     """Run the program and exit with its code."""
+    write_utf8()
     try:
         code = app(standalone_mode=False)
         # Some versions of typer return the code of an Exit, others raise it.

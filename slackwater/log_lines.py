@@ -1,7 +1,8 @@
-"""The form of a line of the log, the same from this program and from Spark's Python workers."""
+"""The form of lines: of the log, the same from this program and from Spark's Python workers."""
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import sys
@@ -21,6 +22,13 @@ EVENT_PROCESSORS: Final[Sequence[Any]] = (
     structlog.stdlib.add_log_level,
     structlog.processors.TimeStamper(fmt="iso", utc=True),
 )
+
+
+def write_utf8() -> None:
+    """Write UTF-8 whatever the locale says: names and values have characters of all kinds."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
 
 
 def handler(log_format: str, processors: Sequence[Any] = EVENT_PROCESSORS) -> logging.Handler:

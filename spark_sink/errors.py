@@ -3,6 +3,7 @@
 SinkError
 |- UnknownFormatError    user: the sink does not write this format
 |- BadRecordError        user: a value is not of its column's type
+|- ColumnNameError       user: a column has a name that its mirror needs
 |- ChangelogColumnError  user: a column's type no longer fits its changelog
 |- TableRecreatedError   user: a table was dropped and made again, and its mirror has old rows
 |- AsOfTimeError         user: an output does not go back to a time
@@ -39,6 +40,12 @@ class UnknownFormatError(SinkError):
 
 class BadRecordError(SinkError):
     """A value is not of its column's type: set such records aside, or fix the value in Spanner."""
+
+    user_error = True
+
+
+class ColumnNameError(SinkError):
+    """A column has a name that its mirror needs: leave the column out, or rename it."""
 
     user_error = True
 

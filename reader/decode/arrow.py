@@ -8,12 +8,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from slackwater.reader.records import ColumnType, DataChangeRecord
 from slackwater.reader.schema import COLUMN_TYPES, DATA_SCHEMA, MODS, SCHEMA
 from slackwater.timestamp import NANOSECONDS_PER_MICROSECOND, ns_to_us
 
 _STRING = pa.string()
+_JSON_NULL = "null"
+_NO_KEY = "{}"
 
 
 def data_columns(records: Sequence[DataChangeRecord]) -> pa.RecordBatch:
@@ -93,9 +96,13 @@ def mods_array(counts: npt.NDArray[np.int64], texts: Sequence[pa.Array]) -> pa.A
 
     Args:
         counts: the number of each row's mods.
-        texts: keys, new_values and old_values of all mods.
+        texts: keys, new_values and old_values of all mods. A table without key columns has an empty
+            object as its keys; in some forms Spanner sends a JSON null, or NULL.
     """
-    values = pa.StructArray.from_arrays(list(texts), fields=list(MODS.value_type))
+    keys, *values_of = texts
+    if keys.null_count or pc.any(pc.equal(keys, _JSON_NULL)).as_py():
+        keys = pc.if_else(pc.equal(keys, _JSON_NULL), _NO_KEY, keys).fill_null(_NO_KEY)
+    values = pa.StructArray.from_arrays([keys, *values_of], fields=list(MODS.value_type))
     offsets = np.zeros(len(counts) + 1, np.int32)
     np.cumsum(counts, out=offsets[1:])
     return pa.ListArray.from_arrays(pa.array(offsets), values, type=MODS)

@@ -134,7 +134,12 @@ class MirrorSource:
     def mirror(self, table: str) -> tuple[DataFrame, int] | None:
         """Return a mirror's rows at the low watermark that it states, and that; None if none."""
         path = f"{self._sink.path}/{table}"
-        stated = read_mirror(self.spark, path, self._sink.require_table_format())
+        stated = read_mirror(
+            self.spark,
+            path,
+            self._sink.require_table_format(),
+            keeps_deleted=self._sink.deletes == "mark",
+        )
         # Whole microseconds, like commit timestamps.
         return None if stated is None else (stated[0], parse_rfc3339(stated[1]))
 

@@ -18,6 +18,7 @@ from slackwater.scheduler.read_options import AuditMode, Proof, Reading
 from slackwater.setting_values import DurationMs, Names, Section, listed
 from slackwater.spark_sink.filters.column_filter import ColumnFilter
 from slackwater.spark_sink.filters.record_filter import ModType
+from slackwater.spark_sink.session_rules import wrong_settings
 from slackwater.spark_sink.sinks.registry import AnySinkSettings
 
 _ADDRESS: Final = r"^([^:/\s]+|\[[0-9a-f:]+\]):\d{1,5}$"
@@ -120,6 +121,13 @@ class Spark(Section):
     conf: dict[str, str] = Field(default_factory=dict)
     jars: str | None = None
     class_archive: str | None = None
+
+    @field_validator("conf")
+    @classmethod
+    def _keeps_promises(cls, conf: dict[str, str]) -> dict[str, str]:
+        if problems := "; ".join(wrong_settings(conf)):
+            raise ValueError(f"{problems}. Leave it out")
+        return conf
 
 
 class Http(Section):

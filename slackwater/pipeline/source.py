@@ -11,10 +11,11 @@ from typing import Any
 
 import structlog
 
+from slackwater.config.filters import filter_of, tables_to_read
 from slackwater.config.settings import Settings
 from slackwater.errors import SettingsError
 from slackwater.reader.database.change_stream_info import ChangeStreamInfo, read_change_stream_info
-from slackwater.reader.database.watched_tables import tables
+from slackwater.reader.database.watched_tables import tables, watched_tables
 from slackwater.reader.errors import ReaderError, UnsupportedStreamError
 from slackwater.reader.transport.connection import Connection
 from slackwater.scheduler import source_settings as shared
@@ -24,6 +25,8 @@ from slackwater.scheduler.source_settings import NOW, Setting
 from slackwater.scheduler.spanner_source import SpannerSource
 from slackwater.scheduler.start_position import check_start
 from slackwater.spark_sink.filters.change_filter import require_shown_changes
+from slackwater.spark_sink.sinks.mirrors import MirrorSettings
+from slackwater.spark_sink.sql.columns import columns_from_schema
 from slackwater.spark_sink.sql.rebuild_view import DEFAULT_VALUE_CAPTURE_TYPE
 from slackwater.state.models import Scan, ScanPart
 from slackwater.timestamp import (
@@ -114,8 +117,14 @@ def check_new(settings: Settings, source: SourceHandle) -> None:
         StartTooOldError, StartInFutureError: it can't.
         SettingsError: it is to end before its initial scan.
         PartialRowError: the change stream does not capture what the sink needs.
+        ColumnNameError: a mirror would need the name of a column for one of its own.
     """
     settings.sink.check_capture_type(capture_type(source.description))
+    if isinstance(settings.sink, MirrorSettings):
+        watched = watched_tables(source.connection, source.description.dialect)
+        for table in tables_to_read(watched, filter_of(settings)):
+            columns = columns_from_schema(table.columns, table.key)
+            settings.sink.check_columns(table.name, columns)
     check_start(source.options.start, source.changes())
     end = settings.source.end
     if settings.initial_scan != "no" and settings.source.start == NOW and end is not None:

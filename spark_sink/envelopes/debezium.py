@@ -54,6 +54,20 @@ _SOURCE: Final[Mapping[str, str]] = {
     "is_last_record_in_transaction_in_partition": "boolean",
     "number_of_partitions_in_transaction": "long",
 }
+# On a stream with mutable key ranges a record_sequence has two hexadecimal numbers, as in
+# 963d1af435fb3e79-00000000. Later versions of the connector split it there.
+_PREFIX: Final = "record_sequence_prefix"
+_WITH_PREFIX: Final[Mapping[str, str]] = {**_SOURCE, _PREFIX: "string"}
+_BETWEEN: Final = "-"
+
+
+def _sequence_fields(record_sequence: str | None) -> dict[str, str]:
+    """Return the number of a record_sequence as text, and what stands before it."""
+    prefix, is_split, number = (record_sequence or "").rpartition(_BETWEEN)
+    if is_split:
+        return {"sequence": str(int(number, 16)), _PREFIX: prefix}
+    # Spanner sends it with leading zeros.
+    return {"sequence": str(int(number or 0))}
 
 
 @cache
@@ -99,7 +113,11 @@ class Debezium(ModEnvelope):
     def _with_schemas(self, body: MessageBody, record: Row) -> MessageBody:
         assert body.table is not None and body.key is not None  # noqa: S101, PT018 - a change's
         schemas = event_schemas(
-            self.options.origin.pipeline, body.table, record["column_types"], body.key, _SOURCE
+            self.options.origin.pipeline,
+            body.table,
+            record["column_types"],
+            body.key,
+            _WITH_PREFIX if _BETWEEN in (record["record_sequence"] or "") else _SOURCE,
         )
         value = with_schema(schemas.value, body.value) if body.has_value else None
         return replace(body, key=with_schema(schemas.key, body.key), value=value)
@@ -119,8 +137,7 @@ class Debezium(ModEnvelope):
                 "ts_ms": us_to_ms(event.commit_us),
                 "snapshot": "true" if event.is_backfill else "false",
                 "db": origin.database,
-                # A number's text: Spanner sends it with leading zeros.
-                "sequence": str(int(record["record_sequence"] or 0)),
+                **_sequence_fields(record["record_sequence"]),
                 "ts_us": event.commit_us,
                 "ts_ns": us_to_ns(event.commit_us),
                 "project_id": origin.project,
@@ -156,7 +173,7 @@ class Debezium(ModEnvelope):
         return {
             "before": table.row,
             "after": "Value",
-            "source": record_schema("Source", _SOURCE),
+            "source": record_schema("Source", _WITH_PREFIX),
             "op": "string",
             **dict.fromkeys(("ts_ms", "ts_us", "ts_ns"), "long"),
         }

@@ -7,6 +7,7 @@ with all their digits, and JSON. Values of other types stay as Spanner wrote the
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
@@ -95,13 +96,29 @@ def _number(value: Any) -> Any:
 
 
 def _json(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
+    return orjson.Fragment(value) if isinstance(value, str) and _is_json(value) else value
+
+
+def _is_json(text: str) -> bool:
     try:
-        orjson.loads(value)
+        orjson.loads(text)
     except orjson.JSONDecodeError:
-        return value
-    return orjson.Fragment(value)
+        # A jsonb may have a number beyond those of a double, which orjson refuses.
+        return _is_json_with_any_number(text)
+    return True
+
+
+def _is_json_with_any_number(text: str) -> bool:
+    try:
+        json.loads(text, parse_float=str, parse_int=str, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _refuse(constant: str) -> None:
+    """Refuse NaN and Infinity, which Python's parser takes, and JSON does not have."""
+    raise ValueError(constant)
 
 
 _BY_CODE: Final[Mapping[str, Convert]] = {"INT64": _integer, "NUMERIC": _number, "JSON": _json}

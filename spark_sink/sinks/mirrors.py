@@ -36,7 +36,7 @@ from slackwater.spark_sink.tables.cut import Cut, TableVersion, low_watermark_at
 from slackwater.spark_sink.tables.delta import Delta
 from slackwater.spark_sink.tables.direct_table import is_direct
 from slackwater.spark_sink.tables.managed_table import AppendId
-from slackwater.spark_sink.tables.mirror_table import MirrorTable, read_mirror
+from slackwater.spark_sink.tables.mirror_table import MirrorTable, read_mirror, require_own_names
 from slackwater.spark_sink.tables.table_format import MergeId, TableFormat
 from slackwater.timestamp import datetime_to_rfc3339
 
@@ -78,6 +78,18 @@ class MirrorSettings(ManagedTableSettings, ObjectStoreSettings):
     kind: Kind = "mirror"
     deletes: Literal["apply", "mark"] = "apply"
     when_recreated: Literal["clear", "stop"] = "clear"
+
+    def check_columns(self, table: str, columns: Sequence[Column]) -> None:
+        """Refuse columns whose names mirrors need.
+
+        Args:
+            table: the full name of the Spanner table.
+            columns: the table's.
+
+        Raises:
+            ColumnNameError: there is such a column.
+        """
+        require_own_names(table, mirror_columns(columns), keeps_deleted=self.deletes == "mark")
 
     def make_sink(self, origin: Origin, record_filter: RecordFilter) -> Mirrors:
         """Return the sink; see SinkSettings."""
@@ -200,7 +212,9 @@ class Mirrors(ManagedTables[MirrorTable]):
     def warm_up(self, spark: SparkSession, table: str) -> None:
         """Have Spark read a row of a mirror: the driver merges small epochs without it."""
         try:
-            stated = read_mirror(spark, f"{self._path}/{table}", self._format)
+            stated = read_mirror(
+                spark, f"{self._path}/{table}", self._format, keeps_deleted=self._gone_rows.are_kept
+            )
             if stated is not None:
                 stated[0].limit(1).toArrow()
         except Exception as error:  # noqa: BLE001 - the first chunk says what is wrong

@@ -51,12 +51,13 @@ def columns_from_records(lists: Iterable[Iterable[Mapping[str, Any]]]) -> tuple[
     """Merge the column lists of several records into a table's columns, in the table's order.
 
     Args:
-        lists: column_types of the records, the latest last; it decides a column's type.
+        lists: column_types of the records, the latest last; it decides a column's type, and its
+            name: of columns whose names differ only in case, the earlier ones were dropped.
     """
     types: dict[str, list[str]] = {}
     latest: dict[str, Mapping[str, Any]] = {}
     for column in (column for columns in lists for column in columns):
-        latest[column["name"]] = column
+        latest[column["name"].lower()] = column
         types.setdefault(column["name"], []).append(column["type"])
     return tuple(
         Column(
@@ -101,6 +102,6 @@ def _is_timestamp_key(column: Column) -> bool:
 
 
 def _nanoseconds(column: Column) -> Column:
-    # No name in Spanner begins with an underscore.
+    # In PostgreSQL's dialect a table may have it: see mirror_table.require_own_names().
     name = f"_{column.name}_nanoseconds"
     return Column(name, column.spanner_type, is_key=True, nanoseconds_of=column.name)

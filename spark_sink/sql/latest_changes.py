@@ -14,16 +14,17 @@ from slackwater.spark_sink.sql.columns import Column, columns_from_records
 from slackwater.spark_sink.sql.quoting import identifier, literal, timestamp_literal
 from slackwater.spark_sink.sql.rebuild_view import WHOLE_ROW_CAPTURE_TYPES
 from slackwater.spark_sink.sql.types import (
+    VALUES,
     bad_value_condition,
     nanoseconds_expression,
     value_expression,
+    values_expression,
 )
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_MAP: Final = "map<string, string>"
-_EMPTY: Final = f"CAST(map() AS {_MAP})"
+_EMPTY: Final = f"CAST(map() AS {VALUES})"
 
 
 def columns_by_table(changes: DataFrame) -> dict[str, tuple[Column, ...]]:
@@ -78,7 +79,7 @@ def latest_changes(
         "keys AS key",
         "state.deleted AS deleted",
         "state.whole AS whole",
-        f"from_json(keys, '{_MAP}') AS keys",
+        f"{values_expression('keys')} AS keys",
         "state.changed_columns AS changed_columns",
     )
     return mapped.selectExpr(
@@ -110,8 +111,8 @@ def whole_rows(
     mods = inserts.where(F.col("table_name") == table).selectExpr("explode(mods) AS mod")
     maps = mods.selectExpr(
         "mod.keys AS key",
-        f"from_json(mod.keys, '{_MAP}') AS keys",
-        f"from_json(mod.new_values, '{_MAP}') AS changed_columns",
+        f"{values_expression('mod.keys')} AS keys",
+        f"{values_expression('mod.new_values')} AS changed_columns",
     )
     return maps.selectExpr("key", *_row_expressions(columns, is_checked=is_checked))
 
@@ -178,7 +179,7 @@ aggregate(
       'mod_type', change.mod_type,
       'is_whole', change.is_whole,
       'changed_columns', map_filter(
-        coalesce(from_json(change.new_values, '{_MAP}'), {_EMPTY}),
+        coalesce({values_expression("change.new_values")}, {_EMPTY}),
         (name, value) -> NOT array_contains(change.former_columns, name)
       )
     )

@@ -89,10 +89,12 @@ def _delete_clauses(columns: Sequence[Column]) -> list[str]:
         f"WHEN MATCHED AND latest.whole THEN UPDATE SET {_assignments(whole)}",
         f"WHEN MATCHED THEN UPDATE SET {_assignments(changed)}",
     ]
+    insert = f"WHEN NOT MATCHED AND NOT latest.deleted THEN {_insert_action(_row(columns))}"
     return [
         "WHEN MATCHED AND latest.deleted THEN DELETE",
         *(updates if whole else ()),
-        f"WHEN NOT MATCHED AND NOT latest.deleted THEN {_insert_action(_row(columns))}",
+        # The record of a delete may name no column but those of the key, and a table may have none.
+        *([insert] if columns else ()),
     ]
 
 

@@ -16,13 +16,17 @@ from typing import Final
 
 from slackwater.spark_sink.sql.columns import columns_from_schema, mirror_columns
 from slackwater.spark_sink.sql.quoting import identifier, literal
-from slackwater.spark_sink.sql.types import nanoseconds_expression, value_expression
+from slackwater.spark_sink.sql.types import (
+    VALUES,
+    nanoseconds_expression,
+    value_expression,
+    values_expression,
+)
 
 # What a change stream captures unless its options say otherwise.
 DEFAULT_VALUE_CAPTURE_TYPE: Final = "OLD_AND_NEW_VALUES"
 # Value capture types whose new_values hold the whole row.
 WHOLE_ROW_CAPTURE_TYPES: Final = frozenset({"NEW_ROW", "NEW_ROW_AND_OLD_VALUES"})
-_MAP: Final = "map<string, string>"
 
 
 def create_view(
@@ -62,7 +66,8 @@ def view_name(table: str) -> str:
 
 def _changes(table: str, changes: str) -> str:
     return (
-        f"  SELECT from_json(mod.keys, '{_MAP}') AS keys, mod_type, mod.new_values AS new_values,\n"
+        f"  SELECT {values_expression('mod.keys')} AS keys, mod_type,\n"
+        "    mod.new_values AS new_values,\n"
         "    struct(commit_timestamp, record_sequence, mod_number) AS place\n"
         f"  FROM {changes} LATERAL VIEW posexplode(mods) AS mod_number, mod\n"
         f"  WHERE table_name = {literal(table)}"
@@ -87,7 +92,7 @@ def _key(columns: Mapping[str, str], key: Collection[str]) -> str:
 
 _LATEST_ROW: Final = f"""\
   SELECT keys,
-    CASE WHEN mod_type != 'DELETE' THEN from_json(new_values, '{_MAP}') END AS new_values
+    CASE WHEN mod_type != 'DELETE' THEN {values_expression("new_values")} END AS new_values
   FROM (
     SELECT *, ROW_NUMBER() OVER (PARTITION BY {{key}} ORDER BY place DESC) AS number FROM changes
   )
@@ -98,15 +103,17 @@ _FOLD_UPDATES: Final = f"""\
     aggregate(
       transform(
         array_sort(collect_list(struct(place, mod_type, new_values))),
-        change -> struct(change.mod_type, from_json(change.new_values, '{_MAP}') AS new_values)
+        change -> struct(
+          change.mod_type, {values_expression("change.new_values")} AS new_values
+        )
       ),
-      CAST(NULL AS {_MAP}),
+      CAST(NULL AS {VALUES}),
       (values, change) -> CASE change.mod_type
         WHEN 'DELETE' THEN NULL
         WHEN 'INSERT' THEN change.new_values
         ELSE map_concat(
           map_filter(
-            coalesce(values, CAST(map() AS {_MAP})),
+            coalesce(values, CAST(map() AS {VALUES})),
             (name, value) -> NOT map_contains_key(change.new_values, name)
           ),
           change.new_values

@@ -11,7 +11,11 @@ from typing import TYPE_CHECKING, Final
 
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.sql.quoting import identifier, literal
-from slackwater.spark_sink.sql.types import bad_value_condition, value_expression
+from slackwater.spark_sink.sql.types import (
+    bad_value_condition,
+    value_expression,
+    values_expression,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -45,7 +49,6 @@ MOD_ID: Final = ("server_transaction_id", "record_sequence", "mod_number", "key"
 
 # For each struct its fields in their order, each with its Spark type.
 StructFields = Mapping[str, Mapping[str, str]]
-_MAP: Final = "map<string, string>"
 _NULL_FOR_MOD_TYPE: Final = {BEFORE: "INSERT", AFTER: "DELETE"}
 
 
@@ -87,7 +90,7 @@ def typed_changes(
     )
     maps = mods.selectExpr(
         *(*record_columns, "mod_number", "mod.keys AS key"),
-        *(f"from_json(mod.{source}, '{_MAP}') AS {source}" for source in _SOURCES.values()),
+        *(f"{values_expression(f'mod.{source}')} AS {source}" for source in _SOURCES.values()),
     )
     cast = "TRY_CAST" if is_checked else "CAST"
     fields = [

@@ -11,7 +11,13 @@ from typing import Any, Final
 
 from slackwater.column_types import element_type, spark_type
 
+# A session may take TIMESTAMP for one without a zone, and a view is read in anybody's.
+_CAST_TYPES: Final = {"TIMESTAMP": "TIMESTAMP_LTZ"}
 _WITH_YEAR: Final = ("TIMESTAMP", "DATE")
+# JSON objects of columns, as maps of the values' texts.
+VALUES: Final = "map<string, string>"
+# What is no JSON of the type fails. Otherwise Spark makes NULL of it.
+_FAIL: Final = ", map('mode', 'FAILFAST')"
 
 
 def spanner_type(type_json: str) -> str:
@@ -48,15 +54,29 @@ def value_expression(text: str, spanner_type: str, *, cast: str = "CAST") -> str
     """
     element = element_type(spanner_type)
     if element is not None:
-        items = f"from_json({text}, 'array<string>')"
+        items = _items(text) if cast == "TRY_CAST" else _items(text, _FAIL)
         item = value_expression("item", element, cast=cast)
         return items if item == "item" else f"transform({items}, item -> {item})"
     kind = spark_type(spanner_type)
     if kind == "BINARY":
-        return f"unbase64({text})" if cast == "CAST" else f"try_to_binary({text}, 'base64')"
+        # unbase64() passes over what is not Base64.
+        return f"{'to_binary' if cast == 'CAST' else 'try_to_binary'}({text}, 'base64')"
     if kind in _WITH_YEAR:
         text = _four_digit_year(text)
-    return text if kind == "STRING" else f"{cast}({text} AS {kind})"
+    return text if kind == "STRING" else f"{cast}({text} AS {_CAST_TYPES.get(kind, kind)})"
+
+
+def values_expression(text: str) -> str:
+    """Return an SQL expression of the values in a JSON object, of the type VALUES.
+
+    A text that is no JSON object fails; NULL stays NULL.
+    """
+    return f"from_json({text}, '{VALUES}'{_FAIL})"
+
+
+def _items(text: str, mode: str = "") -> str:
+    # Spark makes NULL of a blank text, whatever the mode.
+    return f"from_json(CASE WHEN trim({text}) = '' THEN '!' ELSE {text} END, 'array<string>'{mode})"
 
 
 def _four_digit_year(text: str) -> str:
@@ -83,9 +103,10 @@ def bad_value_condition(text: str, spanner_type: str) -> str:
     """
     element = element_type(spanner_type)
     if element is not None:
-        items = f"from_json({text}, 'array<string>')"
+        items = _items(text)
         inner = bad_value_condition("item", element)
-        return f"coalesce(exists({items}, item -> {inner}), false)"
+        is_array = f"{items} IS NOT NULL AND NOT exists({items}, item -> {inner})"
+        return f"({text} IS NOT NULL AND NOT ({is_array}))"
     return (
         f"({text} IS NOT NULL AND {value_expression(text, spanner_type, cast='TRY_CAST')} IS NULL)"
     )

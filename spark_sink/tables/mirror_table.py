@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from slackwater.spark_sink.errors import ColumnNameError
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.sql.merge_statement import (
     CHANGED_AT,
@@ -20,7 +21,7 @@ from slackwater.spark_sink.sql.merge_statement import (
 )
 from slackwater.spark_sink.sql.quoting import identifier
 from slackwater.spark_sink.tables.managed_table import AppendId, ManagedTable
-from slackwater.spark_sink.tables.row_merges.row_changes import RowChange
+from slackwater.spark_sink.tables.row_merges.row_changes import LATEST, RowChange
 from slackwater.spark_sink.tables.table_format import MergeId, TableFormat
 from slackwater.timestamp import datetime_to_ns, parse_rfc3339
 
@@ -132,6 +133,15 @@ class MirrorTable(ManagedTable):
             )
         )
 
+    def ensure_columns(self, columns: Sequence[Column]) -> None:
+        """Create the mirror, or add the columns that it lacks; see ManagedTable.
+
+        Raises:
+            ColumnNameError: the mirror needs the name of a column for one of its own.
+        """
+        require_own_names(self._table, columns, keeps_deleted=self._keeps_deleted)
+        super().ensure_columns(columns)
+
     def current_rows(self) -> DataFrame | None:
         """Return the rows that are not marked as deleted; None if the mirror does not exist."""
         from pyspark.sql import functions as F
@@ -149,7 +159,7 @@ class MirrorTable(ManagedTable):
         return tuple(
             Column(field.name, field.dataType.simpleString().upper(), is_key=False)
             for field in (self._schema or ())
-            if field.name not in SOFT_DELETE_COLUMNS
+            if not (self._keeps_deleted and field.name in SOFT_DELETE_COLUMNS)
         )
 
     def is_published_before(self, low_watermark: datetime) -> bool:
@@ -231,10 +241,41 @@ def former_name(name: str, former_type: str, taken: Collection[str]) -> str:
     return next(free for free in names if free.lower() not in taken)
 
 
+def require_own_names(table: str, columns: Sequence[Column], *, keeps_deleted: bool) -> None:
+    """Refuse a column whose name the mirror needs for one of its own.
+
+    Args:
+        table: the full name of the Spanner table.
+        columns: the mirror's, but for those of deleted rows.
+        keeps_deleted: it has those, too.
+
+    Raises:
+        ColumnNameError: there is such a column.
+    """
+    own = {name.lower() for name in SOFT_DELETE_COLUMNS} if keeps_deleted else set()
+    own |= {column.name.lower() for column in columns if column.nanoseconds_of is not None}
+    for column in columns:
+        name = column.name.lower()
+        if column.nanoseconds_of is None and (name in own or name.startswith(LATEST)):
+            remedies = ["leave the column out with filter.exclude_columns", "rename it"]
+            if name in SOFT_DELETE_COLUMNS:
+                remedies.insert(0, "set sink.deletes to apply")
+            raise ColumnNameError(
+                f"column {table}.{column.name}: its mirror needs that name for one of its own.",
+                f"{remedies[0].capitalize()}, or {', or '.join(remedies[1:])}",
+            )
+
+
 def read_mirror(
-    spark: SparkSession, path: str, table_format: TableFormat
+    spark: SparkSession, path: str, table_format: TableFormat, *, keeps_deleted: bool = False
 ) -> tuple[DataFrame, str] | None:
     """Read a mirror at the low watermark that it has published, without rows marked as deleted.
+
+    Args:
+        spark: a session with the format's jar.
+        path: the mirror's.
+        table_format: its format.
+        keeps_deleted: see MirrorTable.
 
     Returns:
         The rows, and the low watermark in RFC 3339; None if the mirror has published none.
@@ -245,7 +286,7 @@ def read_mirror(
     if state is None:
         return None
     rows, low_watermark = state
-    if IS_DELETED in rows.columns:
+    if keeps_deleted:
         rows = rows.where(~F.col(IS_DELETED)).drop(*SOFT_DELETE_COLUMNS)
     return rows, low_watermark
 

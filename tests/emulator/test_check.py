@@ -12,7 +12,7 @@ import pytest
 
 from slackwater.commands.check import Check, checks
 from slackwater.config.settings import Settings
-from slackwater.reader.change_stream import ChangeStream
+from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.testing.emulator import Emulator
 from tests import services
 from tests.emulators import database_on
@@ -36,6 +36,24 @@ def test_a_right_set_up_is_said_to_be_so(stream: ChangeStream, tmp_path: Path) -
     assert [check.problem for check in results.values()] == [None] * len(results)
     assert results["filter"].detail == "2 of 3 watched tables"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_column_whose_name_mirrors_need_is_named(emulator: Emulator, tmp_path: Path) -> None:
+    statements = ["CREATE TABLE t (id bigint PRIMARY KEY, _is_deleted bool)"]
+    statements.append("CREATE CHANGE STREAM s FOR ALL")
+    own = database_on(emulator, Dialect.POSTGRESQL, statements, "s")
+    mirror = {"kind": "mirror", "format": "delta"}
+    sections = {"sink": mirror, "source": {"initial_scan": "no"}}
+    assert checked(own, tmp_path, sections)["start"].problem is None
+    mirror["deletes"] = "mark"
+    problem = checked(own, tmp_path, sections)["start"].problem
+    assert "column t._is_deleted: its mirror needs that name" in str(problem)
+    assert (
+        checked(own, tmp_path, {**sections, "filter": {"exclude_columns": ["t._*"]}})[
+            "start"
+        ].problem
+        is None
+    )
 
 
 def test_a_store_without_tables_will_be_set_up(stream: ChangeStream, tmp_path: Path) -> None:

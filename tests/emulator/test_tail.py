@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from google.cloud import spanner
 from slackwater.demo.load import Load
 from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.transport.connection import Connection
+from slackwater.spark_sink.envelopes.registry import envelopes
 from slackwater.testing.emulator import Emulator
 from slackwater.testing.plain_client import TruthRecord, canonical
 from slackwater.timestamp import format_rfc3339
@@ -240,6 +242,51 @@ def test_an_initial_scan_only_reads_the_watched_columns_at_the_cursor_and_ends(
     rows = [json.loads(line)["value"] for line in narrow.splitlines()]
     assert rows[0] == {"Id": 1, "B": None, "A": "a1"}
     assert rows[-1] == {"Id": 4}
+
+
+def test_a_table_without_key_columns_is_told_of_in_every_envelope(
+    new_database: NewDatabase,
+) -> None:
+    stream = new_database(
+        statements=[
+            "CREATE TABLE One (A STRING(MAX), B STRING(MAX)) PRIMARY KEY ()",
+            "CREATE CHANGE STREAM S FOR ALL",
+        ],
+        change_stream="S",
+    )
+    client = spanner.Client(project=stream.project, credentials=AnonymousCredentials())
+    database = client.instance(stream.instance).database(stream.database)
+    connection = Connection(stream)
+    start_ns = connection.strong_read_timestamp_ns()
+    with database.batch() as batch:
+        batch.insert("One", ["A", "B"], [["ä\u2028", "b"]])
+    with database.batch() as batch:
+        batch.delete("One", spanner.KeySet(all_=True))
+    bounds = ("--cursor", str(start_ns), "--end-time")
+    end_time = format_rfc3339(connection.strong_read_timestamp_ns())
+    connection.close()
+    for envelope in envelopes():
+        for line_format in ("json", "text", "csv"):
+            options = ("--format", line_format, "--envelope", envelope, "--exclude-column", "*.B")
+            done = tail(stream, *bounds, end_time, *options)
+            assert done.returncode == 0, (envelope, line_format, done.stderr)
+            assert ("ä" in done.stdout) == (envelope != "key_only"), (envelope, line_format)
+            assert "'b'" not in done.stdout
+    # An output that says that it is not UTF-8: lines are, all the same.
+    environ = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    ascii_only = subprocess.run(
+        command(stream, *bounds, end_time, "--format", "json", "--envelope", "record"),
+        capture_output=True,
+        env=environ,
+        timeout=60,
+        check=False,
+    )
+    assert ascii_only.returncode == 0, ascii_only.stderr
+    lines = [json.loads(line) for line in ascii_only.stdout.split(b"\n") if b'"mods"' in line]
+    inserted, deleted = (line["value"]["mods"] for line in lines)
+    values = '{"A":"ä\u2028","B":"b"}'
+    assert inserted == [{"keys": "{}", "new_values": values, "old_values": "{}"}]
+    assert deleted == [{"keys": "{}", "new_values": "{}", "old_values": values}]
 
 
 def test_csv_and_text_lines_of_chosen_tables(new_database: NewDatabase, tmp_path: Path) -> None:

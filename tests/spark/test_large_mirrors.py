@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 from slackwater.spark_sink.sinks.mirrors import Mirrors
 from slackwater.spark_sink.tables.delta import Delta
 from slackwater.spark_sink.tables.iceberg import Iceberg
-from slackwater.spark_sink.tables.row_merges import small_table
+from slackwater.spark_sink.tables.row_merges import iceberg_merge, small_table
 from tests.merge_epochs import COLUMNS, one, operations, publish, record
 from tests.mirrors import current, iceberg_table
 
@@ -74,3 +75,18 @@ def test_spark_merges_into_large_iceberg_tables_and_their_files_of_deletes(
     assert sum(len(task.delete_files) for task in table.scan().plan_files()) < deletes
     seen = [(row["Id"], row["A"]) for row in current(tmp_path / "T").rows]
     assert sorted(seen) == [(1, "e6"), *ones]
+
+
+def test_spark_merges_rows_whose_texts_arrow_can_not_hold(
+    session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def overflow(*_: object, **__: object) -> pa.Table:
+        # As pyarrow does for more than 2 GiB of a column's text.
+        raise pa.ArrowInvalid("offset overflow while concatenating arrays")
+
+    sink = Mirrors(str(tmp_path), "orders", Iceberg())
+    publish(session, sink, 1, one(1, "one"))
+    monkeypatch.setattr(iceberg_merge, "updated_rows", overflow)
+    publish(session, sink, 2, one(2, "two"))
+    assert [row["A"] for row in current(tmp_path / "T").rows] == ["two"]
+    assert operations(tmp_path / "T") == ["driver", "spark"]

@@ -5,16 +5,29 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from datetime import date
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from slackwater.errors import SettingsError
 from slackwater.pipeline.spark.jvm import jvm_process
-from slackwater.pipeline.spark.session import session_for_pipeline
+from slackwater.pipeline.spark.session import require_rules, session_for_pipeline
+from slackwater.spark_sink.sql.columns import Column
+from slackwater.spark_sink.sql.latest_changes import latest_changes
+from tests.epoch_rows import frame
+from tests.merge_epochs import TABLE, record
 from tests.spark.sessions import SharedSpark, with_one_slot
 
+TIMES = {
+    "Id2": ("INT64", "2"),
+    "Old": ("TIMESTAMP", "0001-01-01T00:00:00Z"),
+    # Twice on the clocks of St. John's.
+    "Twice": ("TIMESTAMP", "2025-11-02T04:15:00.5Z"),
+    "Day": ("DATE", "0001-01-01"),
+}
 SETTING = "spark.sql.streaming.checkpointFileManagerClass"
 OURS = "FileSystemBasedCheckpointFileManager"
 SPARKS = "FileContextBasedCheckpointFileManager"
@@ -24,6 +37,40 @@ def test_workers_look_for_modules_in_no_archive(session: SparkSession) -> None:
     """Python reads the directory of each again before every task, and Delta's jars are some."""
     rows = session.range(1).select(F.udf(archives, "array<string>")("id").alias("archives"))
     assert rows.collect()[0]["archives"] == []
+
+
+@pytest.mark.parametrize("zone", ["America/St_Johns", "Asia/Kolkata"])
+def test_values_are_the_same_in_any_time_zone(session: SparkSession, zone: str) -> None:
+    types = {name: kind for name, (kind, _) in TIMES.items()}
+    of_row = ("INSERT", {"Id": "1"}, {n: text for n, (_, text) in TIMES.items()}, "NEW_ROW")
+    changes = frame(session, [record(1, of_row, {"Id": "INT64", **types})])
+    columns = [Column("Id", "INT64", is_key=True)]
+    columns += [Column(name, kind, is_key=False) for name, kind in types.items()]
+    former = session.conf.get("spark.sql.session.timeZone")
+    rows = []
+    try:
+        for name in ("UTC", zone):
+            session.conf.set("spark.sql.session.timeZone", name)
+            made = latest_changes(changes, TABLE, columns).selectExpr("row.*").toArrow()
+            # The values, and not how the session shows them.
+            rows.append([column.cast("int64").to_pylist() for column in made.drop(["Day"])])
+            rows[-1].append(made["Day"].to_pylist())
+    finally:
+        session.conf.set("spark.sql.session.timeZone", str(former))
+    assert rows[0] == rows[1]
+    assert rows[0][-1] == [date(1, 1, 1)]
+
+
+def test_a_setting_of_sparks_own_file_is_refused(session: SparkSession) -> None:
+    name = "spark.sql.ansi.enabled"
+    session.conf.set(name, "false")
+    try:
+        with pytest.raises(SettingsError, match=f"{name} can't be false") as refused:
+            require_rules(session)
+    finally:
+        session.conf.set(name, "true")
+    assert "spark-defaults.conf" in refused.value.hint
+    require_rules(session)
 
 
 def archives(_: int) -> list[str]:

@@ -159,6 +159,23 @@ def test_a_batch_read_holds_each_record_between_two_times_once(
     assert sorted(map(key, rows)) == expected
     assert len({row["low_watermark"] for row in rows}) == 2, "it was not read in slices"
     assert len(expected) > 50
+    # The session is the notebook's own.
+    own = {
+        "spark.sql.timestampType": "TIMESTAMP_NTZ",
+        "spark.sql.session.timeZone": "America/St_Johns",
+        "spark.sql.ansi.enabled": "false",
+        "spark.sql.caseSensitive": "true",
+    }
+    former = {name: str(notebook.conf.get(name)) for name in own}
+    try:
+        for name, value in own.items():
+            notebook.conf.set(name, value)
+        again = reader.load(**bounds)
+        assert again.schema["commit_timestamp"].dataType.simpleString() == "timestamp"
+        assert sorted(map(key, again.collect())) == expected
+    finally:
+        for name, value in former.items():
+            notebook.conf.set(name, value)
 
 
 @pytest.mark.parametrize("dialect", ON_EITHER_SPARK, ids=str)

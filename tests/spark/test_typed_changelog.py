@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from datetime import timedelta
 from decimal import Decimal
 from itertools import count
@@ -177,24 +178,36 @@ def test_a_table_of_another_key_that_takes_the_name_over_goes_on_beside_the_form
 
 @FORMATS
 def test_a_bad_value_stops_the_pipeline_or_its_mod_is_set_aside(epochs: Epochs) -> None:
-    columns = {"Id": "INT64", "A": "INT64", "B": "DATE"}
-    mods: Mods = [({"Id": str(n)}, {"A": a, "B": None}, {}) for n, a in enumerate(("5", "x", "7"))]
+    columns = {"Id": "INT64", "A": "INT64", "B": "BYTES", "C": "ARRAY<INT64>"}
+    texts: Sequence[tuple[Any, ...]] = [
+        ("5", "AA==", ["1", None]),
+        ("x", None, "x"),
+        ("7", None, None),
+        ("8", None, " "),
+        ("9", "!!", "null"),
+    ]
+    mods: Mods = [
+        ({"Id": str(n)}, dict(zip("ABC", values, strict=True)), {})
+        for n, values in enumerate(texts)
+    ]
     # The same key once more, with nothing wrong.
     later = record("UPDATE", [({"Id": "1"}, {"A": "6"}, {"A": "5"})], columns, at=2)
     epoch = (record("INSERT", mods, columns, at=1), later)
-    with pytest.raises(BadRecordError, match=r"sales.Orders: a value of column A is not of"):
+    with pytest.raises(
+        BadRecordError, match=r"sales.Orders: a value of column (A, |B, )?C is not of"
+    ):
         epochs.write(*epoch)
     epochs.write(*epoch, times=2, keeps_bad_records=True)
     rows = epochs.rows()
-    assert [(row["key"]["Id"], row["mod_number"], row["after"]["A"]) for row in rows] == [
-        (0, 0, 5),
-        (2, 2, 7),
-        (1, 0, 6),
+    written = [
+        (row["key"]["Id"], row["mod_number"], row["after"]["A"], row["after"]["C"]) for row in rows
     ]
+    assert written == [(0, 0, 5, [1, None]), (2, 2, 7, None), (1, 0, 6, None)]
     lines = [path.read_text() for path in epochs.path.glob("_dead_letters/*/*.json")]
-    (letter,) = [json.loads(line) for text in lines for line in text.splitlines()]
-    assert (letter["key"], letter["bad_columns"]) == ('{"Id": "1"}', ["A"])
-    assert len(letter["record"]["mods"]) == 3
+    letters = [json.loads(line) for text in lines for line in text.splitlines()]
+    bad = sorted((letter["key"], letter["bad_columns"]) for letter in letters)
+    assert bad == [('{"Id": "1"}', ["A", "C"]), ('{"Id": "3"}', ["C"]), ('{"Id": "4"}', ["B", "C"])]
+    assert all(len(letter["record"]["mods"]) == len(mods) for letter in letters)
 
 
 @FORMATS

@@ -93,8 +93,9 @@ def without_now(value: Any) -> Any:
 
 @pytest.mark.parametrize("mod_type", ["INSERT", "UPDATE", "DELETE"])
 @pytest.mark.parametrize("envelope", envelopes())
-def test_avro_says_what_json_says(envelope: str, mod_type: str) -> None:
-    row = record(mod_type, **NEW_ROW)
+@pytest.mark.parametrize("sequence", ["00000003", "963d1af435fb3e79-0000000a"])
+def test_avro_says_what_json_says(sequence: str, envelope: str, mod_type: str) -> None:
+    row = record(mod_type, record_sequence=sequence, **NEW_ROW)
     expected = [
         tuple(None if text is None else json.loads(text) for text in (m.key, m.value))
         for m in made(envelope).messages(row)

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater.spark_sink.envelopes.envelope import EnvelopeOptions
-from slackwater.spark_sink.envelopes.message import Message, Origin
+from slackwater.spark_sink.envelopes.message import Message, Origin, dumps
 from slackwater.spark_sink.envelopes.registry import envelopes
 from slackwater.spark_sink.envelopes.values import json_converter, row_values
 
@@ -115,6 +115,19 @@ def test_record_is_the_data_change_record_as_spanner_sent_it() -> None:
     timestamp_names = {"commit_timestamp": RFC, "low_watermark": RFC}
     assert json.loads(message.value or "") == row | timestamp_names
     assert message.key is None
+
+
+def test_debezium_splits_the_sequence_of_a_stream_with_mutable_key_ranges() -> None:
+    row = record(record_sequence="963d1af435fb3e79-0000000a")
+    for schemas_enable in (False, True):
+        _, value = one("debezium", row, schemas_enable=schemas_enable)
+        payload = value["payload"] if schemas_enable else value
+        assert payload["source"]["sequence"] == "10"
+        assert payload["source"]["record_sequence_prefix"] == "963d1af435fb3e79"
+    (source,) = (field for field in value["schema"]["fields"] if field["field"] == "source")
+    prefix = {"type": "string", "optional": True, "field": "record_sequence_prefix"}
+    assert prefix in source["fields"]
+    assert "record_sequence_prefix" not in one("debezium", record())[1]["source"]
 
 
 def test_flat_has_one_message_for_each_mod_with_the_row_before_and_after() -> None:
@@ -341,6 +354,35 @@ def test_numbers_keep_their_value(decimal: Decimal, integer: int) -> None:
     (message,) = messages("key_only", row)
     key = json.loads(message.key or "", parse_float=Decimal, parse_int=Decimal)
     assert key == [Decimal(f"{decimal:f}"), integer]
+
+
+NUMBERS = st.from_regex(
+    r"-?(0|[1-9][0-9]{0,350})(\.[0-9]{1,9})?([eE][+-]?[0-9]{1,4})?", fullmatch=True
+)
+DOCUMENTS = st.recursive(
+    st.sampled_from(["null", "true", '""', '"ü\\n"', "1.8e308", "-1e999"]) | NUMBERS,
+    lambda inner: (
+        st.lists(inner, max_size=3).map(lambda items: f"[{','.join(items)}]")
+        | st.dictionaries(st.sampled_from("ab"), inner).map(
+            lambda members: (
+                "{" + ",".join(f'"{name}":{text}' for name, text in members.items()) + "}"
+            )
+        )
+    ),
+    max_leaves=5,
+)
+
+
+@pytest.mark.parametrize("annotation", ["", ',"type_annotation":"PG_JSONB"'])
+@given(document=DOCUMENTS)
+def test_a_json_column_is_json_with_all_its_digits(document: str, annotation: str) -> None:
+    convert = json_converter(f'{{"code":"JSON"{annotation}}}')
+    assert dumps({"Doc": convert(document)}) == f'{{"Doc":{document}}}'
+
+
+@pytest.mark.parametrize("text", ["NaN", "[Infinity]", "01", "{'a':1}", "", "1.8e308 x"])
+def test_what_is_no_json_in_a_json_column_stays_a_text(text: str) -> None:
+    assert json_converter('{"code":"JSON"}')(text) == text
 
 
 def test_a_column_without_a_type_stays_as_it_is_and_a_text_that_is_no_object_is_an_error() -> None:

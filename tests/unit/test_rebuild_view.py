@@ -7,26 +7,31 @@ import pytest
 from slackwater.spark_sink.sql.rebuild_view import create_view
 from slackwater.spark_sink.sql.types import value_expression
 
+ITEMS = (
+    "from_json(CASE WHEN trim(v) = '' THEN '!' ELSE v END, 'array<string>',"
+    " map('mode', 'FAILFAST'))"
+)
+
 
 @pytest.mark.parametrize(
     ("spanner_type", "expression"),
     [
         ("INT64", "CAST(v AS BIGINT)"),
         ("STRING(MAX)", "v"),
-        ("BYTES(16)", "unbase64(v)"),
+        ("BYTES(16)", "to_binary(v, 'base64')"),
         ("NUMERIC", "CAST(v AS DECIMAL(38,9))"),
         ("numeric", "v"),
         ("character varying(36)", "v"),
         ("DATE", "CAST((repeat('0', 5 - instr(v, '-')) || v) AS DATE)"),
-        ("ARRAY<STRING(MAX)>", "from_json(v, 'array<string>')"),
+        ("ARRAY<STRING(MAX)>", ITEMS),
         (
             "ARRAY<INT64>",
-            "transform(from_json(v, 'array<string>'), item -> CAST(item AS BIGINT))",
+            f"transform({ITEMS}, item -> CAST(item AS BIGINT))",
         ),
-        ("bytea[]", "transform(from_json(v, 'array<string>'), item -> unbase64(item))"),
+        ("bytea[]", f"transform({ITEMS}, item -> to_binary(item, 'base64'))"),
         (
             "ARRAY<FLOAT32>(vector_length=>3)",
-            "transform(from_json(v, 'array<string>'), item -> CAST(item AS FLOAT))",
+            f"transform({ITEMS}, item -> CAST(item AS FLOAT))",
         ),
         ("SOMETHING_NEW<X>", "v"),
     ],

@@ -39,6 +39,7 @@ from slackwater.pipeline.spark.kubernetes import (
 from slackwater.pipeline.spark.sink_needs import brought_connectors, needed
 from slackwater.pipeline.spark.task_writing import TaskWritingChangesSource
 from slackwater.scheduler.spark.data_source import SpannerChangesDataSource
+from slackwater.spark_sink.session_rules import wrong_settings
 
 _DEFAULTS: Final = {
     "spark.sql.session.timeZone": "UTC",
@@ -96,7 +97,8 @@ def start_spark(
         class_archive: a file that `slackwater class-archive` made; None for none.
 
     Raises:
-        SettingsError: the folder has no jars, or the archive does not exist.
+        SettingsError: the folder has no jars, the archive does not exist, or Spark's own settings
+            file has a setting that changes what lands.
         SparkFailedError: the JVM did not start, because a jar could not be fetched or for another
             reason that its output names.
     """
@@ -123,8 +125,22 @@ def start_spark(
     for key, value in with_classified_jars(values, os.environ).items():
         settings.set(key, value)
     spark = SparkSession(_context(settings))
+    require_rules(spark)
     register_source(spark, SpannerChangesDataSource)
     return spark
+
+
+def require_rules(spark: SparkSession) -> None:
+    """Refuse what Spark's own settings file says against the rules.
+
+    Raises:
+        SettingsError: there is such a setting.
+    """
+    if problems := list(wrong_settings(spark.conf.getAll)):
+        raise SettingsError(
+            f"Spark's configuration: {'; '.join(problems)}.",
+            "Take it out of spark-defaults.conf",
+        )
 
 
 def _with_log_lines(conf: Mapping[str, str]) -> Mapping[str, str]:

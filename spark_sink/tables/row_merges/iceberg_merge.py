@@ -105,13 +105,29 @@ class IcebergMerge:
             keeps_deleted: a deleted row stays with its last values, and is marked as deleted.
 
         Raises:
-            IcebergMergeRefusedError: Arrow does not compare the keys as Spark does.
+            IcebergMergeRefusedError: Arrow does not compare the keys as Spark does, or has no room
+                for the texts: an array of them ends at 2 GiB.
             PublishError: two processes committed at the same time; the epoch is read again.
             Py4JJavaError: the commit failed.
         """
         key = [column for column in columns if column.is_key]
         if not key or any(column.spark_type in _FLOATS for column in key):
             raise IcebergMergeRefusedError("it has no key, or one with floating-point numbers")
+        try:
+            changed, rows = self._changed(latest, key, columns, keeps_deleted=keeps_deleted)
+        except pa.ArrowInvalid as error:
+            raise IcebergMergeRefusedError(f"Arrow can't hold its rows: {error}") from error
+        self._commit(changed, rows, summary)
+
+    def _changed(
+        self,
+        latest: pa.Table,
+        key: Sequence[Column],
+        columns: Sequence[Column],
+        *,
+        keeps_deleted: bool,
+    ) -> tuple[list[str], pa.Table]:
+        """Return the files with rows that change, and what becomes of the rows of all of them."""
         # Each file is read by each merge.
         is_crowded = len(self._files) >= small_table.FILES_MAX
         changed, rows, places_of_changed = [], [], list[pa.Array]()
@@ -136,7 +152,7 @@ class IcebergMerge:
         rows.append(
             inserted_rows(latest.filter(is_new), columns, self._schema, keeps_deleted=keeps_deleted)
         )
-        self._commit(changed, pa.concat_tables(rows), summary)
+        return changed, pa.concat_tables(rows)
 
     def _commit(self, replaced: Sequence[str], rows: pa.Table, summary: Mapping[str, str]) -> None:
         overwrite = self._table.newOverwrite()

@@ -12,13 +12,14 @@ from typing import Any, Final
 
 import orjson
 
-# The columns of small_epoch.latest_rows() besides the table's. No name in Spanner begins with an
-# underscore.
-IS_DELETED: Final = "_latest_is_deleted"
-IS_WHOLE: Final = "_latest_is_whole"
-COMMIT_TIMESTAMP: Final = "_latest_commit_timestamp"
+# The columns of small_epoch.latest_rows() besides the table's begin with it. No mirror has a column
+# of its table's that does: see mirror_table.require_own_names().
+LATEST: Final = "_latest_"
+IS_DELETED: Final = f"{LATEST}is_deleted"
+IS_WHOLE: Final = f"{LATEST}is_whole"
+COMMIT_TIMESTAMP: Final = f"{LATEST}commit_timestamp"
 # Before the name of a column: whether the changes have a value of it.
-IS_CHANGED: Final = "_latest_is_changed_"
+IS_CHANGED: Final = f"{LATEST}is_changed_"
 
 
 @dataclass(frozen=True, slots=True)

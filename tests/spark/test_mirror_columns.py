@@ -1,0 +1,99 @@
+"""Mirrors of tables whose columns are out of the ordinary: by their names, or without a key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from slackwater.spark_sink.errors import ColumnNameError
+from slackwater.spark_sink.sink import Former
+from slackwater.spark_sink.sinks.former_rows import GoneRows
+from slackwater.spark_sink.sinks.mirrors import Mirrors
+from slackwater.spark_sink.tables.delta import Delta
+from slackwater.spark_sink.tables.iceberg import Iceberg
+from slackwater.spark_sink.tables.mirror_table import read_mirror
+from slackwater.spark_sink.tables.table_format import TableFormat
+from tests.merge_epochs import TABLE, Change, publish, record
+from tests.mirror_epochs import START, Epochs
+from tests.mirrors import current
+
+
+@pytest.fixture(params=[Delta, Iceberg], ids=lambda made: str(made.using))
+def table_format(request: pytest.FixtureRequest) -> TableFormat:
+    made: TableFormat = request.param()
+    return made
+
+
+def test_columns_named_like_the_mark_of_deleted_rows_are_the_tables_own(
+    session: SparkSession, table_format: TableFormat, tmp_path: Path
+) -> None:
+    types = {"Id": "INT64", "_is_deleted": "BOOL", "_commit_timestamp": "TIMESTAMP"}
+    sink = Mirrors(str(tmp_path), "orders", table_format)
+    epochs = Epochs(session, sink, types)
+    values = {"_is_deleted": True, "_commit_timestamp": "2026-01-31T09:00:00Z"}
+    epochs.change("INSERT", "1", **values)
+    epochs.write()
+    mirror = read_mirror(session, str(tmp_path / "T"), table_format)
+    assert mirror is not None
+    expected = {"Id": 1, "_is_deleted": True, "_commit_timestamp": START}
+    assert mirror[0].toArrow().to_pylist() == current(tmp_path / "T").rows == [expected]
+    # A column that was made again has no former values: it is one of the table's.
+    epochs.change("INSERT", "2", **values)
+    epochs.write(Former(columns={("T", "_is_deleted"): epochs.now}))
+    assert [row["_is_deleted"] for row in current(tmp_path / "T").rows] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("keeps_deleted", "types", "name"),
+    [
+        (True, {"Id": "INT64", "_Is_Deleted": "BOOL"}, "_Is_Deleted"),
+        (True, {"Id": "INT64", "_commit_timestamp": "BOOL"}, "_commit_timestamp"),
+        (False, {"At": "TIMESTAMP", "_at_nanoseconds": "INT64"}, "_at_nanoseconds"),
+        (False, {"Id": "INT64", "_latest_is_deleted": "BOOL"}, "_latest_is_deleted"),
+    ],
+)
+def test_a_column_whose_name_a_mirror_needs_is_refused_before_anything_lands(
+    session: SparkSession, tmp_path: Path, types: dict[str, str], name: str, *, keeps_deleted: bool
+) -> None:
+    sink = Mirrors(str(tmp_path), "orders", Delta(), gone_rows=GoneRows(are_kept=keeps_deleted))
+    epochs = Epochs(session, sink, types)
+    epochs.change("INSERT", None, **{name: None})
+    with pytest.raises(ColumnNameError, match=f"column T.{name}: its mirror needs") as refused:
+        epochs.write()
+    assert "filter.exclude_columns" in refused.value.hint
+    assert ("sink.deletes" in refused.value.hint) == (keeps_deleted)
+    assert not (tmp_path / "T").exists()
+
+
+@pytest.mark.parametrize(("format_class", "keeps_deleted"), [(Delta, False), (Iceberg, True)])
+def test_a_table_without_key_columns_has_one_row(
+    session: SparkSession, tmp_path: Path, format_class: type[TableFormat], *, keeps_deleted: bool
+) -> None:
+    rows = GoneRows(are_kept=keeps_deleted)
+    sink = Mirrors(str(tmp_path), "orders", format_class(), gone_rows=rows)
+    epochs: list[tuple[list[Change], list[dict[str, str]]]] = [
+        ([("INSERT", {}, {"A": "a", "B": "b"}, "OLD_AND_NEW_VALUES")], [{"A": "a", "B": "b"}]),
+        ([("UPDATE", {}, {"B": "c"}, "OLD_AND_NEW_VALUES")], [{"A": "a", "B": "c"}]),
+        ([("DELETE", {}, {}, "NEW_ROW")], []),
+        (
+            [
+                ("INSERT", {}, {"A": "d", "B": "d"}, "NEW_ROW"),
+                ("UPDATE", {}, {"A": "e"}, "NEW_VALUES"),
+            ],
+            [{"A": "e", "B": "d"}],
+        ),
+    ]
+    at = 0
+    for number, (changes, expected) in enumerate(epochs):
+        records = [
+            record(at + place, change, {"A": "STRING", "B": "STRING"})
+            for place, change in enumerate(changes)
+        ]
+        at += len(changes)
+        publish(session, sink, number, records)
+        seen = current(tmp_path / TABLE).rows
+        there = [row for row in seen if not row.get("_is_deleted")]
+        assert [{name: row[name] for name in "AB"} for row in there] == expected
+        assert len(seen) <= 1
