@@ -91,10 +91,7 @@ def run(
     from_watermark: options.FromWatermark = None,
     skip_to: options.SkipTo = None,
 ) -> None:
-    """Run the file's pipelines.
-
-    On SIGTERM or Ctrl-C they finish the epoch and the program exits with 0.
-    """
+    """Run the file's pipelines, until SIGTERM or Ctrl-C."""
     from slackwater.commands import run as commands
     from slackwater.pipeline.recovery import Recovery
 
