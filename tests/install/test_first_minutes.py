@@ -107,18 +107,22 @@ def test_what_init_writes_lands_every_change_since_the_command(
     stream = new_database(dialect, statements(dialect, sink))
     connection, load = Connection(stream), Load(stream, dialect, seed=5)
     load.run(transactions_per_second=20, seconds=0.5)
+    name = CHANGE_STREAM.lower()
     names = ("--project", stream.project, "--instance", stream.instance)
     options = [*names, "--database", stream.database, "--sink", sink]
     if sink == "kafka":
         options += ["--kafka-servers", request.getfixturevalue("kafka_broker")]
+        # The broker remembers the positions of the other dialect's pipeline.
+        name = f"{CHANGE_STREAM.lower()}-{dialect.value.lower()}"
+        options += ["--pipeline", name]
         # A jar that the sink needs is not in every Maven repository.
         home.variables["SLACKWATER_SPARK_CONF"] = json.dumps(spark_conf())
     home.command("init", *options)
     checked = home.command("check").splitlines()
     assert len(checked) >= 5
     assert not [line for line in checked if not line.startswith("ok ")]
-    output = home.folder / "out" / CHANGE_STREAM.lower()
-    seen = seen_changes(sink, output, options[-1])
+    output = home.folder / "out" / name
+    seen = seen_changes(sink, output, request)
     before = seen()
     with running(home) as said:
         # Spark is starting.
@@ -137,7 +141,7 @@ def test_what_init_writes_lands_every_change_since_the_command(
     if sink not in ("mirror", "spark"):
         assert len(seen() - before) == written
     shown = home.command("status").splitlines()
-    assert shown[0].startswith(f"{CHANGE_STREAM.lower()}: Is not running")
+    assert shown[0].startswith(f"{name}: Is not running")
 
 
 def statements(dialect: Dialect, sink: str) -> list[str]:
@@ -148,7 +152,7 @@ def statements(dialect: Dialect, sink: str) -> list[str]:
     return [*tables, stream + whole_rows]
 
 
-def seen_changes(sink: str, output: Path, servers: str) -> Callable[[], set[str]]:
+def seen_changes(sink: str, output: Path, request: pytest.FixtureRequest) -> Callable[[], set[str]]:
     """Return what reads the transactions that have landed, or Kafka's messages."""
     column = "server_transaction_id"
     if sink in ("parquet", "orc"):
@@ -173,6 +177,7 @@ def seen_changes(sink: str, output: Path, servers: str) -> Callable[[], set[str]
         return lambda: of_iceberg(output / "changes", column)
     if sink != "kafka":
         return set
+    servers = request.getfixturevalue("kafka_broker")
     return lambda: {
         f"{topic} {partition} {message.offset()}"
         for table in TABLES

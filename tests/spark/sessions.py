@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from slackwater.commands import run, verify
+from slackwater.commands import as_of, run, verify
 from slackwater.pipeline.spark.java import find_java
 from slackwater.pipeline.spark.session import DRIVER_OPTIONS, start_spark, stop_spark
 from slackwater.spark_sink.errors import UnknownFormatError
@@ -132,7 +132,7 @@ def commands_here(session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Non
         session.sparkContext.environment["SPANNER_EMULATOR_HOST"] = host
         return session.newSession()
 
-    for module in (run, verify):
+    for module in (as_of, run, verify):
         monkeypatch.setattr(module, "start_spark", start)
         monkeypatch.setattr(module, "stop_spark", lambda _: None)
 
