@@ -26,7 +26,11 @@ EVERYTHING: dict[str, Any] = {
     "executor": {"cpuRequest": "500m"},
     "serviceAccount": {"name": "reader", "annotations": {"eks.amazonaws.com/role-arn": "arn"}},
     "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
-    "prometheusRule": {"enabled": True, "labels": {"release": "prometheus"}},
+    "prometheusRule": {
+        "enabled": True,
+        "labels": {"release": "prometheus"},
+        "runbookUrl": "https://wiki.example.com/runbook.html",
+    },
     "nodeSelector": {"pool": "spark"},
     "tolerations": [{"key": "spark", "operator": "Exists"}],
     "affinity": {

@@ -49,6 +49,16 @@ def test_each_shape_renders_to_valid_manifests(shape: str, more: dict[str, Any])
     assert custom == operators | ({"SparkApplication"} if shape == "spark-application" else set())
 
 
+def test_alerts_have_links_where_the_runbook_is_served() -> None:
+    [rule] = of_kind(render(example("one-pod", **EVERYTHING)), "PrometheusRule")
+    alerts = [alert for group in rule["spec"]["groups"] for alert in group["rules"]]
+    assert len(alerts) >= 10
+    for alert in alerts:
+        url = f"https://wiki.example.com/runbook.html#{alert['alert'].lower()}"
+        assert alert["annotations"]["runbook_url"] == url
+        assert "runbook" not in alert["annotations"]
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 def test_every_value_of_the_chart_changes_what_is_rendered(shape: str) -> None:
     """A value that no template reads is a promise that nothing keeps."""
