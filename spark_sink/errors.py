@@ -3,7 +3,7 @@
 SinkError
 |- UnknownFormatError    user: the sink does not write this format
 |- BadRecordError        user: a value is not of its column's type
-|- ColumnNameError       user: a column has a name that its mirror needs
+|- ColumnNameError       user: a column has a name that its table needs or can't hold
 |- ChangelogColumnError  user: a column's type no longer fits its changelog
 |- TableRecreatedError   user: a table was dropped and made again, and its mirror has old rows
 |- AsOfTimeError         user: an output does not go back to a time
@@ -45,7 +45,7 @@ class BadRecordError(SinkError):
 
 
 class ColumnNameError(SinkError):
-    """A column has a name that its mirror needs: leave the column out, or rename it."""
+    """A column has a name that its table needs or can't hold: leave it out, or rename it."""
 
     user_error = True
 

@@ -25,7 +25,7 @@ from slackwater.scheduler.source_settings import NOW, Setting
 from slackwater.scheduler.spanner_source import SpannerSource
 from slackwater.scheduler.start_position import check_start
 from slackwater.spark_sink.filters.change_filter import require_shown_changes
-from slackwater.spark_sink.sinks.mirrors import MirrorSettings
+from slackwater.spark_sink.sinks.managed_tables import ManagedTableSettings
 from slackwater.spark_sink.sql.columns import columns_from_schema
 from slackwater.spark_sink.sql.rebuild_view import DEFAULT_VALUE_CAPTURE_TYPE
 from slackwater.state.models import Scan, ScanPart
@@ -117,10 +117,10 @@ def check_new(settings: Settings, source: SourceHandle) -> None:
         StartTooOldError, StartInFutureError: it can't.
         SettingsError: it is to end before its initial scan.
         PartialRowError: the change stream does not capture what the sink needs.
-        ColumnNameError: a mirror would need the name of a column for one of its own.
+        ColumnNameError: a table of the sink can't have a column of that name.
     """
     settings.sink.check_capture_type(capture_type(source.description))
-    if isinstance(settings.sink, MirrorSettings):
+    if isinstance(settings.sink, ManagedTableSettings):
         watched = watched_tables(source.connection, source.description.dialect)
         for table in tables_to_read(watched, filter_of(settings)):
             columns = columns_from_schema(table.columns, table.key)

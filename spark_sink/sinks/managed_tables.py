@@ -22,7 +22,12 @@ from slackwater.spark_sink.output.watermark_log import WatermarkLog, output_posi
 from slackwater.spark_sink.sink import EpochSummary, OutputPosition
 from slackwater.spark_sink.sinks.sink_settings import TableSettings
 from slackwater.spark_sink.sql.columns import Column
-from slackwater.spark_sink.tables.managed_table import SOURCE_TABLE_PROPERTY, AppendId, ManagedTable
+from slackwater.spark_sink.tables.managed_table import (
+    SOURCE_TABLE_PROPERTY,
+    AppendId,
+    ManagedTable,
+    require_possible_names,
+)
 from slackwater.spark_sink.tables.registry import table_formats
 from slackwater.spark_sink.tables.table_format import TableFormat
 from slackwater.timestamp import us_to_datetime
@@ -54,6 +59,18 @@ class ManagedTableSettings(TableSettings, ABC):
     def require_table_format(self) -> TableFormat:
         """Return the table format, which these kinds always have."""
         return table_formats()[self.format].from_settings(self.catalog, ())
+
+    def check_columns(self, table: str, columns: Sequence[Column]) -> None:
+        """Refuse columns whose names the tables can't have.
+
+        Args:
+            table: the full name of the Spanner table.
+            columns: the table's.
+
+        Raises:
+            ColumnNameError: there is such a column.
+        """
+        require_possible_names(table, columns, self.require_table_format(), self.table_properties)
 
     @property
     def sets_bad_records_aside(self) -> bool:

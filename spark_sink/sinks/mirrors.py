@@ -80,15 +80,8 @@ class MirrorSettings(ManagedTableSettings, ObjectStoreSettings):
     when_recreated: Literal["clear", "stop"] = "clear"
 
     def check_columns(self, table: str, columns: Sequence[Column]) -> None:
-        """Refuse columns whose names mirrors need.
-
-        Args:
-            table: the full name of the Spanner table.
-            columns: the table's.
-
-        Raises:
-            ColumnNameError: there is such a column.
-        """
+        """Refuse also columns whose names mirrors need; see ManagedTableSettings."""
+        super().check_columns(table, columns)
         require_own_names(table, mirror_columns(columns), keeps_deleted=self.deletes == "mark")
 
     def make_sink(self, origin: Origin, record_filter: RecordFilter) -> Mirrors:

@@ -1,9 +1,7 @@
 """Delta tables: an epoch is one commit, which lands once.
 
-A Delta table remembers for each application the highest transaction version that it has committed
-(Delta's protocol, "Transaction Identifiers"); a write with that version or a lower one changes
-nothing. The low watermark serves as the version: it only rises, even if the checkpoint is lost and
-Spark counts its micro-batches from 0 again.
+A Delta table remembers each application's highest transaction version; a write with it or a lower
+one changes nothing (Delta's protocol, "Transaction Identifiers"). The version is the low watermark.
 """
 
 from __future__ import annotations
@@ -23,6 +21,7 @@ from slackwater.spark_sink.errors import AsOfTimeError, commit_conflict
 from slackwater.spark_sink.java import java_session, jvm_of
 from slackwater.spark_sink.output import delta_maintenance
 from slackwater.spark_sink.output.delta_checkpoints import forget_checksum
+from slackwater.spark_sink.output.delta_features import COLUMN_MAPPING
 from slackwater.spark_sink.output.small_files import small_files
 from slackwater.spark_sink.output.staging import StagedFiles
 from slackwater.spark_sink.sql.quoting import identifier, literal
@@ -58,7 +57,7 @@ _log = logging.getLogger(__name__)
 
 _APPLICATION: Final = "spark.databricks.delta.write.txnAppId"
 _VERSION: Final = "spark.databricks.delta.write.txnVersion"
-# With it, a change marks a row's place in its file, and the row is written to another file.
+# With it, a change marks a row's place in its file, and writes the row to another file.
 _DELETION_VECTORS: Final = "delta.enableDeletionVectors"
 # For a MERGE that reads many rows; see spark_conf() for the others.
 _COMPILED: Final = {
@@ -100,6 +99,8 @@ class Delta(TableFormat):
     """
 
     using = "delta"
+    marks_refused = " ,;{}()\n\t="
+    names_any_column = (COLUMN_MAPPING, ("name", "id"))
 
     def __init__(self, partition_by: Sequence[str] = ()) -> None:
         self._partition_by = tuple(partition_by)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from slackwater.spark_sink.errors import ChangelogColumnError
+from slackwater.spark_sink.errors import ChangelogColumnError, ColumnNameError
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.sql.quoting import literal
 from slackwater.spark_sink.tables.table_format import TableFormat
@@ -19,6 +19,35 @@ if TYPE_CHECKING:
 
 # The table property with the full name of the Spanner table that it was created for.
 SOURCE_TABLE_PROPERTY: Final = "slackwater.table"
+
+
+def require_possible_names(
+    table: str,
+    columns: Sequence[Column],
+    table_format: TableFormat,
+    properties: Mapping[str, str],
+) -> None:
+    """Refuse a column whose name the format can't hold.
+
+    Args:
+        table: the full name of the Spanner table.
+        columns: the table's.
+        table_format: of the managed table.
+        properties: with which the managed table is created.
+
+    Raises:
+        ColumnNameError: there is such a column.
+    """
+    key, values = table_format.names_any_column
+    if properties.get(key) in values:
+        return
+    for column in columns:
+        if any(mark in table_format.marks_refused for mark in column.name):
+            raise ColumnNameError(
+                f"column {table}.{column.name!r}: {table_format.using} does not take that name.",
+                f"Set {key}: {values[0]} in sink.table_properties before the table is made, leave"
+                " the column out with filter.exclude_columns, or rename it",
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +107,10 @@ class ManagedTable(ABC):
 
         Raises:
             ChangelogColumnError: a column's type has changed.
+            ColumnNameError: the format can't hold the name of a column.
             PublishError: two processes committed at the same time; the epoch is read again.
         """
+        require_possible_names(self._table, columns, self._format, self._properties)
         if self._schema is None and self._format.exists(self._spark, self._path):
             self._load_schema()
         if self._schema is None:

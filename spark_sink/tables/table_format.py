@@ -62,12 +62,16 @@ class TableFormat(ABC):
     Attributes:
         using: the format's name in Spark SQL, as in CREATE TABLE ... USING, and in sink.format.
         has_catalogs: its tables can be in a catalog, which the setting sink.catalog names.
+        marks_refused: marks that the name of a column must not have.
+        names_any_column: a table property, and values of it with which a column may have any name.
         storage_options: of the object store in which the driver changes tables by itself; None for
             none. See open_object_store().
     """
 
     using: ClassVar[str]
     has_catalogs: ClassVar[bool] = False
+    marks_refused: ClassVar[str] = ""
+    names_any_column: ClassVar[tuple[str, Sequence[str]]] = ("", ())
     storage_options: Mapping[str, str] | None = None
 
     @classmethod

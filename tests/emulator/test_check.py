@@ -56,6 +56,25 @@ def test_a_column_whose_name_mirrors_need_is_named(emulator: Emulator, tmp_path:
     )
 
 
+@pytest.mark.parametrize("kind", ["mirror", "changelogs"])
+def test_a_column_that_the_format_can_not_hold_is_named_before_anything_runs(
+    kind: str, emulator: Emulator, tmp_path: Path
+) -> None:
+    statements = ['CREATE TABLE t (id bigint PRIMARY KEY, "full name" varchar)']
+    statements.append("CREATE CHANGE STREAM s FOR ALL")
+    own = database_on(emulator, Dialect.POSTGRESQL, statements, "s")
+    sink: dict[str, Any] = {"kind": kind, "format": "delta"}
+    sections = {"sink": sink, "source": {"initial_scan": "no"}}
+    problem = checked(own, tmp_path, sections)["start"].problem
+    assert "column t.'full name': delta does not take that name. Set" in str(problem)
+    for remedy in (
+        {"sink": sink | {"table_properties": {"delta.columnMapping.mode": "name"}}},
+        {"sink": sink, "filter": {"exclude_columns": ["t.full*"]}},
+        {"sink": sink | {"format": "iceberg"}},
+    ):
+        assert checked(own, tmp_path, sections | remedy)["start"].problem is None
+
+
 def test_a_store_without_tables_will_be_set_up(stream: ChangeStream, tmp_path: Path) -> None:
     file = tmp_path / "state.db"
     file.touch()
