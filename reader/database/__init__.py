@@ -5,5 +5,6 @@ What an epoch reads of a change stream does not come through here: see reader.qu
 - change_stream_info: decides whether a change stream can be read, and how long it retains records.
 - watched_tables: the tables and columns that a change stream watches.
 - schema_at: decides which tables and columns were dropped and made again in a span.
+- schema_changes: decides by DDL statements which names belong to other tables and columns since.
 - snapshot_read: decides how a row of a table, as it stood at a time, is written as a record.
 """

@@ -47,10 +47,12 @@ class LoggedWatermark:
     Attributes:
         low_watermark: in whole microseconds, UTC.
         pipeline: the pipeline that wrote it; None if an earlier version did.
+        incomplete: the tables that lack rows, although the others are complete.
     """
 
     low_watermark: datetime
     pipeline: str | None
+    incomplete: frozenset[str] = frozenset()
 
 
 def output_position(
@@ -98,10 +100,18 @@ class WatermarkLog:
         self.add_line(spark, self._line(None, records, 0, low_watermark))
 
     def add(
-        self, spark: SparkSession, epoch_id: int, summary: EpochSummary, low_watermark: datetime
+        self,
+        spark: SparkSession,
+        epoch_id: int,
+        summary: EpochSummary,
+        low_watermark: datetime,
+        incomplete: Iterable[str] = (),
     ) -> None:
         """Add the line of an epoch; a replay leaves it as it is."""
-        self.add_line(spark, self.line(epoch_id, summary, low_watermark))
+        line = self.line(epoch_id, summary, low_watermark)
+        if names := sorted(incomplete):
+            line = replace(line, text=json.dumps({**line.fields, "incomplete": names}))
+        self.add_line(spark, line)
 
     def line(self, epoch_id: int, summary: EpochSummary, low_watermark: datetime) -> LogLine:
         """Return the line of an epoch that becomes visible now."""
@@ -207,7 +217,8 @@ def _time_of(line: LogLine) -> datetime:
 def _logged(line: LogLine | None) -> LoggedWatermark | None:
     if line is None:
         return None
-    return LoggedWatermark(line.low_watermark, line.fields.get("pipeline"))
+    incomplete = frozenset(line.fields.get("incomplete", ()))
+    return LoggedWatermark(line.low_watermark, line.fields.get("pipeline"), incomplete)
 
 
 class LogWriter:

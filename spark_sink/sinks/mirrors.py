@@ -32,7 +32,12 @@ from slackwater.spark_sink.sinks.sink_settings import Kind
 from slackwater.spark_sink.sinks.store_settings import ObjectStoreSettings
 from slackwater.spark_sink.sql.columns import Column, mirror_columns
 from slackwater.spark_sink.sql.latest_changes import columns_by_table, whole_rows
-from slackwater.spark_sink.tables.cut import Cut, TableVersion, low_watermark_at
+from slackwater.spark_sink.tables.cut import (
+    Cut,
+    TableVersion,
+    incomplete_error,
+    low_watermark_at,
+)
 from slackwater.spark_sink.tables.delta import Delta
 from slackwater.spark_sink.tables.direct_table import is_direct
 from slackwater.spark_sink.tables.managed_table import AppendId
@@ -165,7 +170,7 @@ class Mirrors(ManagedTables[MirrorTable]):
             spark, changes if summary.written else None, small, former, low_watermark
         )
         self._staging.discard(spark, epoch_id)
-        self._watermarks.add(spark, epoch_id, summary, low_watermark)
+        self._watermarks.add(spark, epoch_id, summary, low_watermark, self._unpublished)
         # The first epoch of a new checkpoint has no changes, and the output's low watermark. Some
         # mirrors may have merged the next epoch already, which the former owner did not finish.
         is_first = epoch_id == 0 and not summary.written
@@ -187,9 +192,10 @@ class Mirrors(ManagedTables[MirrorTable]):
 
         Raises:
             AsOfTimeError: no low watermark is at or before the time, another pipeline has written
-                the one that is, or commits of that time were removed.
+                the one that is, commits of that time were removed, or a table lacks rows.
         """
-        low_watermark = low_watermark_at(spark, self._watermarks, time)
+        logged = low_watermark_at(spark, self._watermarks, time)
+        low_watermark = logged.low_watermark
 
         def version_of(table: str) -> TableVersion:
             path = f"{self._path}/{table}"
@@ -199,6 +205,10 @@ class Mirrors(ManagedTables[MirrorTable]):
 
         wanted = re.compile("|".join(map(glob_pattern, names)) or ".*", re.DOTALL)
         existing = [name for name in self._existing_tables(spark) if wanted.fullmatch(name)]
+        for name in logged.incomplete.intersection(existing):
+            # It may have become complete after the epoch.
+            if not self._table(spark, name).states_low_watermark(low_watermark):
+                raise incomplete_error(name, low_watermark)
         tables = self._at_once(version_of, [(name,) for name in existing])
         return Cut(low_watermark, tuple(sorted(tables, key=lambda table: table.table)))
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from slackwater.spark_sink.errors import AsOfTimeError
-from slackwater.spark_sink.output.watermark_log import WatermarkLog
+from slackwater.spark_sink.output.watermark_log import LoggedWatermark, WatermarkLog
 from slackwater.timestamp import datetime_to_rfc3339
 
 if TYPE_CHECKING:
@@ -40,7 +40,9 @@ class Cut:
     tables: tuple[TableVersion, ...]
 
 
-def low_watermark_at(spark: SparkSession, log: WatermarkLog, time: datetime | None) -> datetime:
+def low_watermark_at(
+    spark: SparkSession, log: WatermarkLog, time: datetime | None
+) -> LoggedWatermark:
     """Return the newest low watermark at or before a time; for None, the newest of all.
 
     Raises:
@@ -64,4 +66,13 @@ def low_watermark_at(spark: SparkSession, log: WatermarkLog, time: datetime | No
             f" another pipeline, {logged.pipeline!r}.",
             "Name the settings of that pipeline",
         )
-    return logged.low_watermark
+    return logged
+
+
+def incomplete_error(table: str, low_watermark: datetime) -> AsOfTimeError:
+    """Return the error of a mirror that had not all rows of its table at a low watermark."""
+    return AsOfTimeError(
+        f"the mirror of {table} was not complete at low watermark"
+        f" {datetime_to_rfc3339(low_watermark)}: its table was still being read.",
+        "Name another time, or the other tables: --table",
+    )

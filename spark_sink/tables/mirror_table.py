@@ -23,7 +23,7 @@ from slackwater.spark_sink.sql.quoting import identifier
 from slackwater.spark_sink.tables.managed_table import AppendId, ManagedTable
 from slackwater.spark_sink.tables.row_merges.row_changes import LATEST, RowChange
 from slackwater.spark_sink.tables.table_format import MergeId, TableFormat
-from slackwater.timestamp import datetime_to_ns, parse_rfc3339
+from slackwater.timestamp import datetime_to_ns, datetime_to_rfc3339, parse_rfc3339
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -166,6 +166,11 @@ class MirrorTable(ManagedTable):
         """Return whether the mirror exists and has published an earlier low watermark."""
         state = self._format.read_at_watermark(self._spark, self._path)
         return state is not None and parse_rfc3339(state[1]) < datetime_to_ns(low_watermark)
+
+    def states_low_watermark(self, low_watermark: datetime) -> bool:
+        """Return whether the mirror exists and states this very low watermark."""
+        state = self._format.read_at_watermark(self._spark, self._path)
+        return state is not None and state[1] == datetime_to_rfc3339(low_watermark)
 
     def add(self, rows: DataFrame, append_id: AppendId) -> None:
         """Append rows of an initial scan, which are not deleted, as ManagedTable does."""

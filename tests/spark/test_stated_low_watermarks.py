@@ -9,7 +9,7 @@ from unittest.mock import Mock
 import pytest
 from pyspark.sql import SparkSession
 
-from slackwater.spark_sink.errors import PublishError
+from slackwater.spark_sink.errors import AsOfTimeError, PublishError
 from slackwater.spark_sink.tables.direct_table import DeltaMergeRefusedError, DirectTable
 from slackwater.spark_sink.tables.mirror_table import read_mirror
 from slackwater.spark_sink.tables.table_format import MergeId
@@ -109,3 +109,21 @@ def test_spark_states_no_low_watermark_beside_the_merge_of_a_later_epoch(
     assert mirrors.stated(former) == datetime_to_rfc3339(low_watermark(1))
     mirrors.write(successor, 3)
     assert mirrors.stated(successor) == datetime_to_rfc3339(low_watermark(3))
+
+
+@pytest.mark.parametrize("file_format", ["delta", "iceberg"])
+def test_a_mirror_that_lacks_rows_is_in_no_cut(
+    file_format: str, session: SparkSession, tmp_path: Path
+) -> None:
+    owner: Any = make_sink(f"{tmp_path}/mirrors", kind="mirror", format=file_format)
+    owner.leave_unpublished(frozenset({"U"}))
+    records = [inserts(1, at=1, table=table) for table in (TABLE, "U")]
+    for _ in range(2):
+        write(session, owner, 1, *records)
+    with pytest.raises(AsOfTimeError, match="mirror of U was not complete at") as caught:
+        owner.as_of(session, None)
+    assert "--table" in caught.value.hint
+    assert [one.table for one in owner.as_of(session, None, ["sales.*"]).tables] == [TABLE]
+    # It becomes complete by the comparison after that epoch.
+    owner.publish_complete(session, "U", low_watermark(1))
+    assert [one.table for one in owner.as_of(session, None).tables] == ["U", TABLE]
