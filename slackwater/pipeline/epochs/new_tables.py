@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 
 import structlog
 
+from slackwater.reader.database.schema_at import VERSIONS_KEPT_NS
 from slackwater.reader.database.watched_tables import Table
 from slackwater.reader.errors import ReaderError
 from slackwater.scheduler.spark.scan_reader import tables_from_json
@@ -57,12 +58,16 @@ class NewTables:
         Raises:
             LeaseLostError: another process owns the pipeline.
             StateError: the store can't be reached.
+            ReaderError: Spanner can't be read: an epoch that nobody has looked at may have a new
+                table, which would count as complete.
         """
         if time.monotonic() - self._looked_s < self._every_s:
             return []
         try:
             now = {table.name for table in self._tables_at(end_ns)}
         except ReaderError as error:
+            if time.time_ns() - end_ns < VERSIONS_KEPT_NS:
+                raise
             # As long as the versions of that time are gone, nothing can be read at it either.
             _log.debug("can't look for new tables", reason=error.message)
             return []
