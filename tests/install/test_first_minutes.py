@@ -140,6 +140,7 @@ def test_what_init_writes_lands_every_change_since_the_command(
             await_(lambda: len(seen() - before) >= written, said)
     if sink not in ("mirror", "spark"):
         assert len(seen() - before) == written
+    assert "resolving dependencies" not in said.read_text()
     shown = home.command("status").splitlines()
     assert shown[0].startswith(f"{name}: Is not running")
 

@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from slackwater.errors import SparkFailedError
+from slackwater.pipeline.spark.launch_output import without_ivys_lines
 
 # A class archive is written at the end.
 _END_SECONDS_MAX: Final = 120
@@ -32,7 +33,9 @@ def launch(conf: SparkConf) -> JavaGateway:
     Raises:
         PySparkRuntimeError: the JVM did not start.
     """
-    return launch_gateway(conf, popen_kwargs={"start_new_session": True})
+    with without_ivys_lines() as output:
+        options = {"start_new_session": True, "stderr": output}
+        return launch_gateway(conf, popen_kwargs=options)
 
 
 def leave_out_jars(context: SparkContext) -> None:

@@ -1,0 +1,52 @@
+"""Ivy's lines are shown only if the JVM does not start; all others always."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+
+from slackwater.pipeline.spark.launch_output import without_ivys_lines
+
+IVYS = (
+    ":: loading settings :: url = jar:file:ivysettings.xml",
+    "Ivy Default Cache set to: /root/.ivy2.5.2/cache",
+    "The jars for the packages stored in: /root/.ivy2.5.2/jars",
+    "io.delta#delta-spark_4.1_2.13 added as a dependency",
+    "\tfound io.delta#delta-storage;4.3.0 in central",
+    "",
+)
+OTHERS = ("WARNING: Using incubator modules: jdk.incubator.vector", "timestamp=2026 level=error")
+
+
+def said(capfd: pytest.CaptureFixture[str], expected: list[str]) -> None:
+    """Wait for lines on standard error, which another thread writes."""
+    until, lines = time.monotonic() + 60, list[str]()
+    while lines != expected:
+        assert time.monotonic() < until, lines
+        lines += capfd.readouterr().err.splitlines()
+        time.sleep(0.01)
+
+
+def test_ivys_lines_are_dropped_once_the_jvm_has_started(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with without_ivys_lines() as output:
+        jvms = os.dup(output)
+        os.write(jvms, "\n".join([*IVYS, *OTHERS, ""]).encode())
+        assert capfd.readouterr().err == ""
+    os.write(jvms, b"\tat org.apache.Spark.later(Spark.scala:1)\n")
+    os.close(jvms)
+    said(capfd, [*OTHERS, "\tat org.apache.Spark.later(Spark.scala:1)"])
+
+
+def test_all_lines_are_shown_if_it_does_not_start(capfd: pytest.CaptureFixture[str]) -> None:
+    def start() -> None:
+        with without_ivys_lines() as output:
+            os.write(output, "\n".join([*IVYS, *OTHERS, ""]).encode())
+            raise OSError("no Java")
+
+    with pytest.raises(OSError, match="no Java"):
+        start()
+    said(capfd, [*IVYS, *OTHERS])
