@@ -1,0 +1,176 @@
+"""Every type of value and of key, by every value capture type, in mirrors and typed changelogs.
+
+What is written is read back by libraries that are not ours, and compared with a model in Python.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from pyspark.sql import SparkSession
+
+from slackwater.spark_sink.sinks.mirrors import Mirrors
+from slackwater.spark_sink.tables.delta import Delta
+from slackwater.spark_sink.tables.iceberg import Iceberg
+from slackwater.spark_sink.tables.table_format import TableFormat
+from tests.epoch_rows import START, Record, frame, low_watermark, make_sink
+from tests.mirrors import current
+from tests.typed_changelogs import rows_of
+from tests.typed_values import VALUES
+
+CAPTURES: Final = ("OLD_AND_NEW_VALUES", "NEW_VALUES", "NEW_ROW", "NEW_ROW_AND_OLD_VALUES")
+NANOSECONDS: Final = "_At_nanoseconds"
+# By column of the key, not in alphabetical order: its type, and JSON values, each with what typed
+# columns hold.
+KEY: Final[Mapping[str, tuple[str, list[tuple[Any, Any]]]]] = {
+    "Zone": ("STRING(MAX)", [("a'\\", "a'\\"), ("", ""), (None, None)]),
+    "At": (
+        "TIMESTAMP",
+        [
+            ("900-01-01T00:00:00Z", datetime(900, 1, 1, tzinfo=UTC)),
+            ("2026-01-31T09:00:00.000000001Z", START),
+            ("2026-01-31T09:00:00.000000002Z", START),
+        ],
+    ),
+    "Alpha": ("FLOAT64", [(1e22, 1e22), ("NaN", math.nan), (None, None)]),
+    "Day": ("DATE", [("0001-01-01", date(1, 1, 1)), ("9999-12-31", date(9999, 12, 31))]),
+    "Bytes": ("BYTES(9)", [("AAH/", b"\0\x01\xff"), ("", b"")]),
+    "Flag": ("BOOL", [(True, True), (False, False)]),
+    "Sum": ("NUMERIC", [("-0.000000001", Decimal("-0.000000001"))]),
+    "Id": ("INT64", [("-9223372036854775808", -(2**63)), ("7", 7)]),
+}
+COLUMNS: Final = {f"c{place}": kind for place, (kind, _, _) in enumerate(VALUES)}
+SAID: Final = {f"c{place}": said for place, (_, said, _) in enumerate(VALUES)}
+TYPED: Final = {f"c{place}": typed for place, (_, _, typed) in enumerate(VALUES)}
+Key = tuple[tuple[Any, Any], ...]
+
+
+@dataclass
+class Table:
+    """A table whose changes have one value capture type, and what its rows are.
+
+    Attributes:
+        capture: the value capture type.
+        rows: the names of the columns that are not NULL, by the key.
+        changes: of an epoch, each as its record, and the typed row after it; None for none.
+    """
+
+    capture: str
+    choose: random.Random
+    rows: dict[Key, set[str]] = field(default_factory=dict)
+    changes: list[tuple[Record, dict[str, Any] | None]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        # So few that rows are updated, deleted and inserted again.
+        self.keys = [
+            tuple(self.choose.choice(values) for _, values in KEY.values()) for _ in range(6)
+        ]
+
+    def change(self, at: int) -> None:
+        """Insert, update or delete a row."""
+        key = self.choose.choice(self.keys)
+        names = {name for name in SAID if self.choose.random() < 0.5}
+        before = self.rows.pop(key, None)
+        if before is None:
+            self.rows[key] = names
+            self._add(at, "INSERT", key, {name: self._said(name, names) for name in SAID}, {})
+        elif self.choose.random() < 0.3:
+            old = {name: self._said(name, before) for name in SAID}
+            self._add(at, "DELETE", key, {}, old if "OLD" in self.capture else {})
+        else:
+            changed = before ^ names
+            is_whole = self.capture.startswith("NEW_ROW")
+            new = {name: self._said(name, names) for name in (SAID if is_whole else changed)}
+            old = {name: self._said(name, before) for name in changed}
+            self.rows[key] = names
+            self._add(at, "UPDATE", key, new, old if "OLD" in self.capture else {})
+
+    def typed_rows(self) -> list[str]:
+        """Return the rows as a mirror has them."""
+        return sorted(plain(self._typed(key)) for key in self.rows)
+
+    def _typed(self, key: Key) -> dict[str, Any]:
+        typed = dict(zip(KEY, (value for _, value in key), strict=True))
+        at = dict(zip(KEY, (said for said, _ in key), strict=True))["At"]
+        nanoseconds = int(at[-2]) if "." in at else 0
+        values = {name: TYPED[name] if name in self.rows[key] else None for name in SAID}
+        return typed | {NANOSECONDS: nanoseconds} | values
+
+    @staticmethod
+    def _said(name: str, names: set[str]) -> Any:
+        return SAID[name] if name in names else None
+
+    def _add(
+        self, at: int, mod_type: str, key: Key, new: Mapping[str, Any], old: Mapping[str, Any]
+    ) -> None:
+        named = list(zip(KEY, (said for said, _ in key), strict=True))
+        kinds = {name: kind for name, (kind, _) in KEY.items()} | COLUMNS
+        types = [
+            (name, kind, name in KEY, place) for place, (name, kind) in enumerate(kinds.items(), 1)
+        ]
+        texts = tuple(json.dumps(values) for values in (dict(sorted(named)), new, old))
+        record = (
+            *(START + timedelta(microseconds=at), f"t{at}", "00000000", True, f"T{self.capture}"),
+            *(types, [texts], mod_type, self.capture, 1, 1, "", False, "p", START),
+        )
+        typed = self._typed(key) if key in self.rows else None
+        self.changes.append((record, typed))
+
+
+def plain(row: Mapping[str, Any]) -> str:
+    """Return a text that is the same for rows of equal values."""
+    return repr([(name, _plain_value(row[name])) for name in sorted(row)])
+
+
+def _plain_value(value: Any) -> Any:
+    if isinstance(value, list):
+        return list(map(_plain_value, value))
+    return value.astimezone(UTC).isoformat() if isinstance(value, datetime) else value
+
+
+@pytest.mark.parametrize("format_class", [Delta, pytest.param(Iceberg, marks=pytest.mark.long)])
+def test_rows_are_the_models(
+    session: SparkSession, tmp_path: Path, format_class: type[TableFormat]
+) -> None:
+    mirrors = Mirrors(str(tmp_path / "mirrors"), "orders", format_class())
+    using = format_class().using
+    typed = make_sink(tmp_path / "typed", kind="changelogs", format=using)
+    choose = random.Random(43)
+    tables = [Table(capture, choose) for capture in CAPTURES]
+    after: dict[str, list[Any]] = {capture: [] for capture in CAPTURES}
+    for epoch in range(2):
+        for number in range(60):
+            tables[number % len(tables)].change(epoch * 1_000 + number)
+        records = [record for table in tables for record, _ in table.changes]
+        for sink in (mirrors, typed):
+            summary = sink.stage(frame(session, records), epoch)
+            sink.publish(session, epoch, summary, low_watermark(epoch))
+        for table in tables:
+            rows = current(tmp_path / "mirrors" / f"T{table.capture}").rows
+            assert sorted(map(plain, rows)) == table.typed_rows()
+            after[table.capture] += [(record[1], row) for record, row in table.changes]
+            table.changes.clear()
+    assert all(table.rows for table in tables)
+    kinds = {row["mod_type"] for row in rows_of(tmp_path / "typed" / f"T{CAPTURES[0]}")}
+    assert kinds == {"INSERT", "UPDATE", "DELETE"}
+    for capture, expected in after.items():
+        rows = rows_of(tmp_path / "typed" / f"T{capture}")
+        by_transaction = {row["server_transaction_id"]: row for row in rows}
+        assert len(by_transaction) == len(rows) == len(expected)
+        for transaction, typed_row in expected:
+            row = by_transaction[transaction]
+            if typed_row is None:
+                assert row["after"] is None
+                continue
+            named = [*KEY, *row["given"]["after"]]
+            written = {name: row["after"][name] for name in named}
+            assert plain(written) == plain({name: typed_row[name] for name in named})
