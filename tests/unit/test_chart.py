@@ -308,6 +308,19 @@ def limit_where_tasks_run(shape: str, **settings: Any) -> int:
     return mib(executor["memory"]) + mib(executor["memoryOverhead"])
 
 
+def test_the_page_has_the_limits_of_memory_that_the_chart_sets_by_default() -> None:
+    page = (ROOT / "docs" / "kubernetes.md").read_text()
+    rows = dict(
+        re.findall(r"^\| (one-pod|driver|executor) \|.*\| ([\d,]+) \|$", page, re.MULTILINE)
+    )
+    [driver] = [pod for pod in pods(render(example("executors"))) if pod.role == "driver"]
+    assert rows == {
+        "one-pod": f"{limit_where_tasks_run('one-pod'):,}",
+        "driver": f"{mib(driver.container['resources']['limits']['memory']):,}",
+        "executor": f"{limit_where_tasks_run('executors'):,}",
+    }
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_pod_with_tasks_has_room_for_the_reader_process_of_continuous_reading(shape: str) -> None:
     bounded = limit_where_tasks_run(shape)

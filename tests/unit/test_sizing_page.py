@@ -48,6 +48,17 @@ def test_the_costs_are_those_of_the_requests_at_the_list_prices() -> None:
     assert rows == expected
 
 
+def test_maintenance_costs_what_its_requests_cost() -> None:
+    of_epochs = [{"PUT": 0, "LIST": 0, "GET, HEAD": gets, "DELETE": 1} for gets in (4, 1)]
+    delta, files = (dollars(requests, sizing_page.prices()["S3"], 1) for requests in of_epochs)
+    page = " ".join(sizing_page.PAGE.read_text().split())
+    assert (round(delta), round(files)) == (4, 1)
+    assert (
+        "four GETs and a DELETE in Delta, and a GET and a DELETE in Parquet, JSON and ORC,"
+        " if it is set there: 4 dollars a month or one," in page
+    )
+
+
 def test_other_pages_have_the_same_counts() -> None:
     page = (sizing_page.PAGE.parent / "object-stores.md").read_text()
     section = page.partition("\n## Requests\n")[2].partition("\n## ")[0]
