@@ -113,6 +113,8 @@ def test_the_remedies_of_a_failed_pipeline_work_beside_its_process(
         for name in names:
             pipelines.wait_for_watermark(name, written_ns)
         require_skipped_records(pipelines, stream, load)
+        if len(names) == 1:
+            return
         # The other remedy: a checkpoint that was lost while the process was away.
         assert service.drain() == 0
         for name in names:
