@@ -71,9 +71,7 @@ class MirrorSettings(ManagedTableSettings, ObjectStoreSettings):
         when_recreated: delete the rows of a table that was dropped and made again, or stop.
     """
 
-    refused_keys: ClassVar[Mapping[str, str]] = {
-        "envelope": "mirrors have rows: leave envelope out"
-    }
+    refused_keys: ClassVar = {"envelope": "mirrors have rows: leave envelope out"}
     has_initial_scan = True
     are_streamed = False
     has_rescans = True
@@ -215,9 +213,8 @@ class Mirrors(ManagedTables[MirrorTable]):
     def warm_up(self, spark: SparkSession, table: str) -> None:
         """Have Spark read a row of a mirror: the driver merges small epochs without it."""
         try:
-            stated = read_mirror(
-                spark, f"{self._path}/{table}", self._format, keeps_deleted=self._gone_rows.are_kept
-            )
+            path, are_kept = f"{self._path}/{table}", self._gone_rows.are_kept
+            stated = read_mirror(spark, path, self._format, keeps_deleted=are_kept)
             if stated is not None:
                 stated[0].limit(1).toArrow()
         except Exception as error:  # noqa: BLE001 - the first chunk says what is wrong

@@ -11,8 +11,8 @@ from slackwater.pipeline.spark.launch_output import without_ivys_lines
 
 IVYS = (
     ":: loading settings :: url = jar:file:ivysettings.xml",
-    "Ivy Default Cache set to: /root/.ivy2.5.2/cache",
-    "The jars for the packages stored in: /root/.ivy2.5.2/jars",
+    "Ivy Default Cache set to: /data/.ivy2.5.2/cache",
+    "The jars for the packages stored in: /data/.ivy2.5.2/jars",
     "io.delta#delta-spark_4.1_2.13 added as a dependency",
     "\tfound io.delta#delta-storage;4.3.0 in central",
     "",
