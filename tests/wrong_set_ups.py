@@ -122,7 +122,7 @@ def in_store(
     code: int = 2,
     by: tuple[str, ...] = (CHECK,),
     options: Mapping[str, str | None] | None = None,
-    jars: str | None = None,
+    spark: Sections | None = None,
     **sink: Any,
 ) -> SetUp:
     """An output in S3: a changelog of files, unless the sink's keys say otherwise."""
@@ -140,7 +140,7 @@ def in_store(
             if values["kind"] == "changelog":
                 merged = {**store.options, **(options or {})}
                 values["storage_options"] = {k: v for k, v in merged.items() if v is not None}
-            yield {"sink": values, **({} if jars is None else {"spark": {"jars": jars}})}
+            yield {"sink": values, **({} if spark is None else {"spark": spark})}
 
     environ = dict.fromkeys(name for name in os.environ if name.startswith("AWS_"))
     return SetUp({}, says, remedy, code, by, environ, world=world)
@@ -198,12 +198,6 @@ NO_CREDENTIALS = {
     "NO_GCE_CHECK": "true",
 }
 NOBODY = "127.0.0.1:1"
-TWO = """
-source: {project: my-project, instance: my-instance, database: my-db, change_stream: S}
-pipelines:
-  a: {sink: {path: a, checkpoint: ac}}
-  b: {sink: {path: b, checkpoint: bc}}
-"""
 BROKEN = "pipeline: orders\nsource: {project: ["
 KAFKA = {
     "kind": "kafka",
@@ -215,12 +209,9 @@ RIGHTS = "at the rights: the pipeline lists, reads, writes and deletes objects t
 CONNECTOR = "`slackwater jars FOLDER s3a` fetches hadoop-aws"
 
 SETTINGS = {
-    "no file": SetUp({}, "no settings file was named", "-c slackwater.yaml", arguments=()),
+    "no file": SetUp({}, "no settings file was named", "Name one with -c FILE", arguments=()),
     "missing file": SetUp({}, "none.yaml can't be read", "-c", arguments=("-c", "none.yaml")),
     "broken YAML": SetUp({}, "is not valid YAML", "line 2, column 20", text=BROKEN),
-    "two pipelines": SetUp(
-        {}, "has several pipelines", "Name one with --pipeline: a, b", by=(CHECK,), text=TWO
-    ),
     "unknown key": source("unknown key", "did you mean 'change_stream'?", change_strem="S"),
     "malformed name": source("not a valid name in Spanner", "must match [A-Za", change_stream="S`"),
     "malformed start": source("not an RFC 3339 timestamp", "write now or earliest", start="today"),
@@ -232,7 +223,7 @@ SETTINGS = {
         {"sink": {"format": "parket"}}, "'parket'", "known: parquet, json, orc"
     ),
     "one folder for two": SetUp(
-        {"sink": {"path": "a", "checkpoint": "./a"}}, "are both a", "they must differ"
+        {"sink": {"path": "a", "checkpoint": "./a"}}, "path and checkpoint are both", "must differ"
     ),
 }
 PLACES = {
@@ -378,7 +369,7 @@ OBJECT_STORES = {
         "no connector for s3a",
         CONNECTOR,
         by=(CHECK, RUN),
-        jars="/nonexistent",
+        spark={"jars": "/nonexistent"},
         checkpoint="s3a://changes/checkpoint",
     ),
     "unknown file system": in_store(
@@ -388,7 +379,10 @@ OBJECT_STORES = {
         "no connector for s3a",
         CONNECTOR,
         by=(CHECK, RUN),
-        jars="/nonexistent",
+        spark={
+            "jars": "/nonexistent",
+            "conf": {"spark.delta.logStore.s3a.impl": "io.delta.storage.S3DynamoDBLogStore"},
+        },
         path="s3a://changes/o",
         checkpoint="checkpoint",
         kind="mirror",

@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
-import sqlalchemy as sa
-from sqlalchemy.schema import DropTable
 
-from slackwater.state import tables
 from slackwater.state.models import Plan
-from slackwater.state.mutable_lineage import partitions_with_mutable_ranges
 from slackwater.state.plans import begin_plan, has_failed_audit, note_failed_audit
 from slackwater.state.store import Store
 from tests.stores import STORES
@@ -44,31 +40,3 @@ def test_a_failed_audit_is_noted_once(store: Store) -> None:
         note_failed_audit(store, plan)
         assert has_failed_audit(store, "orders", 0, 7)
         assert not has_failed_audit(store, "orders", 0, 8)
-
-
-def test_a_store_of_an_earlier_version_gets_the_tables(store: Store, url: str) -> None:
-    since = (
-        tables.failed_audits,
-        tables.mutable_lineages,
-        tables.mutable_partitions,
-        tables.plan_claims,
-        tables.plan_ends,
-        tables.plan_moves,
-        tables.rescans,
-        tables.seen_tables,
-        tables.verified_tables,
-    )
-    engine = sa.create_engine(url)
-    with engine.connect() as connection, connection.begin():
-        for table in since:
-            connection.execute(DropTable(table))
-    with engine.connect() as connection, connection.begin():
-        connection.execute(sa.text("DELETE FROM alembic_version WHERE version_num <> ''"))
-        connection.execute(sa.text("INSERT INTO alembic_version (version_num) VALUES ('0005')"))
-    Store.open(url, migrate=True).close()
-    assert not has_failed_audit(store, "orders", 0, 7)
-    assert partitions_with_mutable_ranges(store, "orders") == []
-    with engine.connect() as connection:
-        version = connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalar()
-    assert version == tables.HEAD
-    engine.dispose()

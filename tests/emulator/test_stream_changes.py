@@ -274,7 +274,7 @@ def test_a_recreated_stream_stops_the_pipeline_and_is_read_from_its_creation_as_
     # It does not cure itself, and what the hint says does.
     with pytest.raises(StartTooOldError):
         database.read()
-    named = re.search(r"Start at (\S+) or later", caught.value.hint)
+    named = re.search(r"starts at (\S+) or later", caught.value.hint)
     assert named is not None
     for start in (named.group(1), "earliest"):
         other = database.pipeline(parse_rfc3339(named.group(1)), start=start)

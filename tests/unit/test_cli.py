@@ -135,7 +135,8 @@ def test_help_is_whole_at_80_columns(
 def test_shells_are_offered_completion(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(monkeypatch, "--show-completion", "bash") == 0
+    monkeypatch.setattr("shellingham.detect_shell", lambda: ("bash", "/bin/bash"))
+    assert run(monkeypatch, "--show-completion") == 0
     assert "_SLACKWATER_COMPLETE=complete_bash" in capsys.readouterr().out
 
 
