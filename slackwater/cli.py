@@ -23,6 +23,7 @@ from slackwater.config.load import load_pipelines, load_settings
 from slackwater.errors import SettingsError
 from slackwater.log_lines import write_utf8
 from slackwater.monitoring import log
+from slackwater.secrecy import masked
 from slackwater.state.models import DesiredState
 from slackwater.tail.line_format import LineFormat
 from slackwater.timestamp import ms_to_seconds, parse_duration_ms
@@ -390,7 +391,7 @@ def main() -> None:
             show()
             sys.exit(2)
         if _Debug.on:
-            traceback.print_exc()
+            print(masked(traceback.format_exc()), file=sys.stderr)  # noqa: T201
         print(f"slackwater: {text_of(error)}", file=sys.stderr)  # noqa: T201
         sys.exit(exit_code(error))
 

@@ -11,6 +11,8 @@ from typing import Any, Final
 
 import structlog
 
+from slackwater.secrecy import masked
+
 # Tells Spark's workers a level and a format. Those of a notebook are not told: its log is its own.
 _VARIABLE: Final = "SLACKWATER_WORKER_LOG"
 # The variables that the workers' environment has besides.
@@ -31,6 +33,13 @@ def write_utf8() -> None:
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
 
 
+class _MaskingFormatter(structlog.stdlib.ProcessorFormatter):
+    """Makes lines without secrets."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return masked(super().format(record))
+
+
 def handler(log_format: str, processors: Sequence[Any] = EVENT_PROCESSORS) -> logging.Handler:
     """Return a handler that writes a line per event to standard error.
 
@@ -45,7 +54,7 @@ def handler(log_format: str, processors: Sequence[Any] = EVENT_PROCESSORS) -> lo
     )
     lines = logging.StreamHandler(sys.stderr)
     lines.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
+        _MaskingFormatter(
             foreign_pre_chain=processors,
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, render],
         )

@@ -21,7 +21,8 @@ def from_json(value: object) -> object:
     try:
         return json.loads(value)
     except ValueError as error:
-        raise ValueError(f"{value!r} is not valid JSON: {error}") from error
+        # Not the value, which may hold a password.
+        raise ValueError(f"is not valid JSON: {error}") from error
 
 
 def listed(value: object) -> object:

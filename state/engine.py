@@ -12,6 +12,8 @@ from sqlalchemy import event
 from sqlalchemy.engine import URL, Engine, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
+from slackwater.sealing import unseal
+from slackwater.secrecy import keep_secret
 from slackwater.state import spanner_dialect as spanner
 from slackwater.state.errors import StoreMissingError, StoreUnreachableError, StoreUrlError
 
@@ -35,7 +37,7 @@ def make_engine(url_text: str, *, create: bool) -> Engine:
     """Return an engine; no connection is made yet.
 
     Args:
-        url_text: a SQLAlchemy URL.
+        url_text: a SQLAlchemy URL, sealed or not.
         create: create a SQLite file, private to its user, and its folder if they are missing.
 
     Raises:
@@ -44,7 +46,8 @@ def make_engine(url_text: str, *, create: bool) -> Engine:
         StoreUnreachableError: the SQLite file is missing, or the disk fails.
     """
     try:
-        url = make_url(url_text)
+        url = make_url(unseal(url_text))
+        keep_secret({"url": url.render_as_string(hide_password=False)})
         if url.get_backend_name() == "sqlite":
             return _sqlite(url, create=create)
         if url.get_backend_name() == spanner.NAME:

@@ -14,6 +14,7 @@ from sqlalchemy.engine import Engine
 from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, OperationalError
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
+from slackwater.secrecy import masked
 from slackwater.state import schema
 from slackwater.state import spanner_dialect as spanner
 from slackwater.state.engine import make_engine, snapshot_options
@@ -74,7 +75,7 @@ class Store:
     @property
     def url(self) -> str:
         """The store's URL without its password."""
-        return self._engine.url.render_as_string(hide_password=True)
+        return masked(self._engine.url.render_as_string(hide_password=True))
 
     @property
     def is_on_spanner(self) -> bool:
@@ -172,7 +173,8 @@ class Store:
             reason: why it failed and what to do about it; empty if it did not fail.
             since_ns: when the state began, by the owner's clock.
         """
-        self._update_pipeline(name, state=state.value, state_reason=reason, state_since_ns=since_ns)
+        values = {"state": state.value, "state_reason": masked(reason)}
+        self._update_pipeline(name, **values, state_since_ns=since_ns)
 
     def _update_pipeline(self, name: str, **values: Any) -> None:
         statement = sa.update(pipelines).where(pipelines.c.name == name).values(**values)

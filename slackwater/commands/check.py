@@ -28,6 +28,7 @@ from slackwater.pipeline.spark.sink_needs import all_jars
 from slackwater.reader.database.schema_changes import schema_changes
 from slackwater.reader.database.watched_tables import watched_tables
 from slackwater.reader.transport.ddl_updates import PERMISSION
+from slackwater.secrecy import masked
 from slackwater.state.errors import StoreMissingError
 from slackwater.state.store import Store
 from slackwater.timestamp import ns_to_seconds
@@ -193,7 +194,7 @@ def print_checks(pipelines: Sequence[Settings]) -> int:
             print(f"{settings.pipeline}:")  # noqa: T201
         for result in checks(settings):
             if result.problem is None:
-                print(f"ok    {result.name}: {result.detail}")  # noqa: T201
+                print(f"ok    {result.name}: {masked(result.detail)}")  # noqa: T201
             else:
                 worst = max(worst, exit_code(result.problem))
                 print(f"wrong {result.name}: {text_of(result.problem)}")  # noqa: T201

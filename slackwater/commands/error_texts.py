@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from slackwater.pipeline.failures import is_java_text, summary
+from slackwater.secrecy import masked
 from slackwater.worker_errors import decode
 
 
@@ -14,7 +15,11 @@ def exit_code(error: BaseException) -> int:
 
 
 def text_of(error: BaseException) -> str:
-    """Return an error's message, and its hint on a line below."""
+    """Return an error's message, and its hint on a line below, without secrets."""
+    return masked(_text_of(error))
+
+
+def _text_of(error: BaseException) -> str:
     message = getattr(error, "message", None)
     if message is None:
         # Spark's exceptions ask the session for their text; once it has stopped, only this remains.

@@ -24,6 +24,7 @@ from pydantic import BaseModel, ValidationError
 from slackwater.config.settings import Settings
 from slackwater.config.yaml_file import PREFIX, Key, explain, from_environment, read_yaml
 from slackwater.errors import SettingsError
+from slackwater.secrecy import keep_secret
 
 PIPELINES: Final = "pipelines"
 # A process has one of each.
@@ -116,14 +117,19 @@ def _parse(
         name for name, field in Settings.model_fields.items() if _is_section(field.annotation)
     }
     names = from_environment(values, sections, environ)
+    keep_secret(values)
+    keep_secret(environ)
     try:
-        return Settings.model_validate(values)
+        settings = Settings.model_validate(values)
     except ValidationError as error:
         if path is None and values.keys().isdisjoint(_REQUIRED):
             raise SettingsError("no settings file was named.", _NAME_A_FILE) from error
         hint = _NAME_A_FILE if path is None else ""
         problems = explain(error, _place(path), lines, names, Settings)
         raise SettingsError(problems, hint) from error
+    # With what a variable has as JSON.
+    keep_secret(settings.model_dump(serialize_as_any=True))
+    return settings
 
 
 def _require_form(

@@ -15,6 +15,7 @@ import yaml
 from pydantic import ValidationError
 
 from slackwater.errors import SettingsError
+from slackwater.secrecy import masked
 from slackwater.setting_values import Section
 
 PREFIX: Final = "SLACKWATER_"
@@ -48,13 +49,22 @@ def read_yaml(path: Path) -> tuple[dict[str, Any], dict[Key, int]]:
         node = yaml.compose(text, Loader=_Loader)
         values = yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader
     except yaml.YAMLError as error:
-        raise SettingsError(f"the settings file {path} is not valid YAML: {error}") from error
+        raise SettingsError(
+            f"the settings file {path} is not valid YAML: {_problem(error)}"
+        ) from error
     if not isinstance(values, dict):
         raise SettingsError(
             f"the settings file {path} has no keys.",
             "It needs at least pipeline:, source: and sink:",
         )
     return values, _lines(node, ())
+
+
+def _problem(error: yaml.YAMLError) -> str:
+    """Return what is wrong, and where, without the text there: it may hold a password."""
+    mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+    place = "" if mark is None else f", line {mark.line + 1}, column {mark.column + 1}"
+    return f"{problem or 'it holds signs that YAML does not allow'}{place}"
 
 
 def _lines(node: Any, key: Key) -> dict[Key, int]:
@@ -103,7 +113,9 @@ def from_environment(
             try:
                 value = yaml.safe_load(value)
             except yaml.YAMLError as error:
-                raise SettingsError(f"{variable} is not a valid YAML mapping: {error}") from error
+                raise SettingsError(
+                    f"{variable} is not a valid YAML mapping: {_problem(error)}"
+                ) from error
         if len(key) == 2:
             inner = values.get(key[0]) or {}
             # A value that is not a section in the file stays, to be refused.
@@ -126,7 +138,7 @@ def explain(
         key = tuple(str(part) for part in item["loc"])
         place = _place(key, where, lines, names)
         problems.append(f"{place}: {'.'.join(key) or 'settings'}: {_reason(item, key, model)}")
-    return "\n".join(problems)
+    return masked("\n".join(problems))
 
 
 def _place(key: Key, where: str, lines: Mapping[Key, int], names: Mapping[Key, str]) -> str:
@@ -148,7 +160,9 @@ def _reason(item: Mapping[str, Any], key: Key, model: type[Section]) -> str:
         case "missing":
             return "is missing"
         case "string_pattern_mismatch":
-            return f"{item['input']!r} must match {item['ctx']['pattern']}"
+            # An address may hold a password, even where it is not one that can be told apart.
+            shown = "it" if "@" in item["input"] else repr(item["input"])
+            return f"{shown} must match {item['ctx']['pattern']}"
         case _:
             return str(item["msg"]).removeprefix("Value error, ")
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 import structlog
 
 from slackwater import log_lines
+from slackwater.secrecy import masked
 
 _RECENT_MAX: Final = 50
 
@@ -49,4 +50,4 @@ def _remember(
 
 
 def _plain(value: object) -> object:
-    return value if isinstance(value, bool | int | float | str | None) else str(value)
+    return value if isinstance(value, bool | int | float | None) else masked(str(value))

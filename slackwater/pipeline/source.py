@@ -24,6 +24,7 @@ from slackwater.scheduler.options import SourceOptions, format_options, parse_op
 from slackwater.scheduler.source_settings import NOW, Setting
 from slackwater.scheduler.spanner_source import SpannerSource
 from slackwater.scheduler.start_position import check_start
+from slackwater.sealing import seal
 from slackwater.spark_sink.filters.change_filter import require_shown_changes
 from slackwater.spark_sink.sinks.managed_tables import ManagedTableSettings
 from slackwater.spark_sink.sql.columns import columns_from_schema
@@ -51,7 +52,10 @@ def source_options(settings: Settings, environ: Mapping[str, str] = os.environ) 
     values[shared.EPOCH_HISTORY] = True
     # Spark's executors may not have this program's environment.
     values[shared.EMULATOR_HOST] = environ.get("SPANNER_EMULATOR_HOST") or None
-    return format_options(values)
+    options = format_options(values)
+    # It may hold a password, and options are no secret.
+    url = shared.STATE_URL.name
+    return options | {url: seal(options[url])}
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
+from slackwater.sealing import seal, unseal
 from slackwater.spark_sink.kafka.positions import Position, is_after, later
 from slackwater.spark_sink.kafka.transaction import (
     Ids,
@@ -85,6 +86,10 @@ class ShardSender:
     ids: Ids
     position: Position
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return what pickle needs; the settings, a password perhaps among them, are sealed."""
+        return _unsealed, (seal(json.dumps(self.settings)), self.ids, self.position)
+
     def __call__(self, batches: Iterable[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
         """Send the messages of a Spark partition.
 
@@ -136,6 +141,11 @@ class ShardSender:
             if sending.reusable is not None:
                 by_shard[shard] = sending.reusable
         return results
+
+
+def _unsealed(settings: str, ids: Ids, position: Position) -> ShardSender:
+    pairs = tuple((name, value) for name, value in json.loads(unseal(settings)))
+    return ShardSender(pairs, ids, position)
 
 
 class _Sending:

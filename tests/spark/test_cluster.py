@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -38,6 +39,14 @@ class Cluster:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self.secret_file = folder / "secret"
+        secret = secrets.token_hex(32)
+        self.secret_file.write_text(f"{secret}\n")
+        self._settings = folder / "cluster.conf"
+        self._settings.write_text(
+            f"spark.authenticate true\nspark.authenticate.secret {secret}\n"
+            "spark.network.crypto.enabled true\n"
+        )
         self._port, self._web = free_port(), free_port()
         self.master = f"spark://127.0.0.1:{self._port}"
         self._processes: list[subprocess.Popen[bytes]] = []
@@ -88,7 +97,12 @@ class Cluster:
         }
         with (self._folder / f"{name}.log").open("wb") as log:
             process = subprocess.Popen(
-                [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{kind}", *arguments],
+                [
+                    str(home / "bin" / "spark-class"),
+                    f"org.apache.spark.deploy.{kind}",
+                    *("--properties-file", str(self._settings)),
+                    *arguments,
+                ],
                 env=environ,
                 stdout=log,
                 stderr=log,
@@ -117,7 +131,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(800)
 def test_a_worker_killed_in_the_middle_loses_nothing_and_doubles_nothing(
     cluster: Cluster,
     new_database: NewDatabase,
@@ -136,13 +150,14 @@ def test_a_worker_killed_in_the_middle_loses_nothing_and_doubles_nothing(
         "master": cluster.master,
         "conf": {
             "spark.executor.memory": "512m",
+            "spark.authenticate.secret.file": str(cluster.secret_file),
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
         },
     }
     service = Service(pipeline_settings, tmp_path, os.environ)
     service.start()
-    service.wait_for_watermark(start_ns, seconds_max=90)
+    service.wait_for_watermark(start_ns, seconds_max=300)
     writer = threading.Thread(
         target=lambda: Load(stream, dialect, seed=9).run(
             transactions_per_second=TRANSACTIONS_PER_SECOND, seconds=SECONDS
@@ -154,7 +169,7 @@ def test_a_worker_killed_in_the_middle_loses_nothing_and_doubles_nothing(
     kill_tree(doomed.pid)
     writer.join()
     end_ns = connection.strong_read_timestamp_ns()
-    service.wait_for_watermark(end_ns, seconds_max=120)
+    service.wait_for_watermark(end_ns, seconds_max=300)
     assert service.drain() == 0
     truth = truth_of(stream, start_ns, end_ns)
     output = read_changelog(tmp_path / "changes")

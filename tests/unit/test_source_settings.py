@@ -32,6 +32,7 @@ from slackwater.scheduler.source_settings import (
     Setting,
     heartbeat_ms,
 )
+from slackwater.sealing import unseal
 from slackwater.timestamp import format_duration_ms, parse_duration_ms, parse_rfc3339
 
 NAMES = {
@@ -76,7 +77,7 @@ CASES: list[tuple[str, Any, Callable[[Any], Any], Any]] = [
     ("source.database", "other", lambda o: o.change_stream.database, "other"),
     ("source.change_stream", "Other", lambda o: o.change_stream.change_stream, "Other"),
     ("pipeline", "payments", lambda o: o.pipeline, "payments"),
-    ("state.url", "sqlite:///a b/ü.db", lambda o: o.state_url, "sqlite:///a b/ü.db"),
+    ("state.url", "sqlite:///a b/ü.db", lambda o: unseal(o.state_url), "sqlite:///a b/ü.db"),
     ("state.keep", "90.5s", lambda o: o.keep_ns, 90_500 * MS),
     ("source.start", "earliest", lambda o: o.start, "earliest"),
     (

@@ -7,19 +7,29 @@ with plain Python values on its face.
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from shlex import quote
+from tempfile import NamedTemporaryFile
 from typing import Any, Final
 
-from py4j.java_gateway import JavaGateway
+from py4j.java_gateway import JavaGateway, JavaObject
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
-from pyspark.java_gateway import launch_gateway
+from pyspark.java_gateway import ensure_callback_server_started, launch_gateway
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from slackwater.errors import SparkFailedError
 from slackwater.pipeline.spark.launch_output import without_ivys_lines
 
+# Options of spark-submit, by PySpark's name.
+_SUBMIT: Final = "PYSPARK_SUBMIT_ARGS"
+# How this program's own variables begin, of which the JVM and the workers need none.
+_OWN: Final = "SLACKWATER_"
 # A class archive is written at the end.
 _END_SECONDS_MAX: Final = 120
 
@@ -28,14 +38,62 @@ def launch(conf: SparkConf) -> JavaGateway:
     """Start a JVM in a session of its own in the operating system's sense.
 
     A Ctrl-C in the terminal is to reach this program, which drains, and not the JVM and its Python
-    workers.
+    workers. Its settings are in a file of this user's alone, because every user sees arguments, and
+    those of this program are not in its environment.
 
     Raises:
         PySparkRuntimeError: the JVM did not start.
     """
-    with without_ivys_lines() as output:
+    with without_ivys_lines() as output, _submitting(conf):
         options = {"start_new_session": True, "stderr": output}
-        return launch_gateway(conf, popen_kwargs=options)
+        gateway = launch_gateway(popen_kwargs=options)
+    _require_token(gateway)
+    return gateway
+
+
+@contextmanager
+def _submitting(conf: SparkConf) -> Iterator[None]:
+    """Have Spark's launcher read settings from a file, as long as the context is open."""
+    hidden = [name for name in os.environ if name.startswith(_OWN)]
+    former = {name: os.environ.pop(name) for name in [_SUBMIT, *hidden] if name in os.environ}
+    with NamedTemporaryFile("w", encoding="utf-8", prefix="slackwater-", suffix=".conf") as file:
+        file.writelines(f"{_escaped(name)}={_escaped(value)}\n" for name, value in conf.getAll())
+        file.flush()
+        rest = former.get(_SUBMIT, "pyspark-shell")
+        os.environ[_SUBMIT] = f"--properties-file {quote(file.name)} --load-spark-defaults {rest}"
+        try:
+            yield
+        finally:
+            del os.environ[_SUBMIT]
+            os.environ.update(former)
+
+
+def _escaped(text: str) -> str:
+    """Return a name or a value as a file of Java's properties has it."""
+    return re.sub(r"[\\:=#!\s]", lambda sign: f"\\u{ord(sign[0]):04x}", text)
+
+
+def _require_token(gateway: Any) -> None:
+    """Have the JVM's calls into this process show the token that calls into the JVM show.
+
+    PySpark starts the server for them without one, and py4j's client loses its token when it
+    learns the server's port.
+    """
+    token = gateway.gateway_parameters.auth_token
+    gateway.callback_server_parameters.auth_token = token
+    ensure_callback_server_started(gateway)
+    client = JavaObject("GATEWAY_SERVER", gateway._gateway_client).getCallbackClient()
+    of_client = getattr(gateway.jvm.java.lang, "Class").forName("py4j.CallbackClient")  # noqa: B009
+    field = of_client.getDeclaredField("authToken")
+    field.setAccessible(True)
+    field.set(client, token)
+
+
+def application_secret(spark: SparkSession) -> str | None:
+    """Return the secret by which the processes of Spark know each other; None without one."""
+    jvm: Any = spark._jvm
+    secret = jvm.org.apache.spark.SparkEnv.get().securityManager().getSecretKey()
+    return None if secret is None else str(secret)
 
 
 def leave_out_jars(context: SparkContext) -> None:

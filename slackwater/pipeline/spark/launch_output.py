@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from slackwater.secrecy import masked
+
 _IVYS: Final = re.compile(
     rb"::|\t(?!at )|\s*$|Ivy Default Cache set to: |The jars for the packages stored in: "
     rb"|downloading https?:|\S+#\S+ added as a dependency$"
@@ -82,5 +84,6 @@ class _Pump:
 
 
 def _write(line: bytes) -> None:
+    line = masked(line.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
     while line:
         line = line[os.write(_STANDARD_ERROR, line) :]

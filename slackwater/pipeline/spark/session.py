@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
+import structlog
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
@@ -21,6 +22,7 @@ from slackwater.pipeline.spark.classified_jars import with_classified_jars
 from slackwater.pipeline.spark.jar_cache import fetching_alone
 from slackwater.pipeline.spark.jvm import (
     activate,
+    application_secret,
     is_local,
     launch,
     leave_out_jars,
@@ -39,7 +41,10 @@ from slackwater.pipeline.spark.kubernetes import (
 from slackwater.pipeline.spark.sink_needs import brought_connectors, needed
 from slackwater.pipeline.spark.task_writing import TaskWritingChangesSource
 from slackwater.scheduler.spark.data_source import SpannerChangesDataSource
+from slackwater.sealing import leave_open, use
 from slackwater.spark_sink.session_rules import wrong_settings
+
+_log = structlog.get_logger("slackwater.pipeline.spark.session")
 
 _DEFAULTS: Final = {
     "spark.sql.session.timeZone": "UTC",
@@ -71,6 +76,20 @@ _CHECKPOINT_FILES: Final = "spark.sql.streaming.checkpointFileManagerClass"
 _WITHOUT_READLINK: Final = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
+
+# Who may speak to Spark's processes has the application's secret; Spark makes a new one for each,
+# or has it in a file: see docs/security.md.
+_AUTHENTICATE: Final = "spark.authenticate"
+_CLOSED: Final = {
+    _AUTHENTICATE: "true",
+    "spark.network.crypto.enabled": "true",
+    "spark.network.crypto.saslFallback": "false",
+}
+_LOOPBACK: Final = "127.0.0.1"
+_OF_LOCAL: Final = {"spark.driver.host": _LOOPBACK, "spark.driver.bindAddress": _LOOPBACK}
+_SECRET: Final = "spark.authenticate.secret"  # noqa: S105 - a name
+_SECRET_FILE: Final = f"{_SECRET}.file"
+_SECRET_FILES: Final = (f"{_SECRET}.executor.file", _SECRET_FILE)
 
 DRIVER_OPTIONS: Final = "spark.driver.extraJavaOptions"
 
@@ -121,13 +140,54 @@ def start_spark(
     if class_archive is not None:
         conf = _with_option(conf, _mapping(class_archive))
     own |= _needed_to_run(master, conf)
-    values = joined({**_DEFAULTS, **own}, conf, there)
+    conf = _with_secret(master, conf)
+    values = joined({**_DEFAULTS, **_CLOSED, **own}, conf, there)
     for key, value in with_classified_jars(values, os.environ).items():
         settings.set(key, value)
     spark = SparkSession(_context(settings))
     require_rules(spark)
+    _seal_for_executors(spark, master)
     register_source(spark, SpannerChangesDataSource)
     return spark
+
+
+def _seal_for_executors(spark: SparkSession, master: str) -> None:
+    """Seal what tasks are sent with the secret that executors on other machines have."""
+    if _is_local(master):
+        return
+    secret = application_secret(spark)
+    if secret is None:
+        _log.warning("Spark's processes know no secret: what tasks are sent is not encrypted")
+        leave_open()
+    else:
+        files = [spark.conf.get(name, None) for name in _SECRET_FILES]
+        use(secret, [file for file in files if file])
+
+
+def _with_secret(master: str, conf: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the settings with the secret of a standalone cluster, of which Spark takes no file.
+
+    Raises:
+        SettingsError: the file can't be read, or there is no secret.
+    """
+    if not master.startswith("spark://") or conf.get(_AUTHENTICATE) == "false" or _SECRET in conf:
+        return conf
+    file = conf.get(_SECRET_FILE)
+    try:
+        secret = "" if file is None else Path(file).read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise SettingsError(
+            f"spark.conf: {_SECRET_FILE} {file} can't be read: {error.strerror}.",
+            "Name the file with the cluster's secret",
+        ) from error
+    if not secret:
+        raise SettingsError(
+            f"the cluster at {master} needs a secret, and spark.conf names none.",
+            f"Set {_SECRET_FILE} to a file with the spark.authenticate.secret of its master and"
+            f' workers; or {_AUTHENTICATE}: "false", and everybody on its network can read what'
+            " tasks are sent",
+        )
+    return {**{key: value for key, value in conf.items() if key != _SECRET_FILE}, _SECRET: secret}
 
 
 def require_rules(spark: SparkSession) -> None:
@@ -160,13 +220,21 @@ def _with_option(conf: Mapping[str, str], option: str) -> Mapping[str, str]:
 
 def _needed_to_run(master: str, conf: Mapping[str, str]) -> dict[str, str]:
     """Return the settings that depend on where Spark runs."""
-    needed = {}
-    if master == "local" or master.startswith("local[") or on_kubernetes(master):
+    needed: dict[str, str] = {}
+    if _is_local(master):
+        needed |= _OF_LOCAL
+        # For its page, if that is turned on.
+        os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
+    if _is_local(master) or on_kubernetes(master):
         # On another cluster Spark's daemon may start before our packages are there.
         needed["spark.python.daemon.module"] = "slackwater.scheduler.spark.worker_daemon"
     if on_kubernetes(master):
         needed |= pod_conf(os.environ, own_namespace()) | parallelism(conf)
     return needed
+
+
+def _is_local(master: str) -> bool:
+    return master == "local" or master.startswith("local[")
 
 
 def _context(settings: SparkConf) -> SparkContext:

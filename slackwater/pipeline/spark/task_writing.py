@@ -6,6 +6,8 @@ query are what the tasks hand on of the files that they have written.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import SparkSession
@@ -15,9 +17,12 @@ from pyspark.sql.types import StructType
 from slackwater.reader.schema import ddl
 from slackwater.scheduler.spark.data_source import SpannerChangesDataSource
 from slackwater.scheduler.spark.scan_source import SpannerScanDataSource
+from slackwater.sealing import seal, unseal
 from slackwater.spark_sink.sink import Sink, TaskWriting
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from slackwater.scheduler.spark.stream_reader import ToRows
 
 _OPTION: Final = "task_writer"
@@ -38,7 +43,20 @@ def task_writer_options(
     schema = StructType.fromDDL(ddl())
     assert isinstance(schema, StructType)  # noqa: S101 - it declares columns
     text = sink.task_writer(spark, schema, is_scan=is_scan)
-    return {} if text is None else {_OPTION: text}
+    # It has the settings of an object store.
+    return {} if text is None else {_OPTION: seal(text)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Writing:
+    """Writes as the sealed text of a TaskWriter says; Spark carries it to the tasks."""
+
+    text: str
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from slackwater.spark_sink.output.task_writer import TaskWriter
+
+        return TaskWriter.from_text(unseal(self.text)).write(batches)
 
 
 class _TaskWriting(DataSource):
@@ -65,9 +83,7 @@ class _TaskWriting(DataSource):
             others: Any = super()
             rows: ToRows | None = others.to_rows(schema)
             return rows
-        from slackwater.spark_sink.output.task_writer import TaskWriter
-
-        return TaskWriter.from_text(self._text).write
+        return _Writing(self._text)
 
 
 class TaskWritingChangesSource(_TaskWriting, SpannerChangesDataSource):

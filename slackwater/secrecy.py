@@ -1,0 +1,93 @@
+"""What is secret in settings, and the filter that takes it out of what people read.
+
+The filter stands where text leaves the program for people: log lines, messages, what the page
+shows, and the reason of a failure on its way into the metadata store. It knows the secrets of the
+settings that this process has loaded, and the places at which a URL or an option has one, which
+may be in settings that can't be loaded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import quote, quote_plus, unquote, unquote_plus
+
+SHOWN: Final = "***"
+# Names, or parts of names, of settings, options and variables whose values are secret: those of
+# PostgreSQL, Kafka and librdkafka, Spark and Hadoop, S3, Cloud Storage and Azure.
+SECRET_NAME: Final = re.compile(
+    r"passw|secret|token(?!\.(endpoint|url))|credential(?!s?[._](provider|source|type))|private"
+    r"|jaas|signature|(access|account|api|shared|master|session|encryption|storage)[._-]?key"
+    r"|(^|[._-])(sas|pwd|service_account_key)([._-]|$)|fixed\.token",
+    re.IGNORECASE,
+)
+# Names of what is not secret, though a part of it sounds so.
+_NO_SECRET: Final = re.compile(
+    r"access[._-]?key[._-]?id$|\.(provider|class|type|algorithm|enabled|mechanism|location|path)$"
+    r"|token[._-](endpoint|url)|application_credentials$|_file$|\.file$",
+    re.IGNORECASE,
+)
+# Of a URL, whose password may hold any sign: what is before its last @.
+_IN_URL: Final = re.compile(r"""(?<=://)([^/\s:@"']*):([^\s"']+)@""")
+_BEFORE_HOST: Final = re.compile(r"""(?:^(?!.*://)|://)[^/\s:@"']*:([^\s"']+)@""")
+# An option in a URL, in a JAAS configuration or in JSON, perhaps in quotes that are escaped.
+_OPTION: Final = r"(?i)([\w.-]*(?:passw|secret|jaas|pwd)[\w.-]*(?:\\?[\"'])?\s*[=:]\s*)"
+_QUOTED: Final = re.compile(_OPTION + r"""(\\?["'])((?:(?!\2).)+)""")
+_PLAIN: Final = re.compile(_OPTION + r"""([^\s&;,"'}\]\\]+)""")
+# A shorter one would take parts of ordinary words away.
+_LENGTH_MIN: Final = 5
+
+_SECRETS: Final[set[str]] = set()
+
+
+def is_secret(name: str) -> bool:
+    """Return whether the value of a setting, an option or a variable of this name is secret."""
+    return bool(SECRET_NAME.search(name)) and not _NO_SECRET.search(name)
+
+
+def keep_secret(values: Mapping[str, Any]) -> None:
+    """Take the secrets among values, by their names, out of all that is shown from now on.
+
+    Args:
+        values: settings or options by name; sections may be nested.
+    """
+    for secret in secrets_in(values):
+        forms = {secret, unquote(secret), unquote_plus(secret), quote(secret), quote_plus(secret)}
+        forms |= {part.strip() for form in forms for part in form.splitlines()}
+        _SECRETS.update(form for form in forms if len(form) >= _LENGTH_MIN)
+
+
+def secrets_in(values: Mapping[str, Any], around: str = "") -> Iterator[str]:
+    """Yield the secret texts among values."""
+    for name, value in values.items():
+        yield from _secrets_below(f"{around}.{name}" if around else str(name), value)
+
+
+def _secrets_below(name: str, value: Any) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        yield from secrets_in(value, name)
+    elif isinstance(value, str):
+        yield from _secrets_of(name, value)
+    elif isinstance(value, Sequence):
+        for item in value:
+            yield from _secrets_below(name, item)
+
+
+def _secrets_of(name: str, value: str) -> Iterator[str]:
+    if value and is_secret(name):
+        yield value
+    # Even of a URL whose scheme was forgotten.
+    yield from (match[1] for match in _BEFORE_HOST.finditer(value))
+    yield from (match[3] for match in _QUOTED.finditer(value))
+    yield from (match[2] for match in _PLAIN.finditer(value))
+
+
+def masked(text: str) -> str:
+    """Return a text without the secrets that are known, or stand where secrets stand."""
+    for secret in sorted(_SECRETS, key=len, reverse=True):
+        if secret in text:
+            text = text.replace(secret, SHOWN)
+    text = _IN_URL.sub(rf"\1:{SHOWN}@", text)
+    text = _QUOTED.sub(rf"\1\2{SHOWN}", text)
+    return _PLAIN.sub(rf"\1{SHOWN}", text)
