@@ -25,7 +25,7 @@ SECRET_NAME: Final = re.compile(
 # Names of what is not secret, though a part of it sounds so.
 _NO_SECRET: Final = re.compile(
     r"access[._-]?key[._-]?id$|\.(provider|class|type|algorithm|enabled|mechanism|location|path)$"
-    r"|token[._-](endpoint|url)|application_credentials$|_file$|\.file$",
+    r"|token[._-](endpoint|url)|application_credentials$|_file$|\.file$|^(?-i:(OLD)?PWD)$",
     re.IGNORECASE,
 )
 # Of a URL, whose password may hold any sign: what is before its last @.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,9 +13,18 @@ _DELAY_FIRST_S: Final = 1.0
 _DELAY_MAX_S: Final = 60.0
 # Enough to reach the longest delay; a pipeline may fail thousands of times in a row.
 _DOUBLINGS_MAX: Final = 10
-# How py4j begins the text of a Java exception, and how Java tells what caused one.
+# How py4j begins the text of a Java exception.
 _JAVA_RAISED: Final = "An error occurred while calling"
-_CAUSE: Final = "Caused by: "
+# A line of a trace that names an exception, but for one that only holds another trace.
+_RAISED: Final = re.compile(
+    r"(?:Caused by: )?((?:[\w$]+\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Failure)"
+    r"(?!.*Traceback \(most recent call last\):$)(?:: .*)?)$"
+)
+# What stands before such a trace, and says nothing.
+_TRACE: Final = re.compile(
+    r"(An exception was raised by the Python Proxy\. Return Message: )?"
+    r"Traceback \(most recent call last\):$"
+)
 # By this Spark tells that the text is py4j's.
 _OF_PY4J: Final = "py4j.protocol.Py4JJavaError:"
 _MESSAGE_MAX: Final = 1_000
@@ -76,9 +86,10 @@ def encoded(error: Exception) -> WorkerError:
         return error
     failure = diagnose(error)
     message = failure.message
-    if not failure.error_class and is_java_text(str(error)):
-        message = f"{_OF_PY4J} {_JAVA_RAISED}: {message[:_MESSAGE_MAX]}"
     error_class = failure.error_class or type(error).__name__
+    if not failure.error_class:
+        from_java = f"{_OF_PY4J} {_JAVA_RAISED}: {message[:_MESSAGE_MAX]}"
+        message = from_java if is_java_text(str(error)) else f"{error_class}: {message}"
     record = ErrorRecord(error_class, message, failure.hint, user_error=failure.is_permanent)
     return WorkerError(record)
 
@@ -89,13 +100,20 @@ def is_java_text(text: str) -> bool:
 
 
 def summary(text: str) -> str:
-    """Return the first line of an error's text; of Java's, the exception and its first cause."""
+    """Return what an error's text says in one line, with the class and message of its cause.
+
+    The texts of Python and of Java hold each other: a trace of Python's in a message of Java's in
+    one of Python's. What was raised first stands last.
+    """
     lines = text.strip().splitlines() or ["no message"]
-    if not is_java_text(text) or len(lines) == 1:
-        return lines[0]
-    raised = lines[1].removeprefix(": ")
-    causes = [line.removeprefix(_CAUSE) for line in lines if line.startswith(_CAUSE)]
-    return f"{raised} ({causes[-1]})" if causes and causes[-1] not in raised else raised
+    raised = lines[0]
+    if is_java_text(text) and len(lines) > 1:
+        raised = lines[1].removeprefix(": ")
+    raised = _TRACE.sub("", raised)
+    causes = [match[1] for line in lines if (match := _RAISED.match(line))]
+    if not causes or causes[-1] in raised:
+        return raised
+    return f"{raised} ({causes[-1]})"
 
 
 def delay_s(failures_in_a_row: int) -> float:

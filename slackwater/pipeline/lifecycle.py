@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Final, Protocol
 
 import structlog
 
+from slackwater.pipeline.disks import advice, disks_of
+from slackwater.pipeline.failures import Failure
 from slackwater.pipeline.transitions import Action, Event, RunMode, State, transition
 from slackwater.state.errors import StateError
 from slackwater.state.models import DesiredState, PipelineState
@@ -47,6 +50,7 @@ class Lifecycle:
         desired_state: returns what is desired of the pipeline.
         mode: how long the process stays with it.
         clock: the time, for tests.
+        places: where it writes on this machine, by the setting that says so.
     """
 
     def __init__(
@@ -56,12 +60,14 @@ class Lifecycle:
         desired_state: Callable[[], DesiredState],
         mode: RunMode,
         clock: Clock = time,
+        places: Mapping[str, str] | None = None,
     ) -> None:
         self.pipeline: Final = pipeline
         self.mode: Final = mode
         self.clock: Final = clock
         self._store = store
         self._desired_state = desired_state
+        self._places = places or {}
         self._state = State.STANDING_BY
 
     @property
@@ -72,6 +78,11 @@ class Lifecycle:
     def desired_state(self) -> DesiredState:
         """Return what is desired of the pipeline now."""
         return self._desired_state()
+
+    def explained(self, failure: Failure) -> Failure:
+        """Return a failure that names the disk that is full or read-only, if it speaks of one."""
+        hint = f"{advice(failure.message, disks_of(self._places))} {failure.hint}".strip()
+        return replace(failure, hint=hint)
 
     def on(self, event: Event, reason: str = "", desired: DesiredState | None = None) -> Action:
         """Take an event: enter the state that follows, and return what to do.

@@ -32,7 +32,13 @@ from slackwater.pipeline.recovery import (
     start_after_lost_checkpoint_ns,
 )
 from slackwater.pipeline.source import SourceHandle, source_options
-from slackwater.pipeline.spark.checkpoint import Checkpoint, Offset, put_aside, read_checkpoint
+from slackwater.pipeline.spark.checkpoint import (
+    Checkpoint,
+    Offset,
+    has_offsets,
+    put_aside,
+    read_checkpoint,
+)
 from slackwater.pipeline.spark.jvm import names_in
 from slackwater.scheduler.errors import ForeignCheckpointError
 from slackwater.scheduler.options import SourceOptions
@@ -148,10 +154,14 @@ class ResumePoint:
         return remakes_checkpoint(positions, verdict, is_expendable=is_expendable)
 
     def _put_blank_checkpoint_aside(self) -> None:
-        """Let Spark begin again where a power cut has left an empty plan of the first epoch."""
+        """Let Spark begin again where the plan of the first epoch was not written to its end.
+
+        A power cut leaves it empty, a full disk under the name that it had until it was whole.
+        """
         folder = self._settings.sink.checkpoint
         checkpoint = read_checkpoint(self._spark, folder)
-        if checkpoint is not None and not checkpoint.is_whole:
+        is_blank = checkpoint is not None and not checkpoint.is_whole
+        if is_blank or (checkpoint is None and has_offsets(self._spark, folder)):
             put_aside(self._spark, folder)
 
     def _positions(self) -> Positions:

@@ -55,6 +55,7 @@ class Retries:
             PipelineFailedError: only an operator can help, or it has failed too often.
         """
         lifecycle = self.lifecycle
+        failure = lifecycle.explained(failure)
         self._observer.failed(lifecycle.pipeline)
         if failure.is_permanent or lifecycle.mode.is_last_try(failures):
             raise PipelineFailedError(

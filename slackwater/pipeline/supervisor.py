@@ -18,6 +18,7 @@ from slackwater.config.sinks import make_sink
 from slackwater.errors import SparkFailedError
 from slackwater.pipeline.alerts import Alerts
 from slackwater.pipeline.desired_state import DesiredStatePoller
+from slackwater.pipeline.disks import places_of
 from slackwater.pipeline.epochs.recorder import EpochRecorder, RecordPolicy
 from slackwater.pipeline.epochs.rescanner import Rescanner, refuse_rescans_left
 from slackwater.pipeline.epochs.schema_watch import SchemaWatch
@@ -199,7 +200,8 @@ class PipelineSupervisor:
                 process stays, only raised before it was owned.
         """
         session = self._spark = session_for_pipeline(spark, self.settings.sink.checkpoint)
-        lifecycle = Lifecycle(self.name, self.store, self._desired_state.current, self._mode)
+        desired, places = self._desired_state.current, places_of(self.settings)
+        lifecycle = Lifecycle(self.name, self.store, desired, self._mode, places=places)
         loop = RunLoop(
             lifecycle,
             self.lease,

@@ -236,17 +236,23 @@ def test_a_new_checkpoint_begins_again_if_its_query_failed_before_the_first_epoc
     store.close()
 
 
+@pytest.mark.parametrize(
+    "left",
+    [{"0": bytes(100)}, {".0.4711.tmp": b"v1\n", "..0.4711.tmp.crc": b"crc"}],
+    ids=["power cut", "full disk"],
+)
 def test_a_blank_plan_of_the_very_first_epoch_is_put_aside(
-    spark: SparkSession, tmp_path: Path
+    left: dict[str, bytes], spark: SparkSession, tmp_path: Path
 ) -> None:
-    """The power failed before anything was written: there is nothing to decide for an operator."""
+    """Nothing was written: there is nothing to decide for an operator."""
     settings = settings_in(tmp_path)
     sink, store = make_sink(tmp_path / "changes"), Store.open(settings.state.url, migrate=True)
     options = parse_options(source_options(settings), {})
     resume = ResumePoint(spark, settings, store, sink, options)
     offsets = tmp_path / "checkpoint" / "offsets"
     offsets.mkdir(parents=True)
-    (offsets / "0").write_bytes(bytes(100))
+    for name, content in left.items():
+        (offsets / name).write_bytes(content)
     first = resume.source_options(cast("SourceHandle", None), Recovery(), generation=1)
     assert first["checkpoint_is_empty"] == "true"
     assert not offsets.exists()

@@ -47,9 +47,9 @@ class Place:
         return {**MINIMAL, self.section: of_section}
 
 
-KAFKA = {"kind": "kafka", "options": {"kafka.bootstrap.servers": "b:9092"}, "checkpoint": "c"}
+BROKERS = {"kafka.bootstrap.servers": "b:9092"}
+KAFKA: Sections = {"kind": "kafka", "options": BROKERS, "checkpoint": "c"}
 JAAS = f'org.Plain required username="u" password="{SECRET}";'
-OPTIONS = KAFKA["options"]
 IN_S3 = {"path": "s3://bucket/orders"}
 S3 = {"aws_access_key_id": "AKIA", "aws_region": "x"}
 IN_AZURE = {"path": "az://bucket/orders"}
@@ -65,11 +65,11 @@ PLACES = {
         f"https://u:{SECRET}@registry",
         {**KAFKA, "format": "avro"},
     ),
-    "JAAS": Place("sink", "options", {**OPTIONS, "kafka.sasl.jaas.config": JAAS}, KAFKA),
+    "JAAS": Place("sink", "options", {**BROKERS, "kafka.sasl.jaas.config": JAAS}, KAFKA),
     "keystore": Place(
         "sink",
         "options",
-        {**OPTIONS, "kafka.ssl.keystore.password": SECRET},
+        {**BROKERS, "kafka.ssl.keystore.password": SECRET},
         {**KAFKA, "delivery": "at_least_once"},
     ),
     "key of S3": Place("sink", "storage_options", {**S3, "aws_secret_access_key": SECRET}, IN_S3),
@@ -223,6 +223,9 @@ def test_settings_that_are_no_secret_are_shown() -> None:
         "sasl.oauthbearer.token.endpoint.url",
         "write.merge.mode",
         "google_application_credentials",
+        # A shell's working directory.
+        "PWD",
+        "OLDPWD",
     ):
         assert not is_secret(name), name
     for text in (

@@ -60,6 +60,14 @@ def read_checkpoint(spark: SparkSession, folder: str) -> Checkpoint | None:
     )
 
 
+def has_offsets(spark: SparkSession, folder: str) -> bool:
+    """Return whether a checkpoint has any file where plans are, such as one that has no name yet.
+
+    Beside such a file Spark does not begin.
+    """
+    return bool(names_in(spark, joined(spark, folder, "offsets")))
+
+
 def put_aside(spark: SparkSession, checkpoint: str) -> str | None:
     """Rename a checkpoint, so that the next query begins another one; return its new name.
 

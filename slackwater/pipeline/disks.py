@@ -1,0 +1,104 @@
+"""Which disk of a pipeline is full or can't be written to, when an error says that one is."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from slackwater.config.settings import Settings
+
+# As the system, Java, SQLite and PostgreSQL say it.
+_FULL: Final = re.compile(
+    r"No space left on device|[Dd]isk quota exceeded|database or disk is full|disk I/O error"
+)
+_READ_ONLY: Final = re.compile(r"[Rr]ead-only file system|readonly database")
+_SQLITE: Final = "sqlite:///"
+# What a small epoch needs.
+_LITTLE_BYTES: Final = 16 * 1024 * 1024
+_MIB: Final = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """The file system that a setting's folder is on.
+
+    Attributes:
+        setting: such as sink.path.
+        path: the folder.
+        free_bytes: that this user may use.
+        is_read_only: whether nothing can be written at all.
+    """
+
+    setting: str
+    path: str
+    free_bytes: int
+    is_read_only: bool
+
+
+def places_of(settings: Settings) -> dict[str, str]:
+    """Return where a pipeline writes, by the setting that says so."""
+    places = {
+        "sink.path": settings.sink.path,
+        "sink.checkpoint": settings.sink.checkpoint,
+        "spark.local.dir": settings.spark.conf.get("spark.local.dir", tempfile.gettempdir()),
+    }
+    if settings.state.url.startswith(_SQLITE):
+        places["state.url"] = settings.state.url.removeprefix(_SQLITE).partition("?")[0]
+    return places
+
+
+def disks_of(places: Mapping[str, str]) -> list[Disk]:
+    """Look at the file systems of places on this machine.
+
+    Args:
+        places: paths or URLs, by the setting that names them.
+    """
+    disks = []
+    for setting, place in places.items():
+        local = place.removeprefix("file://")
+        if "://" in local:
+            continue
+        path = Path(local).absolute()
+        while not path.exists():
+            path = path.parent
+        try:
+            of_path = os.statvfs(path)
+        except OSError:
+            continue
+        disks.append(
+            Disk(
+                setting,
+                place,
+                of_path.f_bavail * of_path.f_frsize,
+                bool(of_path.f_flag & os.ST_RDONLY),
+            )
+        )
+    return disks
+
+
+def advice(error: str, disks: Iterable[Disk]) -> str:
+    """Return what to do about an error's disk; an empty text if it speaks of none.
+
+    Args:
+        error: the error's text.
+        disks: those of the pipeline.
+    """
+    if _READ_ONLY.search(error):
+        wrong = [disk for disk in disks if disk.is_read_only]
+        return " ".join(
+            f"The file system of {disk.setting} {disk.path} is read-only: make it writable."
+            for disk in wrong
+        )
+    if _FULL.search(error):
+        wrong = [disk for disk in disks if disk.free_bytes < _LITTLE_BYTES]
+        return " ".join(
+            f"The disk of {disk.setting} {disk.path} has {disk.free_bytes // _MIB} MiB left: make"
+            " room there."
+            for disk in wrong
+        )
+    return ""
