@@ -9,6 +9,8 @@ import pyspark
 import pytest
 from hypothesis import HealthCheck, settings
 
+# A settings file with a password is one that others can't read.
+os.umask(0o077)
 # As the program does, before gRPC is loaded: see slackwater.cli.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import os
 import socket
-import stat
 import subprocess
 import sys
 import tempfile
@@ -15,6 +14,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Final
 
+from slackwater.own_folder import own_folder
 from slackwater.scheduler.continuous.frames import Frame, Request
 
 _FOLDER: Final = f"slackwater-readers-{os.getuid()}"
@@ -122,8 +122,4 @@ def _own_folder(name_length: int) -> Path:
     folder = Path(tempfile.gettempdir()) / _FOLDER
     if len(str(folder)) + 1 + name_length > _PATH_LENGTH_MAX:
         folder = Path("/tmp") / _FOLDER  # noqa: S108 - checked below
-    folder.mkdir(mode=0o700, exist_ok=True)
-    status = folder.lstat()
-    if status.st_uid != os.getuid() or not stat.S_ISDIR(status.st_mode) or status.st_mode & 0o077:
-        raise PermissionError(f"{folder} is not this user's alone")
-    return folder
+    return own_folder(folder)

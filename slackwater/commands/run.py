@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Sequence
@@ -65,6 +66,8 @@ def run(
 
 def _run(pipelines: Sequence[Settings], options: RunOptions, signalled: TerminationSignals) -> None:
     first, metrics, history = pipelines[0], Metrics(), EpochHistory()
+    # For all that this process and those that it starts make.
+    os.umask(first.sink.umask)
     with ExitStack() as stack:
         observers: list[Observer] = [_display(pipelines, stack), metrics, history]
         spans = stack.enter_context(tracing(first.trace.endpoint))

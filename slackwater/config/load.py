@@ -13,18 +13,22 @@ the environment overrides the file. Under `pipelines` each name has the keys tha
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from itertools import combinations
 from pathlib import Path
 from typing import Any, Final
 
+import structlog
 from pydantic import BaseModel, ValidationError
 
 from slackwater.config.settings import Settings
 from slackwater.config.yaml_file import PREFIX, Key, explain, from_environment, read_yaml
 from slackwater.errors import SettingsError
-from slackwater.secrecy import keep_secret
+from slackwater.secrecy import keep_secret, secrets_in
+
+_log = structlog.get_logger("slackwater.config.load")
 
 PIPELINES: Final = "pipelines"
 # A process has one of each.
@@ -32,7 +36,10 @@ _OF_PROCESS: Final = ("spark", "http", "log", "trace")
 # Read if no file is named and it is there.
 DEFAULT_FILE: Final = Path("slackwater.yaml")
 _REQUIRED: Final = [n for n, field in Settings.model_fields.items() if field.is_required()]
+_READABLE: Final = "allow_readable_secrets"
 _NAME_A_FILE: Final = "Name one with -c FILE; `slackwater init` writes slackwater.yaml"
+_OTHERS_READ: Final = stat.S_IROTH
+_OTHERS_WRITE: Final = stat.S_IWOTH
 # Two pipelines that shared one would mix what they write.
 _OWN: Final = ("path", "checkpoint")
 
@@ -85,6 +92,8 @@ def load_pipelines(
 
 def _all_pipelines(path: Path | None, environ: Mapping[str, str]) -> tuple[Settings, ...]:
     values, lines = read_yaml(path) if path is not None else ({}, {})
+    if path is not None:
+        _require_private(path, values, environ)
     if PIPELINES not in values:
         return (_parse(values, lines, path, environ),)
     several = values.pop(PIPELINES)
@@ -102,7 +111,26 @@ def _all_pipelines(path: Path | None, environ: Mapping[str, str]) -> tuple[Setti
     if problems:
         raise SettingsError("\n".join(problems))
     _require_own_places(pipelines, path)
+    _require_one_mode(pipelines, path)
     return tuple(pipelines)
+
+
+def _require_private(path: Path, values: Mapping[str, Any], environ: Mapping[str, str]) -> None:
+    """Look at who else can read and write a settings file.
+
+    Raises:
+        SettingsError: it holds a secret, and every user can read it.
+    """
+    mode = path.stat().st_mode
+    if mode & _OTHERS_WRITE:
+        _log.warning("every user can write the settings file", file=str(path))
+    is_allowed = values.get(_READABLE) is True or f"{PREFIX}{_READABLE}".upper() in environ
+    if mode & _OTHERS_READ and not is_allowed and any(secrets_in(values)):
+        raise SettingsError(
+            f"{path} holds a password or a key, and every user of this machine can read it.",
+            f"chmod o-r {path}; or have the secret in a variable such as SLACKWATER_STATE_URL; or"
+            f" set {_READABLE}: true",
+        )
 
 
 def file_or_default(path: Path | None) -> Path | None:
@@ -192,6 +220,21 @@ def _require_own_places(pipelines: Sequence[Settings], path: Path | None) -> Non
                     f" {shared}.",
                     "Give each pipeline its own",
                 )
+
+
+def _require_one_mode(pipelines: Sequence[Settings], path: Path | None) -> None:
+    """Check that all pipelines let the same users read: a process has one mode for what it makes.
+
+    Raises:
+        SettingsError: they don't.
+    """
+    modes = {settings.pipeline: settings.sink.file_mode for settings in pipelines}
+    if len(set(modes.values())) > 1:
+        named = ", ".join(f"{name} {mode}" for name, mode in modes.items())
+        raise SettingsError(
+            f"{_place(path)}: sink.file_mode differs between pipelines: {named}.",
+            "Give all pipelines of a file the same",
+        )
 
 
 def _merged(shared: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:

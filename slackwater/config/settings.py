@@ -175,6 +175,8 @@ class Settings(Section):
     http: Http = Http()
     log: Log = Log()
     trace: Trace = Trace()
+    # A settings file that holds a secret may be one that every user can read.
+    allow_readable_secrets: bool = False
 
     @property
     def initial_scan(self) -> str:

@@ -81,6 +81,7 @@ class ResumePoint:
         self._sink = sink
         self._options = options
         self._has_restarted = False
+        settings.sink.claim_places()
 
     def is_new(self, recovery: Recovery) -> bool:
         """Return True if nothing has begun but an initial scan.
@@ -147,6 +148,8 @@ class ResumePoint:
         if recovery.skip_to is not None:
             after_ns = skip_from_ns(positions) if from_watermark is None else start_ns
             self._accept_gap(source, after_ns, recovery.skip_to)
+        # The checkpoint may have been put aside.
+        self._settings.sink.claim_places()
         return options
 
     def _remakes_checkpoint(self, positions: Positions, verdict: Verdict) -> bool:

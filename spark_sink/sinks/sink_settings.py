@@ -10,7 +10,7 @@ import os
 import posixpath
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
-from typing import Annotated, ClassVar, Final, Self
+from typing import Annotated, ClassVar, Final, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
@@ -79,6 +79,11 @@ def _absolute(place: str) -> str:
 Place = Annotated[str, Field(min_length=1), AfterValidator(_absolute)]
 
 
+def _octal(value: object) -> object:
+    """Return a mode as text: YAML reads 0640 as a number in base 8."""
+    return f"{value:04o}" if isinstance(value, int) and not isinstance(value, bool) else value
+
+
 class SinkSettings(Section, ABC):
     """The settings that every sink has, and what a pipeline asks of them.
 
@@ -88,6 +93,7 @@ class SinkSettings(Section, ABC):
         path: where epochs appear, or wait for their audit; absolute, or a URL.
         checkpoint: the directory of Spark's checkpoint.
         catalog: of table formats that have catalogs.
+        file_mode: who may read what the pipeline's process writes to disks, as chmod has it.
         formats: the formats of the kind; empty if only Spark has a list of them.
         refused_keys: keys that make no sense for the kind, each with the message that says so.
         has_initial_scan: an initial scan is made unless the settings say otherwise.
@@ -106,6 +112,9 @@ class SinkSettings(Section, ABC):
     path: Place
     checkpoint: Place
     catalog: Annotated[str, Field(pattern=r"^[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*$")] | None = None
+    file_mode: Annotated[
+        Literal["0600", "0640", "0644", "0660", "0664"], BeforeValidator(_octal)
+    ] = "0600"
 
     @classmethod
     def kind_name(cls) -> str:
@@ -129,6 +138,12 @@ class SinkSettings(Section, ABC):
             spark_version: such as 4.1.3.
         """
         return {}
+
+    @property
+    def umask(self) -> int:
+        """The umask with which files get their mode, and who may read them may list folders."""
+        mode = int(self.file_mode, 8)
+        return 0o777 & ~(mode | (mode & 0o444) >> 2)
 
     @property
     def spark_needs(self) -> frozenset[str]:
@@ -170,6 +185,13 @@ class SinkSettings(Section, ABC):
             require_log_store(self.path, conf)
         for path in self.hadoop_paths:
             require_file_system(path, conf, jars)
+
+    def claim_places(self) -> None:
+        """Make folders that other users of this machine could make first.
+
+        Raises:
+            SinkError: one of them was made by another user.
+        """
 
     def check(self) -> None:
         """Connect to the services that the sink needs and write nothing, for `slackwater check`.

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Self
 
 from pydantic import Field, model_validator
 
+from slackwater.own_folder import own_folder
 from slackwater.setting_values import TextMapping
 from slackwater.spark_sink.errors import ObjectStoreError
 from slackwater.spark_sink.output.object_store import open_object_store, probe
@@ -42,6 +43,17 @@ class ObjectStoreSettings(TableSettings, ABC):
     def has_expendable_checkpoint(self) -> bool:
         """Whether it is the default one, in this machine's folder for temporary files."""
         return self.is_written_by_client and self.checkpoint == _temporary_checkpoint(self.path)
+
+    def claim_places(self) -> None:
+        """Take the default checkpoint's folder; see SinkSettings."""
+        if self.has_expendable_checkpoint:
+            try:
+                own_folder(Path(self.checkpoint))
+            except OSError as error:
+                raise ObjectStoreError(
+                    f"the default checkpoint can't be used: {error}.",
+                    "Set sink.checkpoint to a folder of this user's, or TMPDIR to another folder",
+                ) from error
 
     def check(self) -> None:
         """Write, read and remove an object; see SinkSettings."""

@@ -88,7 +88,12 @@ def running(home: Home) -> Iterator[Path]:
     with (
         output.open("wb") as file,
         subprocess.Popen(
-            [str(home.program), "run"], cwd=home.folder, env=environ, stdout=file, stderr=file
+            [str(home.program), "run"],
+            cwd=home.folder,
+            env=environ,
+            stdout=file,
+            stderr=file,
+            umask=0o022,
         ) as process,
     ):
         try:
@@ -152,6 +157,8 @@ def test_what_init_writes_lands_every_change_since_the_command(
     if sink not in ("mirror", "spark"):
         assert len(seen() - before) == written
     assert "resolving dependencies" not in said.read_text()
+    made = (home.folder / "out").rglob("*")
+    assert [path for path in made if path.lstat().st_mode & 0o077] == [], "others can read it"
     shown = home.command("status").splitlines()
     assert shown[0].startswith(f"{name}: Is not running")
 

@@ -13,6 +13,7 @@ from slackwater.pipeline.spark import session
 from slackwater.pipeline.spark.kubernetes import driver_class_path, own_namespace, pod_conf
 
 K8S = "k8s://https://kubernetes.default.svc"
+STANDALONE = "spark://master:7077"
 
 
 class _StartedError(Exception):
@@ -63,10 +64,24 @@ def test_a_class_path_of_the_users_own_is_kept(monkeypatch: pytest.MonkeyPatch, 
 def test_on_other_masters_spark_brings_the_jars_to_the_executors(
     monkeypatch: pytest.MonkeyPatch, jars: Path
 ) -> None:
-    conf = conf_of(monkeypatch, "spark://master:7077", {}, jars)
+    conf = conf_of(monkeypatch, STANDALONE, {"spark.authenticate": "false"}, jars)
     assert conf["spark.jars"] == f"{jars}/delta.jar"
     assert "spark.jars.packages" not in conf
     assert "spark.executor.extraClassPath" not in conf
+
+
+def test_a_standalone_cluster_needs_the_secret_of_its_master_and_workers(
+    monkeypatch: pytest.MonkeyPatch, jars: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "secret"
+    named = {"spark.authenticate.secret.file": str(file)}
+    for conf, reason in (({}, "needs a secret"), (named, "can't be read")):
+        with pytest.raises(SettingsError, match=reason):
+            conf_of(monkeypatch, STANDALONE, conf, jars)
+    file.write_text("of the cluster\n")
+    conf = conf_of(monkeypatch, STANDALONE, named, jars)
+    assert conf["spark.authenticate.secret"] == "of the cluster"
+    assert conf["spark.authenticate"] == conf["spark.network.crypto.enabled"] == "true"
 
 
 def test_a_folder_without_jars_is_refused_on_kubernetes_too(tmp_path: Path) -> None:

@@ -85,6 +85,8 @@ _CLOSED: Final = {
     "spark.network.crypto.enabled": "true",
     "spark.network.crypto.saslFallback": "false",
 }
+# Hadoop sets the modes of files itself.
+_UMASK: Final = "spark.hadoop.fs.permissions.umask-mode"
 _LOOPBACK: Final = "127.0.0.1"
 _OF_LOCAL: Final = {"spark.driver.host": _LOOPBACK, "spark.driver.bindAddress": _LOOPBACK}
 _SECRET: Final = "spark.authenticate.secret"  # noqa: S105 - a name
@@ -139,7 +141,7 @@ def start_spark(
         conf = _with_jars(jars, master, conf)
     if class_archive is not None:
         conf = _with_option(conf, _mapping(class_archive))
-    own |= _needed_to_run(master, conf)
+    own |= _needed_to_run(master, conf) | {_UMASK: f"{_umask():03o}"}
     conf = _with_secret(master, conf)
     values = joined({**_DEFAULTS, **_CLOSED, **own}, conf, there)
     for key, value in with_classified_jars(values, os.environ).items():
@@ -231,6 +233,13 @@ def _needed_to_run(master: str, conf: Mapping[str, str]) -> dict[str, str]:
     if on_kubernetes(master):
         needed |= pod_conf(os.environ, own_namespace()) | parallelism(conf)
     return needed
+
+
+def _umask() -> int:
+    """Return this process's umask, which can only be read by setting another one."""
+    umask = os.umask(0o077)
+    os.umask(umask)
+    return umask
 
 
 def _is_local(master: str) -> bool:

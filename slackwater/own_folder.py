@@ -1,0 +1,21 @@
+"""Folders among the temporary files, where every user of a machine may have been first."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+
+def own_folder(folder: Path) -> Path:
+    """Make a folder that only this user can enter, unless it is there; return it.
+
+    Raises:
+        OSError: there is one of that name that is another user's, that others can enter, or that is
+            a link.
+    """
+    folder.mkdir(mode=0o700, exist_ok=True)
+    status = folder.lstat()
+    if status.st_uid != os.getuid() or not stat.S_ISDIR(status.st_mode) or status.st_mode & 0o077:
+        raise PermissionError(f"{folder} is not this user's alone")
+    return folder
