@@ -60,7 +60,8 @@ class Client:
         conf = network.util.TransportConf("rpc", network.util.MapConfigProvider.EMPTY)
         self.context = network.TransportContext(conf, network.server.NoOpRpcHandler())
         self._factory = self.context.createClientFactory()
-        names = session.sparkContext._gateway.new_array(java.java.lang.String, 1)
+        gateway: Any = SparkContext._gateway
+        names = gateway.new_array(java.java.lang.String, 1)
         names[0] = "broadcast_0_piece0"
         opening = network.shuffle.protocol.OpenBlocks("app", "driver", names)
         self._open_blocks = opening.toByteBuffer
