@@ -44,6 +44,8 @@ class Service:
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.config = directory.resolve() / "slackwater.yaml"
+        # It may hold a password.
+        self.config.touch(mode=0o600)
         self.config.write_text(yaml.safe_dump(dict(settings), sort_keys=False))
         self.log = directory / "run.log"
         # The Python that runs the program; another one may have another version of it.

@@ -12,6 +12,8 @@ from tests.pod_security import violations
 
 SHAPES = [path.stem for path in EXAMPLES]
 
+_COMPONENT = "app.kubernetes.io/component"
+
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_every_pod_is_restricted_and_writes_only_to_its_volumes(shape: str) -> None:
@@ -72,7 +74,8 @@ def selectors(documents: list[Document]) -> list[tuple[str, dict[str, str]]]:
                 collect(name, entry)
         elif isinstance(value, dict):
             for key, entry in value.items():
-                if key in ("selector", "podSelector"):
+                # An empty one selects the namespace, by intention.
+                if key in ("selector", "podSelector") and entry:
                     every.append((name, entry.get("matchLabels", entry)))
                 else:
                     collect(name, entry)
@@ -108,7 +111,7 @@ def test_the_disruption_budget_does_not_count_executors() -> None:
 def test_driver_and_executors_reach_each_others_ports_and_no_others(shape: str) -> None:
     documents = render(example(shape))
     policies = {
-        policy["spec"]["podSelector"]["matchLabels"]["app.kubernetes.io/component"]: policy["spec"]
+        policy["spec"]["podSelector"]["matchLabels"][_COMPONENT]: policy["spec"]
         for policy in of_kind(documents, "NetworkPolicy")
     }
     conf = yaml.safe_load(settings_of(documents))["spark"]["conf"]
@@ -119,6 +122,36 @@ def test_driver_and_executors_reach_each_others_ports_and_no_others(shape: str) 
     assert _between(policies, "executor", "driver") == {driver_port, driver_blocks}
     assert _between(policies, "driver", "executor") == {blocks}
     assert _between(policies, "executor", "executor") == {blocks}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_page_is_open_to_the_own_namespace_and_whom_the_values_name(shape: str) -> None:
+    elsewhere = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "mon"}}}
+    for named, peers in (({}, [{"podSelector": {}}]), ({"httpFrom": [elsewhere]}, [elsewhere])):
+        policy, *_ = of_kind(render(example(shape, networkPolicy=named)), "NetworkPolicy")
+        [page] = [rule for rule in policy["spec"]["ingress"] if {"port": 8080} in rule["ports"]]
+        assert page["from"] == peers
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_pod_can_not_fill_its_nodes_disk(shape: str) -> None:
+    own = [pod for pod in pods(render(example(shape, tmpSize="1Gi"))) if pod.role != "test"]
+    for pod in own:
+        [tmp] = [volume for volume in pod.spec["volumes"] if volume["name"] == "tmp"]
+        assert tmp["emptyDir"] == {"sizeLimit": "1Gi"}
+
+
+def test_an_owner_and_its_standby_are_spread_over_nodes() -> None:
+    documents = render(example("executors"))
+    [driver] = [pod for pod in pods(documents) if pod.role == "driver"]
+    [spread] = driver.spec["topologySpreadConstraints"]
+    assert spread["topologyKey"] == "kubernetes.io/hostname"
+    selected = spread["labelSelector"]["matchLabels"]
+    assert [pod.role for pod in pods(documents) if _selects(selected, pod)] == ["driver"]
+    own = [{"maxSkew": 2, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]
+    others = render(example("executors", topologySpreadConstraints=own))
+    [driver] = [pod for pod in pods(others) if pod.role == "driver"]
+    assert driver.spec["topologySpreadConstraints"] == own
 
 
 def test_ports_for_traces_stores_and_the_api_are_open() -> None:
@@ -146,7 +179,7 @@ def _ports(rules: list[dict[str, Any]], side: str, component: str) -> set[int]:
         port["port"]
         for rule in rules
         for peer in rule.get(side, [])
-        if peer["podSelector"]["matchLabels"]["app.kubernetes.io/component"] == component
+        if peer["podSelector"].get("matchLabels", {}).get(_COMPONENT) == component
         for port in rule["ports"]
     }
 

@@ -37,7 +37,7 @@ capabilities: {drop: [ALL]}
 
 {{- define "slackwater.volumes" -}}
 - name: tmp
-  emptyDir: {}
+  emptyDir: {sizeLimit: {{ .Values.tmpSize }}}
 {{- if .Values.volume.enabled }}
 - name: data
   persistentVolumeClaim: {claimName: {{ include "slackwater.claim" . }}}
@@ -94,6 +94,17 @@ spec:
   {{- with include "slackwater.placement" . }}
   {{- . | nindent 2 }}
   {{- end }}
+  topologySpreadConstraints:
+    {{- if .Values.topologySpreadConstraints }}
+    {{- toYaml .Values.topologySpreadConstraints | nindent 4 }}
+    {{- else }}
+    # Otherwise an owner and its standby may share the node that is lost.
+    - maxSkew: 1
+      topologyKey: kubernetes.io/hostname
+      whenUnsatisfiable: ScheduleAnyway
+      labelSelector:
+        matchLabels: {{- include "slackwater.selector" (list . "driver") | nindent 10 }}
+    {{- end }}
   securityContext:
     {{- include "slackwater.podSecurity" . | nindent 4 }}
   containers:
