@@ -83,6 +83,8 @@ def run(stream: ChangeStream, folder: Path, place: str, fault: str, moment: str)
     load, connection = Load(stream, Dialect.GOOGLE_STANDARD_SQL, seed=3), Connection(stream)
     start_ns = connection.strong_read_timestamp_ns()
     values = settings(stream, folder, format_rfc3339(start_ns))
+    # With a page the process stays, whatever fails.
+    values["http"] = {"listen": "127.0.0.1:0"}
     with disk(folder / "disk") as small:
         places = {
             "output": ("sink", "path", str(small.folder / "changes")),

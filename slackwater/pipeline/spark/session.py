@@ -46,11 +46,16 @@ from slackwater.spark_sink.session_rules import wrong_settings
 
 _log = structlog.get_logger("slackwater.pipeline.spark.session")
 
+# Names of settings and options that Spark shows without their values.
+_SECRET_NAMES: Final = "(?i)secret|passw|token|credential|private|jaas|(^|[._-])sas([._-]|$)|(access|account|api)[._-]?key"
+
 _DEFAULTS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
+    "spark.redaction.regex": _SECRET_NAMES,
+    "spark.sql.redaction.options.regex": f"{_SECRET_NAMES}|url",
     # An epoch is small and often: a shuffle over Spark's 200 partitions would cost more than it.
     "spark.sql.shuffle.partitions": "4",
     # An epoch's plan has no shuffle to adapt, and looking for one costs time in every epoch.

@@ -1,0 +1,130 @@
+"""The secrets of a running pipeline's settings are in nothing that it writes, starts or serves."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import sqlalchemy as sa
+
+from slackwater.demo.load import Load
+from slackwater.demo.service import Service
+from slackwater.reader.change_stream import Dialect
+from slackwater.reader.transport.connection import Connection
+from slackwater.timestamp import format_rfc3339
+from tests.emulators import NewDatabase
+from tests.object_stores import nobody, s3
+from tests.services import settings
+
+SECONDS_MAX = 300
+SECRETS = {
+    "store": "Hidden4711store",
+    "key": "Hidden4711key",
+    "token": "Hidden4711token",
+    "Hadoop": "Hidden4711hadoop",
+    "traces": "Hidden4711traces",
+}
+SECRET = b"Hidden4711"
+
+
+def values_in(values: dict[str, Any], folder: Path, store_url: str, options: dict[str, str]) -> Any:
+    """Add secrets wherever the settings of a pipeline into S3 can have one."""
+    url = sa.make_url(store_url).set(password=SECRETS["store"])
+    hidden = {"aws_secret_access_key": SECRETS["key"], "aws_session_token": SECRETS["token"]}
+    values["sink"] = {"path": "s3://changes/orders", "storage_options": {**options, **hidden}}
+    values["state"] = {"url": url.render_as_string(hide_password=False)}
+    values["http"] = {"listen": "127.0.0.1:0"}
+    values["log"] = {"level": "debug"}
+    # Nobody answers there, which the exporter says.
+    values["trace"] = {"endpoint": f"http://u:{SECRETS['traces']}@127.0.0.1:1/v1/traces"}
+    values["spark"]["conf"] = {
+        "spark.hadoop.fs.s3a.secret.key": SECRETS["Hadoop"],
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.dir": f"file:{folder / 'events'}",
+    }
+    return values
+
+
+def wait_for(is_so: Callable[[], bool], service: Service) -> None:
+    until = time.monotonic() + SECONDS_MAX
+    while not is_so():
+        assert time.monotonic() < until, service.log.read_text()[-3_000:]
+        time.sleep(0.2)
+
+
+def of_processes(service: Service) -> Iterator[tuple[str, bytes]]:
+    process = psutil.Process(service.pid)
+    for child in process.children(recursive=True):
+        name = f"{child.name()} {child.pid}"
+        try:
+            yield f"environment of {name}", str(child.environ()).encode()
+            yield f"arguments of {name}", str(child.cmdline()).encode()
+        except psutil.NoSuchProcess:
+            continue
+    yield "arguments of the program", str(process.cmdline()).encode()
+
+
+def served(address: str) -> Iterator[tuple[str, bytes]]:
+    for path in ("/", "/api/pipelines", "/api/pipelines/orders", "/metrics", "/readyz"):
+        try:
+            with urllib.request.urlopen(f"{address}{path}", timeout=60) as answer:
+                yield path, answer.read()
+        except urllib.error.HTTPError as error:
+            yield path, error.read()
+
+
+def stored(url: str) -> Iterator[tuple[str, bytes]]:
+    engine = sa.create_engine(url)
+    with engine.connect() as connection:
+        for table in sa.inspect(engine).get_table_names():
+            rows = connection.execute(sa.text(f"SELECT t::text FROM {table} t"))
+            yield f"table {table}", str(rows.fetchall()).encode()
+    engine.dispose()
+
+
+@pytest.mark.long
+def test_secrets_are_in_no_log_argument_environment_store_file_or_answer(
+    new_database: NewDatabase, new_postgres_url: Callable[[], str], tmp_path: Path
+) -> None:
+    stream, url = new_database(), new_postgres_url()
+    load, connection = Load(stream, Dialect.GOOGLE_STANDARD_SQL, seed=3), Connection(stream)
+    for name in ("events", "tmp"):
+        (tmp_path / name).mkdir()
+    start = format_rfc3339(connection.strong_read_timestamp_ns())
+    seen: dict[str, bytes] = {}
+    with s3() as store:
+        values = values_in(settings(stream, tmp_path, start), tmp_path, url, store.options)
+        service = Service(values, tmp_path, os.environ | {"TMPDIR": str(tmp_path / "tmp")})
+        service.start()
+        wait_for(lambda: "serving" in service.log.read_text(), service)
+        serving = re.search(r"address=(\S+)", service.log.read_text())
+        assert serving is not None
+        load.run(transactions_per_second=20, seconds=1)
+        service.wait_for_watermark(connection.strong_read_timestamp_ns(), seconds_max=SECONDS_MAX)
+        # A failure is told everywhere.
+        store.refuses = lambda method, name: method == "PUT"
+        load.run(transactions_per_second=20, seconds=1)
+        wait_for(lambda: "will try again" in service.log.read_text(), service)
+        seen |= dict(of_processes(service))
+        seen |= dict(served(serving[1]))
+        seen |= dict(stored(url))
+        store.refuses = nobody
+        service.wait_for_watermark(connection.strong_read_timestamp_ns(), seconds_max=SECONDS_MAX)
+        assert service.drain() == 0
+    seen |= {
+        str(path): path.read_bytes()
+        for path in tmp_path.rglob("*")
+        if path.is_file() and path != service.config
+    }
+    assert len([name for name in seen if "environment" in name]) >= 2
+    assert [name for name in seen if "/events/" in name]
+    assert [name for name, content in seen.items() if SECRET in content] == []
