@@ -42,12 +42,13 @@ from slackwater.pipeline.spark.sink_needs import brought_connectors, needed
 from slackwater.pipeline.spark.task_writing import TaskWritingChangesSource
 from slackwater.scheduler.spark.data_source import SpannerChangesDataSource
 from slackwater.sealing import leave_open, use
+from slackwater.secrecy import SECRET_NAME
 from slackwater.spark_sink.session_rules import wrong_settings
 
 _log = structlog.get_logger("slackwater.pipeline.spark.session")
 
 # Names of settings and options that Spark shows without their values.
-_SECRET_NAMES: Final = "(?i)secret|passw|token|credential|private|jaas|(^|[._-])sas([._-]|$)|(access|account|api)[._-]?key"
+_SECRET_NAMES: Final = f"(?i){SECRET_NAME.pattern}"
 
 _DEFAULTS: Final = {
     "spark.sql.session.timeZone": "UTC",
