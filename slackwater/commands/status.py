@@ -26,7 +26,7 @@ from slackwater.monitoring.json_fields import (
 from slackwater.pipeline.alerts import held_back_by
 from slackwater.pipeline.catch_up import CatchUp, catch_up, retention_used
 from slackwater.pipeline.condition import condition
-from slackwater.pipeline.lease_holder import owner_is_dead
+from slackwater.pipeline.lease_holder import is_run
 from slackwater.pipeline.source import connect
 from slackwater.reader.errors import ReaderError
 from slackwater.scheduler.lineage import states
@@ -69,6 +69,9 @@ def statuses(pipelines: Sequence[Settings]) -> list[dict[str, Any]]:
         PipelineNotStartedError: the only pipeline has never run. Of several, that is their status.
         StateError: the store can't be read.
     """
+    if len(pipelines) == 1:
+        # One that has never run need not wait for Spanner.
+        open_pipeline(pipelines[0])[0].close()
     answers = _answers(pipelines)
     if len(pipelines) == 1:
         return [_status(pipelines[0], answers[0])]
@@ -98,7 +101,9 @@ def _status(settings: Settings, answer: _Answer) -> dict[str, Any]:
         by_state = Counter(states(partitions, watermark_ns or 0).values()) if watermark_ns else {}
         keeps_up = _catch_up(pipeline, epochs, answer, share_done(store, settings.pipeline))
         return {
-            **pipeline_fields(pipeline, is_owner_dead=_is_owner_dead(pipeline)),
+            **pipeline_fields(
+                pipeline, is_owner_dead=pipeline.owner is not None and not is_run(pipeline)
+            ),
             "low_watermark": rfc3339_or_none(watermark_ns),
             "initial_scan": _scan(store, settings.pipeline),
             "rescans": [rescan_fields(rescan) for rescan in rescans(store, settings.pipeline)],
@@ -121,10 +126,6 @@ def _status(settings: Settings, answer: _Answer) -> dict[str, Any]:
         }
     finally:
         store.close()
-
-
-def _is_owner_dead(pipeline: Pipeline) -> bool:
-    return pipeline.owner is not None and owner_is_dead(pipeline.owner)
 
 
 def _answers(pipelines: Sequence[Settings]) -> list[_Answer]:
@@ -182,7 +183,7 @@ def _catch_up(
         retention_ns=answer.retention_ns,
         condition=condition(
             pipeline,
-            is_owner_dead=_is_owner_dead(pipeline),
+            is_owner_dead=pipeline.owner is not None and not is_run(pipeline),
             spanner_problem=answer.problem,
             scan_share=scan_share,
         ),

@@ -30,7 +30,7 @@ from slackwater.state.lease import (
     release_lease,
     renew_lease,
 )
-from slackwater.state.models import Lease
+from slackwater.state.models import Lease, Pipeline
 from slackwater.state.store import Store
 
 _log = structlog.get_logger("slackwater.pipeline.lease_holder")
@@ -61,6 +61,11 @@ def owner_is_dead(owner: str) -> bool:
     pid = int(match.group("pid"))
     # With this process's id and none of its names, it was a former process.
     return pid == os.getpid() or not psutil.pid_exists(pid)
+
+
+def is_run(pipeline: Pipeline) -> bool:
+    """Return whether a process has the pipeline that has not died, as far as can be seen here."""
+    return pipeline.owner is not None and not owner_is_dead(pipeline.owner)
 
 
 def _namespace() -> str:
