@@ -152,6 +152,7 @@ faults: install ## The long tests: seeded faults, kills, takeovers, simulated li
 	@$(BIN)/python -m tests.executors_on_pods
 	@$(BIN)/python -m tests.executors_on_pods --control-plane
 	@$(BIN)/python -m tests.memory_limits
+	@$(BIN)/python -m tests.full_disks
 	@$(BIN)/python -m tests.image_build --arm64
 	@$(BIN)/python -m tests.image_build
 

@@ -281,6 +281,10 @@ class StatusPoller:
         pipeline = supervisor.store.pipeline(supervisor.name)
         self._on_store_seconds(supervisor.name, time.monotonic() - begun_s)
         assert pipeline is not None  # noqa: S101 - created with its supervisor
+        if supervisor.lease.is_held and (unrecorded := supervisor.unrecorded) is not None:
+            # The store can be read, but not written to, as on a full disk.
+            state, reason = unrecorded
+            pipeline = replace(pipeline, state=state, state_reason=reason)
         partitions = tuple(supervisor.store.all_partitions(supervisor.name))
         plan = latest_plan(supervisor.store, supervisor.name)
         is_open = plan is not None and plan.end_ns > (pipeline.low_watermark_ns or 0)

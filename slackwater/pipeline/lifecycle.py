@@ -69,11 +69,17 @@ class Lifecycle:
         self._desired_state = desired_state
         self._places = places or {}
         self._state = State.STANDING_BY
+        self._unrecorded: tuple[PipelineState, str] | None = None
 
     @property
     def state(self) -> State:
         """The state as of the last event."""
         return self._state
+
+    @property
+    def unrecorded(self) -> tuple[PipelineState, str] | None:
+        """The state and its reason, if the store could not be told of them; None if it was."""
+        return self._unrecorded
 
     def desired_state(self) -> DesiredState:
         """Return what is desired of the pipeline now."""
@@ -137,5 +143,7 @@ class Lifecycle:
             return
         try:
             self._store.set_state(self.pipeline, state.recorded, reason, time.time_ns())
+            self._unrecorded = None
         except StateError as error:
+            self._unrecorded = (state.recorded, reason)
             _log.warning("state not recorded", pipeline=self.pipeline, error=error.message)

@@ -57,6 +57,7 @@ from slackwater.scheduler.read_options import AuditMode
 from slackwater.spark_sink.output.hadoop_reach import require_reachable
 from slackwater.spark_sink.sink import CurrentRows, KeyOrder
 from slackwater.state.errors import StateError
+from slackwater.state.models import PipelineState
 from slackwater.state.recovery_requests import take_recovery
 from slackwater.state.scans import read_scan
 from slackwater.state.store import Store
@@ -127,6 +128,7 @@ class PipelineSupervisor:
         self._clock: SpannerClock | None = None
         self._until_ns: int | None = None
         self._has_ended = False
+        self._lifecycle: Lifecycle | None = None
         self._spark: SparkSession | None = None
         self._stands_by = False
         self._mode = RunMode(
@@ -168,6 +170,11 @@ class PipelineSupervisor:
         return self._clock
 
     @property
+    def unrecorded(self) -> tuple[PipelineState, str] | None:
+        """Its state and the reason, if the metadata store could not be told of them."""
+        return None if self._lifecycle is None else self._lifecycle.unrecorded
+
+    @property
     def stands_by(self) -> bool:
         """True while this process waits for the lease, with Spark running and warmed up."""
         return self._stands_by and not self.lease.is_held
@@ -202,6 +209,7 @@ class PipelineSupervisor:
         session = self._spark = session_for_pipeline(spark, self.settings.sink.checkpoint)
         desired, places = self._desired_state.current, places_of(self.settings)
         lifecycle = Lifecycle(self.name, self.store, desired, self._mode, places=places)
+        self._lifecycle = lifecycle
         loop = RunLoop(
             lifecycle,
             self.lease,

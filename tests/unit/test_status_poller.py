@@ -16,6 +16,7 @@ from slackwater.monitoring.status import StatusPoller
 from slackwater.pipeline.spanner_clock import SpannerClock
 from slackwater.state.commit import restart_at
 from slackwater.state.errors import StoreUnreachableError
+from slackwater.state.models import PipelineState
 from slackwater.state.store import Store
 
 SECOND_NS = 10**9
@@ -33,15 +34,16 @@ class Scene:
             time_ns=lambda: round(self.now_s * SECOND_NS),
             monotonic_s=lambda: self.now_s,
         )
-        supervisor = SimpleNamespace(
+        self.supervisor = SimpleNamespace(
             name="orders",
             store=store,
             clock=self.clock,
             lease=SimpleNamespace(is_held=True),
             source=SimpleNamespace(description=SimpleNamespace(retention_ns=86_400 * SECOND_NS)),
             stands_by=False,
+            unrecorded=None,
         )
-        self.poller = StatusPoller(cast(Any, supervisor), EpochHistory(), lambda *_: None)
+        self.poller = StatusPoller(cast(Any, self.supervisor), EpochHistory(), lambda *_: None)
 
     def commit(self) -> None:
         restart_at(self.store, "orders", round(self.now_s * SECOND_NS), [])
@@ -116,3 +118,14 @@ def test_a_poll_asks_only_the_store(scene: Scene) -> None:
     assert looking.is_alive()
     answer.set()
     looking.join()
+
+
+def test_a_failure_that_the_store_can_not_be_told_makes_it_unready(scene: Scene) -> None:
+    """The disk of the store is full: it is read as before, and its last state was running."""
+    scene.clock.look()
+    scene.commit()
+    assert scene.after(1) is None
+    scene.supervisor.unrecorded = (PipelineState.FAILED, "database or disk is full")
+    assert scene.after(1) == "failed: database or disk is full"
+    scene.supervisor.unrecorded = None
+    assert scene.after(1) is None
