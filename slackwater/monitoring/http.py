@@ -7,18 +7,19 @@ Probes and metrics are answered even while neither the store nor Spanner answers
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.resources import files
 from typing import Any, Final
 
 import structlog
-import uvicorn
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
@@ -27,6 +28,8 @@ from starlette.routing import Route
 from slackwater.config.settings import Http
 from slackwater.errors import HttpError
 from slackwater.monitoring.epoch_history import EpochHistory
+from slackwater.monitoring.http_access import Access, TokenFile, own_names
+from slackwater.monitoring.http_server import HttpServer, TlsFiles
 from slackwater.monitoring.log import RECENT
 from slackwater.monitoring.metrics import Metrics, StatusCollector
 from slackwater.monitoring.status import PipelineStatus, StatusPoller
@@ -36,6 +39,7 @@ from slackwater.state.errors import StateError
 _log = structlog.get_logger("slackwater.monitoring.http")
 
 _START_S_MAX: Final = 10.0
+_END_S_MAX: Final = 5.0
 _EPOCHS_MAX: Final = 10_000
 _EPOCHS: Final = 300
 _SECONDS_MAX: Final = 366 * 86_400
@@ -45,8 +49,9 @@ _PAGE: Final = {
     "/page.js": ("page.js", "text/javascript"),
     "/page.css": ("page.css", "text/css"),
 }
-# Nothing is loaded from elsewhere.
-_POLICY: Final = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'"
+# Answers from the metadata store: those that are made at a time, and those that are waited for.
+_STORE_ANSWERS_MAX: Final = 4
+_ASKING_MAX: Final = 32
 
 
 class Routes:
@@ -60,6 +65,8 @@ class Routes:
     def __init__(self, pollers: Sequence[StatusPoller], metrics: Metrics) -> None:
         self._pollers = {poller.supervisor.name: poller for poller in pollers}
         self._metrics = metrics
+        self._asking = 0
+        self._turns = asyncio.Semaphore(_STORE_ANSWERS_MAX)
         metrics.registry.register(StatusCollector(self._statuses))
 
     def app(self) -> Starlette:
@@ -70,16 +77,16 @@ class Routes:
                 Route("/readyz", self.readyz),
                 Route("/metrics", self.metrics),
                 Route("/api/pipelines", self.pipelines),
-                Route("/api/pipelines/{name}", self.pipeline),
-                Route("/api/pipelines/{name}/epochs", self.epochs),
-                Route("/api/pipelines/{name}/partitions", self.partitions),
+                Route("/api/pipelines/{name}", self._in_turn(self.pipeline)),
+                Route("/api/pipelines/{name}/epochs", self._in_turn(self.epochs)),
+                Route("/api/pipelines/{name}/partitions", self._in_turn(self.partitions)),
                 *(Route(path, _static(*page)) for path, page in _PAGE.items()),
             ],
             exception_handlers={StateError: _no_store},
         )
 
-    def healthz(self, request: Request) -> Response:
-        """Answer 200: the process is alive."""
+    async def healthz(self, request: Request) -> Response:
+        """Answer 200: the process is alive, whatever its threads wait for."""
         del request
         return PlainTextResponse("ok\n")
 
@@ -127,6 +134,23 @@ class Routes:
         seconds = _number(request, "seconds", _SECONDS, _SECONDS_MAX)
         return JSONResponse(poller.partitions(poller.status(), seconds))
 
+    def _in_turn(
+        self, handler: Callable[[Request], Response]
+    ) -> Callable[[Request], Awaitable[Response]]:
+        """Return a handler that leaves threads to probes and metrics, however slow the store is."""
+
+        async def answer(request: Request) -> Response:
+            if self._asking >= _ASKING_MAX:
+                raise HTTPException(503, "too many requests wait for the metadata store")
+            self._asking += 1
+            try:
+                async with self._turns:
+                    return await run_in_threadpool(handler, request)
+            finally:
+                self._asking -= 1
+
+        return answer
+
     def _statuses(self) -> list[PipelineStatus]:
         return [poller.status() for poller in self._pollers.values()]
 
@@ -141,8 +165,11 @@ class Routes:
 
 def _number(request: Request, name: str, default: int, maximum: int) -> int:
     text = request.query_params.get(name, str(default))
-    if not text.isdecimal() or not 1 <= int(text) <= maximum:
-        raise HTTPException(400, f"{name} {text!r} is not a number from 1 to {maximum}")
+    # Python refuses to read a number of thousands of digits.
+    is_short = len(text) <= len(str(maximum))
+    if not (is_short and text.isdecimal() and 1 <= int(text) <= maximum):
+        shown = text if is_short else f"{text[: len(str(maximum))]}..."
+        raise HTTPException(400, f"{name} {shown!r} is not a number from 1 to {maximum}")
     return int(text)
 
 
@@ -151,8 +178,7 @@ def _static(name: str, media_type: str) -> Any:
 
     def answer(request: Request) -> Response:
         del request
-        headers = {"Content-Security-Policy": _POLICY, "Cache-Control": "no-cache"}
-        return Response(content, media_type=media_type, headers=headers)
+        return Response(content, media_type=media_type, headers={"Cache-Control": "no-cache"})
 
     return answer
 
@@ -175,7 +201,7 @@ def serving(
         The address, such as http://127.0.0.1:8080; None if the settings turn HTTP off.
 
     Raises:
-        HttpError: the address can't be listened on.
+        HttpError: the address can't be listened on, or a file of the settings can't be used.
     """
     if settings.listen is None:
         yield None
@@ -183,28 +209,39 @@ def serving(
     pollers = [
         StatusPoller(supervisor, history, metrics.observe_store) for supervisor in supervisors
     ]
-    app = Routes(pollers, metrics).app()
+    token, tls = secrets_of(settings)
+    access = Access(Routes(pollers, metrics).app(), own_names(settings), token)
     listening = listen(settings)
     for poller in pollers:
         poller.start()
     # On a thread, uvicorn installs no signal handlers: the process has its own, which drain.
-    config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off")
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, args=([listening],), name="http", daemon=True)
+    server = HttpServer(access, listening, tls)
+    thread = threading.Thread(target=server.run, name="http", daemon=True)
     thread.start()
     until = time.monotonic() + _START_S_MAX
-    while not server.started and thread.is_alive() and time.monotonic() < until:
+    while not server.has_started and thread.is_alive() and time.monotonic() < until:
         time.sleep(0.01)
     host, port = listening.getsockname()[:2]
-    address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    scheme = "http" if tls is None else "https"
+    address = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
     _log.info("serving", address=address)
     try:
         yield address
     finally:
         for poller in pollers:
             poller.stop()
-        server.should_exit = True
-        thread.join()
+        server.stop()
+        thread.join(_END_S_MAX)
+
+
+def secrets_of(settings: Http) -> tuple[TokenFile | None, TlsFiles | None]:
+    """Return the token that is asked for, and what to encrypt with; None if there is none.
+
+    Raises:
+        HttpError: a file can't be used.
+    """
+    token = None if settings.token_file is None else TokenFile(settings.token_file)
+    return token, None if settings.tls is None else TlsFiles(settings.tls)
 
 
 def listen(settings: Http) -> socket.socket:
