@@ -186,7 +186,9 @@ FIGURES: Final[dict[str, dict[str, str]]] = {
         "10 s for its header": "slackwater/monitoring/http_server.py::_REQUEST_S_MAX: Final = 10.0",
         "16 KiB": "slackwater/monitoring/http_server.py::_HEADER_BYTES_MAX: Final = 16_384",
         "30 s to be taken": "slackwater/monitoring/http_server.py::_ANSWER_S_MAX: Final = 30.0",
-        "400 a second": "slackwater/monitoring/http_server.py::PACE_S: Final = 0.0025",
+        "200 connections and 100 requests a second": (
+            "slackwater/monitoring/http_server.py::ANSWER_EVERY_S: Final = 0.01"
+        ),
         "after a minute, and then": (
             "slackwater/pipeline/alerts.py::_REMINDER_FIRST_S: Final = 60.0"
         ),

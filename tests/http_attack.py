@@ -22,11 +22,13 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+
+import psutil
 
 from slackwater.demo.load import Load
 from slackwater.demo.service import Service
@@ -212,6 +214,17 @@ def probing(port: int) -> Iterator[list[float]]:
         thread.join()
 
 
+@dataclass(frozen=True)
+class Pace:
+    """What a pipeline did in some time: epochs a second, and its process's share of a core."""
+
+    epochs: float
+    cores: float
+
+    def __str__(self) -> str:
+        return f"{self.epochs:.2f} ({100 * self.cores:.0f} % of a core)"
+
+
 @dataclass
 class Trial:
     """One pipeline under load, and what is measured of it."""
@@ -263,18 +276,19 @@ class Trial:
         calm_s = max(30.0, self.seconds / 4)
         # Spark gets quicker in its first minute.
         time.sleep(60)
-        before = self._epochs_a_second(lambda: time.sleep(calm_s))
+        before = self._pace(service, calm_s)
         lines_before = len(_lines(service))
         with attacked(port, self.connections) as said, probing(port) as took:
-            during = self._epochs_a_second(lambda: time.sleep(self.seconds))
+            during = self._pace(service, self.seconds)
             open_now = len(os.listdir(f"/proc/{service.pid}/fd"))
         lines = _lines(service)[lines_before:]
-        after = self._epochs_a_second(lambda: time.sleep(calm_s))
-        ratio = (before + after) / 2 / during if during else float("inf")
+        after = self._pace(service, calm_s)
+        calm = (before.epochs + after.epochs) / 2
+        ratio = calm / during.epochs if during.epochs else float("inf")
         answered = [seconds for seconds in took if seconds < PROBE_S_MAX]
         print(
             f"{self.connections} connections for {self.seconds:.0f} s; connected: {said[0]}\n"
-            f"epochs a second: {before:.2f} before, {during:.2f} under attack, {after:.2f} after;"
+            f"epochs a second: {before} before, {during} under attack, {after} after;"
             f" ratio {ratio:.2f}\n"
             f"{len(lines)} log lines beside those of epochs; {open_now} descriptors\n"
             f"{len(answered)} of {len(took)} probes were answered within {PROBE_S_MAX:.0f} s,"
@@ -283,17 +297,21 @@ class Trial:
         print("\n".join(lines[:20]))
         return ratio < RATIO_MAX and len(lines) < LINES_MAX
 
-    def _epochs_a_second(self, wait: Callable[[], None]) -> float:
-        begun_ns = time.time_ns()
-        wait()
+    def _pace(self, service: Service, seconds: float) -> Pace:
+        """Wait for some time, and return what the pipeline did in it."""
+        process = psutil.Process(service.pid)
+        begun_ns, cpu_s = time.time_ns(), sum(process.cpu_times()[:2])
+        time.sleep(seconds)
         ended_ns = time.time_ns()
+        cpu_s = sum(process.cpu_times()[:2]) - cpu_s
         store = Store.open(f"sqlite:///{self.folder / 'state.db'}", migrate=False)
         try:
             epochs = last_epochs(store, "orders", limit=10_000)
         finally:
             store.close()
         count = sum(begun_ns <= epoch.committed_at_ns < ended_ns for epoch in epochs)
-        return count / ((ended_ns - begun_ns) / 1e9)
+        took_s = (ended_ns - begun_ns) / 1e9
+        return Pace(count / took_s, cpu_s / took_s)
 
     def _write(self, stop: threading.Event) -> None:
         load = Load(self.stream, Dialect.GOOGLE_STANDARD_SQL, seed=1)

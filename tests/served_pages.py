@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import subprocess
 import time
 from collections.abc import Iterator
@@ -41,6 +42,18 @@ def served(folder: Path, **settings: Any) -> Iterator[tuple[str, int]]:
         host, _, port = str(address).rpartition("//")[2].rpartition(":")
         yield host, int(port)
     store.close()
+
+
+def get(place: tuple[str, int], path: str, **headers: str) -> tuple[int, dict[str, str], str]:
+    """Return the status, the header and the text of an answer."""
+    connection = http.client.HTTPConnection(*place, timeout=20)
+    try:
+        connection.request("GET", path, headers=headers)
+        answer = connection.getresponse()
+        names = {name.lower(): value for name, value in answer.getheaders()}
+        return answer.status, names, answer.read().decode()
+    finally:
+        connection.close()
 
 
 def certificate(folder: Path, name: str) -> Tls:

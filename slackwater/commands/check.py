@@ -27,6 +27,7 @@ from slackwater.pipeline.source import (
 )
 from slackwater.pipeline.spark.java import find_java
 from slackwater.pipeline.spark.sink_needs import all_jars
+from slackwater.printing import show
 from slackwater.reader.database.schema_changes import schema_changes
 from slackwater.reader.database.watched_tables import watched_tables
 from slackwater.reader.transport.ddl_updates import PERMISSION
@@ -204,11 +205,11 @@ def print_checks(pipelines: Sequence[Settings]) -> int:
     worst = 0
     for settings in pipelines:
         if len(pipelines) > 1:
-            print(f"{settings.pipeline}:")  # noqa: T201
+            show(f"{settings.pipeline}:")
         for result in checks(settings):
             if result.problem is None:
-                print(f"ok    {result.name}: {masked(result.detail)}")  # noqa: T201
+                show(f"ok    {result.name}: {masked(result.detail)}")
             else:
                 worst = max(worst, exit_code(result.problem))
-                print(f"wrong {result.name}: {text_of(result.problem)}")  # noqa: T201
+                show(f"wrong {result.name}: {text_of(result.problem)}")
     return worst

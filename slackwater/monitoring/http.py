@@ -34,6 +34,7 @@ from slackwater.monitoring.log import RECENT
 from slackwater.monitoring.metrics import Metrics, StatusCollector
 from slackwater.monitoring.status import PipelineStatus, StatusPoller
 from slackwater.pipeline.supervisor import PipelineSupervisor
+from slackwater.printing import in_one_line
 from slackwater.state.errors import StateError
 
 _log = structlog.get_logger("slackwater.monitoring.http")
@@ -52,6 +53,14 @@ _PAGE: Final = {
 # Answers from the metadata store: those that are made at a time, and those that are waited for.
 _STORE_ANSWERS_MAX: Final = 4
 _ASKING_MAX: Final = 32
+
+
+class _Json(JSONResponse):
+    """JSON that is safe to show on a terminal, and means the same."""
+
+    def render(self, content: Any) -> bytes:
+        """Return the text of an answer."""
+        return in_one_line(bytes(super().render(content)).decode()).encode()
 
 
 class Routes:
@@ -101,7 +110,7 @@ class Routes:
             name: poller.status().unready_reason(standby_is_ready=standby_is_ready)
             for name, poller in self._pollers.items()
         }
-        lines = [f"{name}: {reason}\n" for name, reason in reasons.items() if reason]
+        lines = [f"{name}: {in_one_line(reason)}\n" for name, reason in reasons.items() if reason]
         return PlainTextResponse("".join(lines) or "ok\n", 503 if lines else 200)
 
     def metrics(self, request: Request) -> Response:
@@ -112,27 +121,27 @@ class Routes:
     def pipelines(self, request: Request) -> Response:
         """Answer with the status of each pipeline."""
         del request
-        return JSONResponse([poller.status().json_fields() for poller in self._pollers.values()])
+        return _Json([poller.status().json_fields() for poller in self._pollers.values()])
 
     def pipeline(self, request: Request) -> Response:
         """Answer with the status of one pipeline, its gaps, and the last warnings and errors."""
         poller = self._poller(request)
         name = poller.supervisor.name
         recent = [entry for entry in list(RECENT) if entry.get("pipeline") in (None, name)]
-        return JSONResponse(
+        return _Json(
             {**poller.status().json_fields(), "gaps": poller.gaps(), "recent": recent[::-1]}
         )
 
     def epochs(self, request: Request) -> Response:
         """Answer with the last `limit` epochs, the newest last."""
         limit = _number(request, "limit", _EPOCHS, _EPOCHS_MAX)
-        return JSONResponse(self._poller(request).epochs(limit))
+        return _Json(self._poller(request).epochs(limit))
 
     def partitions(self, request: Request) -> Response:
         """Answer with the partitions of the last `seconds`, and their parents."""
         poller = self._poller(request)
         seconds = _number(request, "seconds", _SECONDS, _SECONDS_MAX)
-        return JSONResponse(poller.partitions(poller.status(), seconds))
+        return _Json(poller.partitions(poller.status(), seconds))
 
     def _in_turn(
         self, handler: Callable[[Request], Response]
@@ -185,7 +194,7 @@ def _static(name: str, media_type: str) -> Any:
 
 def _no_store(request: Request, error: Exception) -> Response:
     del request
-    return PlainTextResponse(f"{error}\n", 503)
+    return PlainTextResponse(f"{in_one_line(str(error))}\n", 503)
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from slackwater.config.settings import Http
 from slackwater.errors import HttpError
-from slackwater.monitoring.http_server import Pace
+from slackwater.monitoring.http_server import ANSWER_EVERY_S, Pace
 
 # Kubernetes' probes show no token.
 _OPEN: Final = frozenset({"/healthz", "/readyz"})
@@ -115,7 +115,7 @@ class Access:
         self._app = app
         self._names = names
         self._token = token
-        self._pace = Pace()
+        self._pace = Pace(ANSWER_EVERY_S)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or refuse it."""

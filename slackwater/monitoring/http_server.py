@@ -32,10 +32,11 @@ _log = structlog.get_logger("slackwater.monitoring.http")
 
 # Open connections, and with TLS as many handshakes beside them.
 CONNECTIONS_MAX: Final = 64
-# What a connection costs is a tenth of this.
-PACE_S: Final = 0.0025
-# Connections that wait in the kernel: a probe at the end of the queue is answered in time.
-_BACKLOG: Final = 1_024
+# What a connection or a request costs is a twentieth of this.
+_ACCEPT_EVERY_S: Final = 0.005
+ANSWER_EVERY_S: Final = 0.01
+# Connections that wait in the kernel, a second or two.
+_BACKLOG: Final = 256
 _NO_DESCRIPTOR_S: Final = 0.1
 # From the connection, or the last answer, to the end of the next request's header.
 _REQUEST_S_MAX: Final = 10.0
@@ -58,16 +59,21 @@ _HEADERS: Final = [
 
 
 class Pace:
-    """Lets one through every few milliseconds; the others wait for their turn."""
+    """Lets one through in a time; the others wait for their turn.
 
-    def __init__(self) -> None:
+    Args:
+        every_s: the time.
+    """
+
+    def __init__(self, every_s: float) -> None:
+        self._every_s = every_s
         self._next_s = 0.0
 
     async def turn(self) -> None:
         """Wait for the next turn."""
         now_s = time.monotonic()
         turn_s = max(now_s, self._next_s)
-        self._next_s = turn_s + PACE_S
+        self._next_s = turn_s + self._every_s
         if turn_s > now_s:
             await asyncio.sleep(turn_s - now_s)
 
@@ -205,7 +211,7 @@ class HttpServer:
             )
         )
         self._opening: dict[asyncio.Task[None], None] = {}
-        self._pace = Pace()
+        self._pace = Pace(_ACCEPT_EVERY_S)
         self._accept_reminder = Reminder()
         self._trouble_reminder = Reminder()
 

@@ -24,7 +24,7 @@ from structlog.testing import capture_logs
 from slackwater.config.settings import Http, Tls
 from slackwater.errors import HttpError
 from slackwater.monitoring.http_access import is_own, own_names
-from tests.served_pages import certificate, served
+from tests.served_pages import certificate, get, served
 
 TOKEN = "a-token-of-many-characters"
 
@@ -33,17 +33,6 @@ TOKEN = "a-token-of-many-characters"
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]]:
     with served(tmp_path_factory.mktemp("server")) as place:
         yield place
-
-
-def get(place: tuple[str, int], path: str, **headers: str) -> tuple[int, dict[str, str], str]:
-    connection = http.client.HTTPConnection(*place, timeout=20)
-    try:
-        connection.request("GET", path, headers=headers)
-        answer = connection.getresponse()
-        names = {name.lower(): value for name, value in answer.getheaders()}
-        return answer.status, names, answer.read().decode()
-    finally:
-        connection.close()
 
 
 def is_closed(connection: socket.socket, seconds_max: float = 30) -> bool:
