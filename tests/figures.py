@@ -186,9 +186,7 @@ FIGURES: Final[dict[str, dict[str, str]]] = {
         "10 s for its header": "slackwater/monitoring/http_server.py::_REQUEST_S_MAX: Final = 10.0",
         "16 KiB": "slackwater/monitoring/http_server.py::_HEADER_BYTES_MAX: Final = 16_384",
         "30 s to be taken": "slackwater/monitoring/http_server.py::_ANSWER_S_MAX: Final = 30.0",
-        "200 connections and 100 requests a second": (
-            "slackwater/monitoring/http_server.py::ANSWER_EVERY_S: Final = 0.01"
-        ),
+        "200 connections a second": "slackwater/monitoring/http_server.py::_PACE_S: Final = 0.005",
         "after a minute, and then": (
             "slackwater/pipeline/alerts.py::_REMINDER_FIRST_S: Final = 60.0"
         ),

@@ -146,7 +146,7 @@ class Routes:
     def _in_turn(
         self, handler: Callable[[Request], Response]
     ) -> Callable[[Request], Awaitable[Response]]:
-        """Return a handler that leaves threads to probes and metrics, however slow the store is."""
+        """Return a handler that neither probes nor the end wait for, however slow the store is."""
 
         async def answer(request: Request) -> Response:
             if self._asking >= _ASKING_MAX:
@@ -185,7 +185,7 @@ def _number(request: Request, name: str, default: int, maximum: int) -> int:
 def _static(name: str, media_type: str) -> Any:
     content = files("slackwater.monitoring.page").joinpath(name).read_bytes()
 
-    def answer(request: Request) -> Response:
+    async def answer(request: Request) -> Response:
         del request
         return Response(content, media_type=media_type, headers={"Cache-Control": "no-cache"})
 
@@ -223,7 +223,8 @@ def serving(
     listening = listen(settings)
     for poller in pollers:
         poller.start()
-    # On a thread, uvicorn installs no signal handlers: the process has its own, which drain.
+    # On a thread, uvicorn installs no signal handlers: the process has its own, which drain. And as
+    # this one is a daemon, so are those that answer: the end of the process waits for none.
     server = HttpServer(access, listening, tls)
     thread = threading.Thread(target=server.run, name="http", daemon=True)
     thread.start()

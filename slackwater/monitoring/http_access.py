@@ -23,7 +23,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from slackwater.config.settings import Http
 from slackwater.errors import HttpError
-from slackwater.monitoring.http_server import ANSWER_EVERY_S, Pace
+from slackwater.monitoring.http_server import Pace
+from slackwater.secrecy import keep_secret
 
 # Kubernetes' probes show no token.
 _OPEN: Final = frozenset({"/healthz", "/readyz"})
@@ -67,6 +68,7 @@ class TokenFile:
 
     def __init__(self, path: str) -> None:
         self._path = Path(path)
+        self._token = b""
         self._token = self._read()
 
     def is_shown(self, authorization: str) -> bool:
@@ -99,6 +101,8 @@ class TokenFile:
             ) from error
         if len(token) < _TOKEN_LENGTH_MIN or not token.isascii():
             raise HttpError(f"http.token_file {self._path} holds no token.", _MADE_BY)
+        if token != self._token:
+            keep_secret({"token": token.decode()})
         return token
 
 
@@ -115,7 +119,7 @@ class Access:
         self._app = app
         self._names = names
         self._token = token
-        self._pace = Pace(ANSWER_EVERY_S)
+        self._pace = Pace()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or refuse it."""

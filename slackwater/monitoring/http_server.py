@@ -32,9 +32,11 @@ _log = structlog.get_logger("slackwater.monitoring.http")
 
 # Open connections, and with TLS as many handshakes beside them.
 CONNECTIONS_MAX: Final = 64
-# What a connection or a request costs is a twentieth of this.
-_ACCEPT_EVERY_S: Final = 0.005
-ANSWER_EVERY_S: Final = 0.01
+# With more connections than this, each has one answer: a client that comes has its turn.
+_SHARED_MAX: Final = CONNECTIONS_MAX // 2
+# What a connection, or a request, costs is a tenth of this. The same for both, so that what was
+# accepted is answered before it has to make room.
+_PACE_S: Final = 0.005
 # Connections that wait in the kernel, a second or two.
 _BACKLOG: Final = 256
 _NO_DESCRIPTOR_S: Final = 0.1
@@ -42,8 +44,11 @@ _NO_DESCRIPTOR_S: Final = 0.1
 _REQUEST_S_MAX: Final = 10.0
 _HANDSHAKE_S_MAX: Final = 10.0
 _ANSWER_S_MAX: Final = 30.0
+_ANSWER_FIRST_S: Final = 5.0
 _LOOK_EVERY_S: Final = 1.0
 _HEADER_BYTES_MAX: Final = 16_384
+# What the kernel takes from a client before it is read; otherwise megabytes.
+_UNREAD_BYTES_MAX: Final = 16_384
 _PARTING_S_MAX: Final = 1.0
 # Nothing is loaded from elsewhere, and no other page shows or reads this one.
 _HEADERS: Final = [
@@ -59,28 +64,23 @@ _HEADERS: Final = [
 
 
 class Pace:
-    """Lets one through in a time; the others wait for their turn.
+    """Lets one through every few milliseconds; the others wait for their turn."""
 
-    Args:
-        every_s: the time.
-    """
-
-    def __init__(self, every_s: float) -> None:
-        self._every_s = every_s
+    def __init__(self) -> None:
         self._next_s = 0.0
 
     async def turn(self) -> None:
         """Wait for the next turn."""
         now_s = time.monotonic()
         turn_s = max(now_s, self._next_s)
-        self._next_s = turn_s + self._every_s
+        self._next_s = turn_s + _PACE_S
         if turn_s > now_s:
             await asyncio.sleep(turn_s - now_s)
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True)
 class Use:
-    """What a connection is used for at a moment; the least of several is the first to make room.
+    """What a connection is used for at a moment.
 
     Attributes:
         is_answering: a request is being answered; otherwise one is waited for.
@@ -89,6 +89,11 @@ class Use:
 
     is_answering: bool
     since_s: float
+
+    @property
+    def precedence(self) -> float:
+        """The least of several connections makes room: an answer is given some seconds more."""
+        return self.since_s + (_ANSWER_FIRST_S if self.is_answering else 0.0)
 
     def is_overdue(self, now_s: float) -> bool:
         """Return True if it has gone on for too long."""
@@ -109,6 +114,7 @@ class _Connection(H11Protocol):
         cycle: object = self.cycle
         super().handle_events()
         if self.cycle is not cycle:
+            self.cycle.keep_alive = len(self.connections) <= _SHARED_MAX
             self.use = Use(is_answering=True, since_s=time.monotonic())
 
     def _should_upgrade(self) -> bool:
@@ -211,7 +217,7 @@ class HttpServer:
             )
         )
         self._opening: dict[asyncio.Task[None], None] = {}
-        self._pace = Pace(_ACCEPT_EVERY_S)
+        self._pace = Pace()
         self._accept_reminder = Reminder()
         self._trouble_reminder = Reminder()
 
@@ -238,6 +244,8 @@ class HttpServer:
     async def _serve(self) -> None:
         asyncio.get_running_loop().set_exception_handler(self._note_trouble)
         self._listening.setblocking(False)
+        # Connections inherit it.
+        self._listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _UNREAD_BYTES_MAX)
         self._listening.listen(_BACKLOG)
         # uvicorn has no sockets of its own: it would accept without bounds.
         work = [self._accept(), self._close_overdue()]
@@ -274,7 +282,7 @@ class HttpServer:
     def _make_room(self) -> None:
         connections = self._connections()
         if len(connections) >= CONNECTIONS_MAX:
-            min(connections, key=lambda connection: connection.use).transport.abort()
+            min(connections, key=lambda each: each.use.precedence).transport.abort()
         if len(self._opening) >= CONNECTIONS_MAX:
             next(iter(self._opening)).cancel()
 

@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,6 +24,8 @@ from structlog.testing import capture_logs
 from slackwater.config.settings import Http, Tls
 from slackwater.errors import HttpError
 from slackwater.monitoring.http_access import is_own, own_names
+from slackwater.monitoring.status import StatusPoller
+from slackwater.secrecy import masked
 from tests.served_pages import certificate, get, served
 
 TOKEN = "a-token-of-many-characters"
@@ -72,6 +74,31 @@ def test_a_probe_is_answered_while_hundreds_of_connections_say_nothing(
         assert get(server, "/metrics")[0] == 200
         # Those of this process are the clients' ends and the server's.
         assert descriptors() - clients < 200
+
+
+def test_a_probe_is_answered_while_others_ask_again_and_again_and_take_no_answer(
+    server: tuple[str, int],
+) -> None:
+    asked = b"GET /page.js HTTP/1.1\r\nHost: localhost\r\n\r\n" * 1_000
+    ended = threading.Event()
+
+    def ask() -> None:
+        while not ended.is_set():
+            with ExitStack() as stack, suppress(OSError):
+                for _ in range(100):
+                    lazy = stack.enter_context(socket.create_connection(server, timeout=20))
+                    lazy.setblocking(False)
+                    lazy.send(asked)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    try:
+        time.sleep(2)
+        for _ in range(3):
+            assert get(server, "/healthz")[0] == 200
+    finally:
+        ended.set()
+        thread.join()
 
 
 def test_a_request_that_is_never_whole_is_not_waited_for(
@@ -171,6 +198,29 @@ def test_the_server_ends_at_once_whoever_is_connected(tmp_path: Path) -> None:
         assert time.monotonic() - begun < 3
         begun_since = set(threading.enumerate()) - set(before)
         assert "http" not in {thread.name for thread in begun_since}
+
+
+def test_neither_probes_nor_the_end_wait_for_a_store_that_is_silent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mended = threading.Event()
+    monkeypatch.setattr(StatusPoller, "epochs", lambda *_: [] if mended.wait(60) else None)
+    before = threading.enumerate()
+    with ExitStack() as stack:
+        with served(tmp_path) as place:
+            for _ in range(60):
+                asking = stack.enter_context(socket.create_connection(place, timeout=20))
+                asking.sendall(
+                    b"GET /api/pipelines/orders/epochs HTTP/1.1\r\nHost: localhost\r\n\r\n"
+                )
+            for path in ("/healthz", "/readyz", "/metrics"):
+                assert get(place, path)[0] in (200, 503)
+            assert get(place, "/api/pipelines/orders/epochs")[0] == 503
+            begun = time.monotonic()
+        assert time.monotonic() - begun < 3
+        left = set(threading.enumerate()) - set(before)
+        assert [thread for thread in left if not thread.daemon] == []
+        mended.set()
 
 
 def test_every_answer_has_the_usual_headers(server: tuple[str, int]) -> None:
@@ -273,6 +323,7 @@ def test_a_token_is_asked_for_except_by_probes(tmp_path: Path) -> None:
             "Basic %%%",
         ):
             assert get(place, "/api/pipelines", Authorization=wrong)[0] == 401
+        assert TOKEN not in masked(f"Bearer {TOKEN}")
         file.write_text("another-token-of-many-characters")
         assert get(place, "/metrics", Authorization=f"Bearer {TOKEN}")[0] == 401
         file.unlink()
