@@ -148,6 +148,7 @@ faults: install ## The long tests: seeded faults, kills, takeovers, simulated li
 		$(BIN)/python -m tests.sinks --format $$format --dialect $$dialect || exit 1; done; done
 	@$(BIN)/python -m tests.former_owner --every 5
 	@$(BIN)/python -m tests.log_hour
+	@$(BIN)/python -m tests.http_attack
 	@$(BIN)/python -m tests.chart_on_control_plane
 	@$(BIN)/python -m tests.executors_on_pods
 	@$(BIN)/python -m tests.executors_on_pods --control-plane

@@ -23,6 +23,7 @@ from slackwater.config.load import load_pipelines, load_settings
 from slackwater.errors import SettingsError
 from slackwater.log_lines import write_utf8
 from slackwater.monitoring import log
+from slackwater.printing import show
 from slackwater.secrecy import masked
 from slackwater.state.models import DesiredState
 from slackwater.tail.line_format import LineFormat
@@ -75,13 +76,13 @@ def init(
     init_options = commands.InitOptions(config, names, sink, pipeline, path, kafka_servers, force)
     is_terminal = sys.stdin.isatty() and sys.stderr.isatty()
     made = commands.init(init_options, commands.ask if is_terminal else None)
-    print(f"{config}: {made.source.path}, {made.stream_text}")  # noqa: T201
+    show(f"{config}: {made.source.path}, {made.stream_text}")
     if check:
         from slackwater.commands.check import print_checks
 
         raise typer.Exit(print_checks(load_pipelines(config)))
     file_name = shlex.quote(str(config))
-    print(f"Next: slackwater check -c {file_name}, then slackwater run -c {file_name}")  # noqa: T201
+    show(f"Next: slackwater check -c {file_name}, then slackwater run -c {file_name}")
 
 
 @app.command()
@@ -148,7 +149,7 @@ def _request(
     settings = load_settings(config, pipeline=pipeline)
     recovery = Recovery(from_watermark, skip_to)
     for line in commands.request(settings, desired, seconds_max=seconds_max, recovery=recovery):
-        print(line)  # noqa: T201
+        show(line)
 
 
 def _seconds(value: str, option: str) -> float:
@@ -186,13 +187,10 @@ def status(
 
     statuses = inspect.statuses(load_pipelines(config, pipeline=pipeline))
     if as_json:
-        print(json.dumps(statuses if len(statuses) > 1 else statuses[0], indent=2))  # noqa: T201
+        show(json.dumps(statuses if len(statuses) > 1 else statuses[0], indent=2))
         return
-    for fields in statuses:
-        print(inspect.in_a_line(fields))  # noqa: T201
-    if len(statuses) == 1:
-        for name, value in inspect.flat(statuses[0]):
-            print(f"{name:24} {'-' if value is None else value}")  # noqa: T201
+    for line in inspect.lines(statuses):
+        show(line)
 
 
 @app.command()
@@ -205,7 +203,7 @@ def partitions(
     from slackwater.commands.partition_lines import partition_lines
 
     for line in partition_lines(load_settings(config, pipeline=pipeline), partition_format):
-        print(line)  # noqa: T201
+        show(line)
 
 
 @app.command(name="tail")
@@ -275,7 +273,7 @@ def view(
     from slackwater.commands.sql_views import views
 
     for statement in views(load_settings(config, pipeline=pipeline), tables or ()):
-        print(statement)  # noqa: T201
+        show(statement)
 
 
 @app.command()
@@ -320,7 +318,7 @@ def rescan(
 
     settings = load_settings(config, pipeline=pipeline)
     for line in (command.stop if stop else command.rescan)(settings, tables):
-        print(line)  # noqa: T201
+        show(line)
 
 
 @app.command()
@@ -335,7 +333,7 @@ def as_of(
     from slackwater.commands import as_of as command
 
     cut = command.as_of(load_settings(config, pipeline=pipeline), time, tables or ())
-    print(command.text_of(cut, cut_format))  # noqa: T201
+    show(command.text_of(cut, cut_format))
 
 
 @app.command()
@@ -352,7 +350,7 @@ def jars(folder: options.JarFolder, formats: options.JarFormats = None) -> None:
                 f"{name!r} is not one of {', '.join(FORMATS)}.", param_hint="FORMAT"
             )
     for jar in fetch(folder, tuple(formats or FORMATS)):
-        print(jar)  # noqa: T201
+        show(jar)
 
 
 @app.command()
@@ -387,12 +385,12 @@ def main() -> None:
         sys.exit(130)
     except Exception as error:  # noqa: BLE001 - the one place where errors become messages
         # A usage error of click, which some versions of typer bundle under another name.
-        if (show := getattr(error, "show", None)) is not None:
-            show()
+        if (show_usage := getattr(error, "show", None)) is not None:
+            show_usage()
             sys.exit(2)
         if _Debug.on:
-            print(masked(traceback.format_exc()), file=sys.stderr)  # noqa: T201
-        print(f"slackwater: {text_of(error)}", file=sys.stderr)  # noqa: T201
+            show(masked(traceback.format_exc()), to_errors=True)
+        show(f"slackwater: {text_of(error)}", to_errors=True)
         sys.exit(exit_code(error))
 
 

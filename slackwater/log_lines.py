@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import structlog
 
+from slackwater.printing import in_one_line
 from slackwater.secrecy import masked
 
 # Tells Spark's workers a level and a format. Those of a notebook are not told: its log is its own.
@@ -34,10 +35,10 @@ def write_utf8() -> None:
 
 
 class _MaskingFormatter(structlog.stdlib.ProcessorFormatter):
-    """Makes lines without secrets."""
+    """Makes lines without secrets, and safe for a terminal."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return masked(super().format(record))
+        return in_one_line(masked(super().format(record)))
 
 
 def handler(log_format: str, processors: Sequence[Any] = EVENT_PROCESSORS) -> logging.Handler:

@@ -25,6 +25,11 @@ EVERYTHING: dict[str, Any] = {
     "driver": {"cpuRequest": "500m"},
     "executor": {"cpuRequest": "500m"},
     "serviceAccount": {"name": "reader", "annotations": {"eks.amazonaws.com/role-arn": "arn"}},
+    "http": {
+        "hosts": ["pipelines.example"],
+        "tokenSecret": {"name": "page", "key": "token"},
+        "tlsSecret": "page-tls",
+    },
     "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
     "prometheusRule": {
         "enabled": True,

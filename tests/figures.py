@@ -183,6 +183,13 @@ FIGURES: Final[dict[str, dict[str, str]]] = {
         "7 requests": "tests/unit/test_sizing_page.py::test_other_pages_have_the_same_counts",
     },
     "operations.md": {
+        "10 s for its header": "slackwater/monitoring/http_server.py::_REQUEST_S_MAX: Final = 10.0",
+        "16 KiB": "slackwater/monitoring/http_server.py::_HEADER_BYTES_MAX: Final = 16_384",
+        "30 s to be taken": "slackwater/monitoring/http_server.py::_ANSWER_S_MAX: Final = 30.0",
+        "200 connections a second": "slackwater/monitoring/http_server.py::_PACE_S: Final = 0.005",
+        "after a minute, and then": (
+            "slackwater/pipeline/alerts.py::_REMINDER_FIRST_S: Final = 60.0"
+        ),
         "1 s, 2 s, 4 s": _RETRY,
         "and so on, up to a minute": _RETRY_MAX,
         "twice a second": _DESIRED,
@@ -278,6 +285,7 @@ FIGURES: Final[dict[str, dict[str, str]]] = {
         "for a day": f"{_ALERTS}::max_over_time(slackwater_is_owner[1d])",
     },
     "settings.md": {
+        "16 characters": "slackwater/monitoring/http_access.py::_TOKEN_LENGTH_MIN: Final = 16",
         "the first epoch covers a minute": (
             "scheduler/epoch_span.py::FIRST_NS: Final = seconds_to_ns(60)"
         ),

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
+import ssl
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 from typing import Any, Final
-
-import requests
 
 import slackwater
 from slackwater.commands.error_texts import exit_code, text_of
 from slackwater.config.filters import filter_of, globs_without_match, tables_to_read
 from slackwater.config.settings import FilterSettings, Http, Settings
 from slackwater.errors import HttpError, SettingsError
-from slackwater.monitoring.http import listen
+from slackwater.monitoring.http import listen, secrets_of
+from slackwater.monitoring.http_access import TokenFile
 from slackwater.pipeline.source import (
     SourceHandle,
     check_new,
@@ -25,6 +27,7 @@ from slackwater.pipeline.source import (
 )
 from slackwater.pipeline.spark.java import find_java
 from slackwater.pipeline.spark.sink_needs import all_jars
+from slackwater.printing import show
 from slackwater.reader.database.schema_changes import schema_changes
 from slackwater.reader.database.watched_tables import watched_tables
 from slackwater.reader.transport.ddl_updates import PERMISSION
@@ -165,25 +168,36 @@ def _check_address(settings: Settings) -> str:
     """Listen for a moment, unless this very pipeline is served there already.
 
     Raises:
-        HttpError: the address can't be listened on.
+        HttpError: the address can't be listened on, or a file can't be used.
     """
     http = settings.http
+    token, _ = secrets_of(http)
     try:
         listen(http).close()
     except HttpError:
-        if settings.pipeline not in _pipelines_served(http):
+        if settings.pipeline not in _pipelines_served(http, token):
             raise
         return f"{http.listen}, where the pipeline is running"
     return str(http.listen)
 
 
-def _pipelines_served(http: Http) -> list[str]:
+def _pipelines_served(http: Http, token: TokenFile | None) -> list[str]:
     """Return the names of the pipelines whose page is at an address."""
+    connection = HTTPConnection(http.host, http.port, timeout=_ANSWER_S_MAX)
+    if http.tls is not None:
+        # By its own certificate, whatever name that has: nobody else is shown the token.
+        context = ssl.create_default_context(cafile=http.tls.certificate)
+        context.check_hostname = False
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        connection = HTTPSConnection(http.host, http.port, timeout=_ANSWER_S_MAX, context=context)
     try:
-        answer = requests.get(f"http://{http.listen}/api/pipelines", timeout=_ANSWER_S_MAX)
-        return [pipeline["pipeline"] for pipeline in answer.json()]
-    except (requests.RequestException, ValueError, TypeError, KeyError):
+        headers = {} if token is None else {"Authorization": f"Bearer {token.text}"}
+        connection.request("GET", "/api/pipelines", headers=headers)
+        return [each["pipeline"] for each in json.load(connection.getresponse())]
+    except (OSError, HTTPException, ValueError, TypeError, KeyError):
         return []
+    finally:
+        connection.close()
 
 
 def print_checks(pipelines: Sequence[Settings]) -> int:
@@ -191,11 +205,11 @@ def print_checks(pipelines: Sequence[Settings]) -> int:
     worst = 0
     for settings in pipelines:
         if len(pipelines) > 1:
-            print(f"{settings.pipeline}:")  # noqa: T201
+            show(f"{settings.pipeline}:")
         for result in checks(settings):
             if result.problem is None:
-                print(f"ok    {result.name}: {masked(result.detail)}")  # noqa: T201
+                show(f"ok    {result.name}: {masked(result.detail)}")
             else:
                 worst = max(worst, exit_code(result.problem))
-                print(f"wrong {result.name}: {text_of(result.problem)}")  # noqa: T201
+                show(f"wrong {result.name}: {text_of(result.problem)}")
     return worst

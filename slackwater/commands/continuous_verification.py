@@ -22,6 +22,7 @@ from slackwater.config.settings import Settings
 from slackwater.pipeline.failures import delay_s, diagnose
 from slackwater.pipeline.signals import termination_signals
 from slackwater.pipeline.table_chunk import chunk_of, key_from_json, key_to_json
+from slackwater.printing import show
 from slackwater.reader.database.key_range_read import ReadLimits, read_key_range
 from slackwater.reader.errors import ReaderError
 from slackwater.spark_sink.errors import SinkError
@@ -177,7 +178,7 @@ def print_findings(
 ) -> None:
     """Print what verify_continuously() finds, which says what the arguments are."""
     for finding in verify_continuously(settings, names, repair=repair, every_s=every_s):
-        print(json.dumps(finding.json_fields()) if as_json else finding.text(), flush=True)  # noqa: T201
+        show(json.dumps(finding.json_fields()) if as_json else finding.text(), at_once=True)
 
 
 class ContinuousVerification:

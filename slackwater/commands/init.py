@@ -17,6 +17,7 @@ from slackwater.config.settings import Http
 from slackwater.errors import HttpError, NoChangeStreamError, SettingsError
 from slackwater.monitoring.http import listen
 from slackwater.pipeline.spark.sink_needs import all_jars
+from slackwater.printing import in_one_line
 from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.database.change_stream_info import (
     parse_retention_ns,
@@ -124,7 +125,7 @@ def ask(name: str, values: Sequence[str], default: str | None) -> str:
 
     question = f"{name} ({', '.join(values)})" if values else name
     while True:
-        answer = str(typer.prompt(question, default=default, err=True))
+        answer = str(typer.prompt(in_one_line(question), default=default, err=True))
         if not values or answer in values:
             return answer
 

@@ -14,6 +14,7 @@ import typer
 
 from slackwater.config.load import DEFAULT_FILE
 from slackwater.config.new_file import SINKS
+from slackwater.printing import show
 from slackwater.spark_sink.envelopes.registry import envelopes
 from slackwater.spark_sink.filters.record_filter import ModType
 from slackwater.tail.line_format import LineFormat
@@ -21,7 +22,7 @@ from slackwater.tail.line_format import LineFormat
 
 def _show_version(is_asked: bool) -> None:
     if is_asked:
-        print(f"slackwater {version('slackwater')}")  # noqa: T201
+        show(f"slackwater {version('slackwater')}")
         raise typer.Exit
 
 

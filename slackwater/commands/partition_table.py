@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from slackwater.monitoring.json_fields import short_token
+from slackwater.printing import in_one_line
 
 _DAY: Final = len("2026-01-31")
 _SECOND: Final = len("2026-01-31T09:00:00")
@@ -13,6 +14,8 @@ _SECOND: Final = len("2026-01-31T09:00:00")
 
 def partition_table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield the lines of a table: 80 columns, unless stalled partitions are older than their day.
+
+    Each is safe to show, because that makes some tokens longer.
 
     Args:
         rows: as json_fields.partition_fields() returns them.
@@ -24,6 +27,7 @@ def partition_table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         cells = [short_token(row["token"]), row["state"], _shown(start), _end(start, end), first]
         table.append([*cells, str(row["stalls"] or "")])
         table += [["", "", "", "", parent, ""] for parent in others]
+    table = [[in_one_line(cell) for cell in cells] for cells in table]
     if not any(row["stalls"] for row in rows):
         table = [cells[:-1] for cells in table]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]

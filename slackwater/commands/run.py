@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import sys
 import threading
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from rich.console import Console
 
 from slackwater.config.settings import Settings
 from slackwater.monitoring.epoch_history import EpochHistory
-from slackwater.monitoring.http import listen, serving
+from slackwater.monitoring.http import listen, secrets_of, serving
 from slackwater.monitoring.live_view import LiveView
 from slackwater.monitoring.metrics import Metrics
 from slackwater.monitoring.tracing import tracing
@@ -31,6 +32,8 @@ from slackwater.pipeline.supervisor import PipelineSupervisor, RunOptions
 _log = structlog.get_logger("slackwater.commands.run")
 
 _POLL_S: Final = 0.1
+# Some programs look at each that they may have, and a hard limit may be a billion.
+_DESCRIPTORS_MAX: Final = 65_536
 
 
 def run(
@@ -50,6 +53,7 @@ def run(
         SettingsError, ReaderError, StateError, SlackwaterError: the error that ended a pipeline.
     """
     find_java()
+    raise_descriptor_limit()
     first = pipelines[0]
     keeps_running = not until_caught_up and (len(pipelines) > 1 or first.http.listen is not None)
     options = RunOptions(until_caught_up, recovery, keeps_running, file_option, names_pipeline)
@@ -74,6 +78,7 @@ def _run(pipelines: Sequence[Settings], options: RunOptions, signalled: Terminat
         observers += [] if spans is None else [spans]
         if first.http.listen is not None:
             # Refused before the supervisors make a store.
+            secrets_of(first.http)
             listen(first.http).close()
         supervisors: list[PipelineSupervisor] = []
         for settings in pipelines:
@@ -97,6 +102,14 @@ def _run(pipelines: Sequence[Settings], options: RunOptions, signalled: Terminat
             supervisors[0].run(spark)
         else:
             _run_together(supervisors, spark, signalled)
+
+
+def raise_descriptor_limit() -> None:
+    """Let this process have as many descriptors as it may: Spark, stores and sinks need them."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _DESCRIPTORS_MAX if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS_MAX)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 class _LogLines:

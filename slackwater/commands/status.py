@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Final
@@ -28,6 +28,7 @@ from slackwater.pipeline.catch_up import CatchUp, catch_up, retention_used
 from slackwater.pipeline.condition import condition
 from slackwater.pipeline.lease_holder import is_run
 from slackwater.pipeline.source import connect
+from slackwater.printing import in_one_line
 from slackwater.reader.errors import ReaderError
 from slackwater.scheduler.lineage import states
 from slackwater.state.epochs import last_epochs
@@ -212,6 +213,14 @@ def _held_back(store: Store, pipeline: Pipeline) -> dict[str, Any] | None:
         return None
     query = held_back_by(open_queries(store, plan.plan_id))
     return None if query is None else query_fields(query)
+
+
+def lines(statuses: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Yield a line for each pipeline, and of a single one all fields; each is one line."""
+    yield from (in_one_line(in_a_line(fields)) for fields in statuses)
+    if len(statuses) == 1:
+        for name, value in flat(statuses[0]):
+            yield f"{name:24} {'-' if value is None else in_one_line(str(value))}"
 
 
 def flat(values: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:

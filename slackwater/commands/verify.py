@@ -21,6 +21,7 @@ from slackwater.errors import SettingsError
 from slackwater.pipeline.source import SourceHandle, connect, source_options
 from slackwater.pipeline.spark.java import find_java
 from slackwater.pipeline.spark.session import register_source, start_spark, stop_spark
+from slackwater.printing import show
 from slackwater.reader.database.snapshot_read import select
 from slackwater.reader.database.watched_tables import Table, watched_tables
 from slackwater.scheduler.spark.scan_reader import tables_to_json
@@ -88,10 +89,10 @@ def print_results(settings: Settings, names: Sequence[str], *, as_json: bool, re
     different: list[str] = []
     for result in verify(settings, names):
         different += [] if result.is_equal else [result.table]
-        print(json.dumps(result.json_fields()) if as_json else result.text())  # noqa: T201
+        show(json.dumps(result.json_fields()) if as_json else result.text())
     if different and repair:
         for line in request_repair(settings, different):
-            print(line, file=sys.stderr)  # noqa: T201
+            show(line, to_errors=True)
     return not different
 
 

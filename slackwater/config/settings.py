@@ -15,13 +15,14 @@ from pydantic import model_validator as check_model
 from slackwater.config.setting_types import as_text, default_of, parsed_by, yes_no
 from slackwater.scheduler import source_settings as shared
 from slackwater.scheduler.read_options import AuditMode, Proof, Reading
-from slackwater.setting_values import DurationMs, Names, Section, listed
+from slackwater.setting_values import DurationMs, Names, Section, from_json, listed
 from slackwater.spark_sink.filters.column_filter import ColumnFilter
 from slackwater.spark_sink.filters.record_filter import ModType
 from slackwater.spark_sink.session_rules import wrong_settings
 from slackwater.spark_sink.sinks.registry import AnySinkSettings
 
 _ADDRESS: Final = r"^([^:/\s]+|\[[0-9a-f:]+\]):\d{1,5}$"
+_HOST: Final = r"^(\*\.)?[^:/*\s]+$"
 
 
 class Source(Section):
@@ -130,10 +131,20 @@ class Spark(Section):
         return conf
 
 
+class Tls(Section):
+    """The files of a certificate and its key, in PEM."""
+
+    certificate: str
+    key: str
+
+
 class Http(Section):
     """The address of the page, its API, the metrics and the probes; off unless listen is set."""
 
     listen: Annotated[str, Field(pattern=_ADDRESS)] | None = None
+    hosts: Annotated[tuple[Annotated[str, Field(pattern=_HOST)], ...], BeforeValidator(listed)] = ()
+    token_file: str | None = None
+    tls: Annotated[Tls | None, BeforeValidator(from_json)] = None
 
     @property
     def host(self) -> str:

@@ -14,6 +14,7 @@ from typing import Final
 
 from slackwater.demo.load import CHANGE_STREAM, Load, ddl
 from slackwater.errors import SlackwaterError
+from slackwater.printing import show
 from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.testing.emulator import running_emulator
 from slackwater.testing.emulator_database import create_database
@@ -32,7 +33,7 @@ def main() -> None:
             os.environ.update(emulator.environment())
             _write(emulator.host)
     except SlackwaterError as error:
-        print(f"{error.message} {error.hint}", file=sys.stderr)  # noqa: T201
+        show(f"{error.message} {error.hint}", to_errors=True)
         sys.exit(2 if error.user_error else 1)
     except KeyboardInterrupt:
         return
@@ -43,7 +44,7 @@ def _write(host: str) -> None:
         "test-project", "test-instance", "test-database", CHANGE_STREAM, emulator_host=host
     )
     create_database(stream, _DIALECT, ddl(_DIALECT))
-    print(f"writing to {stream.path}; SPANNER_EMULATOR_HOST={host}", flush=True)  # noqa: T201
+    show(f"writing to {stream.path}; SPANNER_EMULATOR_HOST={host}", at_once=True)
     load = Load(stream, _DIALECT, seed=time.time_ns())
     load.run(transactions_per_second=_TRANSACTIONS_PER_SECOND, seconds=math.inf)
 

@@ -16,11 +16,13 @@ from typing import Final
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from slackwater.demo.load import CHANGE_STREAM, Load, LoadResult, ddl
 from slackwater.demo.service import Service
 from slackwater.monitoring.lineage_graph import GRAPHVIZ_HINT, render_svg, to_dot
 from slackwater.pipeline.spark.java import find_java
+from slackwater.printing import in_one_line
 from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.transport.connection import Connection
 from slackwater.state.epochs import last_epochs
@@ -193,7 +195,7 @@ def _show_rows(console: Console, rows: list[dict[str, object]]) -> None:
     names = ("commit_timestamp", "server_transaction_id", "table_name", "mod_type", "mods")
     table = Table(*names, title="first rows of the Parquet output")
     for row in rows:
-        table.add_row(*(str(row[name])[:60] for name in names))
+        table.add_row(*(Text(in_one_line(str(row[name])[:60])) for name in names))
     console.print(table)
 
 
@@ -218,7 +220,7 @@ def _draw(console: Console, directory: Path, store: Store) -> None:
     (directory / "lineage.dot").write_text(dot)
     svg = render_svg(dot)
     if svg is None:
-        console.print(f"lineage: {directory / 'lineage.dot'}. {GRAPHVIZ_HINT}")
+        console.print(f"lineage: {directory / 'lineage.dot'}. {GRAPHVIZ_HINT}", markup=False)
         return
     (directory / "lineage.svg").write_bytes(svg)
-    console.print(f"lineage: {directory / 'lineage.svg'}")
+    console.print(f"lineage: {directory / 'lineage.svg'}", markup=False)

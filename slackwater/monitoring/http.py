@@ -7,18 +7,19 @@ Probes and metrics are answered even while neither the store nor Spanner answers
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.resources import files
 from typing import Any, Final
 
 import structlog
-import uvicorn
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
@@ -27,15 +28,19 @@ from starlette.routing import Route
 from slackwater.config.settings import Http
 from slackwater.errors import HttpError
 from slackwater.monitoring.epoch_history import EpochHistory
+from slackwater.monitoring.http_access import Access, TokenFile, own_names
+from slackwater.monitoring.http_server import HttpServer, TlsFiles
 from slackwater.monitoring.log import RECENT
 from slackwater.monitoring.metrics import Metrics, StatusCollector
 from slackwater.monitoring.status import PipelineStatus, StatusPoller
 from slackwater.pipeline.supervisor import PipelineSupervisor
+from slackwater.printing import in_one_line
 from slackwater.state.errors import StateError
 
 _log = structlog.get_logger("slackwater.monitoring.http")
 
 _START_S_MAX: Final = 10.0
+_END_S_MAX: Final = 5.0
 _EPOCHS_MAX: Final = 10_000
 _EPOCHS: Final = 300
 _SECONDS_MAX: Final = 366 * 86_400
@@ -45,8 +50,17 @@ _PAGE: Final = {
     "/page.js": ("page.js", "text/javascript"),
     "/page.css": ("page.css", "text/css"),
 }
-# Nothing is loaded from elsewhere.
-_POLICY: Final = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'"
+# Answers from the metadata store: those that are made at a time, and those that are waited for.
+_STORE_ANSWERS_MAX: Final = 4
+_ASKING_MAX: Final = 32
+
+
+class _Json(JSONResponse):
+    """JSON that is safe to show on a terminal, and means the same."""
+
+    def render(self, content: Any) -> bytes:
+        """Return the text of an answer."""
+        return in_one_line(bytes(super().render(content)).decode()).encode()
 
 
 class Routes:
@@ -60,6 +74,8 @@ class Routes:
     def __init__(self, pollers: Sequence[StatusPoller], metrics: Metrics) -> None:
         self._pollers = {poller.supervisor.name: poller for poller in pollers}
         self._metrics = metrics
+        self._asking = 0
+        self._turns = asyncio.Semaphore(_STORE_ANSWERS_MAX)
         metrics.registry.register(StatusCollector(self._statuses))
 
     def app(self) -> Starlette:
@@ -70,16 +86,16 @@ class Routes:
                 Route("/readyz", self.readyz),
                 Route("/metrics", self.metrics),
                 Route("/api/pipelines", self.pipelines),
-                Route("/api/pipelines/{name}", self.pipeline),
-                Route("/api/pipelines/{name}/epochs", self.epochs),
-                Route("/api/pipelines/{name}/partitions", self.partitions),
+                Route("/api/pipelines/{name}", self._in_turn(self.pipeline)),
+                Route("/api/pipelines/{name}/epochs", self._in_turn(self.epochs)),
+                Route("/api/pipelines/{name}/partitions", self._in_turn(self.partitions)),
                 *(Route(path, _static(*page)) for path, page in _PAGE.items()),
             ],
             exception_handlers={StateError: _no_store},
         )
 
-    def healthz(self, request: Request) -> Response:
-        """Answer 200: the process is alive."""
+    async def healthz(self, request: Request) -> Response:
+        """Answer 200: the process is alive, whatever its threads wait for."""
         del request
         return PlainTextResponse("ok\n")
 
@@ -94,7 +110,7 @@ class Routes:
             name: poller.status().unready_reason(standby_is_ready=standby_is_ready)
             for name, poller in self._pollers.items()
         }
-        lines = [f"{name}: {reason}\n" for name, reason in reasons.items() if reason]
+        lines = [f"{name}: {in_one_line(reason)}\n" for name, reason in reasons.items() if reason]
         return PlainTextResponse("".join(lines) or "ok\n", 503 if lines else 200)
 
     def metrics(self, request: Request) -> Response:
@@ -105,27 +121,44 @@ class Routes:
     def pipelines(self, request: Request) -> Response:
         """Answer with the status of each pipeline."""
         del request
-        return JSONResponse([poller.status().json_fields() for poller in self._pollers.values()])
+        return _Json([poller.status().json_fields() for poller in self._pollers.values()])
 
     def pipeline(self, request: Request) -> Response:
         """Answer with the status of one pipeline, its gaps, and the last warnings and errors."""
         poller = self._poller(request)
         name = poller.supervisor.name
         recent = [entry for entry in list(RECENT) if entry.get("pipeline") in (None, name)]
-        return JSONResponse(
+        return _Json(
             {**poller.status().json_fields(), "gaps": poller.gaps(), "recent": recent[::-1]}
         )
 
     def epochs(self, request: Request) -> Response:
         """Answer with the last `limit` epochs, the newest last."""
         limit = _number(request, "limit", _EPOCHS, _EPOCHS_MAX)
-        return JSONResponse(self._poller(request).epochs(limit))
+        return _Json(self._poller(request).epochs(limit))
 
     def partitions(self, request: Request) -> Response:
         """Answer with the partitions of the last `seconds`, and their parents."""
         poller = self._poller(request)
         seconds = _number(request, "seconds", _SECONDS, _SECONDS_MAX)
-        return JSONResponse(poller.partitions(poller.status(), seconds))
+        return _Json(poller.partitions(poller.status(), seconds))
+
+    def _in_turn(
+        self, handler: Callable[[Request], Response]
+    ) -> Callable[[Request], Awaitable[Response]]:
+        """Return a handler that neither probes nor the end wait for, however slow the store is."""
+
+        async def answer(request: Request) -> Response:
+            if self._asking >= _ASKING_MAX:
+                raise HTTPException(503, "too many requests wait for the metadata store")
+            self._asking += 1
+            try:
+                async with self._turns:
+                    return await run_in_threadpool(handler, request)
+            finally:
+                self._asking -= 1
+
+        return answer
 
     def _statuses(self) -> list[PipelineStatus]:
         return [poller.status() for poller in self._pollers.values()]
@@ -141,25 +174,27 @@ class Routes:
 
 def _number(request: Request, name: str, default: int, maximum: int) -> int:
     text = request.query_params.get(name, str(default))
-    if not text.isdecimal() or not 1 <= int(text) <= maximum:
-        raise HTTPException(400, f"{name} {text!r} is not a number from 1 to {maximum}")
+    # Python refuses to read a number of thousands of digits.
+    is_short = len(text) <= len(str(maximum))
+    if not (is_short and text.isdecimal() and 1 <= int(text) <= maximum):
+        shown = text if is_short else f"{text[: len(str(maximum))]}..."
+        raise HTTPException(400, f"{name} {shown!r} is not a number from 1 to {maximum}")
     return int(text)
 
 
 def _static(name: str, media_type: str) -> Any:
     content = files("slackwater.monitoring.page").joinpath(name).read_bytes()
 
-    def answer(request: Request) -> Response:
+    async def answer(request: Request) -> Response:
         del request
-        headers = {"Content-Security-Policy": _POLICY, "Cache-Control": "no-cache"}
-        return Response(content, media_type=media_type, headers=headers)
+        return Response(content, media_type=media_type, headers={"Cache-Control": "no-cache"})
 
     return answer
 
 
 def _no_store(request: Request, error: Exception) -> Response:
     del request
-    return PlainTextResponse(f"{error}\n", 503)
+    return PlainTextResponse(f"{in_one_line(str(error))}\n", 503)
 
 
 @contextmanager
@@ -175,7 +210,7 @@ def serving(
         The address, such as http://127.0.0.1:8080; None if the settings turn HTTP off.
 
     Raises:
-        HttpError: the address can't be listened on.
+        HttpError: the address can't be listened on, or a file of the settings can't be used.
     """
     if settings.listen is None:
         yield None
@@ -183,28 +218,40 @@ def serving(
     pollers = [
         StatusPoller(supervisor, history, metrics.observe_store) for supervisor in supervisors
     ]
-    app = Routes(pollers, metrics).app()
+    token, tls = secrets_of(settings)
+    access = Access(Routes(pollers, metrics).app(), own_names(settings), token)
     listening = listen(settings)
     for poller in pollers:
         poller.start()
-    # On a thread, uvicorn installs no signal handlers: the process has its own, which drain.
-    config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off")
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, args=([listening],), name="http", daemon=True)
+    # On a thread, uvicorn installs no signal handlers: the process has its own, which drain. And as
+    # this one is a daemon, so are those that answer: the end of the process waits for none.
+    server = HttpServer(access, listening, tls)
+    thread = threading.Thread(target=server.run, name="http", daemon=True)
     thread.start()
     until = time.monotonic() + _START_S_MAX
-    while not server.started and thread.is_alive() and time.monotonic() < until:
+    while not server.has_started and thread.is_alive() and time.monotonic() < until:
         time.sleep(0.01)
     host, port = listening.getsockname()[:2]
-    address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    scheme = "http" if tls is None else "https"
+    address = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
     _log.info("serving", address=address)
     try:
         yield address
     finally:
         for poller in pollers:
             poller.stop()
-        server.should_exit = True
-        thread.join()
+        server.stop()
+        thread.join(_END_S_MAX)
+
+
+def secrets_of(settings: Http) -> tuple[TokenFile | None, TlsFiles | None]:
+    """Return the token that is asked for, and what to encrypt with; None if there is none.
+
+    Raises:
+        HttpError: a file can't be used.
+    """
+    token = None if settings.token_file is None else TokenFile(settings.token_file)
+    return token, None if settings.tls is None else TlsFiles(settings.tls)
 
 
 def listen(settings: Http) -> socket.socket:

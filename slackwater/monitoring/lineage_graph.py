@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Sequence
 from typing import Final
 
+from slackwater.printing import in_one_line
 from slackwater.scheduler.lineage import PartitionState, states
 from slackwater.state.models import Partition
 from slackwater.timestamp import ns_to_seconds
@@ -82,4 +83,4 @@ def _span(partition: Partition, origin_ns: int) -> str:
 
 
 def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"')
+    return in_one_line(text).replace("\\", "\\\\").replace('"', '\\"')

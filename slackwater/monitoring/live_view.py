@@ -14,6 +14,7 @@ from rich.text import Text
 from slackwater.pipeline.catch_up import Pace, about
 from slackwater.pipeline.epochs.report import EpochReport
 from slackwater.pipeline.progress import Progress
+from slackwater.printing import in_one_line
 
 _SHOWN: Final = 12
 _BAR_WIDTH: Final = 60
@@ -64,7 +65,7 @@ class LiveView:
         catch_up = report.catch_up
         if catch_up.pace is Pace.KEEPS_UP:
             self._lag_max_s = 0.0
-            shown = Group(self._table(), Text(catch_up.text()))
+            shown = Group(self._table(), Text(in_one_line(catch_up.text())))
         else:
             lag_s = catch_up.lag_s or 0.0
             self._lag_max_s = max(self._lag_max_s, lag_s)
@@ -76,7 +77,7 @@ class LiveView:
         """Do nothing: the log shows it."""
 
     def _table(self) -> Table:
-        table = Table(title=f"{self._pipeline}: {self._records} records since the start")
+        table = Table(title=Text(f"{self._pipeline}: {self._records} records since the start"))
         for _, heading in _COLUMNS:
             table.add_column(heading, justify="right")
         for report in self._reports:
@@ -86,4 +87,6 @@ class LiveView:
 
 
 def _bar(text: str, done: float, total: float) -> Group:
-    return Group(Text(text), ProgressBar(total=total, completed=done, width=_BAR_WIDTH))
+    return Group(
+        Text(in_one_line(text)), ProgressBar(total=total, completed=done, width=_BAR_WIDTH)
+    )

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
+from slackwater.printing import in_one_line
 from slackwater.spark_sink.envelopes.envelope import Envelope
 from slackwater.spark_sink.envelopes.message import Message, dumps
 from slackwater.spark_sink.filters.record_filter import RecordFilter
@@ -67,6 +68,9 @@ class LineFormatter:
         return self._line(self.envelope.resolved(watermark_ns).as_json(), None)
 
     def _line(self, message: Message, row: dict[str, Any] | None) -> str:
+        return f"{in_one_line(self._text(message, row))}\n"
+
+    def _text(self, message: Message, row: dict[str, Any] | None) -> str:
         if self.line_format is LineFormat.CSV:
             return _csv(message)
         if self.line_format is LineFormat.JSON:
@@ -75,7 +79,7 @@ class LineFormatter:
         when = (
             [] if row is None else [datetime_to_rfc3339(row["commit_timestamp"]), row["mod_type"]]
         )
-        return " ".join([*when, *(part for part in parts if part is not None)]) + "\n"
+        return " ".join([*when, *(part for part in parts if part is not None)])
 
 
 def _csv(message: Message) -> str:
@@ -85,13 +89,13 @@ def _csv(message: Message) -> str:
     else:
         cells = [message.table, message.key, message.value]
     line = io.StringIO()
-    csv.writer(line, lineterminator="\n").writerow(cells)
+    csv.writer(line, lineterminator="").writerow(cells)
     return line.getvalue()
 
 
 def _json(message: Message) -> str:
     # Table, key and value are JSON already.
     if message.table is None:
-        return f"{message.value}\n"
+        return str(message.value)
     table = dumps(message.table)
-    return f'{{"table":{table},"key":{message.key or "null"},"value":{message.value or "null"}}}\n'
+    return f'{{"table":{table},"key":{message.key or "null"},"value":{message.value or "null"}}}'

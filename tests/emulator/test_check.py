@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +9,12 @@ import pytest
 
 from slackwater.commands.check import Check, checks
 from slackwater.config.settings import Settings
+from slackwater.errors import HttpError
 from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.testing.emulator import Emulator
 from tests import services
 from tests.emulators import database_on
+from tests.served_pages import certificate, served
 
 
 @pytest.fixture(scope="module")
@@ -85,23 +84,15 @@ def test_a_store_without_tables_will_be_set_up(stream: ChangeStream, tmp_path: P
 def test_a_port_on_which_the_pipeline_itself_runs_is_right(
     stream: ChangeStream, tmp_path: Path
 ) -> None:
-    class Page(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(json.dumps([{"pipeline": "orders"}]).encode())
-
-        def log_message(self, *arguments: object) -> None:
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Page) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        listen = f"127.0.0.1:{server.server_port}"
-        try:
-            results = checked(stream, tmp_path, {"http": {"listen": listen}})
-        finally:
-            server.shutdown()
-            thread.join()
+    token = tmp_path / "token"
+    token.write_text("a-token-of-many-characters")
+    http = {"token_file": str(token), "tls": certificate(tmp_path, "another-name").model_dump()}
+    with served(tmp_path, **http) as (host, port):
+        listen = f"{host}:{port}"
+        results = checked(stream, tmp_path, {"http": http | {"listen": listen}})
+        token.unlink()
+        wrong = checked(stream, tmp_path, {"http": http | {"listen": listen}})["http"].problem
+    assert isinstance(wrong, HttpError)
+    assert "http.token_file" in wrong.message
     assert results["http"].problem is None
     assert results["http"].detail == f"{listen}, where the pipeline is running"

@@ -17,6 +17,7 @@ import yaml
 
 from slackwater.config.load import load_pipelines, load_settings
 from slackwater.config.settings import Settings
+from slackwater.monitoring.http_access import is_own, own_names
 from slackwater.pipeline.spark.kubernetes import on_kubernetes
 from slackwater.scheduler.source_settings import READER_MEMORY
 from tests.charts import CHART, EVERYTHING, EXAMPLES, example, of_kind, pods, render, settings_of
@@ -154,6 +155,38 @@ def test_ports_probes_and_paths_are_those_that_the_program_has() -> None:
         [test] = [pod for pod in pods(documents) if pod.role == "test"]
         url = f"http://{service['metadata']['name']}:9000/readyz?standby=ready"
         assert url in test.container["command"][-1]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_page_is_asked_for_by_the_services_names_with_token_and_certificate(
+    shape: str, tmp_path: Path
+) -> None:
+    documents = render(
+        example(shape, **{key: EVERYTHING[key] for key in ("http", "serviceMonitor")})
+    )
+    (tmp_path / "slackwater.yaml").write_text(settings_of(documents))
+    settings = load_settings(tmp_path / "slackwater.yaml", STORE).http
+    [service] = of_kind(documents, "Service")
+    name = service["metadata"]["name"]
+    for host in (name, f"{name}.cdc.svc:8080", f"{name}-0.{name}.cdc.svc.cluster.local"):
+        assert is_own(host, own_names(settings))
+    assert is_own("pipelines.example", own_names(settings))
+    # The namespace may be a domain of its own in public DNS.
+    assert not is_own(f"{name}.cdc", own_names(settings))
+    [driver] = [pod for pod in pods(documents) if pod.role == "driver"]
+    files = [settings.token_file, settings.tls and settings.tls.certificate]
+    mounts = {mount["mountPath"]: mount["name"] for mount in driver.container["volumeMounts"]}
+    volumes = {volume["name"]: volume for volume in driver.spec["volumes"]}
+    secrets = [volumes[mounts[str(Path(str(file)).parent)]]["secret"] for file in files]
+    assert [secret["secretName"] for secret in secrets] == ["page", "page-tls"]
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+        assert driver.container[probe]["httpGet"]["scheme"] == "HTTPS"
+    [monitor] = of_kind(documents, "ServiceMonitor")
+    [endpoint] = monitor["spec"]["endpoints"]
+    assert endpoint["authorization"] == {"credentials": {"name": "page", "key": "token"}}
+    assert is_own(endpoint["tlsConfig"]["serverName"], own_names(settings))
+    [test] = [pod for pod in pods(documents) if pod.role == "test"]
+    assert f"https://{name}:8080/readyz" in test.container["command"][-1]
 
 
 @pytest.mark.parametrize(("status", "text"), [(200, "ok\n"), (503, "orders: starting\n")])

@@ -14,6 +14,7 @@ import yaml
 from slackwater.cli import app
 from slackwater.commands.jars import FORMATS
 from slackwater.config.load import load_settings
+from slackwater.monitoring.http_access import is_own, own_names
 from slackwater.monitoring.metrics import Metrics, StatusCollector
 
 ROOT = Path(__file__).parent.parent.parent
@@ -35,6 +36,16 @@ def test_every_settings_file_and_variable_is_one_that_the_program_takes() -> Non
         ours = {key: value for key, value in environ.items() if key.startswith("SLACKWATER_")}
         assert ours, name
         load_settings(DEPLOY / "slackwater.yaml", ours)
+
+
+def test_prometheus_asks_by_a_name_that_the_settings_have() -> None:
+    prometheus = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yaml").read_text())
+    names = own_names(load_settings(DEPLOY / "compose" / "slackwater.yaml", {}).http)
+    targets = [
+        t for job in prometheus["scrape_configs"] for t in job["static_configs"][0]["targets"]
+    ]
+    assert targets
+    assert all(is_own(target, names) for target in targets)
 
 
 def all_metrics() -> set[str]:

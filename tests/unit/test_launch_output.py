@@ -50,3 +50,9 @@ def test_all_lines_are_shown_if_it_does_not_start(capfd: pytest.CaptureFixture[s
     with pytest.raises(OSError, match="no Java"):
         start()
     said(capfd, [*IVYS, *OTHERS])
+
+
+def test_what_the_jvm_says_of_values_is_safe_to_show(capfd: pytest.CaptureFixture[str]) -> None:
+    with without_ivys_lines() as output:
+        os.write(output, "no partition \x1b[31m\x9b\u202e\n\tat Spark\n".encode())
+    said(capfd, ["no partition \\u001b[31m\\u009b\\u202e", "\tat Spark"])

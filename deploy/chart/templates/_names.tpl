@@ -51,3 +51,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- define "slackwater.hasExecutors" -}}
 {{- if ne .Values.shape "one-pod" }}true{{ end -}}
 {{- end -}}
+
+{{/* How the page, the probes and the metrics are asked for. */}}
+{{- define "slackwater.scheme" -}}
+{{- ternary "https" "http" (ne .Values.http.tlsSecret "") -}}
+{{- end -}}

@@ -84,6 +84,7 @@ metadata:
     prometheus.io/scrape: "true"
     prometheus.io/port: {{ .Values.port | quote }}
     prometheus.io/path: /metrics
+    prometheus.io/scheme: {{ include "slackwater.scheme" . }}
     {{- with .Values.podAnnotations }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
@@ -125,23 +126,29 @@ spec:
         {{- end }}
       # Neither a long epoch nor a pause nor a standby fails them: they ask whether the process answers.
       startupProbe:
-        httpGet: {path: /healthz, port: http}
+        httpGet: {path: /healthz, port: http, scheme: {{ include "slackwater.scheme" . | upper }}}
         periodSeconds: 2
         failureThreshold: 60
       livenessProbe:
-        httpGet: {path: /healthz, port: http}
+        httpGet: {path: /healthz, port: http, scheme: {{ include "slackwater.scheme" . | upper }}}
         periodSeconds: 10
         timeoutSeconds: 5
         failureThreshold: 6
       readinessProbe:
         # A standby that can take over is ready, too: otherwise a rolling update would wait for ever.
-        httpGet: {path: "/readyz?standby=ready", port: http}
+        httpGet: {path: "/readyz?standby=ready", port: http, scheme: {{ include "slackwater.scheme" . | upper }}}
         periodSeconds: 5
         timeoutSeconds: 5
       securityContext:
         {{- include "slackwater.containerSecurity" . | nindent 8 }}
       volumeMounts:
         - {name: settings, mountPath: /etc/slackwater, readOnly: true}
+        {{- if .Values.http.tokenSecret }}
+        - {name: http-token, mountPath: /etc/slackwater-http-token, readOnly: true}
+        {{- end }}
+        {{- if .Values.http.tlsSecret }}
+        - {name: http-tls, mountPath: /etc/slackwater-http-tls, readOnly: true}
+        {{- end }}
         {{- include "slackwater.mounts" . | nindent 8 }}
       {{- if ne .Values.shape "spark-application" }}
       args: [run, -c, /etc/slackwater/slackwater.yaml]
@@ -156,6 +163,14 @@ spec:
   volumes:
     - name: settings
       configMap: {name: {{ include "slackwater.name" . }}}
+    {{- with .Values.http.tokenSecret }}
+    - name: http-token
+      secret: {secretName: {{ .name }}, defaultMode: 0440, items: [{key: {{ .key }}, path: token}]}
+    {{- end }}
+    {{- with .Values.http.tlsSecret }}
+    - name: http-tls
+      secret: {secretName: {{ . }}, defaultMode: 0440}
+    {{- end }}
     {{- include "slackwater.volumes" . | nindent 4 }}
 {{- end -}}
 {{- end -}}

@@ -2,6 +2,17 @@
 {{- define "slackwater.settingsOfChart" -}}
 http:
   listen: 0.0.0.0:{{ .Values.port }}
+  # Not NAME.NAMESPACE: that could be somebody's name in public DNS.
+  {{- $service := printf "%s.%s.svc" (include "slackwater.name" .) .Release.Namespace }}
+  {{- $names := list $service (printf "*.%s" $service) }}
+  {{- $names = concat $names (list (printf "%s.cluster.local" $service) (printf "*.%s.cluster.local" $service)) }}
+  hosts: {{- concat (list (include "slackwater.name" .)) $names .Values.http.hosts | toYaml | nindent 4 }}
+  {{- if .Values.http.tokenSecret }}
+  token_file: /etc/slackwater-http-token/token
+  {{- end }}
+  {{- if .Values.http.tlsSecret }}
+  tls: {certificate: /etc/slackwater-http-tls/tls.crt, key: /etc/slackwater-http-tls/tls.key}
+  {{- end }}
 {{- if and .Values.volume.enabled (not (hasKey .Values.secretEnv "SLACKWATER_STATE_URL")) }}
 state:
   url: sqlite:////var/lib/slackwater/state.db

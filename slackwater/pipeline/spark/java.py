@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from slackwater.errors import JavaNotFoundError
+from slackwater.printing import show
 
 VERSIONS: Final = (17, 21)
 _HINT: Final = (
@@ -55,7 +56,7 @@ def java_version(java: Path) -> int | None:
 def main() -> None:
     """Print where Java is, or how to get it."""
     try:
-        print(find_java())  # noqa: T201
+        show(find_java())
     except JavaNotFoundError as error:
         sys.exit(f"slackwater: {error}")
 

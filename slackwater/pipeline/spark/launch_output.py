@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from slackwater.printing import in_one_line
 from slackwater.secrecy import masked
 
 _IVYS: Final = re.compile(
@@ -84,6 +85,9 @@ class _Pump:
 
 
 def _write(line: bytes) -> None:
-    line = masked(line.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
+    # Exceptions have tokens and values in them; stack traces begin with a tab.
+    text = masked(line.rstrip(b"\n").decode("utf-8", "surrogateescape"))
+    text = "\t".join(map(in_one_line, text.split("\t")))
+    line = f"{text}\n".encode("utf-8", "surrogateescape")
     while line:
         line = line[os.write(_STANDARD_ERROR, line) :]
