@@ -20,6 +20,8 @@ SCHEMA, IN_SCHEMA = 's"/1', 's"/1.s/t'
 _COLUMNS = ['q"c', "q'c", "v.x", "s/c", "..", "p%c", "[red]", "<b>x</b>", "select", "a-b"]
 _COLUMNS += ["_c", "ü"]
 REFUSED_COLUMN = "a, b"
+# A name with all marks at once.
+EVERY_MARK = "\"'/%[red]<b>x</b> -*?:#;=(){table}\\n$|&~^+@!,\tü\x1b[31m"
 # The key of every table, and what each row has besides.
 KEY, OF_COLUMNS = "k.y", "Columns"
 
@@ -27,7 +29,7 @@ KEY, OF_COLUMNS = "k.y", "Columns"
 def tables(dialect: Dialect) -> list[str]:
     """Return the full names of the tables of create()."""
     of_dialect = _OF_POSTGRESQL if dialect is Dialect.POSTGRESQL else []
-    return [*_MARKS, *of_dialect, IN_SCHEMA, OF_COLUMNS]
+    return [*_MARKS, *of_dialect, EVERY_MARK, IN_SCHEMA, OF_COLUMNS]
 
 
 def columns(dialect: Dialect, table: str) -> list[str]:
