@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from slackwater.reader.change_stream import Dialect
@@ -57,17 +57,20 @@ def create_table(dialect: Dialect, table: str, *names: str) -> str:
     return f"CREATE TABLE {name} ({body}){'' if is_inside else f' PRIMARY KEY ({key})'}"
 
 
-def create(new_database: NewDatabase, dialect: Dialect, state_folder: str) -> ChangingDatabase:
-    """Make a database with all tables, and a row with key 1 in each."""
+def create(
+    new_database: NewDatabase, dialect: Dialect, state_folder: str, names: Sequence[str] = ()
+) -> ChangingDatabase:
+    """Make a database with some tables, or with all, and a row with key 1 in each."""
+    made = names or tables(dialect)
     database = ChangingDatabase(dialect, new_database, state_folder, "ALL")
     statements = [f"CREATE SCHEMA {quoted(dialect, SCHEMA)}"]
-    statements += [create_table(dialect, t, *columns(dialect, t)) for t in tables(dialect)]
+    statements += [create_table(dialect, t, *columns(dialect, t)) for t in made]
     update_ddl(database.stream, statements)
-    write(database, 1, tables(dialect))
+    write(database, 1, made)
     return database
 
 
-def write(database: ChangingDatabase, number: int, names: list[str]) -> None:
+def write(database: ChangingDatabase, number: int, names: Sequence[str]) -> None:
     """Insert a row into each of the tables, in one transaction."""
     with database.client.batch() as batch:
         for name in names:

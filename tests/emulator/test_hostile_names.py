@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from collections.abc import Iterator
 from functools import partial
@@ -20,6 +22,7 @@ from slackwater.testing.emulator import Emulator
 from slackwater.testing.emulator_database import update_ddl
 from tests import hostile_names
 from tests.changing import ChangingDatabase
+from tests.command_line import slackwater
 from tests.emulators import database_on
 
 
@@ -72,6 +75,24 @@ def test_changes_come_under_the_names_of_tables_and_columns(database: ChangingDa
     dialect = database.dialect
     changes = {change.table: {**change.keys, **change.new} for change in database.read()}
     assert changes == {name: row(dialect, name) for name in hostile_names.tables(dialect)}
+
+
+def test_tail_writes_the_row_of_each_table(database: ChangingDatabase) -> None:
+    stream, dialect = database.stream, database.dialect
+    named = ["--project", stream.project, "--instance", stream.instance]
+    named += ["--database", stream.database, "--change-stream", stream.change_stream]
+
+    def tail(line_format: str) -> str:
+        done = slackwater("tail", *named, "--initial-scan-only", "--format", line_format)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    names = hostile_names.tables(dialect)
+    expected = {name: hostile_names.values(dialect, name, 1) for name in names}
+    lines = [json.loads(line) for line in tail("json").splitlines()]
+    assert {line["table"]: line["value"]["after"] for line in lines} == expected
+    cells = list(csv.DictReader(io.StringIO(tail("csv"))))
+    assert {line["table"] for line in cells} == set(expected)
 
 
 def test_no_table_has_a_dot_and_no_two_names_differ_in_case_only(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -22,11 +24,15 @@ from slackwater.spark_sink.table_names import plain_name
 from slackwater.spark_sink.tables.delta import Delta
 from slackwater.spark_sink.tables.iceberg import Iceberg
 from slackwater.spark_sink.tables.table_format import TableFormat
+from slackwater.testing.emulator_database import update_ddl
 from tests import hostile_names
+from tests.command_line import slackwater
+from tests.emulators import NewDatabase
 from tests.epoch_rows import Mods, Record, make_sink, record, write
 from tests.hostile_names import EVERY_MARK, IN_SCHEMA, KEY, OF_COLUMNS, REFUSED_COLUMN
 from tests.mirror_epochs import Epochs
 from tests.mirrors import current
+from tests.services import settings
 
 TABLES = (EVERY_MARK, f"`\n{IN_SCHEMA}", OF_COLUMNS)
 POSTGRESQL = Dialect.POSTGRESQL
@@ -182,3 +188,82 @@ def test_tables_are_compared_by_columns_of_any_name(session: SparkSession) -> No
     other = one.where("`k.y` < 2")
     assert compare(one, one, [KEY]).is_equal
     assert compare(one, other, [KEY]).missing == 1
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("commands_here")
+@pytest.mark.parametrize("dialect", list(Dialect), ids=str)
+@pytest.mark.parametrize(
+    "sink",
+    [
+        {"kind": "mirror"},
+        {"kind": "mirror", "format": "iceberg"},
+        {"kind": "changelogs"},
+        {"kind": "changelog", "partition_by": "table_name"},
+    ],
+    ids=lambda sink: "-".join(sink.values()),
+)
+def test_a_pipeline_lands_every_table(
+    dialect: Dialect,
+    sink: dict[str, str],
+    new_database: NewDatabase,
+    session: SparkSession,
+    tmp_path: Path,
+) -> None:
+    """An initial scan, changes, a table that is new, and each command that names tables."""
+    first = (EVERY_MARK, IN_SCHEMA, OF_COLUMNS)
+    database = hostile_names.create(new_database, dialect, str(tmp_path), first)
+    sections = settings(database.stream, tmp_path, "now")
+    sections["sink"] |= {"path": str(tmp_path / "out"), **sink}
+    sections["source"]["initial_scan"] = "yes"
+    # These are those of every changing database.
+    sections["filter"] = {"exclude_tables": ["T", "U"]}
+    file = tmp_path / "slackwater.yaml"
+    file.write_text(yaml.safe_dump(sections))
+
+    def command(*words: str) -> str:
+        done = slackwater(*words, "-c", str(file))
+        assert done.returncode == 0, done.stderr + done.stdout
+        return done.stdout
+
+    assert "wrong" not in command("check")
+    command("run", "--until-caught-up")
+    new = 'new "1"/x'
+    update_ddl(database.stream, [hostile_names.create_table(dialect, new, "v")])
+    tables = [*first, new]
+    hostile_names.write(database, 2, tables)
+    command("run", "--until-caught-up")
+    if sink["kind"] == "changelog":
+        rows_by_table = views_of(session, command("sql", "view"))
+    else:
+        rows_by_table = {
+            table: current(tmp_path / "out" / plain_name(table)).rows for table in tables
+        }
+    for table in tables:
+        there = [row.get("after") or row for row in rows_by_table[table]]
+        numbers = (2,) if table == new else (1, 2)
+        written = [hostile_names.values(dialect, table, number) for number in numbers]
+        assert sorted(there, key=lambda row: int(row[KEY])) == written
+    if sink["kind"] == "mirror":
+        command("verify")
+        made = command("as-of", "last", "--format", "sql")
+        assert made.count("CREATE OR REPLACE") == len(tables)
+        command("rescan", "--table", new)
+        command("run", "--until-caught-up")
+        command("verify")
+    assert command("status").startswith("orders: ")
+    database.close()
+
+
+def views_of(session: SparkSession, statements: str) -> dict[str, list[dict[str, Any]]]:
+    """Make the views, and return the rows of each by its table."""
+    rows_by_table = {}
+    for statement in statements.split(";\n\n"):
+        if statement.strip():
+            session.sql(statement.strip().removesuffix(";"))
+            (view,) = re.findall(r"VIEW `(\w+)`", statement)
+            (table,) = re.findall(r"table_name = ('(?:[^'\\]|\\.)*')", statement, re.DOTALL)
+            ((name,),) = session.sql(f"SELECT {table}").collect()
+            rows_by_table[name] = [row.asDict() for row in session.table(view).collect()]
+            session.sql(f"DROP VIEW {view}")
+    return rows_by_table
