@@ -66,7 +66,8 @@ def compare(
         key: the names of the key's columns; a table without a key has at most one row.
         examples_max: the number of differences that are listed at most.
     """
-    sides = [_with_row_hash(side.select(*expected.columns), key) for side in (expected, actual)]
+    columns = [_column(name) for name in expected.columns]
+    sides = [_with_row_hash(side.select(*columns), key) for side in (expected, actual)]
     totals = [_totals(side, "key_range") for side in sides]
     by_range = totals[0].join(
         totals[1].toDF("key_range", *_ACTUAL_COLUMNS), on="key_range", how="full"

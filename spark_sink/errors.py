@@ -4,6 +4,7 @@ SinkError
 |- UnknownFormatError    user: the sink does not write this format
 |- BadRecordError        user: a value is not of its column's type
 |- ColumnNameError       user: a column has a name that its table needs or can't hold
+|- TableNameError        user: two tables need one place in the output, or a name is too long
 |- ChangelogColumnError  user: a column's type no longer fits its changelog
 |- TableRecreatedError   user: a table was dropped and made again, and its mirror has old rows
 |- AsOfTimeError         user: an output does not go back to a time
@@ -46,6 +47,12 @@ class BadRecordError(SinkError):
 
 class ColumnNameError(SinkError):
     """A column has a name that its table needs or can't hold: leave it out, or rename it."""
+
+    user_error = True
+
+
+class TableNameError(SinkError):
+    """Two tables need one place in the output, or a name is too long: leave one out, or rename."""
 
     user_error = True
 

@@ -36,17 +36,19 @@ def record(
     at: int,
     table: str = "sales.Orders",
     capture: str = "OLD_AND_NEW_VALUES",
+    key: str = "Id",
 ) -> Record:
-    """Return a row of the output's contract; the key is Id.
+    """Return a row of the output's contract.
 
     Args:
         mod_type, table, capture: as in the record.
+        key: the name of the key's column.
         mods: keys, new values and old values of each.
         columns: type codes by name.
         at: the commit timestamp, in microseconds after START.
     """
     types = [
-        (name, json.dumps({"code": kind}), name == "Id", place)
+        (name, json.dumps({"code": kind}), name == key, place)
         for place, (name, kind) in enumerate(columns.items(), 1)
     ]
     moment = START + timedelta(microseconds=at)

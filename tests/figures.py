@@ -236,6 +236,7 @@ FIGURES: Final[dict[str, dict[str, str]]] = {
         "100 files": _WATERMARK_FILES,
         "100 epochs": _WATERMARK_FILES,
         "600 files": _WATERMARKS,
+        "200 bytes": "spark_sink/table_names.py::_BYTES_MAX: Final = 200",
     },
     "quickstart.md": {
         "twenty transactions": "slackwater/demo/forever.py::_TRANSACTIONS_PER_SECOND: Final = 20",

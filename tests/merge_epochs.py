@@ -11,11 +11,13 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from slackwater.spark_sink.sinks.mirrors import Mirrors
+from slackwater.spark_sink.table_names import plain_name
 from tests.epoch_rows import START, Record, frame
 from tests.mirrors import current, iceberg_table
 
 # Not a name that a plain SQL statement may have.
 TABLE = "sales.Order lines"
+FOLDER = plain_name(TABLE)
 # The columns of keys, of all tables.
 KEY = {"Id": "INT64", "At": "TIMESTAMP", "Order": "STRING"}
 Change = tuple[str, Mapping[str, Any], Mapping[str, Any], str]

@@ -22,15 +22,18 @@ from slackwater.timestamp import NANOSECONDS_PER_MICROSECOND, seconds_to_ns
 # "Operations ... within the last 7 days": ListDatabaseOperations in Spanner's documents.
 CHANGES_KEPT_NS: Final = seconds_to_ns(7 * 86_400)
 # In both dialects. A GoogleSQL text in double quotes is taken for a name, which does no harm.
-_NAME: Final = r'(?:`[^`]+`|"[^"]+"|\w+)'
+_NAME: Final = r'(?:`[^`]+`|"(?:[^"]|"")+"|[\w$]+)'
 _TOKEN: Final = re.compile(
     r"--[^\n]*|#[^\n]*|/\*.*?\*/|'(?:\\.|''|[^'\\])*'"
     rf"|(?P<name>{_NAME}(?:\s*\.\s*{_NAME})*)",
     re.DOTALL,
 )
-_QUOTES: Final = re.compile(r'[`"]|\s+(?=\.)|(?<=\.)\s+')
-_DEFAULT_SCHEMA: Final = "public."
-_IF_EXISTS: Final = frozenset({"if", "exists", "column"})
+_PART: Final = re.compile(_NAME)
+_DEFAULT_SCHEMA: Final = "public"
+_IF_EXISTS: Final = frozenset({("if", False), ("exists", False), ("column", False)})
+_ALTER_TABLE: Final = (("alter", False), ("table", False))
+_DROP_TABLE: Final = (("drop", False), ("table", False))
+_DROP: Final = ("drop", False)
 
 
 @dataclass(frozen=True)
@@ -46,28 +49,48 @@ class SchemaChange:
     at_ns: int | None
 
     @cached_property
-    def words(self) -> tuple[str, ...]:
-        """The statement's words in lower case, and names without quotation marks."""
+    def words(self) -> tuple[tuple[str, bool], ...]:
+        """The words in lower case, without quotation marks, and whether they had some."""
         names = (match["name"] for match in _TOKEN.finditer(self.statement) if match["name"])
-        return tuple(_QUOTES.sub("", word).lower().removeprefix(_DEFAULT_SCHEMA) for word in names)
+        return tuple(map(_word, names))
 
     @property
     def renames(self) -> bool:
         """Return whether the statement gives a table another name."""
-        return "rename" in self.words
+        return ("rename", False) in self.words
 
     @property
     def moves_names(self) -> bool:
         """Return whether a name may belong to another table after the statement, or to none."""
-        return self.renames or self.words[:2] == ("drop", "table")
+        return self.renames or self.words[:2] == _DROP_TABLE
+
+    @property
+    def mentioned(self) -> set[str]:
+        """The full names in the statement, and its other words, in lower case."""
+        return {word for word, _ in self.words}
 
     @property
     def dropped_column(self) -> tuple[str, str] | None:
         """The table and the column that the statement drops; None if it drops none."""
-        words = [word for word in self.words if word not in _IF_EXISTS]
-        if words[:2] != ["alter", "table"] or "drop" not in words[3:-1]:
+        words = tuple(word for word in self.words if word not in _IF_EXISTS)
+        if words[:2] != _ALTER_TABLE or _DROP not in words[3:-1]:
             return None
-        return words[2], words[words.index("drop", 3) + 1]
+        return words[2][0], words[words.index(_DROP, 3) + 1][0]
+
+
+def _word(text: str) -> tuple[str, bool]:
+    """Return a word or full name, and whether it has quotation marks, so that it is no keyword."""
+    parts = [part.lower() for part in _PART.findall(text)]
+    names = [_unquoted(part) for part in parts]
+    if len(names) > 1 and names[0] == _DEFAULT_SCHEMA:
+        names = names[1:]
+    return ".".join(names), names != parts
+
+
+def _unquoted(part: str) -> str:
+    if part[0] == '"':
+        return part[1:-1].replace('""', '"')
+    return part.strip("`")
 
 
 def schema_changes(connection: Connection) -> list[SchemaChange] | None:
@@ -111,7 +134,7 @@ def other_tables(
     spelled = {name.lower(): name for name in names}
     others: dict[str, int] = {}
     for change in changes_in(changes, start_ns, end_ns):
-        for name in spelled.keys() & set(change.words) if change.moves_names else ():
+        for name in spelled.keys() & change.mentioned if change.moves_names else ():
             others[spelled[name]] = _before(change, others.get(spelled[name], 0))
     return others
 

@@ -26,6 +26,7 @@ from slackwater.reader.decode.snapshot_columns import (
 from slackwater.reader.records import ColumnType, DataChangeRecord, Mod
 from slackwater.reader.transport.connection import Connection, PartitionedRead
 from slackwater.reader.transport.grpc_errors import CALL_ERRORS, is_retryable, to_reader_error
+from slackwater.reader.transport.quoting import identifier, table_identifier
 
 _ATTEMPTS_MAX: Final = 5
 _PAUSE_S: Final = 0.1
@@ -33,7 +34,6 @@ _PAUSE_S_MAX: Final = 5.0
 _ROWS_A_BATCH: Final = 1_000
 # Of messages.
 _BYTES_A_BATCH: Final = 4 << 20
-_QUOTES: Final = {Dialect.GOOGLE_STANDARD_SQL: "`", Dialect.POSTGRESQL: '"'}
 
 
 def snapshot(
@@ -115,19 +115,14 @@ def snapshot_part(
 
 def select(dialect: Dialect, table: Table) -> str:
     """Return the query of a table's rows; Spanner can divide it into parts."""
-    columns = ", ".join(_quoted(dialect, name) for name in table.columns)
-    # Names come from the information schema, and identifiers hold no quotation marks.
-    return f"SELECT {columns} FROM {_quoted(dialect, table.name)}"  # noqa: S608
+    columns = ", ".join(identifier(dialect, name) for name in table.columns)
+    of_table = table_identifier(dialect, table.name)
+    return f"SELECT {columns} FROM {of_table}"  # noqa: S608 - the names are quoted
 
 
 def _order(dialect: Dialect, table: Table) -> str:
-    names = ", ".join(_quoted(dialect, name) for name in table.key)
+    names = ", ".join(identifier(dialect, name) for name in table.key)
     return f" ORDER BY {names}" if names else ""
-
-
-def _quoted(dialect: Dialect, name: str) -> str:
-    quote = _QUOTES[dialect]
-    return ".".join(f"{quote}{part}{quote}" for part in name.split("."))
 
 
 def plain_values(values: Iterable[Any]) -> list[Any]:

@@ -5,6 +5,7 @@ What the answers hold is decoded elsewhere; nothing here looks into a record.
 - connection: decides how many channels and which session the calls use.
 - ddl_updates: the list of DDL statements, which is of another API.
 - statement: the SQL of a change stream query in both dialects.
+- quoting: names in SQL, in both dialects.
 - fast_stream: the only module that adapts to grpcio's internals.
 - answers: the table of gRPC codes and messages, which decides what is tried again, and how.
 - grpc_errors: applies the table to the libraries' exceptions, and makes an error of reader.errors

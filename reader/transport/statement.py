@@ -2,7 +2,7 @@
 
 See "Change stream read functions and query syntax" in Spanner's documentation. The stream's name is
 part of the function's name, which can't be a parameter: it is checked by reader.change_stream and
-quoted here.
+quoted.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from slackwater.reader.change_stream import Dialect, PartitionMode
+from slackwater.reader.transport.quoting import identifier
 from slackwater.timestamp import format_rfc3339
 
 HEARTBEAT_MS_MIN: Final = 1_000
@@ -102,13 +103,13 @@ def partition_query(
         ("INT64", str(heartbeat_ms)),
     )
     name = function_name(dialect, mode, change_stream, function)
+    quoted = identifier(dialect, name)
     if dialect is Dialect.POSTGRESQL:
-        # A checked name holds no quotation mark; quoting preserves its case.
-        sql = f'SELECT * FROM "spanner"."{name}"($1, $2, $3, $4, null)'  # noqa: S608 - name checked
+        sql = f'SELECT * FROM "spanner".{quoted}($1, $2, $3, $4, null)'  # noqa: S608 - quoted
         names: tuple[str, ...] = ("p1", "p2", "p3", "p4")
     else:
         sql = (
-            f"SELECT ChangeRecord FROM `{name}`("  # noqa: S608 - name checked
+            f"SELECT ChangeRecord FROM {quoted}("  # noqa: S608 - quoted
             "start_timestamp => @start_timestamp, end_timestamp => @end_timestamp,"
             " partition_token => @partition_token, heartbeat_milliseconds => @heartbeat_ms)"
         )

@@ -16,10 +16,12 @@ from slackwater.pipeline.spark.java import find_java
 from slackwater.pipeline.spark.session import start_spark, stop_spark
 from slackwater.spark_sink.sinks.mirrors import Mirrors, MirrorSettings
 from slackwater.spark_sink.sql.quoting import identifier
-from slackwater.spark_sink.tables.cut import Cut, TableVersion
+from slackwater.spark_sink.table_names import view_names
+from slackwater.spark_sink.tables.cut import Cut
 from slackwater.timestamp import datetime_to_rfc3339, ns_to_datetime, parse_rfc3339
 
 _NO_ROWS: Final = "no rows yet"
+_CHOOSE: Final = "Or choose with --table"
 
 
 def as_of(settings: Settings, time: str, names: Sequence[str]) -> Cut:
@@ -110,16 +112,10 @@ def _statements(cut: Cut) -> Iterator[str]:
     settings = {key: value for table in cut.tables for key, value in table.settings.items()}
     for key, value in settings.items():
         yield f"SET {key}={value};"
+    views = view_names((table.table for table in cut.tables), _CHOOSE)
     for table in cut.tables:
         if table.version is None:
             yield f"-- {_NO_ROWS}:"
-        yield f"CREATE OR REPLACE TEMPORARY VIEW {_view(table, cut)} AS"
+        yield f"CREATE OR REPLACE TEMPORARY VIEW {identifier(views[table.table])} AS"
         version = "WHERE false" if table.version is None else f"VERSION AS OF {table.version}"
         yield f"  SELECT * FROM {table.name} {version};"  # noqa: S608 - the name is quoted
-
-
-def _view(table: TableVersion, cut: Cut) -> str:
-    """Return the view's quoted name: the full name, with _ for dots as long as that is unique."""
-    plain = table.table.replace(".", "_")
-    same = [t for t in cut.tables if t.table.replace(".", "_").lower() == plain.lower()]
-    return identifier(plain if len(same) == 1 else table.table)

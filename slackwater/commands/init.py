@@ -26,6 +26,7 @@ from slackwater.reader.database.change_stream_info import (
 )
 from slackwater.reader.database.watched_tables import watched_tables
 from slackwater.reader.transport.connection import Connection
+from slackwater.reader.transport.quoting import identifier
 from slackwater.scheduler.source_settings import PIPELINE
 from slackwater.spark_sink.errors import SinkError
 from slackwater.spark_sink.sinks.registry import parse_sink_settings
@@ -142,9 +143,8 @@ def create_statement(dialect: Dialect, name: str, sink: str) -> str:
     if _refusal(sink, DEFAULT_VALUE_CAPTURE_TYPE) is not None:
         options["value_capture_type"] = "NEW_ROW"
     listed = ", ".join(f"{option} = '{value}'" for option, value in options.items())
-    if dialect is Dialect.POSTGRESQL:
-        return f'CREATE CHANGE STREAM "{name}" FOR ALL WITH ({listed})'
-    return f"CREATE CHANGE STREAM `{name}` FOR ALL OPTIONS ({listed})"
+    word = "WITH" if dialect is Dialect.POSTGRESQL else "OPTIONS"
+    return f"CREATE CHANGE STREAM {identifier(dialect, name)} FOR ALL {word} ({listed})"
 
 
 def _free_port() -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 
-from slackwater.config.filters import tables_to_read
+from slackwater.config.filters import filter_of, tables_to_read
 from slackwater.config.settings import Settings
 from slackwater.errors import NoTableError, SettingsError
 from slackwater.pipeline.source import capture_type, source_options
@@ -17,11 +17,12 @@ from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.output.epoch_groups import current_epochs
 from slackwater.spark_sink.sinks.changelog import ChangelogSettings
 from slackwater.spark_sink.sinks.sink_settings import EnvelopeSettings
+from slackwater.spark_sink.sql.quoting import identifier
 from slackwater.spark_sink.sql.rebuild_view import (
     WHOLE_ROW_CAPTURE_TYPES,
     create_view,
-    view_name,
 )
+from slackwater.spark_sink.table_names import view_names
 
 
 def views(settings: Settings, names: Sequence[str]) -> Iterator[str]:
@@ -33,8 +34,8 @@ def views(settings: Settings, names: Sequence[str]) -> Iterator[str]:
 
     Raises:
         SettingsError: the pipeline does not write a changelog of records, or not of all changes.
-            Or two tables' views would have one name.
         NoTableError: no table has such a name.
+        TableNameError: two of the pipeline's tables would share a view.
         ReaderError: Spanner failed.
     """
     sink = settings.sink
@@ -56,43 +57,24 @@ def views(settings: Settings, names: Sequence[str]) -> Iterator[str]:
         in_database = tables(connection, description.dialect)
     finally:
         connection.close()
-    record_filter = RecordFilter(
-        tables=tuple(names) or settings.filter.tables,
-        columns=settings.filter.columns,
-        exclude_columns=settings.filter.exclude_columns,
-    )
-    chosen = tables_to_read(in_database, record_filter)
+    read = tables_to_read(in_database, filter_of(settings))
+    chosen = tables_to_read(read, RecordFilter(tuple(names)))
     if not chosen:
-        pattern = ", ".join(record_filter.tables)
         raise NoTableError(
-            f"no table is named {pattern}." if pattern else "the database has no table.",
+            f"no table is named {', '.join(names)}." if names else "the pipeline reads no table.",
             f"The database has: {', '.join(table.name for table in in_database) or 'no tables'}",
         )
-    _require_own_names([table.name for table in chosen])
-    changes = f"{sink.format}.`{sink.path}`"
+    # Also of those that are not chosen: their views may have been made before.
+    names_of_views = view_names(table.name for table in read)
+    changes = f"{sink.format}.{identifier(sink.path)}"
     if sink.compacts_epochs:
         changes = current_epochs(changes)
     for table in chosen:
         yield create_view(
             table.name,
+            names_of_views[table.name],
             table.columns,
             table.key,
             changes,
             is_whole_row=capture_type(description) in WHOLE_ROW_CAPTURE_TYPES,
         )
-
-
-def _require_own_names(tables: Sequence[str]) -> None:
-    """Refuse views of which one would replace another; Spark ignores case in names.
-
-    Raises:
-        SettingsError: there are such.
-    """
-    by_view: dict[str, str] = {}
-    for table in tables:
-        other = by_view.setdefault(view_name(table).lower(), table)
-        if other != table:
-            raise SettingsError(
-                f"the views of {other} and {table} would both be named {view_name(table)}.",
-                "Choose one of them with --table",
-            )

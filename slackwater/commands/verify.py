@@ -31,6 +31,7 @@ from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.sinks.mirrors import MirrorSettings
 from slackwater.spark_sink.sql.columns import columns_from_schema, mirror_columns
 from slackwater.spark_sink.sql.latest_changes import whole_rows
+from slackwater.spark_sink.table_names import plain_name
 from slackwater.spark_sink.tables.mirror_table import conformed, read_mirror
 from slackwater.state.models import Scan, ScanPart
 from slackwater.timestamp import HALF_MICROSECOND_NS, format_rfc3339, parse_rfc3339
@@ -134,7 +135,7 @@ class MirrorSource:
 
     def mirror(self, table: str) -> tuple[DataFrame, int] | None:
         """Return a mirror's rows at the low watermark that it states, and that; None if none."""
-        path = f"{self._sink.path}/{table}"
+        path = f"{self._sink.path}/{plain_name(table)}"
         stated = read_mirror(
             self.spark,
             path,

@@ -26,6 +26,7 @@ from slackwater.scheduler.spanner_source import SpannerSource
 from slackwater.scheduler.start_position import check_start
 from slackwater.sealing import seal
 from slackwater.spark_sink.filters.change_filter import require_shown_changes
+from slackwater.spark_sink.sinks.kafka import KafkaSettings
 from slackwater.spark_sink.sinks.managed_tables import ManagedTableSettings
 from slackwater.spark_sink.sql.columns import columns_from_schema
 from slackwater.spark_sink.sql.rebuild_view import DEFAULT_VALUE_CAPTURE_TYPE
@@ -121,14 +122,17 @@ def check_new(settings: Settings, source: SourceHandle) -> None:
         StartTooOldError, StartInFutureError: it can't.
         SettingsError: it is to end before its initial scan.
         PartialRowError: the change stream does not capture what the sink needs.
-        ColumnNameError: a table of the sink can't have a column of that name.
+        ColumnNameError, TableNameError: the output can't have a table or column of that name.
     """
     settings.sink.check_capture_type(capture_type(source.description))
-    if isinstance(settings.sink, ManagedTableSettings):
+    if isinstance(settings.sink, ManagedTableSettings | KafkaSettings):
         watched = watched_tables(source.connection, source.description.dialect)
-        for table in tables_to_read(watched, filter_of(settings)):
-            columns = columns_from_schema(table.columns, table.key)
-            settings.sink.check_columns(table.name, columns)
+        settings.sink.check_tables(
+            {
+                table.name: columns_from_schema(table.columns, table.key)
+                for table in tables_to_read(watched, filter_of(settings))
+            }
+        )
     check_start(source.options.start, source.changes())
     end = settings.source.end
     if settings.initial_scan != "no" and settings.source.start == NOW and end is not None:

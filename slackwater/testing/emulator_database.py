@@ -21,6 +21,7 @@ from google.cloud.spanner_admin_instance_v1.services.instance_admin.transports i
 from google.cloud.spanner_admin_instance_v1.types import CreateInstanceRequest, Instance
 
 from slackwater.reader.change_stream import ChangeStream, Dialect
+from slackwater.reader.transport.quoting import identifier
 
 
 def create_database(stream: ChangeStream, dialect: Dialect, ddl: Sequence[str]) -> None:
@@ -35,11 +36,10 @@ def create_database(stream: ChangeStream, dialect: Dialect, ddl: Sequence[str]) 
         _create_instance(channel, stream)
         admin = DatabaseAdminClient(transport=DatabaseAdminGrpcTransport(channel=channel))
         is_postgresql = dialect is Dialect.POSTGRESQL
-        quote = '"' if is_postgresql else "`"
         admin.create_database(
             request=CreateDatabaseRequest(
                 parent=f"projects/{stream.project}/instances/{stream.instance}",
-                create_statement=f"CREATE DATABASE {quote}{stream.database}{quote}",
+                create_statement=f"CREATE DATABASE {identifier(dialect, stream.database)}",
                 database_dialect=str(dialect),
                 # A PostgreSQL database can't be created with a schema.
                 extra_statements=[] if is_postgresql else list(ddl),

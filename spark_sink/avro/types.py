@@ -21,12 +21,13 @@ from slackwater.spark_sink.envelopes.message import dumps
 from slackwater.spark_sink.envelopes.values import Convert
 from slackwater.timestamp import ns_to_datetime, parse_date, parse_rfc3339
 
-_ILLEGAL: Final = re.compile(r"[^A-Za-z0-9_]|^(?=[0-9])")
+# Also the underscore of what looks like an escaped character: no two names become one.
+_ESCAPED: Final = re.compile(r"[^A-Za-z0-9_]|^[0-9]|_(?=u[0-9a-f]{4})")
 
 
 def avro_name(name: str) -> str:
     """Return a valid Avro name: other characters become _uXXXX_, by their code points."""
-    return _ILLEGAL.sub(lambda m: f"_u{ord(m.group()):04x}_" if m.group() else "_", name)
+    return _ESCAPED.sub(lambda match: f"_u{ord(match[0]):04x}_", name)
 
 
 def avro_schema(type_json: str) -> Schema:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
 
 from slackwater.spark_sink.envelopes.values import Values
+from slackwater.spark_sink.table_names import plain_name
 
 TABLE: Final = "{table}"
-NOT_IN_TOPICS: Final = re.compile("[^A-Za-z0-9._-]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +93,9 @@ def table_topic(template: str, table: str) -> str:
 
     Args:
         template: the topic's name, in which TABLE stands for the table's full name.
-        table: the full name; what a topic can't be named becomes _.
+        table: the full name.
+
+    Raises:
+        TableNameError: the full name is too long.
     """
-    return template.replace(TABLE, NOT_IN_TOPICS.sub("_", table))
+    return template.replace(TABLE, plain_name(table))

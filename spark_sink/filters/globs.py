@@ -46,14 +46,13 @@ def matching(texts: StringArray, pattern: str) -> BooleanArray:
 def table_globs(column_glob: str) -> Iterator[str]:
     """Yield globs of the tables that may have a column which a glob matches.
 
-    The glob is one of full column names: a table's full name, a dot and a name without a dot. The
-    dot between them is matched by the glob's last dot, or by a * or ? behind that.
+    The glob is one of full column names: a table's full name, which has one dot at most, a dot and
+    a name that may have more. A dot, * or ? of the glob matches the dot between them.
     """
-    last_dot = column_glob.rfind(".")
     for place, mark in enumerate(column_glob):
-        if place < last_dot:
-            continue
+        if column_glob.count(".", 0, place) > 1:
+            return
         if mark == "*":
             yield column_glob[: place + 1]
-        elif mark in ".?" and place + 1 < len(column_glob):
+        elif mark in ".?" and 0 < place < len(column_glob) - 1:
             yield column_glob[:place]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from slackwater.spark_sink.envelopes.message import NOT_IN_TOPICS, TABLE
+from slackwater.spark_sink.envelopes.message import TABLE, table_topic
+from slackwater.spark_sink.errors import TableNameError
+from slackwater.spark_sink.table_names import plain_names, table_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -14,11 +16,6 @@ if TYPE_CHECKING:
 # An option of Spark's Kafka sink with this prefix is a setting of Kafka's client.
 CLIENT_PREFIX: Final = "kafka."
 SERVERS: Final = "kafka.bootstrap.servers"
-
-
-def topic_name(name: str) -> str:
-    """Return a name with other characters than a topic's written as _."""
-    return NOT_IN_TOPICS.sub("_", name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +55,42 @@ class Topics:
         topic = F.lit(self.changes)
         if not self.has_one_per_table:
             return topic
-        return F.replace(
-            topic, F.lit(TABLE), F.regexp_replace("table_name", NOT_IN_TOPICS.pattern, "_")
-        )
+        return F.replace(topic, F.lit(TABLE), plain_names(F.col("table_name")))
+
+    def require_own(self, tables: Iterable[str], written: Iterable[str] = ()) -> None:
+        """Refuse tables without topics of their own.
+
+        Kafka makes no two topics whose names differ in . and _ alone: their metrics would be one.
+
+        Args:
+            tables: their full names.
+            written: further topics, of tables that changes were sent of before.
+
+        Raises:
+            TableNameError: two topics are one, one is that of low watermarks, or a table's name is
+                too long.
+        """
+        if not self.has_one_per_table:
+            return
+        made = (table_topic(self.changes, table) for table in sorted(tables))
+        taken = {} if self.watermarks is None else {_metric(self.watermarks): ""}
+        for topic in (*sorted(written), *made):
+            other = taken.setdefault(_metric(topic), topic)
+            if other != topic:
+                whose = f"topic {other} of table {self._table(other)!r}"
+                raise TableNameError(
+                    f"topic {topic} of table {self._table(topic)!r} can't be beside the"
+                    f" {whose if other else f'sink.watermarks_topic {self.watermarks}'}: Kafka"
+                    " makes no two topics whose names differ in . and _ alone.",
+                    "Leave a table out with filter.exclude_tables, rename it, or choose another"
+                    f" {'sink.topic' if other else 'watermarks_topic'}",
+                )
+
+    def _table(self, topic: str) -> str:
+        """Return the table of a topic, or its name if it is not known."""
+        before, _, after = self.changes.partition(TABLE)
+        return table_of(topic.removeprefix(before).removesuffix(after)) or topic
+
+
+def _metric(topic: str) -> str:
+    return topic.replace(".", "_")

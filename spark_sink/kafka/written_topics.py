@@ -10,6 +10,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, Final
 
 from slackwater.spark_sink.java import hadoop_conf, jvm_of
+from slackwater.spark_sink.kafka.topics import Topics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,12 +29,23 @@ class WrittenTopics:
     def __init__(self, path: str) -> None:
         self._path = f"{path}/{FOLDER}"
         self._known_names: set[str] = set()
+        self._known_tables: set[str] = set()
 
     def add(self, spark: SparkSession, names: Collection[str]) -> None:
         """Add topics that messages were sent to; those that are known cost nothing."""
         for name in sorted(set(names) - self._known_names):
             self._files(spark).create(self._file(spark, f"{name}{_SUFFIX}"), True).close()
             self._known_names.add(name)
+
+    def require_own(self, spark: SparkSession, topics: Topics, tables: Collection[str]) -> None:
+        """Refuse tables new to this process whose topics others have; see Topics.
+
+        Raises:
+            TableNameError: there is one.
+        """
+        if not self._known_tables.issuperset(tables):
+            topics.require_own({*tables, *self._known_tables}, self.names(spark))
+            self._known_tables.update(tables)
 
     def names(self, spark: SparkSession) -> frozenset[str]:
         """Return the names of all topics that were added, by whichever process."""

@@ -12,6 +12,7 @@ from slackwater.spark_sink.errors import BadRecordError
 from slackwater.spark_sink.formats import JSON, write_options
 from slackwater.spark_sink.java import java_raised
 from slackwater.spark_sink.output.epoch_directory import EpochDirectory, epoch_name
+from slackwater.spark_sink.table_names import plain_name
 from slackwater.timestamp import datetime_to_rfc3339
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ class DeadLetters:
         letters = mods.join(bad, on=list(self._mod_columns)).select(
             F.lit(table).alias("table_name"), "key", "bad_columns", "record"
         )
-        about = f"{table}-{all_bad['identity'] % 2**64:016x}"
+        about = f"{plain_name(table)}-{all_bad['identity'] % 2**64:016x}"
         folder = publish_letters(letters, self._path, about, low_watermark, chunk)
         _log.warning("records of %s can't be converted and were set aside in %s", table, folder)
         return checked.where(F.size("bad_columns") == 0)

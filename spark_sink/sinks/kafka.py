@@ -27,7 +27,7 @@ from slackwater.spark_sink.kafka.broker import require_broker
 from slackwater.spark_sink.kafka.client_settings import librdkafka_settings
 from slackwater.spark_sink.kafka.dead_letters import KafkaDeadLetters
 from slackwater.spark_sink.kafka.delivery import ClosingMessage, Delivery, Mark
-from slackwater.spark_sink.kafka.topics import SERVERS, Topics, topic_name
+from slackwater.spark_sink.kafka.topics import SERVERS, Topics
 from slackwater.spark_sink.kafka.where_supported import WhereSupported
 from slackwater.spark_sink.kafka.written_topics import WrittenTopics
 from slackwater.spark_sink.message_rows import messages
@@ -102,8 +102,7 @@ class KafkaSettings(EnvelopeSettings):
 
     def make_sink(self, origin: Origin, record_filter: RecordFilter) -> Kafka:
         """Return the sink; see SinkSettings."""
-        topics = Topics(self.topic, self.watermarks_topic, self.resolved, self.options)
-        envelope, avro = self.make_envelope(origin), None
+        topics, envelope, avro = self._topics, self.make_envelope(origin), None
         if self.confluent_schema_registry is not None:
             from slackwater.spark_sink.avro.messages import AvroMessages
             from slackwater.spark_sink.avro.registry import SchemaRegistry
@@ -122,6 +121,10 @@ class KafkaSettings(EnvelopeSettings):
             keeps_bad_records=self.bad_records == "dead_letter",
         )
 
+    @property
+    def _topics(self) -> Topics:
+        return Topics(self.topic, self.watermarks_topic, self.resolved, self.options)
+
     def _make_delivery(self, pipeline: str, topics: Topics) -> Delivery:
         if self.delivery == "at_least_once":
             return AtLeastOnce(topics)
@@ -129,7 +132,7 @@ class KafkaSettings(EnvelopeSettings):
         from slackwater.spark_sink.kafka.exactly_once import ExactlyOnce
         from slackwater.spark_sink.kafka.transaction import Ids
 
-        name = f"slackwater.{topic_name(pipeline)}"
+        name = f"slackwater.{pipeline}"
         ids = Ids(group=name, topic=self.positions_topic or name)
         settings = librdkafka_settings(topics.client_settings)
         exactly_once = ExactlyOnce(pipeline, ids, settings, self.shards)
@@ -152,12 +155,15 @@ class KafkaSettings(EnvelopeSettings):
 
     def check(self) -> None:
         """Ask a broker, and the schema registry, for an answer; see SinkSettings."""
-        topics = Topics(self.topic, self.watermarks_topic, self.resolved, self.options)
-        require_broker(librdkafka_settings(topics.client_settings))
+        require_broker(librdkafka_settings(self._topics.client_settings))
         if self.confluent_schema_registry is not None:
             from slackwater.spark_sink.avro.registry import SchemaRegistry
 
             SchemaRegistry(self.confluent_schema_registry).require_answer()
+
+    def check_tables(self, tables: Mapping[str, Sequence[Column]]) -> None:
+        """Refuse tables without a topic of their own; see SinkSettings."""
+        self._topics.require_own(tables)
 
     def check_capture_type(self, capture_type: str) -> None:
         """Check that rows will be whole where a part of one looks whole; see SinkSettings."""
@@ -298,7 +304,7 @@ class Kafka(StagedByTasks):
         is_small = message_bytes is not None and message_bytes <= _SMALL_BYTES_MAX
         mark = Mark(low_watermark, epoch_id, is_small=is_small)
         if summary.written:
-            self._look_at(self._staging, epoch_id, low_watermark)
+            self._look_at(spark, self._staging, epoch_id, low_watermark)
             self._send(self._staging.read_staged(spark, epoch_id), mark)
         self._staging.discard(spark, epoch_id)
         self._close(spark, mark, summary.written, summary.transactions)
@@ -311,7 +317,7 @@ class Kafka(StagedByTasks):
         spark = rows.sparkSession
         records = self._scanned.stage(rows, chunk).records
         mark = Mark(low_watermark, chunk=chunk)
-        self._look_at(self._scanned, chunk, low_watermark)
+        self._look_at(spark, self._scanned, chunk, low_watermark)
         self._send(self._scanned.read_staged(spark, chunk), mark)
         self._scanned.discard(spark, chunk)
         return records
@@ -320,10 +326,11 @@ class Kafka(StagedByTasks):
         """Send the scan's low watermark; see Sink."""
         self._close(spark, Mark(low_watermark), records, 0)
 
-    def _look_at(self, staging: Staging, epoch_id: int, at: datetime) -> None:
-        """Refuse parts of rows, and look up the primary keys of tables new to this process.
+    def _look_at(self, spark: SparkSession, staging: Staging, epoch_id: int, at: datetime) -> None:
+        """Refuse parts of rows and shared topics, and look up the primary keys of new tables.
 
         Args:
+            spark: the session.
             staging: what has staged the epoch, or the chunk of a scan.
             epoch_id: its number.
             at: its end.
@@ -331,6 +338,7 @@ class Kafka(StagedByTasks):
         for capture_type in staging.distinct(epoch_id, "value_capture_type"):
             require_rows_after(capture_type, self._envelope)
         tables = staging.distinct(epoch_id, "table_name")
+        self._written.require_own(spark, self._topics, tables)
         options = self._envelope.options
         is_known = not self._envelope.has_key_order or options.key_columns.keys() >= tables
         if self._read_key_columns is None or is_known:

@@ -22,11 +22,12 @@ from slackwater.spark_sink.output.watermark_log import WatermarkLog, output_posi
 from slackwater.spark_sink.sink import EpochSummary, OutputPosition
 from slackwater.spark_sink.sinks.sink_settings import TableSettings
 from slackwater.spark_sink.sql.columns import Column
+from slackwater.spark_sink.table_names import plain_name, table_of
 from slackwater.spark_sink.tables.managed_table import (
-    SOURCE_TABLE_PROPERTY,
     AppendId,
     ManagedTable,
     require_possible_names,
+    source_table,
 )
 from slackwater.spark_sink.tables.registry import table_formats
 from slackwater.spark_sink.tables.table_format import TableFormat
@@ -60,17 +61,12 @@ class ManagedTableSettings(TableSettings, ABC):
         """Return the table format, which these kinds always have."""
         return table_formats()[self.format].from_settings(self.catalog, ())
 
-    def check_columns(self, table: str, columns: Sequence[Column]) -> None:
-        """Refuse columns whose names the tables can't have.
-
-        Args:
-            table: the full name of the Spanner table.
-            columns: the table's.
-
-        Raises:
-            ColumnNameError: there is such a column.
-        """
-        require_possible_names(table, columns, self.require_table_format(), self.table_properties)
+    def check_tables(self, tables: Mapping[str, Sequence[Column]]) -> None:
+        """Refuse names that folders and the tables in them can't have; see SinkSettings."""
+        made = self.require_table_format()
+        for table, columns in tables.items():
+            plain_name(table)
+            require_possible_names(table, columns, made, self.table_properties)
 
     @property
     def sets_bad_records_aside(self) -> bool:
@@ -82,7 +78,7 @@ class ManagedTables(StagedByTasks, ABC, Generic[T]):
     """The base class of sinks that keep one table for each of Spanner's.
 
     Args:
-        path: the directory with the tables' directories, each named by its table's full name.
+        path: the directory with the tables' directories, each named by plain_name().
         pipeline: the pipeline's name.
         table_format: of the tables.
         record_filter: which records are written, and which of their columns.
@@ -128,7 +124,7 @@ class ManagedTables(StagedByTasks, ABC, Generic[T]):
             self._in_store.require_reached()
 
         def last_version(table: str) -> int | None:
-            return self._format.last_version(spark, f"{self._path}/{table}", self._application)
+            return self._format.last_version(spark, self._place(table), self._application)
 
         existing = [(table,) for table in self._existing_tables(spark)]
         versions = self._at_once(last_version, existing)
@@ -188,34 +184,32 @@ class ManagedTables(StagedByTasks, ABC, Generic[T]):
 
     def _table(self, spark: SparkSession, name: str) -> T:
         if name not in self._tables:
-            self._tables[name] = self._make(spark, f"{self._path}/{name}", name)
+            self._tables[name] = self._make(spark, self._place(name), name)
         return self._tables[name]
+
+    def _place(self, table: str) -> str:
+        return f"{self._path}/{plain_name(table)}"
 
     def _existing_tables(self, spark: SparkSession) -> list[str]:
         """Return the full names of the tables that exist."""
         listed = self._format.list_tables(spark)
         if listed is not None:
             # The catalog may have other tables, which are not this pipeline's to change.
-            return [name for name in listed if self._is_own(spark, name)]
+            return [
+                name for name in filter(None, map(table_of, listed)) if self._is_own(spark, name)
+            ]
         names = self._staging.epoch_directory(spark).list_names()
-        return [
-            name
-            for name in names
-            if not name.startswith("_") and self._format.exists(spark, f"{self._path}/{name}")
-        ]
+        tables = filter(None, (table_of(name) for name in names if not name.startswith("_")))
+        return [name for name in tables if self._format.exists(spark, self._place(name))]
 
     def _is_own(self, spark: SparkSession, name: str) -> bool:
-        in_catalog = self._format.name(spark, f"{self._path}/{name}")
-        properties = spark.sql(f"SHOW TBLPROPERTIES {in_catalog}").collect()
-        return any(
-            (row["key"], row["value"]) == (SOURCE_TABLE_PROPERTY, name) for row in properties
-        )
+        return source_table(spark, self._format.name(spark, self._place(name))) == name
 
     def _begin_maintenance(self, spark: SparkSession) -> None:
         """Begin to maintain the tables, if that is due."""
 
         def paths() -> list[str]:
-            return [f"{self._path}/{name}" for name in self._existing_tables(spark)]
+            return [self._place(name) for name in self._existing_tables(spark)]
 
         self._maintenance.begin_if_due(spark, paths)
 

@@ -11,7 +11,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from slackwater.spark_sink.envelopes.message import Origin
-from slackwater.spark_sink.filters.globs import glob_pattern
+from slackwater.spark_sink.filters.globs import joined
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.output.dead_letters import DeadLetters
 from slackwater.spark_sink.output.maintenance import NO_MAINTENANCE, MaintenancePolicy
@@ -82,10 +82,11 @@ class MirrorSettings(ManagedTableSettings, ObjectStoreSettings):
     deletes: Literal["apply", "mark"] = "apply"
     when_recreated: Literal["clear", "stop"] = "clear"
 
-    def check_columns(self, table: str, columns: Sequence[Column]) -> None:
+    def check_tables(self, tables: Mapping[str, Sequence[Column]]) -> None:
         """Refuse also columns whose names mirrors need; see ManagedTableSettings."""
-        super().check_columns(table, columns)
-        require_own_names(table, mirror_columns(columns), keeps_deleted=self.deletes == "mark")
+        super().check_tables(tables)
+        for name, columns in tables.items():
+            require_own_names(name, mirror_columns(columns), keeps_deleted=self.deletes == "mark")
 
     def make_sink(self, origin: Origin, record_filter: RecordFilter) -> Mirrors:
         """Return the sink; see SinkSettings."""
@@ -196,24 +197,23 @@ class Mirrors(ManagedTables[MirrorTable]):
         low_watermark = logged.low_watermark
 
         def version_of(table: str) -> TableVersion:
-            path = f"{self._path}/{table}"
+            path = self._place(table)
             version = self._format.version_at(spark, path, self._application, low_watermark)
-            name, settings = self._format.name(spark, path), self._format.session_settings(path)
-            return TableVersion(table, name, version, settings)
+            settings = self._format.session_settings(path)
+            return TableVersion(table, self._format.name(spark, path), version, settings)
 
-        wanted = re.compile("|".join(map(glob_pattern, names)) or ".*", re.DOTALL)
-        existing = [name for name in self._existing_tables(spark) if wanted.fullmatch(name)]
+        wanted = re.compile(joined(names) or ".*", re.DOTALL)
+        existing = sorted(filter(wanted.fullmatch, self._existing_tables(spark)))
         for name in logged.incomplete.intersection(existing):
             # It may have become complete after the epoch.
             if not self._table(spark, name).states_low_watermark(low_watermark):
                 raise incomplete_error(name, low_watermark)
-        tables = self._at_once(version_of, [(name,) for name in existing])
-        return Cut(low_watermark, tuple(sorted(tables, key=lambda table: table.table)))
+        return Cut(low_watermark, tuple(self._at_once(version_of, [(name,) for name in existing])))
 
     def warm_up(self, spark: SparkSession, table: str) -> None:
         """Have Spark read a row of a mirror: the driver merges small epochs without it."""
         try:
-            path, are_kept = f"{self._path}/{table}", self._gone_rows.are_kept
+            path, are_kept = self._place(table), self._gone_rows.are_kept
             stated = read_mirror(spark, path, self._format, keeps_deleted=are_kept)
             if stated is not None:
                 stated[0].limit(1).toArrow()
@@ -348,7 +348,7 @@ class Mirrors(ManagedTables[MirrorTable]):
         cleared = {
             table: at
             for table, at in former.tables.items()
-            if self._format.exists(spark, f"{self._path}/{table}")
+            if self._format.exists(spark, self._place(table))
         }
         if not self._gone_rows.are_cleared:
             for table, at in cleared.items():

@@ -34,6 +34,7 @@ from slackwater.spark_sink.output.maintenance import MaintenancePolicy
 from slackwater.spark_sink.output.object_store import is_object_store
 from slackwater.spark_sink.output.small_files import LOCAL_SCHEME
 from slackwater.spark_sink.sink import Sink
+from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.tables.delta import Delta
 from slackwater.spark_sink.tables.registry import table_formats
 from slackwater.spark_sink.tables.table_format import TableFormat
@@ -208,6 +209,16 @@ class SinkSettings(Section, ABC):
 
         Raises:
             PartialRowError: it does not.
+        """
+
+    def check_tables(self, tables: Mapping[str, Sequence[Column]]) -> None:
+        """Refuse tables and columns whose names the output can't have, before a pipeline starts.
+
+        Args:
+            tables: the columns of each table, by its full name.
+
+        Raises:
+            TableNameError, ColumnNameError: there is one.
         """
 
     def output_names(self) -> Sequence[str] | None:

@@ -31,6 +31,7 @@ WHOLE_ROW_CAPTURE_TYPES: Final = frozenset({"NEW_ROW", "NEW_ROW_AND_OLD_VALUES"}
 
 def create_view(
     table: str,
+    view: str,
     columns: Mapping[str, str],
     key: Collection[str],
     changes: str,
@@ -44,6 +45,7 @@ def create_view(
 
     Args:
         table: the table's full name.
+        view: the view's name.
         columns: Spanner types by the names of the current columns, in the table's order.
         key: the names of the primary key's columns.
         changes: the changelog's name in Spark SQL, such as parquet.`out/changes`.
@@ -52,16 +54,11 @@ def create_view(
     listed = ",\n  ".join(_column(name, kind, is_key=name in key) for name, kind in columns.items())
     newest = _LATEST_ROW if is_whole_row else _FOLD_UPDATES
     return (
-        f"CREATE OR REPLACE VIEW {view_name(table)} AS\n"
+        f"CREATE OR REPLACE VIEW {identifier(view)} AS\n"
         f"WITH changes AS (\n{_changes(table, changes)}\n),\n"
         f"newest AS (\n{newest.format(key=_key(columns, key))}\n)\n"
         f"SELECT\n  {listed}\nFROM newest\nWHERE new_values IS NOT NULL;\n"
     )
-
-
-def view_name(table: str) -> str:
-    """Return the quoted name of a table's view."""
-    return identifier(table.replace(".", "_"))
 
 
 def _changes(table: str, changes: str) -> str:

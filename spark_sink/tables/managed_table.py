@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from slackwater.spark_sink.errors import ChangelogColumnError, ColumnNameError
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.sql.quoting import literal
+from slackwater.spark_sink.table_names import same_name_error
 from slackwater.spark_sink.tables.table_format import TableFormat
 
 if TYPE_CHECKING:
@@ -19,6 +20,17 @@ if TYPE_CHECKING:
 
 # The table property with the full name of the Spanner table that it was created for.
 SOURCE_TABLE_PROPERTY: Final = "slackwater.table"
+
+
+def source_table(spark: SparkSession, name: str) -> str | None:
+    """Return the full name of the Spanner table that a table was created for; None for others.
+
+    Args:
+        spark: a session with the format's jar.
+        name: the table's quoted name.
+    """
+    properties = spark.sql(f"SHOW TBLPROPERTIES {name}").collect()
+    return next((row["value"] for row in properties if row["key"] == SOURCE_TABLE_PROPERTY), None)
 
 
 def require_possible_names(
@@ -108,10 +120,12 @@ class ManagedTable(ABC):
         Raises:
             ChangelogColumnError: a column's type has changed.
             ColumnNameError: the format can't hold the name of a column.
+            TableNameError: the table is that of another one of Spanner's.
             PublishError: two processes committed at the same time; the epoch is read again.
         """
         require_possible_names(self._table, columns, self._format, self._properties)
         if self._schema is None and self._format.exists(self._spark, self._path):
+            self._require_own()
             self._load_schema()
         if self._schema is None:
             self._create(self._column_definitions(columns))
@@ -158,6 +172,17 @@ class ManagedTable(ABC):
             return not self._missing_columns(columns)
         except ChangelogColumnError:
             return False
+
+    def _require_own(self) -> None:
+        """Refuse the table of another one of Spanner's, as where file systems ignore case."""
+        other = source_table(self._spark, self._name)
+        if other not in {None, self._table}:
+            raise same_name_error(
+                str(other),
+                self._table,
+                f"{self._path} as their table",
+                f"If {other!r} is gone for good, move its table away",
+            )
 
     def _load_schema(self) -> None:
         self._schema = self._spark.table(self._name).schema

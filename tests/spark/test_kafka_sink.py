@@ -15,12 +15,18 @@ from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import SparkSession
 
 from slackwater.spark_sink.envelopes.message import Origin
-from slackwater.spark_sink.errors import MessageRefusedError, PartialRowError, PublishError
+from slackwater.spark_sink.errors import (
+    MessageRefusedError,
+    PartialRowError,
+    PublishError,
+    TableNameError,
+)
 from slackwater.spark_sink.filters.record_filter import RecordFilter
-from slackwater.spark_sink.kafka.written_topics import WrittenTopics
 from slackwater.spark_sink.sinks.kafka import Kafka, KafkaSettings
+from slackwater.spark_sink.table_names import plain_name
 from slackwater.timestamp import datetime_to_ns
 from tests.epoch_rows import frame, record
+from tests.hostile_names import EVERY_MARK
 from tests.kafka_broker import PARTITIONS, read_topics
 from tests.kafka_broker import kafka_broker as kafka_broker
 from tests.kafka_messages import avro_decoder
@@ -128,6 +134,33 @@ def test_only_topics_that_were_written_to_get_resolved_messages(
         for number in range(PARTITIONS):
             values = [json.loads(message.value() or b"") for message in read[topic, number]]
             assert sum("resolved" in value for value in values) == epochs
+
+
+@DELIVERIES
+def test_tables_of_any_name_have_topics_of_their_own(
+    output: Output, kafka_broker: str, delivery: str
+) -> None:
+    base = f"any.{delivery.replace('_', '-')}"
+    sink = output.sink(topic=f"{base}.{{table}}", delivery=delivery)
+    tables = [EVERY_MARK, "a-b", "a b", "sales.Orders"]
+    output.write(sink, 1, *(insert(1, at=0.5, table=table, note=table) for table in tables))
+    messages = [m for topic in read_topics(kafka_broker, base).values() for m in topic]
+    notes = {m.topic(): json.loads(m.value() or b"")["after"]["Note"] for m in messages}
+    assert notes == {f"{base}.{plain_name(table)}": table for table in tables}
+
+
+def test_a_table_for_which_a_broker_makes_no_topic_is_named(output: Output) -> None:
+    settings = {"topic": "twins.{table}", "delivery": "exactly_once"}
+    sink = output.sink(**settings)
+    output.write(sink, 1, insert(1, at=0.5, table="sales.Orders"))
+    # By this process, and by one that learns from the files what was written before it.
+    for sender in (sink, output.sink(**settings)):
+        with pytest.raises(TableNameError, match=r"'sales_Orders'.*'sales\.Orders'"):
+            output.write(sender, 2, insert(2, at=1.5, table="sales_Orders"))
+    # The broker itself says only that there is no such topic.
+    settings["topic"] = "twins.sales_Orders"
+    with pytest.raises(MessageRefusedError, match="UNKNOWN_TOPIC"):
+        output.write(output.sink(**settings), 2, insert(2, at=1.5))
 
 
 def test_a_topic_that_was_deleted_gets_no_resolved_messages(
@@ -299,14 +332,14 @@ def test_a_registry_that_is_away_costs_no_message(output: Output, kafka_broker: 
         registry.is_away = False
         # Its resolved messages for A ask for A's schema, which this process has not seen.
         sink = output.sink(**settings)
-        written = WrittenTopics.names
+        resolved = Kafka._resolved_messages
         with pytest.MonkeyPatch.context() as patched:
 
-            def away_from_here(topics: WrittenTopics, spark: SparkSession) -> frozenset[str]:
+            def away_from_here(*arguments: Any) -> Any:
                 registry.is_away = True
-                return written(topics, spark)
+                return resolved(*arguments)
 
-            patched.setattr(WrittenTopics, "names", away_from_here)
+            patched.setattr(Kafka, "_resolved_messages", away_from_here)
             with pytest.raises(PublishError, match=r"registry, subject away\.A-value: it"):
                 write(sink, 2, "B")
         registry.is_away = False

@@ -26,8 +26,8 @@ from slackwater.timestamp import datetime_to_us
 from tests.epoch_rows import START, Record
 from tests.merge_epochs import (
     COLUMNS,
+    FOLDER,
     KEY,
-    TABLE,
     Change,
     one,
     operations,
@@ -126,12 +126,12 @@ def test_random_epochs_leave_the_rows_that_spark_leaves(
         at += len(records)
         for sink in sinks.values():
             publish(session, sink, epoch, records)
-        looks = [current(tmp_path / way / TABLE).rows for way in sinks]
+        looks = [current(tmp_path / way / FOLDER).rows for way in sinks]
         of_driver, of_spark = (sorted(map(repr, look)) for look in looks)
         assert of_driver == of_spark, epoch
         assert of_driver
     for way in sinks:
-        assert operations(tmp_path / way / TABLE) == [way] * 4
+        assert operations(tmp_path / way / FOLDER) == [way] * 4
 
 
 @both_formats
@@ -155,12 +155,12 @@ def test_values_of_all_types_are_those_that_spark_writes(
         path = tmp_path / type(way).__name__
         sink = Mirrors(str(path), "orders", way)
         publish(session, sink, 1, _named(inserts))
-        first = sorted(map(repr, current(path / TABLE).rows))
+        first = sorted(map(repr, current(path / FOLDER).rows))
         publish(session, sink, 2, _named(swapped))
-        looks.append((first, sorted(map(repr, current(path / TABLE).rows))))
+        looks.append((first, sorted(map(repr, current(path / FOLDER).rows))))
     assert looks[0] == looks[1]
     assert looks[0][0] != looks[0][1]
-    assert operations(tmp_path / format_class.__name__ / TABLE) == ["driver"] * 2
+    assert operations(tmp_path / format_class.__name__ / FOLDER) == ["driver"] * 2
 
 
 def _named(records: Sequence[Record]) -> list[Record]:

@@ -44,7 +44,12 @@ def test_a_type_decides_how_a_value_is_read(spanner_type: str, expression: str) 
 def test_names_are_quoted_in_both_forms(is_whole_row: bool) -> None:
     columns = {"I'd": "INT64", "B`": "BOOL"}
     text = create_view(
-        "sales.Or`ders", columns, ["I'd"], "parquet.`out`", is_whole_row=is_whole_row
+        "sales.Or`ders",
+        "sales_Or`ders",
+        columns,
+        ["I'd"],
+        "parquet.`out`",
+        is_whole_row=is_whole_row,
     )
     assert text.startswith("CREATE OR REPLACE VIEW `sales_Or``ders` AS\n")
     assert "FROM parquet.`out` LATERAL VIEW" in text
