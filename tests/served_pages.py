@@ -29,6 +29,7 @@ def served(folder: Path, **settings: Any) -> Iterator[tuple[str, int]]:
         store=store,
         clock=SpannerClock(time.time_ns),
         lease=SimpleNamespace(is_held=True),
+        unrecorded=None,
         stands_by=False,
         source=None,
         executors=lambda: None,
