@@ -124,6 +124,7 @@ def served(folder: Path, scenario: Scenario) -> Iterator[str]:
         clock=clock,
         lease=SimpleNamespace(is_held=True),
         stands_by=False,
+        unrecorded=None,
         source=SimpleNamespace(description=SimpleNamespace(retention_ns=RETENTION_NS)),
     )
     http = Http(listen="127.0.0.1:0")
