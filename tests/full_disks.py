@@ -34,6 +34,8 @@ from tests.truths import require_equal, truth_of
 PLACES = {"output": "sink.path", "checkpoint": "sink.checkpoint", "store": "state.url"}
 FAULTS = {"full": "make room", "read-only": "make it writable"}
 MOMENTS = ("start", "run")
+# A file system with a file that is open for writing, as SQLite's is, is not made read-only.
+IMPOSSIBLE = ("store-read-only-run",)
 SIZE_MIB = 96
 SECONDS_MAX = 300
 
@@ -144,7 +146,7 @@ def main() -> int:
         os.environ |= emulator.environment()
         for place, fault, moment in product(PLACES, FAULTS, MOMENTS):
             name = f"{place}-{fault}-{moment}"
-            if chosen and name not in chosen:
+            if name in IMPOSSIBLE or (chosen and name not in chosen):
                 continue
             with tempfile.TemporaryDirectory(prefix="slackwater-disk-") as folder:
                 try:
