@@ -3,11 +3,14 @@
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyspark
 import pytest
 from hypothesis import HealthCheck, settings
+
+from slackwater import secrecy
 
 # A settings file with a password is one that others can't read.
 os.umask(0o077)
@@ -76,3 +79,11 @@ def _place(item: pytest.Item) -> tuple[int, bool]:
     folder = item.path.parent.name
     place = _SLOW.index(folder) if folder in _SLOW else len(_SLOW)
     return place, item.path.stem in _WITH_OTHER_SPARK
+
+
+@pytest.fixture(autouse=True)
+def _secrets_of_one_test() -> Iterator[None]:
+    """Forget the secrets of a test's settings: one may be an ordinary word of another's."""
+    before = set(secrecy._SECRETS)
+    yield
+    secrecy._SECRETS.intersection_update(before)
