@@ -38,6 +38,8 @@ _PLAIN: Final = re.compile(_OPTION + r"""([^\s&;,"'}\]\\]+)""")
 # A shorter one would take parts of ordinary words away.
 _LENGTH_MIN: Final = 5
 
+_PROGRAM: Final = "slackwater"
+
 _SECRETS: Final[set[str]] = set()
 
 
@@ -49,13 +51,38 @@ def is_secret(name: str) -> bool:
 def keep_secret(values: Mapping[str, Any]) -> None:
     """Take the secrets among values, by their names, out of all that is shown from now on.
 
+    A password that is also a word of what may be shown, such as the user's name, is only taken out
+    where passwords stand: otherwise that word would go from every line.
+
     Args:
         values: settings or options by name; sections may be nested.
     """
+    shown = " ".join(
+        [_PROGRAM, *(_by_place(_without_password(text)) for text in _texts_of(values))]
+    )
     for secret in secrets_in(values):
+        if secret in shown:
+            continue
         forms = {secret, unquote(secret), unquote_plus(secret), quote(secret), quote_plus(secret)}
         forms |= {part.strip() for form in forms for part in form.splitlines()}
         _SECRETS.update(form for form in forms if len(form) >= _LENGTH_MIN)
+
+
+def _without_password(url: str) -> str:
+    return _BEFORE_HOST.sub(lambda match: match[0][: match.start(1) - match.start()], url)
+
+
+def _texts_of(value: Any, name: str = "") -> Iterator[str]:
+    """Yield the texts among values whose names say that they are no secret."""
+    if isinstance(value, Mapping):
+        for inner, each in value.items():
+            yield from _texts_of(each, str(inner))
+    elif isinstance(value, str):
+        if not is_secret(name):
+            yield value
+    elif isinstance(value, Sequence):
+        for each in value:
+            yield from _texts_of(each, name)
 
 
 def secrets_in(values: Mapping[str, Any], around: str = "") -> Iterator[str]:
@@ -88,6 +115,11 @@ def masked(text: str) -> str:
     for secret in sorted(_SECRETS, key=len, reverse=True):
         if secret in text:
             text = text.replace(secret, SHOWN)
+    return _by_place(text)
+
+
+def _by_place(text: str) -> str:
+    """Return a text without what stands where secrets stand."""
     text = _IN_URL.sub(rf"\1:{SHOWN}@", text)
     text = _QUOTED.sub(rf"\1\2{SHOWN}", text)
     return _PLAIN.sub(rf"\1{SHOWN}", text)

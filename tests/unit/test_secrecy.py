@@ -235,3 +235,12 @@ def test_settings_that_are_no_secret_are_shown() -> None:
         "projects/p/instances/i/databases/d",
     ):
         assert masked(text) == text
+
+
+def test_a_password_that_is_a_word_of_other_settings_goes_where_passwords_stand() -> None:
+    """The Compose file's is the user's name, and this program's."""
+    url = "postgresql+psycopg://orders:orders@host/db"
+    keep_secret({"state": {"url": url}, "key": {"password": "slackwater"}})
+    assert masked(f"`slackwater run` of orders with {url}") == (
+        f"`slackwater run` of orders with postgresql+psycopg://orders:{SHOWN}@host/db"
+    )
