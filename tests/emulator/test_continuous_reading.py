@@ -175,6 +175,6 @@ def test_a_folder_that_others_can_enter_is_not_used(
     with pytest.raises(FileNotFoundError):
         list(client.take(Request(STREAM, (), 0, 0.0)))
     [made] = short_folder.iterdir()
-    made.chmod(0o755)
+    made.chmod(0o777)
     with pytest.raises(PermissionError, match="not this user's alone"):
         client.start_if_missing()

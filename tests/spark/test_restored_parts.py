@@ -20,6 +20,7 @@ from slackwater.pipeline.source import SourceHandle, source_options
 from slackwater.pipeline.spark.checkpoint import put_aside, read_checkpoint
 from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.scheduler.options import parse_options
+from slackwater.sealing import unseal
 from slackwater.state.lease import acquire_lease, read_lease
 from slackwater.state.models import Scan, ScanPart
 from slackwater.state.scans import begin_scan, finish_chunk, finish_scan
@@ -232,7 +233,10 @@ def test_a_new_checkpoint_begins_again_if_its_query_failed_before_the_first_epoc
     assert not (tmp_path / "checkpoint").exists()
     assert first["start"] == format_rfc3339(datetime_to_ns(low_watermark(7)) + 500)
     assert (first["checkpoint_is_empty"], first["checkpoint_is_lost"]) == ("true", "true")
-    assert resume.source_options(source, Recovery(), lease.generation) == first
+    again = resume.source_options(source, Recovery(), lease.generation)
+    # It is sealed anew each time.
+    assert unseal(again.pop("state_url")) == unseal(first.pop("state_url"))
+    assert again == first
     store.close()
 
 

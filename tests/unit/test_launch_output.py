@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import time
+import threading
 
 import pytest
 
@@ -21,12 +21,12 @@ OTHERS = ("WARNING: Using incubator modules: jdk.incubator.vector", "timestamp=2
 
 
 def said(capfd: pytest.CaptureFixture[str], expected: list[str]) -> None:
-    """Wait for lines on standard error, which another thread writes."""
-    until, lines = time.monotonic() + 60, list[str]()
-    while lines != expected:
-        assert time.monotonic() < until, lines
-        lines += capfd.readouterr().err.splitlines()
-        time.sleep(0.01)
+    """Read standard error when the other thread has written all: to read meanwhile loses lines."""
+    for thread in threading.enumerate():
+        if thread.name == "jvm-output":
+            thread.join(60)
+            assert not thread.is_alive()
+    assert capfd.readouterr().err.splitlines() == expected
 
 
 def test_ivys_lines_are_dropped_once_the_jvm_has_started(
