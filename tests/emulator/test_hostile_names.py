@@ -114,7 +114,11 @@ def test_no_table_has_a_dot_and_no_two_names_differ_in_case_only(
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.text(st.characters(min_codepoint=1, exclude_categories=["Cs"]), min_size=1, max_size=20))
+@given(
+    st.text(st.characters(min_codepoint=1, exclude_categories=["Cs"]), min_size=1, max_size=20)
+    # The emulator takes what begins with this sign for a name of its own, and does not show it.
+    .filter(lambda name: not name.startswith("$"))
+)
 def test_any_quoted_name_is_read_as_that_name(database: ChangingDatabase, name: str) -> None:
     is_limited = database.dialect is Dialect.POSTGRESQL
     short = name.encode()[:60].decode(errors="ignore") if is_limited else name
