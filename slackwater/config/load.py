@@ -36,10 +36,7 @@ _OF_PROCESS: Final = ("spark", "http", "log", "trace")
 # Read if no file is named and it is there.
 DEFAULT_FILE: Final = Path("slackwater.yaml")
 _REQUIRED: Final = [n for n, field in Settings.model_fields.items() if field.is_required()]
-_READABLE: Final = "allow_readable_secrets"
 _NAME_A_FILE: Final = "Name one with -c FILE; `slackwater init` writes slackwater.yaml"
-_OTHERS_READ: Final = stat.S_IROTH
-_OTHERS_WRITE: Final = stat.S_IWOTH
 # Two pipelines that shared one would mix what they write.
 _OWN: Final = ("path", "checkpoint")
 
@@ -92,10 +89,24 @@ def load_pipelines(
 
 def _all_pipelines(path: Path | None, environ: Mapping[str, str]) -> tuple[Settings, ...]:
     values, lines = read_yaml(path) if path is not None else ({}, {})
-    if path is not None:
-        _require_private(path, values, environ)
-    if PIPELINES not in values:
-        return (_parse(values, lines, path, environ),)
+    is_exposed = path is not None and _is_exposed(path, values)
+    keep_secret(environ)
+    if PIPELINES in values:
+        pipelines = _several_pipelines(values, lines, path, environ)
+    else:
+        pipelines = (_parse(values, lines, path, environ),)
+    if is_exposed and not all(settings.allow_readable_secrets for settings in pipelines):
+        raise SettingsError(
+            f"{path} holds a password or a key, and every user of this machine can read it.",
+            f"chmod o-r {path}; or have the secret in a variable such as SLACKWATER_STATE_URL; or"
+            " set allow_readable_secrets: true",
+        )
+    return pipelines
+
+
+def _several_pipelines(
+    values: dict[str, Any], lines: Mapping[Key, int], path: Path | None, environ: Mapping[str, str]
+) -> tuple[Settings, ...]:
     several = values.pop(PIPELINES)
     _require_form(several, values, lines, path)
     _refuse_one_name_for_all(several, path, environ)
@@ -115,22 +126,12 @@ def _all_pipelines(path: Path | None, environ: Mapping[str, str]) -> tuple[Setti
     return tuple(pipelines)
 
 
-def _require_private(path: Path, values: Mapping[str, Any], environ: Mapping[str, str]) -> None:
-    """Look at who else can read and write a settings file.
-
-    Raises:
-        SettingsError: it holds a secret, and every user can read it.
-    """
+def _is_exposed(path: Path, values: Mapping[str, Any]) -> bool:
+    """Return whether every user can read a settings file that holds a secret; warn of writers."""
     mode = path.stat().st_mode
-    if mode & _OTHERS_WRITE:
+    if mode & stat.S_IWOTH:
         _log.warning("every user can write the settings file", file=str(path))
-    is_allowed = values.get(_READABLE) is True or f"{PREFIX}{_READABLE}".upper() in environ
-    if mode & _OTHERS_READ and not is_allowed and any(secrets_in(values)):
-        raise SettingsError(
-            f"{path} holds a password or a key, and every user of this machine can read it.",
-            f"chmod o-r {path}; or have the secret in a variable such as SLACKWATER_STATE_URL; or"
-            f" set {_READABLE}: true",
-        )
+    return bool(mode & stat.S_IROTH) and any(secrets_in(values))
 
 
 def file_or_default(path: Path | None) -> Path | None:
@@ -146,7 +147,6 @@ def _parse(
     }
     names = from_environment(values, sections, environ)
     keep_secret(values)
-    keep_secret(environ)
     try:
         settings = Settings.model_validate(values)
     except ValidationError as error:

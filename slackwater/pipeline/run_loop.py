@@ -152,7 +152,10 @@ class RunLoop:
             return self._lifecycle.lease_lost()
         except _ERRORS as error:
             # Its text is taken here: Spark's errors ask the JVM for it, which stops on the way out.
-            failure = self._lifecycle.explained(diagnose(error))
+            failure = diagnose(error)
+            if not isinstance(error, PipelineFailedError):
+                # What was given up was explained when it was.
+                failure = self._lifecycle.explained(failure)
             event = self._event_of(error, failure)
             if event is Event.FAILED_PERMANENTLY and self._is_taken_over():
                 # The new owner is not to wait for an operator because this one failed.

@@ -60,6 +60,10 @@ def test_a_file_with_a_password_that_everybody_can_read_is_refused(tmp_path: Pat
     load_settings(in_file(tmp_path, MINIMAL, 0o644), {})
     allowed = WITH_PASSWORD | {"allow_readable_secrets": True}
     load_settings(in_file(tmp_path, allowed, 0o644), {})
+    name = "SLACKWATER_ALLOW_READABLE_SECRETS"
+    load_settings(in_file(tmp_path, WITH_PASSWORD, 0o644), {name: "true"})
+    with pytest.raises(SettingsError, match="every user"):
+        load_settings(in_file(tmp_path, WITH_PASSWORD, 0o644), {name: "false"})
     variable = {"SLACKWATER_STATE_URL": "postgresql+psycopg://u:hidden@h/db"}
     load_settings(in_file(tmp_path, MINIMAL, 0o644), variable)
 

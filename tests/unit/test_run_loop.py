@@ -8,7 +8,9 @@ import pytest
 from pyspark.errors import PySparkException
 
 from slackwater.commands.error_texts import exit_code, text_of
-from slackwater.errors import PipelineFailedError, PipelinePausedError
+from slackwater.errors import PipelineFailedError, PipelinePausedError, SettingsError
+from slackwater.pipeline import lifecycle
+from slackwater.pipeline.disks import Disk
 from slackwater.pipeline.transitions import Action, RunMode, State
 from slackwater.reader.errors import NotFoundError, UnavailableError
 from slackwater.state.errors import LeaseLostError, StoreUnreachableError
@@ -191,6 +193,23 @@ def test_a_query_that_was_given_up_is_counted_as_one_failure() -> None:
     state, reason = world.recorded[1]
     assert state == "failed permanently"
     assert reason.startswith("the pipeline failed: there is no change stream.")
+
+
+@pytest.mark.parametrize("is_given_up", [True, False])
+def test_a_full_disk_is_named_once_in_the_reason(
+    monkeypatch: pytest.MonkeyPatch, *, is_given_up: bool
+) -> None:
+    full = Disk("sink.path", "/data", 0, is_read_only=False)
+    monkeypatch.setattr(lifecycle, "disks_of", lambda places: [full])
+    world, error = World(SERVICE), SettingsError("No space left on device.")
+    if is_given_up:
+        world.on_query.append(lambda query: query.fail(error))
+    else:
+        world.on_start.append(raising(error))
+    world.clock.at(10, world.desire(DesiredState.STOPPED))
+    assert world.run() is Action.FINISH
+    [reason] = [reason for _, reason in world.recorded if reason]
+    assert reason.count("make room there") == 1
 
 
 def test_a_stop_while_failed_permanently_ends_the_run() -> None:
