@@ -76,10 +76,10 @@ def unseal(text: str) -> str:
     Raises:
         UnsealError: this machine has no key for it.
     """
-    from cryptography.fernet import InvalidToken
-
     if not text.startswith(_PREFIX):
         return text
+    from cryptography.fernet import InvalidToken
+
     files, _, token = text.removeprefix(_PREFIX).rpartition(":")
     for secret in _secrets(files.split(_BETWEEN_FILES)):
         try:

@@ -57,9 +57,8 @@ def keep_secret(values: Mapping[str, Any]) -> None:
     Args:
         values: settings or options by name; sections may be nested.
     """
-    shown = " ".join(
-        [_PROGRAM, *(_by_place(_without_password(text)) for text in _texts_of(values))]
-    )
+    open_texts = (text for name, text in _texts_in(values) if not is_secret(name))
+    shown = " ".join([_PROGRAM, *map(_by_place, map(_without_password, open_texts))])
     for secret in secrets_in(values):
         if secret in shown:
             continue
@@ -72,33 +71,22 @@ def _without_password(url: str) -> str:
     return _BEFORE_HOST.sub(lambda match: match[0][: match.start(1) - match.start()], url)
 
 
-def _texts_of(value: Any, name: str = "") -> Iterator[str]:
-    """Yield the texts among values whose names say that they are no secret."""
-    if isinstance(value, Mapping):
+def secrets_in(values: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the secret texts among values."""
+    for name, text in _texts_in(values):
+        yield from _secrets_of(name, text)
+
+
+def _texts_in(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
+    """Yield each text among values, after its name, which begins with those around it."""
+    if isinstance(value, str):
+        yield name, value
+    elif isinstance(value, Mapping):
         for inner, each in value.items():
-            yield from _texts_of(each, str(inner))
-    elif isinstance(value, str):
-        if not is_secret(name):
-            yield value
+            yield from _texts_in(each, f"{name}.{inner}" if name else str(inner))
     elif isinstance(value, Sequence):
         for each in value:
-            yield from _texts_of(each, name)
-
-
-def secrets_in(values: Mapping[str, Any], around: str = "") -> Iterator[str]:
-    """Yield the secret texts among values."""
-    for name, value in values.items():
-        yield from _secrets_below(f"{around}.{name}" if around else str(name), value)
-
-
-def _secrets_below(name: str, value: Any) -> Iterator[str]:
-    if isinstance(value, Mapping):
-        yield from secrets_in(value, name)
-    elif isinstance(value, str):
-        yield from _secrets_of(name, value)
-    elif isinstance(value, Sequence):
-        for item in value:
-            yield from _secrets_below(name, item)
+            yield from _texts_in(each, name)
 
 
 def _secrets_of(name: str, value: str) -> Iterator[str]:

@@ -26,7 +26,7 @@ from slackwater.monitoring.json_fields import (
 from slackwater.pipeline.alerts import held_back_by
 from slackwater.pipeline.catch_up import CatchUp, catch_up, retention_used
 from slackwater.pipeline.condition import condition
-from slackwater.pipeline.lease_holder import is_run
+from slackwater.pipeline.lease_holder import is_abandoned
 from slackwater.pipeline.source import connect
 from slackwater.printing import in_one_line
 from slackwater.reader.errors import ReaderError
@@ -102,9 +102,7 @@ def _status(settings: Settings, answer: _Answer) -> dict[str, Any]:
         by_state = Counter(states(partitions, watermark_ns or 0).values()) if watermark_ns else {}
         keeps_up = _catch_up(pipeline, epochs, answer, share_done(store, settings.pipeline))
         return {
-            **pipeline_fields(
-                pipeline, is_owner_dead=pipeline.owner is not None and not is_run(pipeline)
-            ),
+            **pipeline_fields(pipeline, is_owner_dead=is_abandoned(pipeline)),
             "low_watermark": rfc3339_or_none(watermark_ns),
             "initial_scan": _scan(store, settings.pipeline),
             "rescans": [rescan_fields(rescan) for rescan in rescans(store, settings.pipeline)],
@@ -184,7 +182,7 @@ def _catch_up(
         retention_ns=answer.retention_ns,
         condition=condition(
             pipeline,
-            is_owner_dead=pipeline.owner is not None and not is_run(pipeline),
+            is_owner_dead=is_abandoned(pipeline),
             spanner_problem=answer.problem,
             scan_share=scan_share,
         ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -52,13 +52,12 @@ def places_of(settings: Settings) -> dict[str, str]:
     return places
 
 
-def disks_of(places: Mapping[str, str]) -> list[Disk]:
-    """Look at the file systems of places on this machine.
+def disks_of(places: Mapping[str, str]) -> Iterator[Disk]:
+    """Look at the file systems of places on this machine, one after the other.
 
     Args:
         places: paths or URLs, by the setting that names them.
     """
-    disks = []
     for setting, place in places.items():
         local = place.removeprefix("file://")
         if "://" in local:
@@ -70,15 +69,12 @@ def disks_of(places: Mapping[str, str]) -> list[Disk]:
             of_path = os.statvfs(path)
         except OSError:
             continue
-        disks.append(
-            Disk(
-                setting,
-                place,
-                of_path.f_bavail * of_path.f_frsize,
-                bool(of_path.f_flag & os.ST_RDONLY),
-            )
+        yield Disk(
+            setting,
+            place,
+            of_path.f_bavail * of_path.f_frsize,
+            bool(of_path.f_flag & os.ST_RDONLY),
         )
-    return disks
 
 
 def advice(error: str, disks: Iterable[Disk]) -> str:
@@ -86,7 +82,7 @@ def advice(error: str, disks: Iterable[Disk]) -> str:
 
     Args:
         error: the error's text.
-        disks: those of the pipeline.
+        disks: those of the pipeline, which are not asked for otherwise.
     """
     if _READ_ONLY.search(error):
         wrong = [disk for disk in disks if disk.is_read_only]

@@ -68,6 +68,11 @@ def is_run(pipeline: Pipeline) -> bool:
     return pipeline.owner is not None and not owner_is_dead(pipeline.owner)
 
 
+def is_abandoned(pipeline: Pipeline) -> bool:
+    """Return whether the process that has the pipeline is known to have died."""
+    return pipeline.owner is not None and owner_is_dead(pipeline.owner)
+
+
 def _namespace() -> str:
     """Return a name of the table in which a process id counts: containers have one each."""
     try:

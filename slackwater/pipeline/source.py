@@ -43,7 +43,22 @@ _log = structlog.get_logger("slackwater.pipeline.source")
 
 
 def source_options(settings: Settings, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the settings as options of the Spark source, which reads them as the same values."""
+    """Return the settings as options of the Spark source, which reads them as the same values.
+
+    The store's URL may hold a password, and Spark shows options: it is sealed.
+    """
+    options = open_options(settings, environ)
+    url = shared.STATE_URL.name
+    return options | {url: seal(options[url])}
+
+
+def parsed_options(settings: Settings) -> SourceOptions:
+    """Return the settings as the source has them, for this process."""
+    return parse_options(open_options(settings), os.environ)
+
+
+def open_options(settings: Settings, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the options as texts that only this process sees."""
     values: dict[Setting[Any], Any] = {
         setting: attrgetter(setting.key)(settings)
         for setting in shared.SETTINGS
@@ -53,10 +68,7 @@ def source_options(settings: Settings, environ: Mapping[str, str] = os.environ) 
     values[shared.EPOCH_HISTORY] = True
     # Spark's executors may not have this program's environment.
     values[shared.EMULATOR_HOST] = environ.get("SPANNER_EMULATOR_HOST") or None
-    options = format_options(values)
-    # It may hold a password, and options are no secret.
-    url = shared.STATE_URL.name
-    return options | {url: seal(options[url])}
+    return format_options(values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +107,7 @@ def connect(settings: Settings) -> SourceHandle:
     Raises:
         ReaderError: the change stream does not exist, may not be read or can't be reached.
     """
-    options = parse_options(source_options(settings), os.environ)
+    options = parsed_options(settings)
     connection = Connection(options.change_stream)
     return SourceHandle(connection, read_change_stream_info(connection), options)
 
@@ -208,7 +220,7 @@ def with_start_fixed(
     _log.info("a new pipeline starts now", pipeline=settings.pipeline, start=start)
     section = settings.source.model_copy(update={"start": start})
     settings = settings.model_copy(update={"source": section})
-    return settings, replace(source, options=parse_options(source_options(settings), os.environ))
+    return settings, replace(source, options=parsed_options(settings))
 
 
 def last_watermark_ns(

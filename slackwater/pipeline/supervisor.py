@@ -40,8 +40,8 @@ from slackwater.pipeline.source import (
     connect,
     end_after_scan,
     last_watermark_ns,
+    parsed_options,
     read_key_columns,
-    source_options,
     with_start_fixed,
 )
 from slackwater.pipeline.spanner_clock import SpannerClock
@@ -52,7 +52,6 @@ from slackwater.pipeline.spark.sink_needs import all_jars
 from slackwater.pipeline.spark.task_writing import task_writer_options
 from slackwater.pipeline.spark.warm_up import warm_up
 from slackwater.pipeline.transitions import Action, Event, RunMode
-from slackwater.scheduler.options import parse_options
 from slackwater.scheduler.read_options import AuditMode
 from slackwater.spark_sink.output.hadoop_reach import require_reachable
 from slackwater.spark_sink.sink import CurrentRows, KeyOrder
@@ -140,7 +139,7 @@ class PipelineSupervisor:
             # Everything that can be refused is refused before anything is written.
             self._look_up_source()
         self.store = Store.open(settings.state.url, migrate=True)
-        source = parse_options(source_options(settings), os.environ).change_stream.path
+        source = parsed_options(settings).change_stream.path
         self.store.ensure_pipeline(settings.pipeline, source)
         seconds = ms_to_seconds(settings.lease.duration)
         self.lease = LeaseHolder(self.store, settings.pipeline, duration_s=seconds)

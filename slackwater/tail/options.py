@@ -20,7 +20,7 @@ from slackwater.config.filters import tables_to_read
 from slackwater.config.load import file_or_default, load_settings
 from slackwater.config.settings import Settings
 from slackwater.errors import TailOptionError
-from slackwater.pipeline.source import capture_type, source_options
+from slackwater.pipeline.source import capture_type, open_options
 from slackwater.reader.change_stream import Dialect
 from slackwater.reader.database.snapshot_read import snapshot
 from slackwater.reader.database.watched_tables import watched_tables
@@ -245,7 +245,7 @@ def _connection_options(
         not_for_tail = ("start", "end", "audit")
         merged = {
             name: value
-            for name, value in source_options(settings).items()
+            for name, value in open_options(settings).items()
             if name not in not_for_tail
         }
     merged |= source_names

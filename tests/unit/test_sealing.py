@@ -11,7 +11,7 @@ import pytest
 
 from slackwater import sealing
 from slackwater.config.settings import Settings
-from slackwater.pipeline.source import source_options
+from slackwater.pipeline.source import parsed_options, source_options
 from slackwater.pipeline.spark.task_writing import TaskWritingChangesSource
 from slackwater.sealing import UnsealError, leave_open, seal, unseal, use
 from slackwater.spark_sink.kafka.positions import Position
@@ -74,6 +74,12 @@ def test_a_text_that_nobody_sealed_is_taken_as_it_is() -> None:
     assert unseal(URL) == URL
     leave_open()
     assert seal(URL) == URL
+
+
+def test_what_only_this_process_sees_is_not_sealed_and_needs_no_key() -> None:
+    settings = Settings.model_validate(MINIMAL | {"state": {"url": URL}})
+    assert parsed_options(settings).state_url == URL
+    assert sealing._Own.key is None
 
 
 def test_what_spark_carries_to_tasks_has_no_password() -> None:

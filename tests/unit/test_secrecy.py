@@ -150,11 +150,6 @@ WAYS: list[Callable[[Place], tuple[str, dict[str, str]]]] = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def no_secrets_yet(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(secrecy, "_SECRETS", set())
-
-
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", PLACES)
 def test_no_message_about_settings_has_their_secret(
