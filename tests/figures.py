@@ -243,6 +243,10 @@ FIGURES: Final[dict[str, dict[str, str]]] = {
         "five minutes": "tests/spark/test_quickstart.py::test_the_quick_start_runs_word_for_word",
     },
     "reliability.md": {
+        "(10 minutes)": (
+            "slackwater/config/settings.py::"
+            "progress_deadline: Annotated[DurationMs, Field(ge=10_000)] = 600_000"
+        ),
         "30 times each in Parquet and Delta": "Makefile::tests.kills --kills 30 --format delta",
         "10 times in the PostgreSQL": "Makefile::tests.kills --kills 10 --dialect POSTGRESQL",
         "16 seeds": "tests/faults/test_seeded_faults.py::SEEDS_IN_CI = 16",
@@ -287,6 +291,10 @@ FIGURES: Final[dict[str, dict[str, str]]] = {
     },
     "settings.md": {
         "16 characters": "slackwater/monitoring/http_access.py::_TOKEN_LENGTH_MIN: Final = 16",
+        "| 10m |": _SETTINGS,
+        "at least 10s": (
+            "slackwater/config/settings.py::progress_deadline: Annotated[DurationMs,"
+        ),
         "the first epoch covers a minute": (
             "scheduler/epoch_span.py::FIRST_NS: Final = seconds_to_ns(60)"
         ),

@@ -10,6 +10,7 @@ from slackwater.pipeline.epochs.report import EpochReport
 from slackwater.pipeline.lifecycle import Lifecycle
 from slackwater.pipeline.progress import Progress
 from slackwater.pipeline.query_runner import Query, QueryRunner
+from slackwater.pipeline.retries import Retries
 from slackwater.pipeline.run_loop import RunLoop
 from slackwater.pipeline.transitions import Action, RunMode, State
 from slackwater.state.errors import LeaseLostError, StoreUnreachableError
@@ -99,9 +100,10 @@ class World:
         self.starts = 0
         self.epochs = 0
         self.has_reached_end = False
+        self.loss: str | None = None
         self._is_lost = False
         self.lifecycle = Lifecycle("orders", self, lambda: self.desired, mode, self.clock)
-        self.loop = RunLoop(self.lifecycle, self, self, self, self._start)
+        self.loop = RunLoop(self.lifecycle, self, self, self, self._start, self.spark_loss)
 
     # What a test does.
 
@@ -193,6 +195,11 @@ class World:
     def failed(self, pipeline: str) -> None:
         self.failures += 1
 
+    # Spark.
+
+    def spark_loss(self) -> str | None:
+        return self.loss
+
     # The start.
 
     def _start(self) -> Action:
@@ -206,11 +213,16 @@ class World:
         return QueryRunner(
             self._start_query,
             self,
-            self.lifecycle,
+            Retries(
+                "the pipeline",
+                self.lifecycle,
+                self.is_lost,
+                self,
+                "slackwater resume -c orders.yaml",
+                self.spark_loss,
+            ),
             self.is_lost,
             self.close_source,
-            self,
-            "slackwater resume -c orders.yaml",
         )
 
     def _start_query(self) -> Query:

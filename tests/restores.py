@@ -36,10 +36,12 @@ from slackwater.demo.load import Load
 from slackwater.errors import PartsDisagreeError
 from slackwater.pipeline.observer import Observers
 from slackwater.pipeline.recovery import Recovery
+from slackwater.pipeline.run_options import RunOptions
 from slackwater.pipeline.spark.java import find_java
 from slackwater.pipeline.spark.jvm import jvm_process
 from slackwater.pipeline.spark.session import start_spark, stop_spark
-from slackwater.pipeline.supervisor import PipelineSupervisor, RunOptions
+from slackwater.pipeline.spark.shared import SharedSpark
+from slackwater.pipeline.supervisor import PipelineSupervisor
 from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.transport.connection import Connection
 from slackwater.state import tables
@@ -129,7 +131,7 @@ class Restorable:
     def _supervise(self, options: RunOptions, signalled: threading.Event) -> None:
         supervisor = PipelineSupervisor(self.settings, options, signalled, Observers([]))
         try:
-            supervisor.run(self.spark)
+            supervisor.run(SharedSpark(lambda: self.spark, lambda spark: None))
         finally:
             supervisor.close()
 

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import Final
 
 import structlog
@@ -24,10 +25,12 @@ from slackwater.pipeline.epochs.report import EpochReport
 from slackwater.pipeline.observer import Observer, Observers
 from slackwater.pipeline.progress import Progress
 from slackwater.pipeline.recovery import Recovery
+from slackwater.pipeline.run_options import RunOptions
 from slackwater.pipeline.signals import TerminationSignals, termination_signals
 from slackwater.pipeline.spark.java import find_java
 from slackwater.pipeline.spark.session import start_spark, stop_spark
-from slackwater.pipeline.supervisor import PipelineSupervisor, RunOptions
+from slackwater.pipeline.spark.shared import SharedSpark
+from slackwater.pipeline.supervisor import PipelineSupervisor
 
 _log = structlog.get_logger("slackwater.commands.run")
 
@@ -88,20 +91,29 @@ def _run(pipelines: Sequence[Settings], options: RunOptions, signalled: Terminat
             )
             stack.callback(supervisors[-1].close)
         stack.enter_context(serving(first.http, supervisors, history, metrics))
-        spark = start_spark(
-            [supervisor.name for supervisor in supervisors],
+        shared = SharedSpark(partial(_started, pipelines, signalled), stop_spark)
+        stack.callback(shared.stop)
+        if len(supervisors) == 1:
+            supervisors[0].run(shared)
+        else:
+            _run_together(supervisors, shared, signalled)
+
+
+def _started(pipelines: Sequence[Settings], signalled: TerminationSignals) -> SparkSession:
+    """Start Spark, and take the signals back from it; it takes them on the main thread only."""
+    first = pipelines[0]
+    try:
+        return start_spark(
+            [settings.pipeline for settings in pipelines],
             first.spark.master,
             first.spark.conf,
             {name for settings in pipelines for name in settings.sink.spark_needs},
             jars=first.spark.jars,
             class_archive=first.spark.class_archive,
         )
-        stack.callback(stop_spark, spark)
-        signalled.listen()
-        if len(supervisors) == 1:
-            supervisors[0].run(spark)
-        else:
-            _run_together(supervisors, spark, signalled)
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signalled.listen()
 
 
 def raise_descriptor_limit() -> None:
@@ -133,14 +145,14 @@ def _display(pipelines: Sequence[Settings], stack: ExitStack) -> Observer:
 
 
 def _run_together(
-    supervisors: Sequence[PipelineSupervisor], spark: SparkSession, signalled: TerminationSignals
+    supervisors: Sequence[PipelineSupervisor], shared: SharedSpark, signalled: TerminationSignals
 ) -> None:
     """Run each pipeline in a thread of its own; raise the first error when all have ended."""
     errors: list[Exception] = []
 
     def work(supervisor: PipelineSupervisor) -> None:
         try:
-            supervisor.run(spark)
+            supervisor.run(shared)
         except Exception as error:  # noqa: BLE001 - the others continue; it is raised at the end
             _log.error(
                 "ended with an error",

@@ -77,6 +77,7 @@ class EpochSettings(Section):
     concurrent_queries: Annotated[int, parsed_by(shared.CONCURRENT_QUERIES)] = default_of(
         shared.CONCURRENT_QUERIES
     )
+    progress_deadline: Annotated[DurationMs, Field(ge=10_000)] = 600_000
     proof: Annotated[Proof, parsed_by(shared.PROOF)] = default_of(shared.PROOF)
     audit: Annotated[AuditMode, parsed_by(shared.AUDIT)] = default_of(shared.AUDIT)
 

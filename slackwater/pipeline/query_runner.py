@@ -9,8 +9,7 @@ import structlog
 
 from slackwater.pipeline.epochs.recorder import ProgressSource
 from slackwater.pipeline.failures import Failure, diagnose
-from slackwater.pipeline.lifecycle import POLL_S, Lifecycle
-from slackwater.pipeline.observer import Observer
+from slackwater.pipeline.lifecycle import POLL_S
 from slackwater.pipeline.retries import Retries
 from slackwater.pipeline.transitions import (
     Action,
@@ -68,29 +67,25 @@ class QueryRunner:
     Args:
         start: starts the query.
         epochs: records what it commits.
-        lifecycle: says what follows from what is seen.
+        retries: what follows a failure; its lifecycle says what follows from all else.
         is_lease_lost: returns True when another process has taken the pipeline over.
         close_source: makes the source choose no further epoch.
-        observer: is told of failures.
-        command: by which an operator lets a failed pipeline go on.
     """
 
     def __init__(
         self,
         start: Callable[[], Query],
         epochs: Epochs,
-        lifecycle: Lifecycle,
+        retries: Retries,
         is_lease_lost: Callable[[], bool],
         close_source: Callable[[], None],
-        observer: Observer,
-        command: str,
     ) -> None:
         self._start = start
         self._epochs = epochs
-        self._lifecycle = lifecycle
+        self._lifecycle = retries.lifecycle
         self._is_lease_lost = is_lease_lost
         self._close_source = close_source
-        self._retries = Retries("the pipeline", lifecycle, is_lease_lost, observer, command)
+        self._retries = retries
         self._epochs_before = 0
 
     @property
@@ -105,6 +100,7 @@ class QueryRunner:
 
         Raises:
             PipelineFailedError: it was given up; nothing is lost, it can be run again.
+            SparkFailedError: another query needs another Spark.
             StateError: the source could not be closed.
         """
         failures = 0

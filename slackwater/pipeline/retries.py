@@ -7,7 +7,7 @@ from typing import Final
 
 import structlog
 
-from slackwater.errors import PipelineFailedError
+from slackwater.errors import PipelineFailedError, SparkFailedError
 from slackwater.pipeline.failures import Failure, delay_s
 from slackwater.pipeline.lifecycle import Lifecycle
 from slackwater.pipeline.observer import Observer
@@ -28,6 +28,7 @@ class Retries:
         is_lease_lost: returns True when another process has taken the pipeline over.
         observer: is told of each failure.
         command: by which an operator lets the pipeline go on.
+        spark_loss: returns why Spark is of no use any more; None while it is.
     """
 
     def __init__(
@@ -37,12 +38,14 @@ class Retries:
         is_lease_lost: Callable[[], bool],
         observer: Observer,
         command: str,
+        spark_loss: Callable[[], str | None],
     ) -> None:
         self._what = what
         self.lifecycle = lifecycle
         self._is_lease_lost = is_lease_lost
         self._observer = observer
         self._command = command
+        self._spark_loss = spark_loss
 
     def wait(self, failure: Failure, failures: int) -> Action:
         """Record a failure and wait; return what to do then, which is to start unless all changed.
@@ -53,9 +56,12 @@ class Retries:
 
         Raises:
             PipelineFailedError: only an operator can help, or it has failed too often.
+            SparkFailedError: another try needs another Spark.
         """
         lifecycle = self.lifecycle
         failure = lifecycle.explained(failure)
+        if not failure.is_permanent and (loss := self._spark_loss()):
+            raise SparkFailedError(loss)
         self._observer.failed(lifecycle.pipeline)
         if failure.is_permanent or lifecycle.mode.is_last_try(failures):
             raise PipelineFailedError(

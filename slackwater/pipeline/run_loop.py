@@ -7,11 +7,16 @@ from typing import Protocol
 
 import structlog
 
-from slackwater.errors import PipelineFailedError, PipelinePausedError, SlackwaterError
-from slackwater.pipeline.failures import Failure, delay_s, diagnose
+from slackwater.errors import (
+    PipelineFailedError,
+    PipelinePausedError,
+    SlackwaterError,
+    SparkFailedError,
+)
+from slackwater.pipeline.failures import delay_s, diagnose
 from slackwater.pipeline.lifecycle import Lifecycle
 from slackwater.pipeline.observer import Observer
-from slackwater.pipeline.transitions import Action, Event
+from slackwater.pipeline.transitions import Action, Event, State
 from slackwater.reader.errors import ReaderError
 from slackwater.scheduler.errors import SchedulerError
 from slackwater.spark_sink.errors import SinkError
@@ -22,7 +27,8 @@ _log = structlog.get_logger("slackwater.pipeline.run_loop")
 
 # What is expected to go wrong; anything else is a defect and ends the process.
 _SPARK_ERRORS = spark_errors()
-_ERRORS = (ReaderError, SchedulerError, SinkError, SlackwaterError, StateError, *_SPARK_ERRORS)
+_OURS = (ReaderError, SchedulerError, SinkError, SlackwaterError, StateError)
+_ERRORS = (*_OURS, *_SPARK_ERRORS)
 
 
 class Lease(Protocol):
@@ -69,6 +75,7 @@ class RunLoop:
         requests: what is desired of it.
         observer: is told of failures.
         start: starts the pipeline, and returns what to do when nothing runs any more.
+        spark_loss: returns why Spark is of no use any more; None while it is.
     """
 
     def __init__(
@@ -78,13 +85,17 @@ class RunLoop:
         requests: Requests,
         observer: Observer,
         start: Callable[[], Action],
+        spark_loss: Callable[[], str | None],
     ) -> None:
         self._lifecycle = lifecycle
         self._lease = lease
         self._requests = requests
         self._observer = observer
         self._start = start
+        self._spark_loss = spark_loss
         self._failures = 0
+        self._losses = 0
+        self._needs_spark = False
 
     def query_starts(self) -> None:
         """Take note that a query is about to run: an earlier failure to start counts no more."""
@@ -97,7 +108,7 @@ class RunLoop:
             while_waiting: called once, if the lease has to be waited for.
 
         Returns:
-            FINISH or STAND_BY.
+            FINISH, STAND_BY or START_SPARK.
 
         Raises:
             PipelineOwnedError, LeaseLostError: another process runs it, and it is not to stand by.
@@ -126,6 +137,9 @@ class RunLoop:
         action = self._lifecycle.without_query()
         while True:
             match action:
+                case Action.START if self._needs_spark:
+                    self._needs_spark = False
+                    action = self._lifecycle.on(Event.SPARK_LOST)
                 case Action.START:
                     action = self._started()
                 case Action.WAIT:
@@ -150,29 +164,45 @@ class RunLoop:
             return self._start()
         except LeaseLostError:
             return self._lifecycle.lease_lost()
-        except _ERRORS as error:
+        except Exception as error:
             # Its text is taken here: Spark's errors ask the JVM for it, which stops on the way out.
             failure = diagnose(error)
-            if not isinstance(error, PipelineFailedError):
-                # What was given up was explained when it was.
+            is_given_up = isinstance(error, PipelineFailedError)
+            loss = None if is_given_up or failure.is_permanent else self._spark_loss()
+            if loss is None and not isinstance(error, _ERRORS):
+                raise
+            if loss is not None:
+                failure = diagnose(SparkFailedError(loss))
+            if not is_given_up:
+                # What was given up was explained, and reported, when it was.
                 failure = self._lifecycle.explained(failure)
-            event = self._event_of(error, failure)
+                self._observer.failed(self._lifecycle.pipeline)
+            self._needs_spark = loss is not None and not self._is_last_loss()
+            event = (
+                Event.FAILED
+                if self._needs_spark
+                else self._lifecycle.mode.failed(
+                    is_permanent=failure.is_permanent, is_given_up=is_given_up or loss is not None
+                )
+            )
             if event is Event.FAILED_PERMANENTLY and self._is_taken_over():
                 # The new owner is not to wait for an operator because this one failed.
                 return self._lifecycle.lease_lost()
             action = self._failed(event, failure.text)
             if action is Action.RAISE:
-                if isinstance(error, _SPARK_ERRORS):
-                    raise PipelineFailedError(
-                        failure.message, failure.hint, user_error=failure.is_permanent
-                    ) from error
-                raise
+                if isinstance(error, _OURS):
+                    raise
+                raise PipelineFailedError(
+                    failure.message, failure.hint, user_error=failure.is_permanent
+                ) from error
         match action:
             case Action.AWAIT_OPERATOR:
                 self._requests.await_operator()
                 return self._lifecycle.without_query()
             case Action.RETRY:
-                return self._lifecycle.wait(self._lease.is_lost, delay_s(self._failures))
+                return self._lifecycle.wait(
+                    self._lease.is_lost, delay_s(max(self._failures, self._losses))
+                )
             case _:
                 return action
 
@@ -186,15 +216,11 @@ class RunLoop:
             _log.warning("lease not checked", error=error.message)
         return False
 
-    def _event_of(self, error: Exception, failure: Failure) -> Event:
-        """Return the event of a failure that the query runner did not try again."""
-        is_given_up = isinstance(error, PipelineFailedError)
-        if not is_given_up:
-            # The query runner has reported the others itself.
-            self._observer.failed(self._lifecycle.pipeline)
-        return self._lifecycle.mode.failed(
-            is_permanent=failure.is_permanent, is_given_up=is_given_up
-        )
+    def _is_last_loss(self) -> bool:
+        """Take note that Spark is lost; return True if it is not started again."""
+        has_epoch = self._lifecycle.state is State.RUNNING
+        self._losses = 1 if has_epoch else self._losses + 1
+        return self._lifecycle.mode.is_last_try(self._losses)
 
     def _failed(self, event: Event, reason: str) -> Action:
         """Record a failure; return what to do."""
@@ -204,6 +230,6 @@ class RunLoop:
             _log.error("failed permanently", pipeline=name, error=reason)
         elif action is Action.RETRY:
             self._failures += 1
-            seconds = delay_s(self._failures)
+            seconds = delay_s(max(self._failures, self._losses))
             _log.error("failed, will try again", pipeline=name, seconds=seconds, error=reason)
         return action

@@ -30,7 +30,9 @@ from slackwater.spark_sink.sinks.kafka import KafkaSettings
 from slackwater.spark_sink.sinks.managed_tables import ManagedTableSettings
 from slackwater.spark_sink.sql.columns import columns_from_schema
 from slackwater.spark_sink.sql.rebuild_view import DEFAULT_VALUE_CAPTURE_TYPE
+from slackwater.state.errors import StateError
 from slackwater.state.models import Scan, ScanPart
+from slackwater.state.store import Store
 from slackwater.timestamp import (
     datetime_to_ns,
     floor_to_us,
@@ -247,3 +249,16 @@ def end_after_scan(
     if until_ns is None or scan_and_parts is None:
         return until_ns
     return max(until_ns, scan_and_parts[0].at_ns)
+
+
+def is_new(settings: Settings) -> bool:
+    """Return True if the store has no sign that the pipeline has begun; do not create a store."""
+    try:
+        store = Store.open(settings.state.url, migrate=False)
+    except StateError:
+        return True
+    try:
+        pipeline = store.pipeline(settings.pipeline)
+        return pipeline is None or pipeline.planned_watermark_ns is None
+    finally:
+        store.close()

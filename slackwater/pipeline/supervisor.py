@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -27,11 +27,14 @@ from slackwater.pipeline.initial_scan import InitialScan
 from slackwater.pipeline.lease_holder import LeaseHolder
 from slackwater.pipeline.lifecycle import Lifecycle
 from slackwater.pipeline.observer import Observer
+from slackwater.pipeline.progress_deadline import ProgressDeadline
+from slackwater.pipeline.progress_signs import ProgressSigns
 from slackwater.pipeline.query_runner import QueryRunner
 from slackwater.pipeline.recovery import Recovery, recovery_command
 from slackwater.pipeline.resume_point import ResumePoint
 from slackwater.pipeline.retries import Retries
 from slackwater.pipeline.run_loop import RunLoop
+from slackwater.pipeline.run_options import RunOptions
 from slackwater.pipeline.source import (
     SourceHandle,
     check_new,
@@ -39,6 +42,7 @@ from slackwater.pipeline.source import (
     check_shown_changes,
     connect,
     end_after_scan,
+    is_new,
     last_watermark_ns,
     parsed_options,
     read_key_columns,
@@ -48,14 +52,14 @@ from slackwater.pipeline.spanner_clock import SpannerClock
 from slackwater.pipeline.spark.jvm import executor_count
 from slackwater.pipeline.spark.query import QuerySettings, SparkQuery, start_query
 from slackwater.pipeline.spark.session import session_for_pipeline
+from slackwater.pipeline.spark.shared import RunningSpark, SharedSpark
 from slackwater.pipeline.spark.sink_needs import all_jars
 from slackwater.pipeline.spark.task_writing import task_writer_options
 from slackwater.pipeline.spark.warm_up import warm_up
-from slackwater.pipeline.transitions import Action, Event, RunMode
+from slackwater.pipeline.transitions import Action, Event
 from slackwater.scheduler.read_options import AuditMode
 from slackwater.spark_sink.output.hadoop_reach import require_reachable
 from slackwater.spark_sink.sink import CurrentRows, KeyOrder
-from slackwater.state.errors import StateError
 from slackwater.state.models import PipelineState
 from slackwater.state.recovery_requests import take_recovery
 from slackwater.state.scans import read_scan
@@ -67,25 +71,6 @@ from slackwater.timestamp import format_rfc3339, ms_to_ns, ms_to_seconds
 _DRAIN_TARGETS_MAX: Final = 2
 
 _log = structlog.get_logger("slackwater.pipeline.supervisor")
-
-
-@dataclass(frozen=True, slots=True)
-class RunOptions:
-    """How a pipeline is run.
-
-    Attributes:
-        until_caught_up: end after the epoch that reaches the time of the start.
-        recovery: what the operator accepts.
-        file_option: the option that names the settings file, with a space before it, for messages.
-        names_pipeline: commands have to name the pipeline, because the file has several.
-        stays: a failure that only an operator can overcome leaves the process running, to show it.
-    """
-
-    until_caught_up: bool
-    recovery: Recovery
-    stays: bool = False
-    file_option: str = ""
-    names_pipeline: bool = False
 
 
 class PipelineSupervisor:
@@ -128,13 +113,10 @@ class PipelineSupervisor:
         self._until_ns: int | None = None
         self._has_ended = False
         self._lifecycle: Lifecycle | None = None
+        self._running: RunningSpark | None = None
         self._spark: SparkSession | None = None
         self._stands_by = False
-        self._mode = RunMode(
-            until_caught_up=options.until_caught_up,
-            stays=options.stays,
-            stands_by=settings.lease.when_taken == "wait",
-        )
+        self._mode = options.mode(stands_by=settings.lease.when_taken == "wait")
         if not options.stays:
             # Everything that can be refused is refused before anything is written.
             self._look_up_source()
@@ -195,8 +177,11 @@ class PipelineSupervisor:
             self._source_handle.connection.close()
         self.store.close()
 
-    def run(self, spark: SparkSession) -> None:
+    def run(self, shared: SharedSpark) -> None:
         """Run until the pipeline's end, or until it is to end.
+
+        Args:
+            shared: the process's Spark.
 
         Raises:
             PipelineOwnedError, LeaseLostError: another process runs it, and it is not to stand by.
@@ -205,7 +190,6 @@ class PipelineSupervisor:
             ReaderError, StateError, SchedulerError, SinkError, SlackwaterError: it failed; if the
                 process stays, only raised before it was owned.
         """
-        session = self._spark = session_for_pipeline(spark, self.settings.sink.checkpoint)
         desired, places = self._desired_state.current, places_of(self.settings)
         lifecycle = Lifecycle(self.name, self.store, desired, self._mode, places=places)
         self._lifecycle = lifecycle
@@ -214,26 +198,57 @@ class PipelineSupervisor:
             self.lease,
             self._desired_state,
             self._observer,
-            lambda: self._start(session, lifecycle, loop),
+            lambda: self._start_watched(lifecycle, loop),
+            self._spark_loss,
         )
         with bound_contextvars(pipeline=self.name):
-            # Warmed up in a thread, because the owner may die before Spark is warm.
-            while loop.run_while_owned(lambda: self._stand_by(session)) is Action.STAND_BY:
-                self._stands_by = False
-                self._recovery = Recovery(command=self._recovery.command)
+            action = Action.START_SPARK
+            while action in (Action.START_SPARK, Action.STAND_BY):
+                if action is Action.START_SPARK:
+                    self._take_spark(shared)
+                else:
+                    self._stands_by = False
+                    self._recovery = Recovery(command=self._recovery.command)
+                # Warmed up in a thread, because the owner may die before Spark is warm.
+                action = loop.run_while_owned(self._stand_by)
             _log.info("stopped", pipeline=self.name)
         if self._has_ended:
             refuse_rescans_left(self.settings, self.store)
 
-    def _stand_by(self, session: SparkSession) -> None:
-        threading.Thread(target=self._warm_up, args=(session,), name="warm-up", daemon=True).start()
+    def _take_spark(self, shared: SharedSpark) -> None:
+        """Take a session of the process's Spark, and a sink that holds nothing of another one."""
+        self._running = shared.running()
+        self._spark = session_for_pipeline(self._running.session, self.settings.sink.checkpoint)
+        self._sink = make_sink(self.settings)
 
-    def _warm_up(self, session: SparkSession) -> None:
+    def _spark_loss(self) -> str | None:
+        """Return why Spark has to be started anew; None while it is of use."""
+        return None if self._running is None else self._running.loss()
+
+    def _stand_by(self) -> None:
+        threading.Thread(target=self._warm_up, name="warm-up", daemon=True).start()
+
+    def _warm_up(self) -> None:
         try:
-            warm_up(session)
+            if self._spark is not None:
+                warm_up(self._spark)
         finally:
             # Earlier, an update would end the owner while Spark here waits for its executors.
             self._stands_by = True
+
+    def _start_watched(self, lifecycle: Lifecycle, loop: RunLoop) -> Action:
+        """Do what _start() does; end Spark if there is no progress."""
+        session, running = self._spark, self._running
+        assert session is not None and running is not None  # noqa: S101, PT018 - taken before
+        signs = ProgressSigns(
+            session, self.store, self.name, lambda: lifecycle.state, lambda: self._clock
+        )
+        with ProgressDeadline(
+            signs.look,
+            ms_to_seconds(self.settings.epoch.progress_deadline),
+            lambda seconds: running.kill(signs.standstill(seconds)),
+        ):
+            return self._start(session, lifecycle, loop)
 
     def _start(self, spark: SparkSession, lifecycle: Lifecycle, loop: RunLoop) -> Action:
         """Scan what is to be scanned, run the query, and return what to do when it runs no more."""
@@ -253,13 +268,7 @@ class PipelineSupervisor:
                 self._sink,
                 self.lease,
                 self._observer,
-                Retries(
-                    "the initial scan",
-                    lifecycle,
-                    self.lease.is_lost,
-                    self._observer,
-                    self._recovery.command,
-                ),
+                self._retries("the initial scan", lifecycle),
             )
             if (instead := scan.run()) is not None:
                 return instead
@@ -286,7 +295,7 @@ class PipelineSupervisor:
             source = connect(self.settings)
             check_omissions(self.settings, source)
             check_shown_changes(self.settings, source)
-            if _is_new(self.settings):
+            if is_new(self.settings):
                 check_new(self.settings, source)
                 seconds_ago = time.monotonic() - self._begun_s
                 self.settings, source = with_start_fixed(self.settings, source, seconds_ago)
@@ -373,22 +382,17 @@ class PipelineSupervisor:
         return QueryRunner(
             start,
             recorder,
-            lifecycle,
+            self._retries("the pipeline", lifecycle),
             self.lease.is_lost,
             self._desired_state.close_source,
-            self._observer,
-            self._recovery.command,
         )
 
-
-def _is_new(settings: Settings) -> bool:
-    """Return True if the store has no sign that the pipeline has begun; do not create a store."""
-    try:
-        store = Store.open(settings.state.url, migrate=False)
-    except StateError:
-        return True
-    try:
-        pipeline = store.pipeline(settings.pipeline)
-        return pipeline is None or pipeline.planned_watermark_ns is None
-    finally:
-        store.close()
+    def _retries(self, what: str, lifecycle: Lifecycle) -> Retries:
+        return Retries(
+            what,
+            lifecycle,
+            self.lease.is_lost,
+            self._observer,
+            self._recovery.command,
+            self._spark_loss,
+        )

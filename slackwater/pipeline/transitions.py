@@ -73,6 +73,7 @@ class Event(Enum):
     FAILED_AND_EXITS: the same outside the query, in a process that does not stay.
     FAILED_PERMANENTLY: a failure that only an operator can overcome, in a process that stays.
     GIVEN_UP: such a failure, or the last of too many, in a process that does not stay.
+    SPARK_LOST: the time before the next try is over, and Spark has to be started anew for it.
     LEASE_LOST: another process took the pipeline over, and this one stands by.
     LEASE_LOST_AND_EXITS: the same in a process that does not stand by.
     """
@@ -90,6 +91,7 @@ class Event(Enum):
     FAILED_AND_EXITS = auto()
     FAILED_PERMANENTLY = auto()
     GIVEN_UP = auto()
+    SPARK_LOST = auto()
     LEASE_LOST = auto()
     LEASE_LOST_AND_EXITS = auto()
 
@@ -107,6 +109,7 @@ class Action(Enum):
     RETRY: wait for the delay of a failure, then start again.
     AWAIT_OPERATOR: note in the store that nothing happens until an operator resumes.
     STAND_BY: leave the lease and wait for it.
+    START_SPARK: leave the lease, start Spark anew, and take the lease again.
     FINISH: leave the lease; the run is over.
     RAISE: leave the lease and end the run with the error.
     REFUSE: leave the lease and end the run, because the pipeline is paused.
@@ -121,6 +124,7 @@ class Action(Enum):
     RETRY = auto()
     AWAIT_OPERATOR = auto()
     STAND_BY = auto()
+    START_SPARK = auto()
     FINISH = auto()
     RAISE = auto()
     REFUSE = auto()
@@ -253,6 +257,8 @@ TABLE: Final = (
         Action.AWAIT_OPERATOR,
     ),
     Row(_WITH_QUERY, _ANY, Event.GIVEN_UP, State.FAILED_PERMANENTLY, Action.RAISE),
+    # What hangs in the old Spark is a former owner's, like that of a process that froze.
+    Row((State.STARTING,), _ANY, Event.SPARK_LOST, State.STANDING_BY, Action.START_SPARK),
     # The lease.
     Row(_OWNING, _ANY, Event.LEASE_LOST, State.STANDING_BY, Action.STAND_BY),
     Row(_OWNING, _ANY, Event.LEASE_LOST_AND_EXITS, State.EXITED, Action.RAISE),

@@ -14,7 +14,8 @@ from pyspark.sql import functions as F
 
 from slackwater.errors import SettingsError
 from slackwater.pipeline.spark.jvm import jvm_process
-from slackwater.pipeline.spark.session import require_rules, session_for_pipeline
+from slackwater.pipeline.spark.session import require_rules, session_for_pipeline, stop_spark
+from slackwater.pipeline.spark.shared import SharedSpark as PipelinesSpark
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.sql.latest_changes import latest_changes
 from tests.epoch_rows import frame
@@ -30,6 +31,7 @@ TIMES = {
 }
 SETTING = "spark.sql.streaming.checkpointFileManagerClass"
 OURS = "FileSystemBasedCheckpointFileManager"
+LOCAL = "org.apache.spark.scheduler.local"
 SPARKS = "FileContextBasedCheckpointFileManager"
 
 
@@ -123,6 +125,41 @@ def test_a_session_that_is_stopped_leaves_no_jvm(
     assert jvm is not None
     shared_spark.stop()
     assert jvm.poll() is not None
+
+
+def stop_executor(spark: SparkSession) -> None:
+    """Send Spark's local executor the message that ends it."""
+    java: Any = spark._jvm
+    jsc: Any = spark._jsc
+    backend = jsc.sc().schedulerBackend()
+    field = backend.getClass().getDeclaredField("localEndpoint")
+    field.setAccessible(True)
+    message = f"{LOCAL}.StopExecutor$"
+    stop = getattr(java.java.lang, "Class").forName(message).getField("MODULE$").get(None)  # noqa: B009
+    field.get(backend).askSync(stop, java.scala.reflect.ClassTag.Any())
+
+
+def stop_context(spark: SparkSession) -> None:
+    jsc: Any = spark._jsc
+    jsc.stop()
+
+
+def test_a_spark_that_runs_no_job_any_more_is_started_anew(shared_spark: SharedSpark) -> None:
+    shared_spark.stop()
+    shared = PipelinesSpark(with_one_slot, stop_spark)
+    try:
+        for end, reason in (
+            (stop_executor, "RejectedExecutionException"),
+            (stop_context, "stopped SparkContext"),
+        ):
+            running = shared.running()
+            assert running.loss() is None
+            end(running.session)
+            assert reason in str(running.loss())
+            # Of all that asks, one starts it.
+            assert shared.running() is shared.running() is not running
+    finally:
+        shared.stop()
 
 
 def test_no_pipeline_waits_while_the_others_go_on(shared_spark: SharedSpark) -> None:

@@ -54,7 +54,9 @@ class Calls:
         lease: Any = self.world
         nothing: Any = None
         self._failing = failing
-        retries = Retries("the scan", lifecycle, self.world.is_lost, observer, "go on")
+        retries = Retries(
+            "the scan", lifecycle, self.world.is_lost, observer, "go on", self.world.spark_loss
+        )
         self.scan = InitialScan(nothing, nothing, nothing, nothing, sink, lease, observer, retries)
         monkeypatch.setattr(initial_scan, "register_source", lambda *_: None)
         monkeypatch.setattr(self.scan, "_begun", lambda: (SCAN, PARTS))

@@ -82,7 +82,7 @@ def test_a_standby_says_so_when_its_spark_is_warm(
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
     supervisor = supervisor_with(K8S, 1)
     supervisor._stands_by = False
-    supervisor._stand_by(cast(Any, None))
+    supervisor._stand_by()
     assert begun.wait(_SECONDS_MAX)
     assert not supervisor.stands_by
     ended.set()

@@ -35,6 +35,7 @@ POSSIBLE = [
     *((state, event) for state in OWNER for event in (Event.NO_QUERY, Event.LEASE_LOST)),
     *((state, Event.LEASE_LOST_AND_EXITS) for state in OWNER),
     (State.FAILED, Event.DELAY_OVER),
+    (State.STARTING, Event.SPARK_LOST),
     *((state, event) for state in WITH_QUERY for event in LOOKS[:2]),
     *((state, Event.QUERY_NEW) for state in WITH_QUERY if state is not State.PAUSED),
     *((state, event) for state in WITH_QUERY for event in (Event.EPOCH_COMMITTED, *FAILURES)),

@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from shlex import quote
 from tempfile import NamedTemporaryFile
 from typing import Any, Final
@@ -24,12 +25,23 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from slackwater.errors import SparkFailedError
+from slackwater.pipeline.failures import summary
 from slackwater.pipeline.spark.launch_output import without_ivys_lines
 
 # Options of spark-submit, by PySpark's name.
 _SUBMIT: Final = "PYSPARK_SUBMIT_ARGS"
 # How this program's own variables begin, of which the JVM and the workers need none.
 _OWN: Final = "SLACKWATER_"
+# What a stage says of itself that changes while its tasks work.
+_COUNTS: Final = (
+    "stageId",
+    "attemptId",
+    "numCompleteTasks",
+    "inputRecords",
+    "outputRecords",
+    "shuffleReadRecords",
+    "shuffleWriteRecords",
+)
 # A class archive is written at the end.
 _END_SECONDS_MAX: Final = 120
 
@@ -106,6 +118,12 @@ def leave_out_jars(context: SparkContext) -> None:
     context._python_includes = [name for name in includes if not name.endswith(".jar")]
 
 
+def end_quietly(context: SparkContext) -> None:
+    """Keep PySpark from printing the stack of a thread whose connection a dying JVM has closed."""
+    server: Any = context._accumulatorServer
+    server.handle_error = lambda *_: None
+
+
 def shut_down() -> None:
     """End the JVM, so that the next session starts another one."""
     gateway = SparkContext._gateway
@@ -122,6 +140,64 @@ def shut_down() -> None:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+
+
+def abandon() -> None:
+    """Leave a JVM that is of no use, dead or alive, so that the next session starts another one."""
+    process = jvm_process()
+    if process is not None:
+        process.kill()
+        process.wait()
+    context = SparkContext._active_spark_context
+    if context is not None:
+        # Of no use for anything but to be forgotten.
+        context._jsc = None
+        context.stop()
+    SparkSession._instantiatedSession = SparkSession._activeSession = None
+    with suppress(Py4JError, OSError):
+        shut_down()
+
+
+def failed_job(spark: SparkSession, seconds_max: float) -> str | None:
+    """Run a small job, and return why it failed; None if it did not, or did not end in time."""
+    reasons: list[str] = []
+
+    def run() -> None:
+        try:
+            # Of Java's own tasks alone.
+            spark.range(1).count()
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is the answer
+            reasons.append(summary(str(error)))
+
+    job = threading.Thread(target=run, name="probe", daemon=True)
+    job.start()
+    job.join(seconds_max)
+    return reasons[0] if reasons else None
+
+
+def work_done(session: SparkSession) -> tuple[object, ...] | None:
+    """Return counts that change whenever a task does something for a session.
+
+    Returns:
+        Those of each stage that runs, but for stages of other sessions' queries; None if all
+        queries of the session wait for their next epoch.
+
+    Raises:
+        Py4JError: the JVM does not answer.
+    """
+    queries = session.streams.active
+    if queries and not any(query.status["isTriggerActive"] for query in queries):
+        return None
+    own = [f"runId = {query.runId}" for query in queries]
+    jsc: Any = session._jsc
+    stages = jsc.sc().statusStore().activeStages()
+    counts = []
+    for stage in (stages.apply(number) for number in range(stages.size())):
+        # What Spark says of the query whose stage it is.
+        text = str(stage.description())
+        if "runId = " not in text or any(of_query in text for of_query in own):
+            counts.append(tuple(getattr(stage, name)() for name in _COUNTS))
+    return tuple(counts)
 
 
 def jvm_process() -> subprocess.Popen[bytes] | None:

@@ -23,6 +23,7 @@ from slackwater.pipeline.spark.jar_cache import fetching_alone
 from slackwater.pipeline.spark.jvm import (
     activate,
     application_secret,
+    end_quietly,
     is_local,
     launch,
     leave_out_jars,
@@ -274,6 +275,7 @@ def _context(settings: SparkConf) -> SparkContext:
     context = SparkContext(conf=_beside_jars(settings, gateway), gateway=gateway)
     context.setLogLevel("ERROR")
     leave_out_jars(context)
+    end_quietly(context)
     return context
 
 

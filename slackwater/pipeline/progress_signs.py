@@ -1,0 +1,88 @@
+"""What an epoch, or a scan, shows while it makes progress."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from slackwater.pipeline.spanner_clock import SpannerClock
+from slackwater.pipeline.spark.jvm import work_done
+from slackwater.pipeline.transitions import State
+from slackwater.state.errors import StateError
+from slackwater.state.models import OpenQuery
+from slackwater.state.open_queries import open_queries
+from slackwater.state.plans import latest_plan
+from slackwater.state.store import Store
+from slackwater.timestamp import ms_to_seconds
+
+_WORKING: Final = frozenset({State.STARTING, State.RUNNING, State.DRAINING})
+
+
+class ProgressSigns:
+    """Looks at a pipeline that this process owns.
+
+    Args:
+        session: the pipeline's.
+        store: the metadata store, where tasks report their open queries.
+        pipeline: its name.
+        state: returns its state.
+        clock: returns Spanner's, once there is one. That Spanner is silent is said elsewhere.
+    """
+
+    def __init__(
+        self,
+        session: SparkSession,
+        store: Store,
+        pipeline: str,
+        state: Callable[[], State],
+        clock: Callable[[], SpannerClock | None],
+    ) -> None:
+        self._session = session
+        self._store = store
+        self._pipeline = pipeline
+        self._state = state
+        self._clock = clock
+
+    def look(self) -> Hashable | None:
+        """Return what changes with each record read, file written and task that ends.
+
+        Returns:
+            None if there is nothing to wait for: no epoch, or Spanner, or the metadata store.
+
+        Raises:
+            Py4JError: the JVM does not answer.
+        """
+        clock = self._clock()
+        is_silent = clock is not None and clock.silent_s is not None
+        if self._state() not in _WORKING or is_silent:
+            return None
+        work = work_done(self._session)
+        try:
+            queries = self._open_queries()
+        except StateError:
+            return None
+        return None if work is None else (work, *((q.token, q.watermark_ns) for q in queries))
+
+    def standstill(self, seconds: float) -> str:
+        """Return what stands still, as sentences."""
+        try:
+            queries = self._open_queries()
+        except StateError:
+            queries = []
+        silent = max(queries, key=lambda query: query.silent_ms, default=None)
+        waits = (
+            f" The query of partition {silent.token} has been silent for"
+            f" {ms_to_seconds(silent.silent_ms):.0f} s."
+            if silent is not None
+            else ""
+        )
+        return (
+            f"for {seconds:.0f} s no record was read, no file was written and no task ended.{waits}"
+            " Spark is started anew; epoch.progress_deadline says after how long."
+        )
+
+    def _open_queries(self) -> list[OpenQuery]:
+        plan = latest_plan(self._store, self._pipeline)
+        return open_queries(self._store, plan.plan_id) if plan else []
