@@ -292,9 +292,7 @@ FIGURES: Final[dict[str, dict[str, str]]] = {
     "settings.md": {
         "16 characters": "slackwater/monitoring/http_access.py::_TOKEN_LENGTH_MIN: Final = 16",
         "| 10m |": _SETTINGS,
-        "at least 10s": (
-            "slackwater/config/settings.py::progress_deadline: Annotated[DurationMs,"
-        ),
+        "at least 10s": ("slackwater/config/settings.py::progress_deadline: Annotated[DurationMs,"),
         "the first epoch covers a minute": (
             "scheduler/epoch_span.py::FIRST_NS: Final = seconds_to_ns(60)"
         ),

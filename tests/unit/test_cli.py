@@ -13,6 +13,7 @@ import yaml
 
 from slackwater import cli
 from slackwater.errors import ClassArchiveError, SettingsError
+from slackwater.reader.transport.connection import Connection
 from slackwater.state.store import Store
 from tests.unit.test_settings import MINIMAL
 
@@ -163,8 +164,9 @@ def test_of_several_pipelines_one_is_named_where_only_one_is_meant(
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
 ) -> None:
-    # Nobody listens there, and the store has neither.
+    # Nobody listens there, for which half a minute is waited, and the store has neither.
     monkeypatch.setenv("SPANNER_EMULATOR_HOST", "127.0.0.1:1")
+    monkeypatch.setattr(Connection.retry, "__kwdefaults__", {"seconds_max": 0.5})
     monkeypatch.chdir(tmp_path)
     sinks = {
         name: {"path": str(tmp_path / name), "checkpoint": str(tmp_path / f"{name}-c")}
