@@ -51,7 +51,7 @@ from slackwater.pipeline.source import (
 from slackwater.pipeline.spanner_clock import SpannerClock
 from slackwater.pipeline.spark.jvm import executor_count
 from slackwater.pipeline.spark.query import QuerySettings, SparkQuery, start_query
-from slackwater.pipeline.spark.session import session_for_pipeline
+from slackwater.pipeline.spark.session import is_local_master, session_for_pipeline
 from slackwater.pipeline.spark.shared import RunningSpark, SharedSpark
 from slackwater.pipeline.spark.sink_needs import all_jars
 from slackwater.pipeline.spark.task_writing import task_writer_options
@@ -162,7 +162,7 @@ class PipelineSupervisor:
 
     def executors(self) -> int | None:
         """Return how many executors Spark has; None if it needs none or does not answer."""
-        if self._spark is None or self.settings.spark.master.startswith("local"):
+        if self._spark is None or is_local_master(self.settings.spark.master):
             return None
         try:
             return executor_count(self._spark)
@@ -204,11 +204,10 @@ class PipelineSupervisor:
         with bound_contextvars(pipeline=self.name):
             action = Action.START_SPARK
             while action in (Action.START_SPARK, Action.STAND_BY):
-                if action is Action.START_SPARK:
-                    self._take_spark(shared)
-                else:
+                if action is Action.STAND_BY:
                     self._stands_by = False
                     self._recovery = Recovery(command=self._recovery.command)
+                self._take_spark(shared)
                 # Warmed up in a thread, because the owner may die before Spark is warm.
                 action = loop.run_while_owned(self._stand_by)
             _log.info("stopped", pipeline=self.name)
@@ -216,7 +215,10 @@ class PipelineSupervisor:
             refuse_rescans_left(self.settings, self.store)
 
     def _take_spark(self, shared: SharedSpark) -> None:
-        """Take a session of the process's Spark, and a sink that holds nothing of another one."""
+        """Take a session of the process's Spark, and a sink that stages in places of its own.
+
+        What wakes up late of a former lease of this process has its own sink.
+        """
         self._running = shared.running()
         self._spark = session_for_pipeline(self._running.session, self.settings.sink.checkpoint)
         self._sink = make_sink(self.settings)

@@ -162,7 +162,7 @@ def start_spark(
 
 def _seal_for_executors(spark: SparkSession, master: str) -> None:
     """Seal what tasks are sent with the secret that executors on other machines have."""
-    if _is_local(master):
+    if is_local_master(master):
         return
     secret = application_secret(spark)
     if secret is None:
@@ -230,11 +230,11 @@ def _with_option(conf: Mapping[str, str], option: str) -> Mapping[str, str]:
 def _needed_to_run(master: str, conf: Mapping[str, str]) -> dict[str, str]:
     """Return the settings that depend on where Spark runs."""
     needed: dict[str, str] = {}
-    if _is_local(master):
+    if is_local_master(master):
         needed |= _OF_LOCAL
         # For its page, if that is turned on.
         os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
-    if _is_local(master) or on_kubernetes(master):
+    if is_local_master(master) or on_kubernetes(master):
         # On another cluster Spark's daemon may start before our packages are there.
         needed["spark.python.daemon.module"] = "slackwater.scheduler.spark.worker_daemon"
     if on_kubernetes(master):
@@ -249,7 +249,8 @@ def _umask() -> int:
     return umask
 
 
-def _is_local(master: str) -> bool:
+def is_local_master(master: str) -> bool:
+    """Return True if Spark's tasks run in the driver's own JVM."""
     return master == "local" or master.startswith("local[")
 
 
