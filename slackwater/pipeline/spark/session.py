@@ -43,6 +43,7 @@ from slackwater.pipeline.spark.task_writing import TaskWritingChangesSource
 from slackwater.scheduler.spark.data_source import SpannerChangesDataSource
 from slackwater.sealing import leave_open, use
 from slackwater.secrecy import SECRET_NAME
+from slackwater.spark_sink.output.staged_file import UMASK_OF_WORKERS
 from slackwater.spark_sink.session_rules import wrong_settings
 
 _log = structlog.get_logger("slackwater.pipeline.spark.session")
@@ -136,7 +137,9 @@ def start_spark(
     memory = _memory_environment()
     for variable, value in memory.items():
         os.environ.setdefault(variable, value)
-    for variable, value in {**memory, **WORKER_ENVIRONMENT}.items():
+    umask = f"{_umask():03o}"
+    workers = {**memory, **WORKER_ENVIRONMENT, UMASK_OF_WORKERS: umask}
+    for variable, value in workers.items():
         settings.set(f"spark.executorEnv.{variable}", value)
     settings.setAppName(f"slackwater {' '.join(names)}").setMaster(master)
     conf = _with_log_lines(conf)
@@ -147,7 +150,7 @@ def start_spark(
         conf = _with_jars(jars, master, conf)
     if class_archive is not None:
         conf = _with_option(conf, _mapping(class_archive))
-    own |= _needed_to_run(master, conf) | {_UMASK: f"{_umask():03o}"}
+    own |= _needed_to_run(master, conf) | {_UMASK: umask}
     conf = _with_secret(master, conf)
     values = joined({**_DEFAULTS, **_CLOSED, **own}, conf, there)
     for key, value in with_classified_jars(values, os.environ).items():
