@@ -95,9 +95,18 @@ lock: install ## Resolve the lock files again, to the newest versions
 newest: lock ## Test the newest versions, as a plain install brings them; each week
 	@$(MAKE) --no-print-directory test
 
+AUDIT = $(BIN)/pip-audit --disable-pip
+# It has known vulnerabilities. A source that does not say so says nothing of other packages either.
+VULNERABLE := pyyaml==5.3
+
 audit: install ## Check the locked dependencies against the advisory databases
 	$(BIN)/python -m pip install -q pip-audit
-	$(BIN)/pip-audit --disable-pip --require-hashes --strict -r requirements.lock
+	@mkdir -p build && echo '$(VULNERABLE)' > build/vulnerable.txt
+	@$(AUDIT) --no-deps -f json -r build/vulnerable.txt 2> build/audit.log | grep -q '"id"' || { \
+		echo "audit: nothing is shown: the source of advisories does not answer, or knows none for $(VULNERABLE)." >&2; \
+		tail -n 3 build/audit.log >&2; exit 1; }
+	for lock in requirements.lock requirements-spark42.lock deploy/sbom.lock; do \
+		$(AUDIT) --require-hashes --strict -r $$lock || exit 1; done
 
 bench: install ## Measure everything; see docs/performance.md
 	@$(BIN)/python -m bench $(if $(GO_TAIL),--go $(GO_TAIL))
