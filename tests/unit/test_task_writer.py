@@ -128,7 +128,7 @@ def test_a_day_is_that_of_the_commit_in_utc(tmp_path: Path) -> None:
     assert folders == ["date=2026-01-31"]
 
 
-def test_a_cluster_s_worker_takes_the_umask_of_the_program_that_started_spark(
+def test_a_worker_of_a_cluster_takes_the_umask_of_the_program_that_started_spark(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SLACKWATER_WORKER_UMASK", "027")
