@@ -11,7 +11,9 @@ executor)
     done
     # Spark copies spark.files and spark.jars into the working directory.
     cd "$(mktemp -d)"
-    exec java "$@" \
+    # Only with this master does an executor read spark.authenticate.secret.file, and that before it
+    # has the driver's settings.
+    exec java "$@" -Dspark.master=k8s:// \
         -Xms"${SPARK_EXECUTOR_MEMORY}" -Xmx"${SPARK_EXECUTOR_MEMORY}" \
         -cp "${SPARK_CONF_DIR:+$SPARK_CONF_DIR:}${SPARK_CLASSPATH:+$SPARK_CLASSPATH:}${SPARK_HOME}/jars/*" \
         org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend \

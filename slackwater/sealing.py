@@ -122,9 +122,11 @@ def _secrets(files: Sequence[str]) -> list[str]:
     texts = []
     for file in files:
         try:
-            texts.append(Path(file).read_text(encoding="utf-8").strip())
+            content = Path(file).read_bytes()
         except OSError:
             continue
+        # Spark on Kubernetes takes a file's bytes in base64 as the secret.
+        texts += [content.decode(errors="replace").strip(), base64.b64encode(content).decode()]
     of_executor = os.environ.get(_OF_EXECUTORS)
     return [*texts, *([of_executor] if of_executor else [])]
 

@@ -52,17 +52,15 @@ CASES: Final[dict[str, dict[str, Any]]] = {
     "everything": EVERYTHING,
 }
 
-MAY: Final = {
-    "pods": ("create", "get", "list", "watch", "patch", "update", "delete", "deletecollection"),
-    "configmaps": ("create", "get", "list", "delete", "deletecollection"),
-    "services": ("get", "list", "delete", "deletecollection"),
-    "persistentvolumeclaims": ("get", "list", "delete", "deletecollection"),
+MAY: Final[dict[str, tuple[str, ...]]] = {
+    "pods": ("create", "get", "list", "watch", "delete", "deletecollection"),
 }
-MAY_NOT: Final = {
+MAY_NOT: Final[dict[str, tuple[str, ...]]] = {
     "secrets": ("get", "list", "watch", "create", "delete"),
-    "configmaps": ("update", "patch"),
-    "services": ("create", "update", "patch"),
-    "persistentvolumeclaims": ("create", "update", "patch"),
+    "pods": ("update", "patch"),
+    "configmaps": ("get", "create", "update", "patch", "delete", "deletecollection"),
+    "services": ("get", "create", "update", "patch", "delete", "deletecollection"),
+    "persistentvolumeclaims": ("get", "create", "update", "patch", "delete", "deletecollection"),
     "pods/exec": ("create",),
     "pods/eviction": ("create",),
     "serviceaccounts": ("get", "create", "impersonate"),

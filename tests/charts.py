@@ -25,6 +25,7 @@ EVERYTHING: dict[str, Any] = {
     "driver": {"cpuRequest": "500m"},
     "executor": {"cpuRequest": "500m"},
     "serviceAccount": {"name": "reader", "annotations": {"eks.amazonaws.com/role-arn": "arn"}},
+    "sparkSecret": {"name": "spark", "key": "secret"},
     "http": {
         "hosts": ["pipelines.example"],
         "tokenSecret": {"name": "page", "key": "token"},

@@ -12,6 +12,7 @@ be started by root.
 from __future__ import annotations
 
 import argparse
+import json
 import signal
 import sys
 import tempfile
@@ -33,7 +34,7 @@ from slackwater.reader.transport.connection import Connection
 from slackwater.state.store import Store
 from slackwater.state.tables import pipelines
 from slackwater.timestamp import format_rfc3339
-from tests.charts import example
+from tests.charts import example, of_kind, render
 from tests.emulators import own_database
 from tests.object_stores import ServedStore, s3
 from tests.pods.cluster import Drivers
@@ -63,6 +64,8 @@ def values_for(stream: ChangeStream, start: str, store: ServedStore) -> dict[str
         "executors",
         env=[
             {"name": "SPANNER_EMULATOR_HOST", "value": stream.emulator_host},
+            # In the settings file, which all users of a pod can read, a key is refused.
+            {"name": "SLACKWATER_SINK_STORAGE_OPTIONS", "value": json.dumps(store.options)},
             # Six JVMs share this machine, and none runs for long.
             {"name": "JDK_JAVA_OPTIONS", "value": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"},
         ],
@@ -80,7 +83,6 @@ def values_for(stream: ChangeStream, start: str, store: ServedStore) -> dict[str
             "sink": {
                 "format": "delta",
                 "path": f"{store.path}/{_FOLDER}",
-                "storage_options": store.options,
             },
         },
     )
@@ -175,10 +177,20 @@ def require_executor(body: dict[str, Any]) -> None:
     assert spec["serviceAccountName"] == "orders-slackwater-executor"
     assert spec["automountServiceAccountToken"] is False
     [container] = spec["containers"]
+    # Who may read pods does not learn Spark's secret.
+    assert not [each for each in container["env"] if "AUTH_SECRET" in each["name"]]
     heap, overhead, worker = (EXECUTOR["heapMiB"], EXECUTOR["jvmOverheadMiB"], WORKER_MIB)
     memory = f"{heap + overhead + EXECUTOR['cores'] * worker}Mi"
     limits = container["resources"]["limits"]
     assert (limits["memory"], limits["cpu"]) == (memory, str(EXECUTOR["cores"])), limits
+
+
+def require_no_more_rights(values: dict[str, Any], asked: set[tuple[str, str, str]]) -> None:
+    """Assert that the chart's Role allows what the drivers asked for, and nothing else."""
+    [role] = of_kind(render(values, namespace=NAMESPACE), "Role")
+    rights = {(v, r) for rule in role["rules"] for v in rule["verbs"] for r in rule["resources"]}
+    used = {(verb, resource) for _, verb, resource in asked}
+    assert rights == used, f"unused: {rights - used}, not in the Role: {used - rights}"
 
 
 class Gaps:
@@ -259,6 +271,7 @@ def prove(seconds: int, cluster_in: Callable[[Path], AbstractContextManager[Depl
         assert proof.ports <= PORTS, f"ports that the NetworkPolicy does not allow: {proof.ports}"
         assert not cluster.refused, cluster.refused
         print(yaml.safe_dump({"asked": sorted(map(" ".join, cluster.asked))}))
+        require_no_more_rights(values, cluster.asked)
         print("the output equals the truth")
         assert not proof.missed, proof.missed
 

@@ -12,6 +12,8 @@ from slackwater.spark_sink.errors import PublishError
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
+# A variable of Spark's workers: the umask of the program that started Spark.
+UMASK_OF_WORKERS: Final = "SLACKWATER_WORKER_UMASK"
 # In bytes. A task hands on no more of a file, and another file only while it is below that.
 IN_MEMORY_MAX: Final = 512 << 10
 
@@ -22,6 +24,9 @@ class LocalFile(io.RawIOBase):
     def __init__(self, folder: str, name: str) -> None:
         self._name = name
         self._position = 0
+        # A cluster's worker has an umask of its own.
+        if umask := os.environ.get(UMASK_OF_WORKERS):
+            os.umask(int(umask, 8))
         try:
             os.makedirs(folder, exist_ok=True)
             self._file = open(os.path.join(folder, name), "xb")  # noqa: SIM115 - take() closes it

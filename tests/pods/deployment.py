@@ -22,6 +22,7 @@ _RESOURCES = {
     "ConfigMap": "configmaps",
     "Role": "roles",
     "RoleBinding": "rolebindings",
+    "Secret": "secrets",
 }
 
 

@@ -324,6 +324,15 @@ class RunningPod:
                 for file, text in self._object("configmaps", name)["data"].items():
                     # The pod has an address of its own in the place of a network of its own.
                     (folder / file).write_text(text.replace("0.0.0.0", self.address))
+            case {"secret": {"secretName": name, "items": items}}:
+                folder = self._folder(volume["name"])
+                for item in items:
+                    file = folder / item["path"]
+                    file.write_bytes(
+                        base64.b64decode(self._object("secrets", name)["data"][item["key"]])
+                    )
+                    os.chown(file, 0, USER)
+                    file.chmod(volume["secret"]["defaultMode"])
             case {"persistentVolumeClaim": {"claimName": name}}:
                 folder = self._kubelet.folder / f"claim-{name}"
                 folder.mkdir(exist_ok=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -106,6 +107,8 @@ class Cluster:
                 env=environ,
                 stdout=log,
                 stderr=log,
+                # What a service manager gives them; the pipeline's own is 077.
+                umask=0o022,
             )
         self._processes.append(process)
         return process
@@ -121,6 +124,11 @@ def kill_tree(pid: int) -> None:
             part.send_signal(signal.SIGKILL)
         except psutil.NoSuchProcess:
             continue
+
+
+def written(folder: Path) -> list[Path]:
+    """Return the files and folders of a pipeline's output."""
+    return [folder / "changes", *(folder / "changes").rglob("*")]
 
 
 @pytest.fixture
@@ -175,3 +183,5 @@ def test_a_worker_killed_in_the_middle_loses_nothing_and_doubles_nothing(
     output = read_changelog(tmp_path / "changes")
     assert len(truth.records) >= SECONDS * TRANSACTIONS_PER_SECOND
     require_equal(output, truth)
+    others = [path for path in written(tmp_path) if stat.S_IMODE(path.stat().st_mode) & 0o077]
+    assert not others, "made by an executor with the modes of its own umask"

@@ -15,9 +15,13 @@ from typing import Any
 
 import pytest
 import yaml
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from slackwater.commands.jars import FORMATS
 from slackwater.demo.load import Load
+from slackwater.pipeline.spark.jvm import listed_jars
+from slackwater.pipeline.spark.pinned_jars import require_pinned
 from slackwater.reader.change_stream import Dialect
 from tests import azurite, fake_gcs
 from tests.command_line import PROGRAM, in_own_process, output_of
@@ -137,3 +141,10 @@ def test_a_mirror_and_its_checkpoint_need_nothing_but_the_path(
         output_of(in_own_process(config, environ, "run", "--until-caught-up"))
         require_equal_mirrors(config, environ)
         assert place.tokens is None or place.tokens, "the account's key was used"
+
+
+def test_every_jar_that_was_fetched_is_one_that_was_tested(session: SparkSession) -> None:
+    """Those, too, that a sink's package depends on: the list has them all."""
+    jars = [jar for jar in listed_jars(SparkContext._gateway) if jar.parent.name == "jars"]
+    assert len(jars) > len(FORMATS)
+    require_pinned(jars, has_own_packages=False)

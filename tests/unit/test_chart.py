@@ -278,7 +278,9 @@ def test_helm_finds_nothing_wrong_with_the_chart() -> None:
 @pytest.mark.parametrize("shape", SHAPES)
 def test_new_settings_start_the_pod_again(shape: str) -> None:
     def driver(changes: dict[str, Any]) -> str:
-        documents = render(example(shape, **changes))
+        # The chart's own secret is another in each rendering.
+        secret = {"name": "spark", "key": "secret"}
+        documents = render(example(shape, sparkSecret=secret, **changes))
         [kind] = [d for d in documents if d["kind"] in ("StatefulSet", "SparkApplication")]
         spec = kind["spec"].get("driver", kind["spec"])
         return str(spec["template"]["metadata"]["annotations"])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+from pathlib import PurePath
 from typing import Any
 
 import pytest
@@ -55,13 +58,59 @@ def test_executors_have_an_account_without_rights(shape: str) -> None:
     assert subjects == [(accounts["driver"], "cdc")]
     [role] = of_kind(documents, "Role")
     resources = {name for rule in role["rules"] for name in rule["resources"]}
-    assert resources == {"pods", "configmaps", "services", "persistentvolumeclaims"}
+    assert resources == {"pods"}
 
 
-def test_a_single_pod_has_no_rights_at_all() -> None:
+def test_a_single_pod_has_no_rights_at_all_and_no_secret() -> None:
     documents = render(example("one-pod"))
-    assert not of_kind(documents, "Role")
-    assert not of_kind(documents, "RoleBinding")
+    for kind in ("Role", "RoleBinding", "Secret"):
+        assert not of_kind(documents, kind)
+    assert "slackwater-spark" not in yaml.safe_dump_all(documents)
+
+
+OWN_SECRET = {"name": "shared", "key": "text"}
+
+
+@pytest.mark.parametrize("own", [{}, OWN_SECRET], ids=["of the chart", "of the user's own"])
+@pytest.mark.parametrize("shape", ["executors", "spark-application"])
+def test_driver_and_executors_read_their_secret_from_the_same_mounted_file(
+    shape: str, own: dict[str, str]
+) -> None:
+    documents = render(example(shape, sparkSecret=own))
+    conf = yaml.safe_load(settings_of(documents))["spark"]["conf"]
+    file = PurePath(conf["spark.authenticate.secret.file"])
+    name, key = ("shared", "text") if own else ("orders-slackwater-spark", "secret")
+    for pod in pods(documents):
+        if pod.role == "test":
+            continue
+        mounts = {mount["mountPath"]: mount for mount in pod.container["volumeMounts"]}
+        mount = mounts[str(file.parent)]
+        assert mount["readOnly"]
+        [volume] = [each for each in pod.spec["volumes"] if each["name"] == mount["name"]]
+        assert volume["secret"] == {
+            "secretName": name,
+            "defaultMode": 0o440,
+            "items": [{"key": key, "path": file.name}],
+        }
+        assert "AUTH_SECRET" not in str(pod.container["env"])
+    assert [s["metadata"]["name"] for s in of_kind(documents, "Secret")] == ([] if own else [name])
+
+
+def test_the_charts_own_secret_is_long_new_each_time_and_starts_the_driver_again() -> None:
+    """Without a cluster to ask; an upgrade by Helm keeps what is there."""
+
+    def rendered() -> tuple[str, str]:
+        documents = render(example("executors"))
+        [secret] = of_kind(documents, "Secret")
+        [drivers] = of_kind(documents, "StatefulSet")
+        annotations = drivers["spec"]["template"]["metadata"]["annotations"]
+        return secret["data"]["secret"], annotations["checksum/spark-secret"]
+
+    (secret, checksum), (other, other_checksum) = rendered(), rendered()
+    assert len(base64.b64decode(secret)) >= 32
+    assert secret != other
+    for text, sha in ((secret, checksum), (other, other_checksum)):
+        assert hashlib.sha256(text.encode()).hexdigest() == sha
 
 
 def selectors(documents: list[Document]) -> list[tuple[str, dict[str, str]]]:

@@ -132,6 +132,24 @@ def test_a_build_is_sent_what_the_dockerfile_copies_and_nothing_else() -> None:
     assert [line for line in others if not line.startswith("!")] == ["**/__pycache__"]
 
 
+def test_images_are_named_by_exact_versions() -> None:
+    """A floating tag is another program tomorrow."""
+    texts = [path.read_text() for path in (DEPLOY / "Dockerfile", *DEPLOY.rglob("compose.yaml"))]
+    texts += [path.read_text() for path in (ROOT / "docs").glob("*.md")]
+    named = re.findall(
+        r"^ *image: (\S+)$|PYTHON_IMAGE=(\S+)|imagetools inspect ([^\s`]+)|^FROM ([^\s$]+)$",
+        "\n".join(texts),
+        re.MULTILINE,
+    )
+    images = ["".join(groups) for groups in named]
+    assert len(images) > 6
+    for image in images:
+        assert re.search(r":v?\d+(\.\d+)+[^:/]*(@sha256:|$)", image), image
+        version = image.partition(":")[2]
+        parts = 2 if image.startswith("postgres:") else 3
+        assert len(re.findall(r"\d+", version.partition("-")[0])) == parts, image
+
+
 def test_the_compose_file_builds_that_image_and_mounts_what_exists() -> None:
     compose = yaml.safe_load((DEPLOY / "compose" / "compose.yaml").read_text())
     for name, service in compose["services"].items():

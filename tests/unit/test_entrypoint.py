@@ -66,7 +66,12 @@ def test_an_executor_gets_every_option_of_the_jvm_in_order_and_unbroken(spark_ho
     numbered = {f"SPARK_JAVA_OPT_{n}": option for n, option in enumerate(options)}
     argv, _, _ = start(spark_home, "executor", **EXECUTOR, **numbered)
     assert argv[1 : len(options) + 1] == options
-    assert argv[len(options) + 1 : len(options) + 3] == ["-Xms2048m", "-Xmx2048m"]
+    assert argv[len(options) + 1 : len(options) + 4] == [
+        # Otherwise Spark's executor does not look at the file with its secret.
+        "-Dspark.master=k8s://",
+        "-Xms2048m",
+        "-Xmx2048m",
+    ]
 
 
 def test_an_executor_takes_the_class_path_that_the_driver_names(spark_home: Path) -> None:

@@ -145,7 +145,7 @@ def started_with(
     """Return the settings with which Spark would be started, with jars of a folder."""
     settings: dict[str, str] = {}
 
-    def start(values: Any) -> None:
+    def start(values: Any, **_: object) -> None:
         settings.update(values.getAll())
         raise _StartedError
 

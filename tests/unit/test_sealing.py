@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import pickle
 import stat
@@ -65,6 +66,16 @@ def test_an_executor_has_the_key_in_a_file_of_its_own(tmp_path: Path) -> None:
     of_executor = tmp_path / "secret"
     of_executor.write_text("of the application\n")
     [file, _] = use("of the application", [str(of_executor)]).files
+    text = seal(URL)
+    Path(file).unlink()
+    assert unseal(text) == URL
+
+
+def test_an_executor_in_a_pod_has_the_key_in_a_mounted_file(tmp_path: Path) -> None:
+    """Spark on Kubernetes has a file's bytes in base64 as its secret."""
+    mounted = tmp_path / "secret"
+    mounted.write_bytes(b"of the release\n")
+    [file, _] = use(base64.b64encode(b"of the release\n").decode(), [str(mounted)]).files
     text = seal(URL)
     Path(file).unlink()
     assert unseal(text) == URL

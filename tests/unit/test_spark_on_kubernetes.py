@@ -26,7 +26,7 @@ def conf_of(
 ) -> dict[str, str]:
     """Return the settings with which Spark would be started."""
 
-    def start(settings: SparkConf) -> None:
+    def start(settings: SparkConf, **_: object) -> None:
         raise _StartedError(settings)
 
     monkeypatch.setattr(session, "_context", start)
@@ -117,7 +117,18 @@ def test_an_epoch_has_a_task_for_each_core_asked_for_however_late_its_executor_c
 
 
 def test_outside_a_pod_nothing_is_named(tmp_path: Path) -> None:
-    assert pod_conf({}, own_namespace(tmp_path / "namespace")) == {}
+    named = pod_conf({}, own_namespace(tmp_path / "namespace"))
+    assert not {"spark.kubernetes.namespace", "spark.driver.host"} & named.keys()
+
+
+def test_the_driver_asks_kubernetes_for_pods_alone(
+    monkeypatch: pytest.MonkeyPatch, jars: Path
+) -> None:
+    """Each other kind of object would be a right that it needs; tests.executors_on_pods asks."""
+    conf = conf_of(monkeypatch, K8S, {}, jars)
+    assert conf["spark.kubernetes.executor.disableConfigMap"] == "true"
+    for name in ("service.deleteOnTermination", "ownPersistentVolumeClaim"):
+        assert conf[f"spark.kubernetes.driver.{name}"] == "false"
 
 
 def test_jars_are_added_to_the_drivers_class_path_once() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +21,7 @@ from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.filters.record_filter import ModType, RecordFilter
 from slackwater.spark_sink.output.file_writer import FileWriter
 from slackwater.spark_sink.output.preparation import MESSAGE_OVERHEAD_BYTES
+from slackwater.spark_sink.output.staged_file import LocalFile
 from slackwater.spark_sink.output.task_writer import TaskWriter
 
 DAY_US = 86_400_000_000
@@ -123,6 +126,20 @@ def test_a_day_is_that_of_the_commit_in_utc(tmp_path: Path) -> None:
         if row["staged"]
     ]
     assert folders == ["date=2026-01-31"]
+
+
+def test_a_worker_of_a_cluster_takes_the_umask_of_the_program_that_started_spark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLACKWATER_WORKER_UMASK", "027")
+    own = os.umask(0o022)
+    try:
+        LocalFile(str(tmp_path / "tasks"), "part").take(is_staged=True)
+    finally:
+        os.umask(own)
+    modes = [stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "tasks").rglob("*")]
+    assert modes == [0o640]
+    assert stat.S_IMODE((tmp_path / "tasks").stat().st_mode) == 0o750
 
 
 def test_a_disk_that_refuses_is_named(tmp_path: Path) -> None:

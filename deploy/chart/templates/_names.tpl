@@ -52,6 +52,24 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if ne .Values.shape "one-pod" }}true{{ end -}}
 {{- end -}}
 
+{{/* True if the chart makes the secret by which driver and executors know each other. */}}
+{{- define "slackwater.makesSparkSecret" -}}
+{{- if and (include "slackwater.hasExecutors" .) (not .Values.sparkSecret.name) }}true{{ end -}}
+{{- end -}}
+
+{{- define "slackwater.sparkSecret" -}}
+{{- .Values.sparkSecret.name | default (printf "%s-spark" (include "slackwater.name" .)) -}}
+{{- end -}}
+
+{{/* The secret, in base64: the one that is there, or else a new one, the same for all templates. */}}
+{{- define "slackwater.newSparkSecret" -}}
+{{- if not (hasKey .Release "sparkSecret") -}}
+{{- $there := lookup "v1" "Secret" .Release.Namespace (include "slackwater.sparkSecret" .) | default dict -}}
+{{- $_ := set .Release "sparkSecret" (dig "data" .Values.sparkSecret.key (randAlphaNum 43 | b64enc) $there) -}}
+{{- end -}}
+{{- .Release.sparkSecret -}}
+{{- end -}}
+
 {{/* How the page, the probes and the metrics are asked for. */}}
 {{- define "slackwater.scheme" -}}
 {{- ternary "https" "http" (ne .Values.http.tlsSecret "") -}}

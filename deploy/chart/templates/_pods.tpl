@@ -30,6 +30,9 @@ capabilities: {drop: [ALL]}
 
 {{- define "slackwater.mounts" -}}
 - {name: tmp, mountPath: /tmp}
+{{- if include "slackwater.hasExecutors" . }}
+- {name: spark-secret, mountPath: /etc/slackwater-spark, readOnly: true}
+{{- end }}
 {{- if .Values.volume.enabled }}
 - {name: data, mountPath: /var/lib/slackwater}
 {{- end }}
@@ -38,6 +41,13 @@ capabilities: {drop: [ALL]}
 {{- define "slackwater.volumes" -}}
 - name: tmp
   emptyDir: {sizeLimit: {{ .Values.tmpSize }}}
+{{- if include "slackwater.hasExecutors" . }}
+- name: spark-secret
+  secret:
+    secretName: {{ include "slackwater.sparkSecret" . }}
+    defaultMode: 0440
+    items: [{key: {{ .Values.sparkSecret.key }}, path: secret}]
+{{- end }}
 {{- if .Values.volume.enabled }}
 - name: data
   persistentVolumeClaim: {claimName: {{ include "slackwater.claim" . }}}
@@ -80,6 +90,10 @@ metadata:
     checksum/settings: {{ include "slackwater.settings" . | sha256sum }}
     {{- if eq .Values.shape "executors" }}
     checksum/executor: {{ include "slackwater.executorPod" . | sha256sum }}
+    {{- end }}
+    {{- if include "slackwater.makesSparkSecret" . }}
+    # An executor with another secret than its driver's is refused.
+    checksum/spark-secret: {{ include "slackwater.newSparkSecret" . | sha256sum }}
     {{- end }}
     prometheus.io/scrape: "true"
     prometheus.io/port: {{ .Values.port | quote }}

@@ -41,6 +41,7 @@ spark:
     spark.kubernetes.authenticate.executor.serviceAccountName: {{ include "slackwater.serviceAccount" . }}-executor
     spark.driver.port: "7078"
     {{- end }}
+    spark.authenticate.secret.file: /etc/slackwater-spark/secret
     # One port for blocks in each pod, which the NetworkPolicy allows.
     spark.blockManager.port: "7079"
     spark.driver.blockManager.port: "7079"

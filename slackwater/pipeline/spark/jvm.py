@@ -13,9 +13,11 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from shlex import quote
 from tempfile import NamedTemporaryFile
 from typing import Any, Final
+from urllib.parse import urlparse
 
 from py4j.java_gateway import JavaGateway, JavaObject
 from py4j.protocol import Py4JError
@@ -101,6 +103,12 @@ def _require_token(gateway: Any) -> None:
     field.set(client, token)
 
 
+def listed_jars(gateway: Any) -> list[Path]:
+    """Return the jars of spark.jars in the JVM's settings, with those that it has fetched."""
+    listed = str(gateway.jvm.java.lang.System.getProperty("spark.jars", ""))
+    return [Path(urlparse(jar).path) for jar in listed.split(",") if jar]
+
+
 def application_secret(spark: SparkSession) -> str | None:
     """Return the secret by which the processes of Spark know each other; None without one."""
     jvm: Any = spark._jvm
@@ -128,18 +136,23 @@ def shut_down() -> None:
     """End the JVM, so that the next session starts another one."""
     gateway = SparkContext._gateway
     if gateway is not None:
-        process = jvm_process()
-        gateway.shutdown()
         SparkContext._gateway = None
         SparkContext._jvm = None
-        if process is not None and process.stdin is not None:
-            # Spark's JVM ends when its standard input does, and not with the gateway.
-            process.stdin.close()
-            try:
-                process.wait(_END_SECONDS_MAX)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        end(gateway)
+
+
+def end(gateway: JavaGateway) -> None:
+    """End the JVM behind a gateway, if this program has started it."""
+    process = process_behind(gateway)
+    gateway.shutdown()
+    if process is not None and process.stdin is not None:
+        # Spark's JVM ends when its standard input does, and not with the gateway.
+        process.stdin.close()
+        try:
+            process.wait(_END_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 def abandon() -> None:

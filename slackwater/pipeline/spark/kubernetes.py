@@ -11,6 +11,14 @@ NAMESPACE_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/name
 # Spark's scripts put it behind Spark's own jars, so an archive of their classes remains valid.
 DRIVER_CLASS_PATH: Final = "SPARK_DIST_CLASSPATH"
 _CORES: Final = "spark.executor.cores"
+# Spark would ask for objects that it makes none of here: a Service and claims of its driver's, and
+# a ConfigMap with what is in SPARK_CONF_DIR. Each would be a right that the driver needs.
+_PODS_ALONE: Final = {
+    "spark.kubernetes.driver.service.deleteOnTermination": "false",
+    "spark.kubernetes.driver.ownPersistentVolumeClaim": "false",
+    "spark.kubernetes.driver.reusePersistentVolumeClaim": "false",
+    "spark.kubernetes.executor.disableConfigMap": "true",
+}
 _EXECUTOR_CLASS_PATH: Final = "spark.executor.extraClassPath"
 
 
@@ -25,9 +33,9 @@ def own_namespace(file: Path = NAMESPACE_FILE) -> str | None:
 
 
 def pod_conf(environ: Mapping[str, str], namespace: str | None) -> dict[str, str]:
-    """Return Spark's settings that name the driver's own pod.
+    """Return Spark's settings that name the driver's own pod, and keep it to pods.
 
-    A replica of a StatefulSet can't have them in a file, which is the same for all replicas.
+    A replica of a StatefulSet can't have its name in a file, which is the same for all replicas.
 
     Args:
         environ: has the pod's POD_NAME and POD_IP, by Kubernetes' downward API.
@@ -39,7 +47,7 @@ def pod_conf(environ: Mapping[str, str], namespace: str | None) -> dict[str, str
         "spark.kubernetes.driver.pod.name": environ.get("POD_NAME"),
         "spark.driver.host": environ.get("POD_IP"),
     }
-    return {key: value for key, value in named.items() if value}
+    return _PODS_ALONE | {key: value for key, value in named.items() if value}
 
 
 def parallelism(conf: Mapping[str, str]) -> dict[str, str]:

@@ -19,14 +19,16 @@ from slackwater.errors import SettingsError, SparkFailedError
 from slackwater.log_lines import WORKER_ENVIRONMENT, required
 from slackwater.pipeline.spark.class_path import JARS, PACKAGES, jar_names, joined, names_of
 from slackwater.pipeline.spark.classified_jars import with_classified_jars
-from slackwater.pipeline.spark.jar_cache import fetching_alone
+from slackwater.pipeline.spark.jar_cache import fetching_alone, ivy_folder
 from slackwater.pipeline.spark.jvm import (
     activate,
     application_secret,
+    end,
     end_quietly,
     is_local,
     launch,
     leave_out_jars,
+    listed_jars,
     process_behind,
     shut_down,
 )
@@ -39,11 +41,13 @@ from slackwater.pipeline.spark.kubernetes import (
     parallelism,
     pod_conf,
 )
+from slackwater.pipeline.spark.pinned_jars import require_pinned
 from slackwater.pipeline.spark.sink_needs import brought_connectors, needed
 from slackwater.pipeline.spark.task_writing import TaskWritingChangesSource
 from slackwater.scheduler.spark.data_source import SpannerChangesDataSource
 from slackwater.sealing import leave_open, use
 from slackwater.secrecy import SECRET_NAME
+from slackwater.spark_sink.output.staged_file import UMASK_OF_WORKERS
 from slackwater.spark_sink.session_rules import wrong_settings
 
 _log = structlog.get_logger("slackwater.pipeline.spark.session")
@@ -137,7 +141,9 @@ def start_spark(
     memory = _memory_environment()
     for variable, value in memory.items():
         os.environ.setdefault(variable, value)
-    for variable, value in {**memory, **WORKER_ENVIRONMENT}.items():
+    umask = f"{_umask():03o}"
+    workers = {**memory, **WORKER_ENVIRONMENT, UMASK_OF_WORKERS: umask}
+    for variable, value in workers.items():
         settings.set(f"spark.executorEnv.{variable}", value)
     settings.setAppName(f"slackwater {' '.join(names)}").setMaster(master)
     conf = _with_log_lines(conf)
@@ -148,12 +154,12 @@ def start_spark(
         conf = _with_jars(jars, master, conf)
     if class_archive is not None:
         conf = _with_option(conf, _mapping(class_archive))
-    own |= _needed_to_run(master, conf) | {_UMASK: f"{_umask():03o}"}
+    own |= _needed_to_run(master, conf) | {_UMASK: umask}
     conf = _with_secret(master, conf)
     values = joined({**_DEFAULTS, **_CLOSED, **own}, conf, there)
     for key, value in with_classified_jars(values, os.environ).items():
         settings.set(key, value)
-    spark = SparkSession(_context(settings))
+    spark = SparkSession(_context(settings, has_own_packages=bool(names_of(conf, PACKAGES))))
     require_rules(spark)
     _seal_for_executors(spark, master)
     register_source(spark, SpannerChangesDataSource)
@@ -254,11 +260,11 @@ def is_local_master(master: str) -> bool:
     return master == "local" or master.startswith("local[")
 
 
-def _context(settings: SparkConf) -> SparkContext:
+def _context(settings: SparkConf, *, has_own_packages: bool) -> SparkContext:
     """Start the JVM, and Spark in it.
 
     Raises:
-        SparkFailedError: the JVM did not start.
+        SparkFailedError: the JVM did not start, or has fetched a jar that was not tested.
     """
     try:
         with fetching_alone(settings):
@@ -273,6 +279,14 @@ def _context(settings: SparkConf) -> SparkContext:
             if packages
             else "",
         ) from error
+    folder = ivy_folder(settings.get("spark.jars.ivy", None)) / "jars"
+    fetched = [jar for jar in listed_jars(gateway) if jar.parent == folder]
+    try:
+        # Until there is a context, nothing is looked for in jars.
+        require_pinned(fetched, has_own_packages=has_own_packages)
+    except BaseException:
+        end(gateway)
+        raise
     context = SparkContext(conf=_beside_jars(settings, gateway), gateway=gateway)
     context.setLogLevel("ERROR")
     leave_out_jars(context)
