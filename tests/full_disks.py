@@ -53,13 +53,23 @@ class Disk:
 
     def break_down(self, fault: str) -> None:
         if fault == "read-only":
-            self._mount("-o", "remount,ro")
+            self._make_read_only()
             return
         with suppress(OSError), (self.folder / "ballast").open("wb", buffering=0) as ballast:
             for size in (1 << 20, 1 << 12):
                 with suppress(OSError):
                     while True:
                         ballast.write(bytes(size))
+
+    def _make_read_only(self) -> None:
+        until = time.monotonic() + SECONDS_MAX
+        while True:
+            try:
+                return self._mount("-o", "remount,ro")
+            except subprocess.CalledProcessError:
+                # A file of it is open for writing just now.
+                assert time.monotonic() < until
+                time.sleep(0.05)
 
     def mend(self, fault: str) -> None:
         if fault == "read-only":

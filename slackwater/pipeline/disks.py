@@ -12,11 +12,12 @@ from typing import Final
 
 from slackwater.config.settings import Settings
 
-# As the system, Java, SQLite and PostgreSQL say it.
+# As the system, Java, SQLite and PostgreSQL say it; and Hadoop, which keeps the system's reason.
+_ANY: Final = "Mkdirs failed to create"
 _FULL: Final = re.compile(
-    r"No space left on device|[Dd]isk quota exceeded|database or disk is full|disk I/O error"
+    f"No space left on device|[Dd]isk quota exceeded|database or disk is full|disk I/O error|{_ANY}"
 )
-_READ_ONLY: Final = re.compile(r"[Rr]ead-only file system|readonly database")
+_READ_ONLY: Final = re.compile(f"[Rr]ead-only file system|readonly database|{_ANY}")
 _SQLITE: Final = "sqlite:///"
 # What a small epoch needs.
 _LITTLE_BYTES: Final = 16 * 1024 * 1024
@@ -84,17 +85,18 @@ def advice(error: str, disks: Iterable[Disk]) -> str:
         error: the error's text.
         disks: those of the pipeline, which are not asked for otherwise.
     """
-    if _READ_ONLY.search(error):
-        wrong = [disk for disk in disks if disk.is_read_only]
-        return " ".join(
-            f"The file system of {disk.setting} {disk.path} is read-only: make it writable."
-            for disk in wrong
-        )
-    if _FULL.search(error):
-        wrong = [disk for disk in disks if disk.free_bytes < _LITTLE_BYTES]
-        return " ".join(
-            f"The disk of {disk.setting} {disk.path} has {disk.free_bytes // _MIB} MiB left: make"
-            " room there."
-            for disk in wrong
-        )
-    return ""
+    is_full, is_read_only = _FULL.search(error), _READ_ONLY.search(error)
+    if not is_full and not is_read_only:
+        return ""
+    remedies = []
+    for disk in disks:
+        if is_read_only and disk.is_read_only:
+            remedies.append(
+                f"The file system of {disk.setting} {disk.path} is read-only: make it writable."
+            )
+        elif is_full and disk.free_bytes < _LITTLE_BYTES:
+            remedies.append(
+                f"The disk of {disk.setting} {disk.path} has {disk.free_bytes // _MIB} MiB left:"
+                " make room there."
+            )
+    return " ".join(remedies)

@@ -93,6 +93,9 @@ DISKS = [
         ("(sqlite3.OperationalError) database or disk is full", "sink.path /data/out"),
         ("java.io.IOException: Read-only file system", "state.url /state/state.db is read-only"),
         ("attempt to write a readonly database", "state.url /state/state.db is read-only"),
+        # Hadoop keeps the reason to itself.
+        ("Mkdirs failed to create file:/data/out/x", "sink.path /data/out has 0 MiB left"),
+        ("Mkdirs failed to create file:/state/x", "state.url /state/state.db is read-only"),
         ("the broker did not answer", ""),
     ],
 )
