@@ -20,9 +20,10 @@ def store(request: pytest.FixtureRequest) -> Iterator[ServedStore]:
 
 @pytest.fixture(autouse=True)
 def _no_service_is_left() -> Iterator[None]:
-    """Others would have to share the machine with it."""
+    """Others would have to share the machine with it; one of a whole module's is there before."""
+    before = set(psutil.Process().children())
     yield
-    for child in psutil.Process().children(recursive=True):
+    for child in set(psutil.Process().children(recursive=True)) - before:
         with contextlib.suppress(psutil.NoSuchProcess):
             if "slackwater.cli" in child.cmdline():
                 for process in (child, *child.children(recursive=True)):

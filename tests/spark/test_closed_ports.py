@@ -1,146 +1,392 @@
-"""Spark's processes on one machine listen where no other machine is, and ask for a secret."""
+"""Another user of the machine reads nothing of a running pipeline, and stops nothing.
+
+The pipeline runs as the user of the tests, in folders that everybody can enter; the attacks run as
+another user (`tests/strangers.py`). After each attack epochs go on, and at the end the output is
+compared with the truth.
+"""
 
 from __future__ import annotations
 
+import json
 import os
-import socket
-import stat
-from collections.abc import Iterator
-from contextlib import suppress
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from itertools import product
+from multiprocessing.connection import Listener
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import psutil
 import pytest
-from py4j.java_gateway import JavaGateway
-from py4j.protocol import Py4JError
-from pyspark import SparkContext
-from pyspark.sql import SparkSession
+from py4j.java_gateway import CallbackServer, CallbackServerParameters, PythonProxyPool
 
-from slackwater.pipeline.spark.jvm import application_secret, jvm_process
-from slackwater.sealing import seal
+from slackwater.config.settings import Settings
+from slackwater.demo.load import Load
+from slackwater.demo.service import Service
+from slackwater.own_folder import own_folder
+from slackwater.reader.change_stream import Dialect
+from slackwater.reader.transport.connection import Connection
+from slackwater.scheduler.continuous.reader_client import ReaderClient
+from slackwater.sealing import seal, use
+from slackwater.spark_sink.errors import ObjectStoreError
+from slackwater.testing.compare import read_changelog
+from slackwater.testing.emulator import Emulator
+from slackwater.timestamp import format_rfc3339
+from tests import strangers
+from tests.clusters import Cluster, cluster_of_two
+from tests.emulators import database_on
+from tests.services import settings
+from tests.strangers import StrangersSpark
+from tests.truths import require_equal, truth_of
+from tests.unit.test_settings import MINIMAL
 
-_SECONDS_MAX = 60.0
+SECONDS_MAX = 300
+SECRET = "Hidden4711"
+TOKEN = f"{SECRET}tokenoftheapi"
 # What Spark says of a message that does not prove that its sender has the secret.
-_REFUSED = "Unknown challenge message"
+REFUSED = "Unknown challenge message"
+CURL_NOT_CONNECTED = 7
+Answer = TypeVar("Answer")
 
 
-def listening(process: psutil.Process) -> list[tuple[str, int]]:
-    return [
-        (connection.laddr.ip.removeprefix("::ffff:"), connection.laddr.port)
-        for connection in process.net_connections("tcp")
-        if connection.status == psutil.CONN_LISTEN
-    ]
+@dataclass
+class Pipeline:
+    """A running pipeline with secrets in its settings.
+
+    Attributes:
+        folder: has all of its files.
+        tmp: its folder for temporary files, where everybody may make some.
+        cluster: of Spark; None if the pipeline is on one machine.
+    """
+
+    service: Service
+    folder: Path
+    tmp: Path
+    load: Load
+    connection: Connection
+    cluster: Cluster | None
+
+    def processes(self) -> list[psutil.Process]:
+        """Return all that run for it, with the cluster's."""
+        return [process for process in psutil.process_iter() if self._is_its(process)]
+
+    def _is_its(self, process: psutil.Process) -> bool:
+        with suppress(psutil.Error):
+            return process.environ().get("TMPDIR") == str(self.tmp)
+        return False
+
+    def listening(self, program: str = "") -> list[tuple[str, int]]:
+        """Return the addresses at which its processes listen."""
+        addresses = {
+            (connection.laddr.ip.removeprefix("::ffff:"), connection.laddr.port)
+            for process in self.processes()
+            if program in process.name()
+            for connection in process.net_connections("tcp")
+            if connection.status == psutil.CONN_LISTEN
+        }
+        return sorted(addresses)
+
+    def ports(self, program: str = "") -> list[int]:
+        """Return their ports."""
+        return [port for _, port in self.listening(program)]
+
+    def goes_on(self) -> None:
+        """Wait for an epoch with records that are written now."""
+        self.load.run(transactions_per_second=20, seconds=0.3)
+        now_ns = self.connection.strong_read_timestamp_ns()
+        self.service.wait_for_watermark(now_ns, seconds_max=SECONDS_MAX)
+
+    @property
+    def address(self) -> str:
+        """That of its page, once it serves it."""
+        serving = re.search(r"address=http://(\S+)", self.service.log.read_text())
+        assert serving is not None
+        return serving[1]
 
 
 @pytest.fixture(scope="module")
-def jvm(session: SparkSession) -> psutil.Process:
-    process = jvm_process()
-    assert process is not None
-    return psutil.Process(process.pid)
-
-
-@pytest.fixture
-def gateway(session: SparkSession) -> Any:
-    return SparkContext._gateway
-
-
-def test_no_port_of_spark_is_reached_from_another_machine(jvm: psutil.Process) -> None:
-    ports = [*listening(jvm), *listening(psutil.Process())]
-    # Of the JVM: py4j's, Spark's RPC and its blocks; of this process: py4j's for callbacks.
-    assert len(listening(jvm)) >= 3
-    assert {address for address, _ in ports} == {"127.0.0.1"}
-
-
-class Client:
-    """A stranger's client of Spark's transport, in the same JVM only because it has the classes."""
-
-    def __init__(self, session: SparkSession) -> None:
-        java: Any = session._jvm
-        network = java.org.apache.spark.network
-        conf = network.util.TransportConf("rpc", network.util.MapConfigProvider.EMPTY)
-        self.context = network.TransportContext(conf, network.server.NoOpRpcHandler())
-        self._factory = self.context.createClientFactory()
-        gateway: Any = SparkContext._gateway
-        names = gateway.new_array(java.java.lang.String, 1)
-        names[0] = "broadcast_0_piece0"
-        opening = network.shuffle.protocol.OpenBlocks("app", "driver", names)
-        self._open_blocks = opening.toByteBuffer
-
-    def answer(self, port: int) -> str:
-        """Return what the server at a port answers to a request for blocks."""
-        client = self._factory.createClient("127.0.0.1", port)
-        try:
-            return str(client.sendRpcSync(self._open_blocks(), int(_SECONDS_MAX * 1_000)))
-        except Py4JError as error:
-            return str(error)
-        finally:
-            client.close()
-
-    def close(self) -> None:
-        self._factory.close()
-        self.context.close()
-
-
-@pytest.fixture
-def client(session: SparkSession) -> Iterator[Client]:
-    made = Client(session)
+def folder() -> Iterator[Path]:
+    """Return a folder that everybody can enter, which pytest's are not."""
+    made = Path(tempfile.mkdtemp(prefix="slackwater-open-"))
+    made.chmod(0o755)
     yield made
-    made.close()
+    shutil.rmtree(made)
 
 
-def test_a_stranger_gets_no_blocks(session: SparkSession, client: Client) -> None:
-    java: Any = session._jvm
-    assert application_secret(session)
-    blocks = java.org.apache.spark.SparkEnv.get().blockManager().blockManagerId()
-    for port in (blocks.port(), int(session.conf.get("spark.driver.port", "0") or 0)):
-        assert _REFUSED in client.answer(port)
+@pytest.fixture(scope="module", params=["local", pytest.param("cluster", marks=pytest.mark.long)])
+def pipeline(
+    request: pytest.FixtureRequest,
+    emulator: Emulator,
+    folder: Path,
+) -> Iterator[Pipeline]:
+    own = folder / request.param
+    tmp = own / "tmp"
+    tmp.mkdir(parents=True)
+    own.chmod(0o755)
+    tmp.chmod(0o1777)
+    stream = database_on(emulator)
+    connection, load = Connection(stream), Load(stream, Dialect.GOOGLE_STANDARD_SQL, seed=4)
+    start_ns = connection.strong_read_timestamp_ns()
+    values = settings(stream, own, format_rfc3339(start_ns))
+    token = own / "token"
+    token.touch(mode=0o600)
+    token.write_text(TOKEN)
+    values["epoch"]["reading"] = "continuous"
+    values["http"] = {"listen": "127.0.0.1:0", "token_file": str(token)}
+    values["log"] = {"level": "debug"}
+    values["trace"] = {"endpoint": f"http://u:{SECRET}@127.0.0.1:1/v1/traces"}
+    values["spark"]["conf"] = {"spark.hadoop.fs.s3a.secret.key": SECRET}
+    with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
+        patch.setenv("TMPDIR", str(tmp))
+        # The JVM gets none of these.
+        patch.setenv("SLACKWATER_HTTP_HOSTS", "localhost")
+        options = f"{os.environ['JDK_JAVA_OPTIONS']} -Djava.io.tmpdir={tmp}"
+        patch.setenv("JDK_JAVA_OPTIONS", options)
+        cluster = None
+        if request.param == "cluster":
+            cluster = stack.enter_context(cluster_of_two(own))
+            values["spark"] = {
+                "master": cluster.master,
+                "conf": {**values["spark"]["conf"], **cluster.conf},
+            }
+            url = request.getfixturevalue("new_postgres_url")()
+            values["state"] = {"url": f"{url}{'&' if '?' in url else '?'}password={SECRET}"}
+        else:
+            values["state"] = {"url": f"sqlite:///{own / 'state.db'}?password={SECRET}"}
+        service = Service(values, own, os.environ, dies_with_parent=True)
+        # The program's own modes are to protect it.
+        stack.callback(os.umask, os.umask(0o022))
+        service.start()
+        stack.callback(service.kill)
+        running = Pipeline(service, own, tmp, load, connection, cluster)
+        running.goes_on()
+        until = time.monotonic() + SECONDS_MAX
+        while not list(tmp.rglob("*.sock")):
+            assert time.monotonic() < until
+            time.sleep(0.1)
+        yield running
+        assert service.drain() == 0
+        truth = truth_of(stream, start_ns, connection.strong_read_timestamp_ns())
+        require_equal(read_changelog(own / "changes"), truth)
 
 
-def test_a_server_without_a_secret_takes_the_same_request(
-    session: SparkSession, client: Client
-) -> None:
+@pytest.fixture(autouse=True)
+def _nothing_is_stopped(request: pytest.FixtureRequest) -> Iterator[None]:
+    yield
+    if "pipeline" in request.fixturenames:
+        request.getfixturevalue("pipeline").goes_on()
+
+
+def at_once(attack: Callable[[Any], Answer], targets: Iterable[Any]) -> list[Answer]:
+    """Do the same to each of the targets: some answer nothing for a while."""
+    with ThreadPoolExecutor(32) as pool:
+        return list(pool.map(attack, targets))
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[StrangersSpark]:
+    with strangers.spark() as made:
+        yield made
+
+
+def test_no_port_is_reached_from_another_machine(pipeline: Pipeline) -> None:
+    # Of the JVM: py4j's, Spark's RPC and its blocks; of Python: py4j's for callbacks, the page.
+    assert len(pipeline.listening("java")) >= 3
+    assert len(pipeline.listening("python")) >= 2
+    assert {address for address, _ in pipeline.listening()} == {"127.0.0.1"}
+
+
+def test_spark_gives_a_stranger_no_blocks(pipeline: Pipeline, spark: StrangersSpark) -> None:
+    block = spark.broadcast(SECRET)
+    # A Spark that asks for no secret gives it.
+    assert SECRET in spark.block(spark.block_port, block)
+    answers = at_once(lambda port: spark.block(port, block), pipeline.ports("java"))
+    assert len([answer for answer in answers if REFUSED in answer]) >= 2
+    assert SECRET not in str(answers)
+
+
+def test_spark_is_stopped_by_no_message(pipeline: Pipeline, spark: StrangersSpark) -> None:
+    """A Spark that asks for no secret would be, as the last one shows."""
+    guesses = product(pipeline.ports("java"), (None, "a guess"))
+    refusals = at_once(lambda guess: spark.stop(*guess), guesses)
+    assert None not in refusals
+    # Who may ask for an endpoint learns whether there is one.
+    assert "EndpointNotFound" not in str(refusals)
+    assert spark.works()
+    assert spark.stop(spark.rpc_port, None) is None
+    assert not spark.works()
+
+
+# Of py4j's protocol: a static method of the JVM's, and one of a function that Spark calls.
+OF_JVM = "c\nz:java.lang.System\ngetProperty\nsuser.home\ne\n"
+OF_PYTHON = "c\np0\n__getattribute__\ns__doc__\ne\n"
+GUESS = "A\na guess\ne\n"
+DONE = "!y"
+
+
+class Called:
+    """What Spark might call."""
+
+
+def test_py4j_takes_no_calls_without_its_token(pipeline: Pipeline) -> None:
+    calls = [f"{token}{call}" for token in ("", GUESS) for call in (OF_JVM, OF_PYTHON)]
+    attacks = product(pipeline.ports(), calls)
+    answers = at_once(lambda attack: strangers.sent(attack[0], attack[1].encode()), attacks)
+    assert "Authentication error" in str(answers)
+    assert DONE not in str(answers)
+
+
+def test_py4j_without_a_token_takes_the_same_calls(spark: StrangersSpark) -> None:
     """Otherwise the test above could not fail."""
-    java: Any = session._jvm
-    server = client.context.createServer("127.0.0.1", 0, java.java.util.ArrayList())
-    answer = client.answer(server.getPort())
-    server.close()
-    assert "Cannot handle messages" in answer
-    assert _REFUSED not in answer
+    assert DONE in strangers.sent(spark.py4j_port, OF_JVM.encode())
+    pool = PythonProxyPool()
+    pool.put(Called())
+    parameters = CallbackServerParameters(port=0, daemonize=True, daemonize_connections=True)
+    server = CallbackServer(pool, None, callback_server_parameters=parameters)
+    server.start()
+    assert str(Called.__doc__) in strangers.sent(server.get_listening_port(), OF_PYTHON.encode())
+    server.shutdown()
 
 
-@pytest.mark.parametrize("token", [None, "a guess"])
-def test_calls_into_this_process_need_a_token(token: str | None, gateway: Any) -> None:
-    answer = b""
-    # Each step may find the connection reset.
-    with (
-        suppress(ConnectionError),
-        socket.create_connection(("127.0.0.1", gateway._callback_server.port), 60) as stranger,
-    ):
-        if token is not None:
-            stranger.sendall(f"A\n{token}\ne\n".encode())
-        stranger.sendall(b"c\nt\ngetCallSite\ne\n")
-        while part := stranger.recv(1_000):
-            answer += part
-    # What refuses a token is the answer to it; nothing is called.
-    assert answer in (b"", b"!xn\n")
+def test_the_readers_socket_is_out_of_reach(pipeline: Pipeline) -> None:
+    for path in pipeline.tmp.rglob("*.sock"):
+        code, answer = strangers.run("curl", "-sS", "--unix-socket", str(path), "http://reader/")
+        assert code == CURL_NOT_CONNECTED, answer
+    with Listener(str(pipeline.folder / "open.sock")) as control:
+        os.chmod(control.address, 0o666)
+        command = ("curl", "-sS", "-m1", "--unix-socket", control.address, "http://reader/")
+        assert strangers.run(*command)[0] != CURL_NOT_CONNECTED
 
 
-def test_calls_into_the_jvm_need_a_token(gateway: Any) -> None:
-    port = gateway.gateway_parameters.port
-    parameters = type(gateway.gateway_parameters)(port=port, auth_token="a guess")
-    stranger = JavaGateway(gateway_parameters=parameters)
-    with pytest.raises(Py4JError):
-        stranger.jvm.java.lang.System.getProperty("user.home")
+def test_processes_show_nothing_but_their_names(pipeline: Pipeline) -> None:
+    assert strangers.run("cat", "/proc/self/environ")[0] == 0
+    processes = pipeline.processes()
+    assert len(processes) >= 4
+    for process in processes:
+        place = f"/proc/{process.pid}"
+        for secret_place in ("environ", "maps", "mem", "io", "stack"):
+            assert strangers.run("head", "-c1", f"{place}/{secret_place}")[0] == 1, secret_place
+        for secret_place in ("fd", "cwd/", "root/", "map_files"):
+            assert strangers.run("ls", f"{place}/{secret_place}")[0] == 2, secret_place
+        assert strangers.run("kill", "-STOP", str(process.pid))[0] == 1
+    shown = strangers.run("ps", "axwwe")[1] + strangers.run("bash", "-c", "cat /proc/*/cmdline")[1]
+    assert "slackwater.cli" in shown
+    assert SECRET not in shown
+    for process in psutil.Process(pipeline.service.pid).children(recursive=True):
+        # Some end meanwhile.
+        with suppress(psutil.NoSuchProcess):
+            assert "SLACKWATER_HTTP_HOSTS" not in process.environ()
 
 
-def test_arguments_and_environment_of_the_jvm_hold_no_settings(jvm: psutil.Process) -> None:
-    assert "spark.master" not in " ".join(jvm.cmdline())
-    assert not [name for name in jvm.environ() if name.startswith("SLACKWATER_")]
+def test_files_are_neither_read_nor_written(pipeline: Pipeline) -> None:
+    def reached(*places: Path | str) -> list[str]:
+        shown = strangers.run("find", *map(str, places), "-readable", "-o", "-writable")[1]
+        return [line for line in shown.splitlines() if not line.startswith("find: ")]
+
+    own = ("changes", "checkpoint", "slackwater.yaml", "token")
+    files = [pipeline.folder / name for name in own]
+    files += pipeline.folder.glob("state.db*")
+    files += pipeline.tmp.glob("slackwater-*")
+    assert len(files) > len(own)
+    assert reached(*files) == []
+    # Of Spark's files some are open, such as the libraries that it unpacks and its workers' logs.
+    assert str(pipeline.service.log) in reached(pipeline.folder)
+    code, shown = strangers.run("grep", "-rlaF", SECRET, str(pipeline.folder))
+    assert [line for line in shown.splitlines() if not line.startswith("grep: ")] == [], code
 
 
-def test_the_key_of_what_is_sealed_is_this_users_alone() -> None:
+def test_the_log_holds_no_secret_at_the_level_debug(pipeline: Pipeline) -> None:
+    code, log = strangers.run("cat", str(pipeline.service.log))
+    assert code == 0
+    assert "event=epoch" in log
+    assert SECRET not in log
+
+
+def test_the_page_answers_by_its_own_name_and_for_its_token_only(pipeline: Pipeline) -> None:
+    def status(path: str, *headers: str) -> str:
+        options = [option for header in headers for option in ("-H", header)]
+        return strangers.run(
+            "curl",
+            "-s",
+            "-o/dev/null",
+            "-w%{http_code}",
+            *options,
+            f"http://{pipeline.address}{path}",
+        )[1]
+
+    right, wrong = f"Authorization: Bearer {TOKEN}", f"Authorization: Bearer {TOKEN}x"
+    for path in ("/", "/api/pipelines", "/api/pipelines/orders/epochs", "/metrics"):
+        assert status(path, right) == "200"
+        assert status(path) == status(path, wrong) == "401"
+        assert status(path, right, "Host: evil.example") == "421"
+
+
+def test_no_page_of_spark_stops_anything(pipeline: Pipeline) -> None:
+    """Those of a cluster's master offer it."""
+    application = "app-1"
+    if pipeline.cluster is not None:
+        shown = strangers.run("curl", "-sS", f"{pipeline.cluster.web}/json/")[1]
+        application = json.loads(shown)["activeapps"][0]["id"]
+    paths = (
+        f"app/kill/?id={application}&terminate=true",
+        f"driver/kill/?id={application}&terminate=true",
+        "workers/kill/?host=127.0.0.1",
+    )
+    ports = [port for _, port in pipeline.listening()]
+    before = executors(pipeline)
+    at_once(
+        lambda target: strangers.run(
+            "curl", "-sS", "-m5", "-XPOST", f"http://127.0.0.1:{target[0]}/{target[1]}"
+        ),
+        product(ports, paths),
+    )
+    pipeline.goes_on()
+    assert executors(pipeline) == before
+
+
+def executors(pipeline: Pipeline) -> set[int]:
+    """Return the JVMs of a pipeline."""
+    return {process.pid for process in pipeline.processes() if "java" in process.name()}
+
+
+PLACES = {
+    "folder": "mkdir {}",
+    "open folder": "mkdir -m 777 {}",
+    "link": "ln -s {}/../mine {}",
+    "broken link": "ln -s {}/../nowhere {}",
+    "file": "touch {}",
+    "pipe": "mkfifo -m 666 {}",
+}
+
+
+@pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
+def test_what_a_stranger_made_in_the_place_of_a_folder_is_refused(
+    place: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tmp = Path(tempfile.mkdtemp(dir=folder))
+    tmp.chmod(0o1777)
+    own_folder(tmp / "mine")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp))
+    sink = Settings.model_validate(MINIMAL | {"sink": {"path": "gs://bucket/orders"}}).sink
+    of_readers = tmp / f"slackwater-readers-{os.getuid()}"
+    for path in (of_readers, Path(sink.checkpoint)):
+        code, answer = strangers.run("bash", "-c", place.format(*2 * [path]))
+        assert code == 0, answer
+    with pytest.raises(OSError, match=r"not this user's alone|exists"):
+        ReaderClient().start_if_missing()
+    with pytest.raises(ObjectStoreError, match="the default checkpoint can't be used"):
+        sink.claim_places()
+
+
+def test_the_key_of_what_is_sealed_is_in_a_new_folder_of_this_users_alone() -> None:
     file = Path(seal("x").removeprefix("sealed:").rpartition(":")[0].split(",")[0])
-    assert file.stat().st_uid == os.getuid()
-    assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+    assert strangers.run("ls", "-d", str(file.parent))[0] == 0
+    assert strangers.run("ls", str(file.parent))[0] == 2
+    assert strangers.run("cat", str(file))[0] == 1
+    assert use().files != use().files

@@ -8,6 +8,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from slackwater.demo.service import Service
 from slackwater.reader.change_stream import Dialect
 from slackwater.reader.transport.connection import Connection
 from slackwater.timestamp import format_rfc3339
+from tests.clusters import Cluster, cluster_of_two
 from tests.emulators import NewDatabase
 from tests.object_stores import nobody, s3
 from tests.services import settings
@@ -61,9 +63,13 @@ def wait_for(is_so: Callable[[], bool], service: Service) -> None:
         time.sleep(0.2)
 
 
-def of_processes(service: Service) -> Iterator[tuple[str, bytes]]:
+def of_processes(service: Service, cluster: Cluster | None) -> Iterator[tuple[str, bytes]]:
+    """Yield what children have in their environment, and all processes in their arguments."""
     process = psutil.Process(service.pid)
-    for child in process.children(recursive=True):
+    children = process.children(recursive=True)
+    for of_cluster in cluster.processes if cluster else ():
+        children += psutil.Process(of_cluster.pid).children(recursive=True)
+    for child in children:
         name = f"{child.name()} {child.pid}"
         try:
             yield f"environment of {name}", str(child.environ()).encode()
@@ -92,8 +98,12 @@ def stored(url: str) -> Iterator[tuple[str, bytes]]:
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("on_cluster", [False, True], ids=["local", "cluster"])
 def test_secrets_are_in_no_log_argument_environment_store_file_or_answer(
-    new_database: NewDatabase, new_postgres_url: Callable[[], str], tmp_path: Path
+    on_cluster: bool,
+    new_database: NewDatabase,
+    new_postgres_url: Callable[[], str],
+    tmp_path: Path,
 ) -> None:
     stream, url = new_database(), new_postgres_url()
     load, connection = Load(stream, Dialect.GOOGLE_STANDARD_SQL, seed=3), Connection(stream)
@@ -101,8 +111,15 @@ def test_secrets_are_in_no_log_argument_environment_store_file_or_answer(
         (tmp_path / name).mkdir()
     start = format_rfc3339(connection.strong_read_timestamp_ns())
     seen: dict[str, bytes] = {}
-    with s3() as store:
+    with ExitStack() as stack:
+        store = stack.enter_context(s3())
+        cluster = stack.enter_context(cluster_of_two(tmp_path)) if on_cluster else None
         values = values_in(settings(stream, tmp_path, start), tmp_path, url, store.options)
+        if cluster is not None:
+            values["spark"] = {
+                "master": cluster.master,
+                "conf": {**values["spark"]["conf"], **cluster.conf},
+            }
         service = Service(values, tmp_path, os.environ | {"TMPDIR": str(tmp_path / "tmp")})
         service.start()
         wait_for(lambda: "serving" in service.log.read_text(), service)
@@ -114,7 +131,7 @@ def test_secrets_are_in_no_log_argument_environment_store_file_or_answer(
         store.refuses = lambda method, name: method == "PUT"
         load.run(transactions_per_second=20, seconds=1)
         wait_for(lambda: "will try again" in service.log.read_text(), service)
-        seen |= dict(of_processes(service))
+        seen |= dict(of_processes(service, cluster))
         seen |= dict(served(serving[1]))
         seen |= dict(stored(url))
         store.refuses = nobody
@@ -126,5 +143,9 @@ def test_secrets_are_in_no_log_argument_environment_store_file_or_answer(
         if path.is_file() and path != service.config
     }
     assert len([name for name in seen if "environment" in name]) >= 2
+    # Both executors', with their logs.
+    assert len([name for name in seen if re.search("/worker./app-.*/stderr$", name)]) == (
+        2 if on_cluster else 0
+    )
     assert [name for name in seen if "/events/" in name]
     assert [name for name, content in seen.items() if SECRET in content] == []
