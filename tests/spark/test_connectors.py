@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 
 from slackwater.commands.jars import FORMATS
 from slackwater.demo.load import Load
+from slackwater.pipeline.spark.jar_cache import ivy_folder
 from slackwater.pipeline.spark.jvm import listed_jars
 from slackwater.pipeline.spark.pinned_jars import require_pinned
 from slackwater.reader.change_stream import Dialect
@@ -147,4 +148,4 @@ def test_every_jar_that_was_fetched_is_one_that_was_tested(session: SparkSession
     """Those, too, that a sink's package depends on: the list has them all."""
     jars = [jar for jar in listed_jars(SparkContext._gateway) if jar.parent.name == "jars"]
     assert len(jars) > len(FORMATS)
-    require_pinned(jars, has_own_packages=False)
+    require_pinned(jars, ivy_folder(None), has_own_packages=False)

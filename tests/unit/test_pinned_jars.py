@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark import SparkConf
 from structlog.testing import capture_logs
 
 from slackwater.commands.jars import FORMATS
@@ -35,7 +34,7 @@ def ivy_jar(folder: Path, name: str) -> Path:
 def test_a_changed_jar_is_refused_with_both_checksums_and_what_to_do(tmp_path: Path) -> None:
     jar = ivy_jar(tmp_path, DELTA)
     with pytest.raises(SparkFailedError) as caught:
-        require_pinned([jar], has_own_packages=True)
+        require_pinned([jar], tmp_path, has_own_packages=True)
     assert not caught.value.user_error
     for part in (str(jar), checksum(jar), pinned()[DELTA]):
         assert part in caught.value.message
@@ -47,8 +46,8 @@ def test_a_jar_in_no_list_is_refused_unless_the_user_has_packages_of_his_own(
 ) -> None:
     jar = ivy_jar(tmp_path, "org.other_jar-1.jar")
     with pytest.raises(SparkFailedError, match="none of the jars"):
-        require_pinned([jar], has_own_packages=False)
-    require_pinned([jar], has_own_packages=True)
+        require_pinned([jar], tmp_path, has_own_packages=False)
+    require_pinned([jar], tmp_path, has_own_packages=True)
 
 
 def test_a_jar_that_could_not_be_had_is_taken_with_a_warning(
@@ -56,18 +55,18 @@ def test_a_jar_that_could_not_be_had_is_taken_with_a_warning(
 ) -> None:
     assert pinned()[KAFKA] == UNSEEN
     with capture_logs() as lines:
-        require_pinned([ivy_jar(tmp_path, KAFKA)], has_own_packages=False)
+        require_pinned([ivy_jar(tmp_path, KAFKA)], tmp_path, has_own_packages=False)
     assert [line["log_level"] for line in lines] == ["warning"]
     monkeypatch.setattr(pinned_jars, "pinned", lambda: {KAFKA: "0" * 64})
     with pytest.raises(SparkFailedError):
-        require_pinned([ivy_jar(tmp_path, KAFKA)], has_own_packages=False)
+        require_pinned([ivy_jar(tmp_path, KAFKA)], tmp_path, has_own_packages=False)
 
 
 @pytest.mark.parametrize("own", [{}, {"spark.jars.packages": "org.other:jar:1"}])
 def test_spark_is_not_started_with_a_changed_jar_and_its_jvm_ends(
     own: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    jar, mine = ivy_jar(tmp_path, DELTA), tmp_path / "mine" / DELTA
+    jar, mine = ivy_jar(tmp_path, DELTA), tmp_path / "mine" / "mine.jar"
     ended: list[Any] = []
     monkeypatch.setattr(session, "launch", lambda _: "gateway")
     monkeypatch.setattr(session, "listed_jars", lambda _: [mine, jar])
@@ -79,16 +78,24 @@ def test_spark_is_not_started_with_a_changed_jar_and_its_jvm_ends(
     assert ended == ["gateway"]
 
 
-def test_only_what_ivy_keeps_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A jar of spark.jars is the user's."""
-    looked_at: list[Path] = []
-    monkeypatch.setattr(session, "launch", lambda _: None)
-    monkeypatch.setattr(session, "listed_jars", lambda _: [tmp_path / DELTA])
-    monkeypatch.setattr(session, "require_pinned", lambda jars, **_: looked_at.extend(jars))
-    monkeypatch.setattr(session, "SparkContext", lambda **_: pytest.fail("started"))
-    with pytest.raises(pytest.fail.Exception, match="started"):
-        session._context(SparkConf(loadDefaults=False), has_own_packages=False)
-    assert not looked_at
+def test_a_copy_elsewhere_is_compared_and_a_jar_of_another_name_is_the_users(
+    tmp_path: Path,
+) -> None:
+    """`slackwater jars` copies them; who has his own names it as he likes."""
+    copy = ivy_jar(tmp_path, DELTA)
+    with pytest.raises(SparkFailedError, match="not the jar that was tested") as caught:
+        require_pinned([copy], tmp_path / "ivy", has_own_packages=False)
+    assert f"Remove {copy}; `slackwater jars {copy.parent}` fetches it" in caught.value.hint
+    own = ivy_jar(tmp_path, "delta-spark_4.1_2.13-4.3.0.jar")
+    require_pinned([own], tmp_path / "ivy", has_own_packages=False)
+
+
+def test_a_link_to_ivys_folder_hides_nothing(tmp_path: Path) -> None:
+    (tmp_path / "ivy").mkdir()
+    jar = ivy_jar(tmp_path / "ivy", "org.other_jar-1.jar")
+    (tmp_path / "link").symlink_to(tmp_path / "ivy")
+    with pytest.raises(SparkFailedError, match="none of the jars"):
+        require_pinned([jar], tmp_path / "link", has_own_packages=False)
 
 
 def versions() -> list[str]:

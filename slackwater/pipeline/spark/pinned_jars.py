@@ -30,24 +30,29 @@ def pinned() -> Mapping[str, str]:
     return {name: checksum for checksum, name in map(str.split, lines)}
 
 
-def require_pinned(jars: Sequence[Path], *, has_own_packages: bool) -> None:
+def require_pinned(jars: Sequence[Path], ivy: Path, *, has_own_packages: bool) -> None:
     """Refuse jars that are not those that were tested.
 
     Args:
-        jars: that Ivy has fetched, now or at an earlier start.
+        jars: on Spark's class path: fetched, or copies of such, or the user's under other names.
+        ivy: the folder in which Ivy keeps what it has fetched, now or at an earlier start.
         has_own_packages: whether the user has packages of his own fetched. Then jars that are in no
             list are taken for theirs.
 
     Raises:
-        SparkFailedError: a jar has another content, or is in no list.
+        SparkFailedError: a jar has another content, or was fetched and is in no list.
     """
     unseen = [jar for jar in jars if pinned().get(jar.name) == UNSEEN]
     if unseen:
         _log.warning("jars without a checksum to compare with", jars=" ".join(map(str, unseen)))
     for jar in jars:
         expected = pinned().get(jar.name)
+        is_fetched = jar.parent.resolve() == (ivy / "jars").resolve()
+        again = (
+            "it is fetched again" if is_fetched else f"`slackwater jars {jar.parent}` fetches it"
+        )
         # What a jar depends on that could not be had is not known either.
-        if expected is None and not (has_own_packages or unseen):
+        if expected is None and is_fetched and not (has_own_packages or unseen):
             raise SparkFailedError(
                 f"{jar} was fetched, and is none of the jars that this version was tested with.",
                 "Name its package in spark.conf: spark.jars.packages, if it is what you want; or"
@@ -56,8 +61,8 @@ def require_pinned(jars: Sequence[Path], *, has_own_packages: bool) -> None:
         if expected not in (None, UNSEEN) and (actual := checksum(jar)) != expected:
             raise SparkFailedError(
                 f"{jar} is not the jar that was tested: its SHA-256 is {actual}, not {expected}.",
-                f"Remove {jar.parent.parent}, so that it is fetched again. If it comes back, the"
-                " Maven repository has another file under its name: don't use that repository",
+                f"Remove {ivy if is_fetched else jar}; {again}. If it comes back, the Maven"
+                " repository has another file under its name: don't use that repository",
             )
 
 

@@ -279,11 +279,10 @@ def _context(settings: SparkConf, *, has_own_packages: bool) -> SparkContext:
             if packages
             else "",
         ) from error
-    folder = ivy_folder(settings.get("spark.jars.ivy", None)) / "jars"
-    fetched = [jar for jar in listed_jars(gateway) if jar.parent == folder]
     try:
         # Until there is a context, nothing is looked for in jars.
-        require_pinned(fetched, has_own_packages=has_own_packages)
+        ivy = ivy_folder(settings.get("spark.jars.ivy", None))
+        require_pinned(listed_jars(gateway), ivy, has_own_packages=has_own_packages)
     except BaseException:
         end(gateway)
         raise
