@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import product
 from pathlib import Path
 
@@ -106,28 +106,30 @@ def run(stream: ChangeStream, folder: Path, place: str, fault: str, moment: str)
         section, key, value = places[place]
         values[section][key] = value
         service = Service(values, folder, os.environ)
-        if moment == "start":
-            small.break_down(fault)
-        service.start()
-        if moment == "run":
-            load.run(transactions_per_second=20, seconds=1)
-            service.wait_for_watermark(
-                connection.strong_read_timestamp_ns(), seconds_max=SECONDS_MAX
-            )
-            small.break_down(fault)
-        load.run(transactions_per_second=20, seconds=1)
-        said = wait_until_said(service, PLACES[place], FAULTS[fault])
-        small.mend(fault)
-        end_ns = connection.strong_read_timestamp_ns()
-        if service.has_ended():
-            # A place that can't be used at all is refused before anything begins.
-            assert moment == "start", said
+        with ExitStack() as stack:
+            stack.callback(service.kill)
+            if moment == "start":
+                small.break_down(fault)
             service.start()
-        service.wait_for_watermark(end_ns, seconds_max=SECONDS_MAX)
-        assert service.drain() == 0
-        truth = truth_of(stream, start_ns, end_ns)
-        assert truth.records
-        require_equal(read_changelog(Path(values["sink"]["path"])), truth)
+            if moment == "run":
+                load.run(transactions_per_second=20, seconds=1)
+                service.wait_for_watermark(
+                    connection.strong_read_timestamp_ns(), seconds_max=SECONDS_MAX
+                )
+                small.break_down(fault)
+            load.run(transactions_per_second=20, seconds=1)
+            said = wait_until_said(service, PLACES[place], FAULTS[fault])
+            small.mend(fault)
+            end_ns = connection.strong_read_timestamp_ns()
+            if service.has_ended():
+                # A place that can't be used at all is refused before anything begins.
+                assert moment == "start", said
+                service.start()
+            service.wait_for_watermark(end_ns, seconds_max=SECONDS_MAX)
+            assert service.drain() == 0
+            truth = truth_of(stream, start_ns, end_ns)
+            assert truth.records
+            require_equal(read_changelog(Path(values["sink"]["path"])), truth)
     connection.close()
     return said
 
