@@ -42,11 +42,11 @@ def become() -> list[str]:
     return sudo
 
 
-def run(*command: str, given: bytes = b"") -> tuple[int, str]:
+def run(*command: str, written: bytes = b"") -> tuple[int, str]:
     """Run a command as the other user, and return its exit code and what it printed."""
     done = subprocess.run(
         [*become(), *command],
-        input=given,
+        input=written,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         cwd="/",
@@ -59,7 +59,7 @@ def run(*command: str, given: bytes = b"") -> tuple[int, str]:
 def sent(port: int, message: bytes) -> str:
     """Send bytes to a port of this machine, and return the answer up to its end or a silence."""
     conversation = f"exec 3<>/dev/tcp/127.0.0.1/{port} && cat >&3 && cat <&3"
-    return run("timeout", str(_SILENT_S), "bash", "-c", conversation, given=message)[1]
+    return run("timeout", str(_SILENT_S), "bash", "-c", conversation, written=message)[1]
 
 
 class StrangersSpark:
