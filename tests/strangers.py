@@ -173,7 +173,9 @@ def spark() -> Iterator[StrangersSpark]:
             yield StrangersSpark(gateway)
         finally:
             # Its Spark, without executors, would take its time to stop.
-            run("kill", "-KILL", str(gateway.jvm.java.lang.ProcessHandle.current().pid()))
+            pid = gateway.jvm.java.lang.ProcessHandle.current().pid()
+            gateway.shutdown()
+            run("kill", "-KILL", str(pid))
 
 
 def _environment() -> dict[str, str]:

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from itertools import product
 from multiprocessing.connection import Listener
 from pathlib import Path
@@ -39,75 +37,20 @@ from slackwater.testing.compare import read_changelog
 from slackwater.testing.emulator import Emulator
 from slackwater.timestamp import format_rfc3339
 from tests import strangers
-from tests.clusters import Cluster, cluster_of_two
+from tests.attacked import SECONDS_MAX, Pipeline
+from tests.clusters import cluster_of_two
 from tests.emulators import database_on
 from tests.services import settings
 from tests.strangers import StrangersSpark
 from tests.truths import require_equal, truth_of
 from tests.unit.test_settings import MINIMAL
 
-SECONDS_MAX = 300
 SECRET = "Hidden4711"
 TOKEN = f"{SECRET}tokenoftheapi"
 # What Spark says of a message that does not prove that its sender has the secret.
 REFUSED = "Unknown challenge message"
 CURL_NOT_CONNECTED = 7
 Answer = TypeVar("Answer")
-
-
-@dataclass
-class Pipeline:
-    """A running pipeline with secrets in its settings.
-
-    Attributes:
-        folder: has all of its files.
-        tmp: its folder for temporary files, where everybody may make some.
-        cluster: of Spark; None if the pipeline is on one machine.
-    """
-
-    service: Service
-    folder: Path
-    tmp: Path
-    load: Load
-    connection: Connection
-    cluster: Cluster | None
-
-    def processes(self) -> list[psutil.Process]:
-        """Return all that run for it, with the cluster's."""
-        return [process for process in psutil.process_iter() if self._is_its(process)]
-
-    def _is_its(self, process: psutil.Process) -> bool:
-        with suppress(psutil.Error):
-            return process.environ().get("TMPDIR") == str(self.tmp)
-        return False
-
-    def listening(self, program: str = "") -> list[tuple[str, int]]:
-        """Return the addresses at which its processes listen."""
-        addresses = {
-            (connection.laddr.ip.removeprefix("::ffff:"), connection.laddr.port)
-            for process in self.processes()
-            if program in process.name()
-            for connection in process.net_connections("tcp")
-            if connection.status == psutil.CONN_LISTEN
-        }
-        return sorted(addresses)
-
-    def ports(self, program: str = "") -> list[int]:
-        """Return their ports."""
-        return [port for _, port in self.listening(program)]
-
-    def goes_on(self) -> None:
-        """Wait for an epoch with records that are written now."""
-        self.load.run(transactions_per_second=20, seconds=0.3)
-        now_ns = self.connection.strong_read_timestamp_ns()
-        self.service.wait_for_watermark(now_ns, seconds_max=SECONDS_MAX)
-
-    @property
-    def address(self) -> str:
-        """That of its page, once it serves it."""
-        serving = re.search(r"address=http://(\S+)", self.service.log.read_text())
-        assert serving is not None
-        return serving[1]
 
 
 @pytest.fixture(scope="module")
@@ -142,6 +85,8 @@ def pipeline(
     values["log"] = {"level": "debug"}
     values["trace"] = {"endpoint": f"http://u:{SECRET}@127.0.0.1:1/v1/traces"}
     values["spark"]["conf"] = {"spark.hadoop.fs.s3a.secret.key": SECRET}
+    # Before the variables are set, by which the pipeline's processes are known.
+    url = request.getfixturevalue("new_postgres_url")() if request.param == "cluster" else ""
     with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
         patch.setenv("TMPDIR", str(tmp))
         # The JVM gets none of these.
@@ -155,7 +100,6 @@ def pipeline(
                 "master": cluster.master,
                 "conf": {**values["spark"]["conf"], **cluster.conf},
             }
-            url = request.getfixturevalue("new_postgres_url")()
             values["state"] = {"url": f"{url}{'&' if '?' in url else '?'}password={SECRET}"}
         else:
             values["state"] = {"url": f"sqlite:///{own / 'state.db'}?password={SECRET}"}
@@ -212,12 +156,15 @@ def test_spark_gives_a_stranger_no_blocks(pipeline: Pipeline, spark: StrangersSp
 
 
 def test_spark_is_stopped_by_no_message(pipeline: Pipeline, spark: StrangersSpark) -> None:
-    """A Spark that asks for no secret would be, as the last one shows."""
     guesses = product(pipeline.ports("java"), (None, "a guess"))
     refusals = at_once(lambda guess: spark.stop(*guess), guesses)
     assert None not in refusals
     # Who may ask for an endpoint learns whether there is one.
     assert "EndpointNotFound" not in str(refusals)
+
+
+def test_a_spark_without_a_secret_is_stopped_by_the_same_message(spark: StrangersSpark) -> None:
+    """Otherwise the test above could not fail."""
     assert spark.works()
     assert spark.stop(spark.rpc_port, None) is None
     assert not spark.works()
@@ -339,7 +286,7 @@ def test_no_page_of_spark_stops_anything(pipeline: Pipeline) -> None:
         "workers/kill/?host=127.0.0.1",
     )
     ports = [port for _, port in pipeline.listening()]
-    before = executors(pipeline)
+    before = pipeline.java()
     at_once(
         lambda target: strangers.run(
             "curl", "-sS", "-m5", "-XPOST", f"http://127.0.0.1:{target[0]}/{target[1]}"
@@ -347,12 +294,7 @@ def test_no_page_of_spark_stops_anything(pipeline: Pipeline) -> None:
         product(ports, paths),
     )
     pipeline.goes_on()
-    assert executors(pipeline) == before
-
-
-def executors(pipeline: Pipeline) -> set[int]:
-    """Return the JVMs of a pipeline."""
-    return {process.pid for process in pipeline.processes() if "java" in process.name()}
+    assert pipeline.java() == before
 
 
 PLACES = {
