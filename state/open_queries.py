@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 
 from slackwater.state.models import MutablePartition, OpenQuery, Partition, partition_label
+from slackwater.state.plans import latest_plan
 from slackwater.state.store import Store
 from slackwater.state.tables import mutable_partitions, partitions, plan_queries
 
@@ -52,6 +53,19 @@ def open_queries(store: Store, plan_id: str) -> list[OpenQuery]:
         OpenQuery(row.token, row.watermark_ns, row.open_ms, row.silent_ms, row.stalls)
         for row in rows
     ]
+
+
+def latest_open_queries(store: Store, pipeline: str, *, past_ns: int = 0) -> list[OpenQuery]:
+    """Return the open queries of a pipeline's latest plan, the furthest behind first.
+
+    Args:
+        past_ns: a plan that ends no later has none; such as a low watermark.
+
+    Raises:
+        StateError: the store can't be reached.
+    """
+    plan = latest_plan(store, pipeline)
+    return open_queries(store, plan.plan_id) if plan and plan.end_ns > past_ns else []
 
 
 def count_stalls(store: Store, pipeline: str, partition: Partition, stalls: int) -> None:

@@ -97,7 +97,7 @@ def run(stream: ChangeStream, folder: Path, place: str, fault: str, moment: str)
     values = settings(stream, folder, format_rfc3339(start_ns))
     # With a page the process stays, whatever fails.
     values["http"] = {"listen": "127.0.0.1:0"}
-    with disk(folder / "disk") as small:
+    with disk(folder / "disk") as small, ExitStack() as stack:
         places = {
             "output": ("sink", "path", str(small.folder / "changes")),
             "checkpoint": ("sink", "checkpoint", str(small.folder / "checkpoint")),
@@ -106,30 +106,29 @@ def run(stream: ChangeStream, folder: Path, place: str, fault: str, moment: str)
         section, key, value = places[place]
         values[section][key] = value
         service = Service(values, folder, os.environ)
-        with ExitStack() as stack:
-            stack.callback(service.kill)
-            if moment == "start":
-                small.break_down(fault)
-            service.start()
-            if moment == "run":
-                load.run(transactions_per_second=20, seconds=1)
-                service.wait_for_watermark(
-                    connection.strong_read_timestamp_ns(), seconds_max=SECONDS_MAX
-                )
-                small.break_down(fault)
+        if moment == "start":
+            small.break_down(fault)
+        service.start()
+        stack.callback(service.kill)
+        if moment == "run":
             load.run(transactions_per_second=20, seconds=1)
-            said = wait_until_said(service, PLACES[place], FAULTS[fault])
-            small.mend(fault)
-            end_ns = connection.strong_read_timestamp_ns()
-            if service.has_ended():
-                # A place that can't be used at all is refused before anything begins.
-                assert moment == "start", said
-                service.start()
-            service.wait_for_watermark(end_ns, seconds_max=SECONDS_MAX)
-            assert service.drain() == 0
-            truth = truth_of(stream, start_ns, end_ns)
-            assert truth.records
-            require_equal(read_changelog(Path(values["sink"]["path"])), truth)
+            service.wait_for_watermark(
+                connection.strong_read_timestamp_ns(), seconds_max=SECONDS_MAX
+            )
+            small.break_down(fault)
+        load.run(transactions_per_second=20, seconds=1)
+        said = wait_until_said(service, PLACES[place], FAULTS[fault])
+        small.mend(fault)
+        end_ns = connection.strong_read_timestamp_ns()
+        if service.has_ended():
+            # A place that can't be used at all is refused before anything begins.
+            assert moment == "start", said
+            service.start()
+        service.wait_for_watermark(end_ns, seconds_max=SECONDS_MAX)
+        assert service.drain() == 0
+        truth = truth_of(stream, start_ns, end_ns)
+        assert truth.records
+        require_equal(read_changelog(Path(values["sink"]["path"])), truth)
     connection.close()
     return said
 

@@ -110,7 +110,7 @@ class StrangersSpark:
         tag = self.jvm.scala.reflect.ClassTag.apply(of_answer)
         try:
             endpoint = environment.setupEndpointRef(address, _LOCAL)
-            endpoint.askSync(_singleton(spark.scheduler.local, "StopExecutor"), tag)
+            endpoint.askSync(singleton(spark.scheduler.local, "StopExecutor"), tag)
         except Py4JError as error:
             return str(error)
         finally:
@@ -150,7 +150,7 @@ class StrangersSpark:
         return conf
 
 
-def _singleton(package: Any, name: str) -> Any:
+def singleton(package: Any, name: str) -> Any:
     """Return an object of Scala."""
     return getattr(getattr(package, f"{name}$"), "MODULE$")
 

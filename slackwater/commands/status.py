@@ -34,8 +34,7 @@ from slackwater.scheduler.lineage import states
 from slackwater.state.epochs import last_epochs
 from slackwater.state.gaps import gaps
 from slackwater.state.models import Epoch, Pipeline
-from slackwater.state.open_queries import open_queries, stalls
-from slackwater.state.plans import latest_plan
+from slackwater.state.open_queries import latest_open_queries, stalls
 from slackwater.state.rescans import rescans
 from slackwater.state.scans import read_scan, share_done
 from slackwater.state.store import Store
@@ -206,10 +205,8 @@ def _scan(store: Store, pipeline: str) -> dict[str, Any] | None:
 
 def _held_back(store: Store, pipeline: Pipeline) -> dict[str, Any] | None:
     """Return the query that the running epoch has been waiting for; None if there is none."""
-    plan = latest_plan(store, pipeline.name)
-    if plan is None or plan.end_ns <= (pipeline.low_watermark_ns or 0):
-        return None
-    query = held_back_by(open_queries(store, plan.plan_id))
+    past_ns = pipeline.low_watermark_ns or 0
+    query = held_back_by(latest_open_queries(store, pipeline.name, past_ns=past_ns))
     return None if query is None else query_fields(query)
 
 

@@ -35,8 +35,7 @@ from slackwater.state.epochs import last_epochs
 from slackwater.state.errors import StateError, StoreUnreachableError
 from slackwater.state.gaps import gaps
 from slackwater.state.models import Epoch, OpenQuery, Partition, Pipeline, PipelineState
-from slackwater.state.open_queries import open_queries, stalls
-from slackwater.state.plans import latest_plan
+from slackwater.state.open_queries import latest_open_queries, stalls
 from slackwater.state.rescan_models import Rescan
 from slackwater.state.rescans import rescans
 from slackwater.state.scans import share_done
@@ -286,9 +285,8 @@ class StatusPoller:
             state, reason = unrecorded
             pipeline = replace(pipeline, state=state, state_reason=reason)
         partitions = tuple(supervisor.store.all_partitions(supervisor.name))
-        plan = latest_plan(supervisor.store, supervisor.name)
-        is_open = plan is not None and plan.end_ns > (pipeline.low_watermark_ns or 0)
-        queries = open_queries(supervisor.store, plan.plan_id) if plan and is_open else []
+        past_ns = pipeline.low_watermark_ns or 0
+        queries = latest_open_queries(supervisor.store, supervisor.name, past_ns=past_ns)
         source = supervisor.source
         is_starting = pipeline.state is PipelineState.STARTING and supervisor.lease.is_held
         return PipelineStatus(
@@ -297,7 +295,7 @@ class StatusPoller:
             clock_ns=time.time_ns(),
             retention_ns=None if source is None else source.description.retention_ns,
             partitions=partitions,
-            by_state=Counter(states(partitions, pipeline.low_watermark_ns or 0).values()),
+            by_state=Counter(states(partitions, past_ns).values()),
             queries=tuple(queries),
             held_back=held_back_by(queries),
             epochs=tuple(last_epochs(supervisor.store, supervisor.name, limit=EPOCHS_CONSIDERED)),

@@ -12,8 +12,7 @@ import structlog
 from slackwater.pipeline.catch_up import RETENTION_WARNING, retention_used
 from slackwater.state.errors import StateError
 from slackwater.state.models import OpenQuery
-from slackwater.state.open_queries import open_queries
-from slackwater.state.plans import latest_plan
+from slackwater.state.open_queries import latest_open_queries
 from slackwater.state.store import Store
 from slackwater.timestamp import format_rfc3339, ms_to_seconds, ns_to_seconds
 
@@ -112,8 +111,7 @@ class Alerts:
         Raises:
             StateError: the store can't be reached.
         """
-        plan = latest_plan(self._store, self._pipeline)
-        queries = open_queries(self._store, plan.plan_id) if plan else []
+        queries = latest_open_queries(self._store, self._pipeline)
         query = held_back_by(queries)
         if query is None:
             return

@@ -11,9 +11,7 @@ from slackwater.pipeline.spanner_clock import SpannerClock
 from slackwater.pipeline.spark.jvm import work_done
 from slackwater.pipeline.transitions import State
 from slackwater.state.errors import StateError
-from slackwater.state.models import OpenQuery
-from slackwater.state.open_queries import open_queries
-from slackwater.state.plans import latest_plan
+from slackwater.state.open_queries import latest_open_queries
 from slackwater.state.store import Store
 from slackwater.timestamp import ms_to_seconds
 
@@ -60,7 +58,7 @@ class ProgressSigns:
             return None
         work = work_done(self._session)
         try:
-            queries = self._open_queries()
+            queries = latest_open_queries(self._store, self._pipeline)
         except StateError:
             return None
         return None if work is None else (work, *((q.token, q.watermark_ns) for q in queries))
@@ -68,7 +66,7 @@ class ProgressSigns:
     def standstill(self, seconds: float) -> str:
         """Return what stands still, as sentences."""
         try:
-            queries = self._open_queries()
+            queries = latest_open_queries(self._store, self._pipeline)
         except StateError:
             queries = []
         silent = max(queries, key=lambda query: query.silent_ms, default=None)
@@ -82,7 +80,3 @@ class ProgressSigns:
             f"for {seconds:.0f} s no record was read, no file was written and no task ended.{waits}"
             " Spark is started anew; epoch.progress_deadline says after how long."
         )
-
-    def _open_queries(self) -> list[OpenQuery]:
-        plan = latest_plan(self._store, self._pipeline)
-        return open_queries(self._store, plan.plan_id) if plan else []

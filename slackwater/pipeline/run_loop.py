@@ -200,9 +200,7 @@ class RunLoop:
                 self._requests.await_operator()
                 return self._lifecycle.without_query()
             case Action.RETRY:
-                return self._lifecycle.wait(
-                    self._lease.is_lost, delay_s(max(self._failures, self._losses))
-                )
+                return self._lifecycle.wait(self._lease.is_lost, self._delay_s())
             case _:
                 return action
 
@@ -230,6 +228,11 @@ class RunLoop:
             _log.error("failed permanently", pipeline=name, error=reason)
         elif action is Action.RETRY:
             self._failures += 1
-            seconds = delay_s(max(self._failures, self._losses))
-            _log.error("failed, will try again", pipeline=name, seconds=seconds, error=reason)
+            _log.error(
+                "failed, will try again", pipeline=name, seconds=self._delay_s(), error=reason
+            )
         return action
+
+    def _delay_s(self) -> float:
+        """Return how long to wait before the next try."""
+        return delay_s(max(self._failures, self._losses))

@@ -69,6 +69,8 @@ from slackwater.timestamp import format_rfc3339, ms_to_ns, ms_to_seconds
 # An epoch takes about epoch.target_time. One that takes twice as long after a signal waits for
 # something, such as a query that is silent.
 _DRAIN_TARGETS_MAX: Final = 2
+# After these the lease is taken again.
+_AGAIN: Final = (Action.START_SPARK, Action.STAND_BY)
 
 _log = structlog.get_logger("slackwater.pipeline.supervisor")
 
@@ -202,26 +204,23 @@ class PipelineSupervisor:
             self._spark_loss,
         )
         with bound_contextvars(pipeline=self.name):
-            action = Action.START_SPARK
-            while action in (Action.START_SPARK, Action.STAND_BY):
+            self._take_spark(shared)
+            # Warmed up in a thread, because the owner may die before Spark is warm.
+            while (action := loop.run_while_owned(self._stand_by)) in _AGAIN:
                 if action is Action.STAND_BY:
                     self._stands_by = False
                     self._recovery = Recovery(command=self._recovery.command)
                 self._take_spark(shared)
-                # Warmed up in a thread, because the owner may die before Spark is warm.
-                action = loop.run_while_owned(self._stand_by)
+                # What wakes up late of the former lease stages in places of its own.
+                self._sink = make_sink(self.settings)
             _log.info("stopped", pipeline=self.name)
         if self._has_ended:
             refuse_rescans_left(self.settings, self.store)
 
     def _take_spark(self, shared: SharedSpark) -> None:
-        """Take a session of the process's Spark, and a sink that stages in places of its own.
-
-        What wakes up late of a former lease of this process has its own sink.
-        """
+        """Take a session of the process's Spark, which may have been started anew."""
         self._running = shared.running()
         self._spark = session_for_pipeline(self._running.session, self.settings.sink.checkpoint)
-        self._sink = make_sink(self.settings)
 
     def _spark_loss(self) -> str | None:
         """Return why Spark has to be started anew; None while it is of use."""

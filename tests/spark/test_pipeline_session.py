@@ -21,6 +21,7 @@ from slackwater.spark_sink.sql.latest_changes import latest_changes
 from tests.epoch_rows import frame
 from tests.merge_epochs import TABLE, record
 from tests.spark.sessions import SharedSpark, with_one_slot
+from tests.strangers import singleton
 
 TIMES = {
     "Id2": ("INT64", "2"),
@@ -31,7 +32,6 @@ TIMES = {
 }
 SETTING = "spark.sql.streaming.checkpointFileManagerClass"
 OURS = "FileSystemBasedCheckpointFileManager"
-LOCAL = "org.apache.spark.scheduler.local"
 SPARKS = "FileContextBasedCheckpointFileManager"
 
 
@@ -134,8 +134,7 @@ def stop_executor(spark: SparkSession) -> None:
     backend = jsc.sc().schedulerBackend()
     field = backend.getClass().getDeclaredField("localEndpoint")
     field.setAccessible(True)
-    message = f"{LOCAL}.StopExecutor$"
-    stop = getattr(java.java.lang, "Class").forName(message).getField("MODULE$").get(None)  # noqa: B009
+    stop = singleton(java.org.apache.spark.scheduler.local, "StopExecutor")
     field.get(backend).askSync(stop, java.scala.reflect.ClassTag.Any())
 
 

@@ -45,12 +45,10 @@ def require_pinned(jars: Sequence[Path], ivy: Path, *, has_own_packages: bool) -
     unseen = [jar for jar in jars if pinned().get(jar.name) == UNSEEN]
     if unseen:
         _log.warning("jars without a checksum to compare with", jars=" ".join(map(str, unseen)))
+    fetched = (ivy / "jars").resolve()
     for jar in jars:
         expected = pinned().get(jar.name)
-        is_fetched = jar.parent.resolve() == (ivy / "jars").resolve()
-        again = (
-            "it is fetched again" if is_fetched else f"`slackwater jars {jar.parent}` fetches it"
-        )
+        is_fetched = jar.parent.resolve() == fetched
         # What a jar depends on that could not be had is not known either.
         if expected is None and is_fetched and not (has_own_packages or unseen):
             raise SparkFailedError(
@@ -59,10 +57,15 @@ def require_pinned(jars: Sequence[Path], ivy: Path, *, has_own_packages: bool) -
                 " install a pyspark of requirements.lock",
             )
         if expected not in (None, UNSEEN) and (actual := checksum(jar)) != expected:
+            again = (
+                f"Remove {ivy}; it is fetched again"
+                if is_fetched
+                else f"Remove {jar}; `slackwater jars {jar.parent}` fetches it"
+            )
             raise SparkFailedError(
                 f"{jar} is not the jar that was tested: its SHA-256 is {actual}, not {expected}.",
-                f"Remove {ivy if is_fetched else jar}; {again}. If it comes back, the Maven"
-                " repository has another file under its name: don't use that repository",
+                f"{again}. If it comes back, the Maven repository has another file under its name:"
+                " don't use that repository",
             )
 
 
