@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -20,17 +21,26 @@ IVYS = (
 OTHERS = ("WARNING: Using incubator modules: jdk.incubator.vector", "timestamp=2026 level=error")
 
 
-def said(capfd: pytest.CaptureFixture[str], expected: list[str]) -> None:
+Said = Callable[[list[str]], None]
+
+
+@pytest.fixture
+def said(capfd: pytest.CaptureFixture[str]) -> Said:
     """Read standard error when the other thread has written all: to read meanwhile loses lines."""
-    for thread in threading.enumerate():
-        if thread.name == "jvm-output":
+    # The same process may run the JVM of other tests' Spark, whose thread does not end.
+    others = set(threading.enumerate())
+
+    def check(expected: list[str]) -> None:
+        for thread in set(threading.enumerate()) - others:
             thread.join(60)
             assert not thread.is_alive()
-    assert capfd.readouterr().err.splitlines() == expected
+        assert capfd.readouterr().err.splitlines() == expected
+
+    return check
 
 
 def test_ivys_lines_are_dropped_once_the_jvm_has_started(
-    capfd: pytest.CaptureFixture[str],
+    said: Said, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with without_ivys_lines() as output:
         jvms = os.dup(output)
@@ -38,10 +48,10 @@ def test_ivys_lines_are_dropped_once_the_jvm_has_started(
         assert capfd.readouterr().err == ""
     os.write(jvms, b"\tat org.apache.Spark.later(Spark.scala:1)\n")
     os.close(jvms)
-    said(capfd, [*OTHERS, "\tat org.apache.Spark.later(Spark.scala:1)"])
+    said([*OTHERS, "\tat org.apache.Spark.later(Spark.scala:1)"])
 
 
-def test_all_lines_are_shown_if_it_does_not_start(capfd: pytest.CaptureFixture[str]) -> None:
+def test_all_lines_are_shown_if_it_does_not_start(said: Said) -> None:
     def start() -> None:
         with without_ivys_lines() as output:
             os.write(output, "\n".join([*IVYS, *OTHERS, ""]).encode())
@@ -49,10 +59,10 @@ def test_all_lines_are_shown_if_it_does_not_start(capfd: pytest.CaptureFixture[s
 
     with pytest.raises(OSError, match="no Java"):
         start()
-    said(capfd, [*IVYS, *OTHERS])
+    said([*IVYS, *OTHERS])
 
 
-def test_what_the_jvm_says_of_values_is_safe_to_show(capfd: pytest.CaptureFixture[str]) -> None:
+def test_what_the_jvm_says_of_values_is_safe_to_show(said: Said) -> None:
     with without_ivys_lines() as output:
         os.write(output, "no partition \x1b[31m\x9b\u202e\n\tat Spark\n".encode())
-    said(capfd, ["no partition \\u001b[31m\\u009b\\u202e", "\tat Spark"])
+    said(["no partition \\u001b[31m\\u009b\\u202e", "\tat Spark"])
