@@ -8,23 +8,28 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
+import yaml
 from deltalake import DeltaTable
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import spanner
 from pyiceberg.table import StaticTable
 
+from slackwater.config.load import DEFAULT_FILE
 from slackwater.config.new_file import SINKS
 from slackwater.demo.load import CHANGE_STREAM, Load, ddl
 from slackwater.reader.change_stream import ChangeStream, Dialect
@@ -37,17 +42,14 @@ from tests.truths import truth_of
 
 TABLES = ("Customers", "Orders", "Payments")
 WITHIN_S = 300
-# Of these sinks the dialect decides nothing that it does not decide of the others.
-ALIKE = ("json", "orc", "iceberg", "spark")
+# Both dialects in one process cost little more than one. Alone, a file is run as `init` wrote it.
 CASES = [
-    pytest.param(
-        sink,
-        dialect,
-        id=f"{sink}-{dialect.value}",
-        marks=[pytest.mark.long] if dialect is Dialect.POSTGRESQL and sink in ALIKE else [],
-    )
-    for sink in SINKS
-    for dialect in Dialect
+    *(pytest.param(sink, tuple(Dialect), id=sink) for sink in SINKS),
+    *(
+        pytest.param(sink, (dialect,), id=f"{sink}-{dialect.value}", marks=pytest.mark.long)
+        for sink in SINKS
+        for dialect in Dialect
+    ),
 ]
 
 
@@ -80,19 +82,19 @@ def home(installed: Environment, tmp_path: Path) -> Home:
 
 
 @contextmanager
-def running(home: Home) -> Iterator[Path]:
-    """Run the pipeline of the folder's file; yield its output as soon as its page is served."""
+def running(home: Home, file: str) -> Iterator[Path]:
+    """Run the pipelines of a file; yield their output as soon as their page is served."""
     output = home.folder.parent / "output"
     dropped = ("PYTHONPATH", "PYSPARK_PYTHON")
     environ = {k: v for k, v in os.environ.items() if k not in dropped} | home.variables
     with (
-        output.open("wb") as file,
+        output.open("wb") as said,
         subprocess.Popen(
-            [str(home.program), "run"],
+            [str(home.program), "run", *of_file(file)],
             cwd=home.folder,
             env=environ,
-            stdout=file,
-            stderr=file,
+            stdout=said,
+            stderr=said,
             umask=0o022,
         ) as process,
     ):
@@ -105,6 +107,10 @@ def running(home: Home) -> Iterator[Path]:
             process.kill()
 
 
+def of_file(file: str) -> list[str]:
+    return [] if file == DEFAULT_FILE.name else ["-c", file]
+
+
 def await_(is_so: Callable[[], bool], output: Path) -> None:
     until = time.monotonic() + WITHIN_S
     while not is_so():
@@ -112,55 +118,126 @@ def await_(is_so: Callable[[], bool], output: Path) -> None:
         time.sleep(0.5)
 
 
-@pytest.mark.parametrize(("sink", "dialect"), CASES)
+@pytest.mark.parametrize(("sink", "dialects"), CASES)
 def test_what_init_writes_lands_every_change_since_the_command(
     sink: str,
-    dialect: Dialect,
+    dialects: tuple[Dialect, ...],
     home: Home,
     new_database: NewDatabase,
     request: pytest.FixtureRequest,
 ) -> None:
-    stream = new_database(dialect, statements(dialect, sink))
-    connection, load = Connection(stream), Load(stream, dialect, seed=5)
-    load.run(transactions_per_second=20, seconds=0.5)
-    name = CHANGE_STREAM.lower()
-    names = ("--project", stream.project, "--instance", stream.instance)
-    options = [*names, "--database", stream.database, "--sink", sink]
-    if sink == "kafka":
-        options += ["--kafka-servers", request.getfixturevalue("kafka_broker")]
-        # The broker remembers the positions of the other dialect's pipeline.
-        name = f"{CHANGE_STREAM.lower()}-{dialect.value.lower()}"
-        options += ["--pipeline", name]
+    broker = request.getfixturevalue("kafka_broker") if sink == "kafka" else None
+    if broker:
         # A jar that the sink needs is not in every Maven repository.
         home.variables["SLACKWATER_SPARK_CONF"] = json.dumps(spark_conf())
-    home.command("init", *options)
-    checked = home.command("check").splitlines()
-    assert len(checked) >= 5
-    assert not [line for line in checked if not line.startswith("ok ")]
-    output = home.folder / "out" / name
-    seen = seen_changes(sink, output, request)
-    before = seen()
-    with running(home) as said:
+    pipelines = [begun(sink, dialect, home, new_database, broker) for dialect in dialects]
+    if len(pipelines) == 1:
+        assert_ok(home.command("check").splitlines())
+    with running(home, file_of_all(home, pipelines)) as said:
         # Spark is starting.
-        begun_ns = connection.strong_read_timestamp_ns()
-        written = load.run(transactions_per_second=20, seconds=1).transactions
-        if sink == "kafka":
-            # A message has no transaction, and is one of a row.
-            truth = truth_of(stream, begun_ns, connection.strong_read_timestamp_ns(), dialect)
-            written = sum(len(record.mods) for record in truth.records)
-        if sink == "mirror":
-            await_(lambda: mirrors(output) == spanners(stream, dialect), said)
-        elif sink == "spark":
-            await_(lambda: said.read_text().count(" INSERT|") > 0, said)
-        else:
-            await_(lambda: len(seen() - before) >= written, said)
-    if sink not in ("mirror", "spark"):
-        assert len(seen() - before) == written
+        for pipeline in pipelines:
+            pipeline.write()
+        if broker:
+            # The topics are those of both.
+            total = sum(pipeline.number for pipeline in pipelines)
+            pipelines = [replace(pipeline, number=total) for pipeline in pipelines]
+        for pipeline in pipelines:
+            await_(partial(pipeline.has_landed, said), said)
+    for pipeline in pipelines:
+        assert pipeline.has_landed(said), "more has landed than was written"
     assert "resolving dependencies" not in said.read_text()
     made = (home.folder / "out").rglob("*")
     assert [path for path in made if path.lstat().st_mode & 0o077] == [], "others can read it"
-    shown = home.command("status").splitlines()
-    assert shown[0].startswith(f"{name}: Is not running")
+    if len(pipelines) == 1:
+        shown = home.command("status").splitlines()
+        assert shown[0].startswith(f"{pipelines[0].name}: Is not running")
+
+
+@dataclass
+class Written:
+    """A pipeline whose settings `init` has written, and what it is to land.
+
+    Attributes:
+        file: the name of the settings file.
+        broker: Kafka's, if it sends to it.
+        number: of transactions, or of Kafka's messages, since the command.
+    """
+
+    name: str
+    file: str
+    sink: str
+    stream: ChangeStream
+    dialect: Dialect
+    load: Load
+    output: Path
+    broker: str | None
+    before: frozenset[str] = frozenset()
+    number: int = 0
+
+    def write(self) -> None:
+        connection = Connection(self.stream)
+        begun_ns = connection.strong_read_timestamp_ns()
+        self.number = self.load.run(transactions_per_second=20, seconds=1).transactions
+        if self.sink == "kafka":
+            # A message has no transaction, and is one of a row.
+            until_ns = connection.strong_read_timestamp_ns()
+            truth = truth_of(self.stream, begun_ns, until_ns, self.dialect)
+            self.number = sum(len(record.mods) for record in truth.records)
+
+    def has_landed(self, said: Path) -> bool:
+        """Return whether just what was written since the command has landed."""
+        if self.sink == "mirror":
+            return mirrors(self.output) == spanners(self.stream, self.dialect)
+        if self.sink == "spark":
+            epochs = re.findall(rf"event=epoch pipeline={self.name} .*", said.read_text())
+            counts = re.findall(r" transactions=(\d+)", "\n".join(epochs))
+            return " INSERT|" in said.read_text() and sum(map(int, counts)) == self.number
+        return len(self.seen() - self.before) == self.number
+
+    def seen(self) -> set[str]:
+        return seen_changes(self.sink, self.output, self.broker)
+
+
+def begun(
+    sink: str, dialect: Dialect, home: Home, new_database: NewDatabase, broker: str | None
+) -> Written:
+    """Write to a new database, and let `init` write and check the settings of a pipeline."""
+    stream = new_database(dialect, statements(dialect, sink))
+    load = Load(stream, dialect, seed=5)
+    load.run(transactions_per_second=20, seconds=0.5)
+    name, file = CHANGE_STREAM.lower(), DEFAULT_FILE.name
+    names = ("--project", stream.project, "--instance", stream.instance)
+    options = [*names, "--database", stream.database, "--sink", sink]
+    if (home.folder / file).exists():
+        name, file = f"{name}-2", "second.yaml"
+        options += of_file(file)
+    if broker:
+        # It remembers the positions of other tests' pipelines.
+        name = f"{name}-{uuid.uuid4().hex[:8]}"
+        options += ["--kafka-servers", broker]
+    if name != CHANGE_STREAM.lower():
+        options += ["--pipeline", name]
+    assert_ok(home.command("init", *options, "--check").splitlines()[1:])
+    output = home.folder / "out" / name
+    written = Written(name, file, sink, stream, dialect, load, output, broker)
+    return replace(written, before=frozenset(written.seen()))
+
+
+def assert_ok(checked: list[str]) -> None:
+    assert len(checked) >= 5
+    assert not [line for line in checked if line and not line.startswith("ok ")]
+
+
+def file_of_all(home: Home, pipelines: list[Written]) -> str:
+    """Return the name of a file with all of them, as docs/settings.md says."""
+    if len(pipelines) == 1:
+        return pipelines[0].file
+    files = [yaml.safe_load((home.folder / pipeline.file).read_text()) for pipeline in pipelines]
+    both: dict[str, Any] = {"state": files[0]["state"], "http": files[0]["http"], "pipelines": {}}
+    for file in files:
+        both["pipelines"][file["pipeline"]] = {key: file[key] for key in ("source", "sink")}
+    (home.folder / "both.yaml").write_text(yaml.safe_dump(both))
+    return "both.yaml"
 
 
 def statements(dialect: Dialect, sink: str) -> list[str]:
@@ -171,39 +248,26 @@ def statements(dialect: Dialect, sink: str) -> list[str]:
     return [*tables, stream + whole_rows]
 
 
-def seen_changes(sink: str, output: Path, request: pytest.FixtureRequest) -> Callable[[], set[str]]:
-    """Return what reads the transactions that have landed, or Kafka's messages."""
+def seen_changes(sink: str, output: Path, broker: str | None) -> set[str]:
+    """Return the transactions that have landed, or Kafka's messages."""
     column = "server_transaction_id"
     if sink in ("parquet", "orc"):
-        return lambda: (
-            ids(ds.dataset(output / "changes", format=sink).to_table([column]))
-            if list((output / "changes").glob("epoch=*"))
-            else set()
-        )
+        if not list((output / "changes").glob("epoch=*")):
+            return set()
+        return ids(ds.dataset(output / "changes", format=sink).to_table([column]))
     if sink == "json":
-        return lambda: {
+        return {
             json.loads(line)[column]
             for file in (output / "changes").glob("epoch=*/*.json")
             for line in file.read_text().splitlines()
         }
     if sink == "delta":
-        return lambda: of_delta(output / "changes", column)
+        return of_delta(output / "changes", column)
     if sink == "changelogs":
-        return lambda: set().union(
-            *(of_delta(output / "changelogs" / table, column) for table in TABLES)
-        )
+        return set().union(*(of_delta(output / "changelogs" / table, column) for table in TABLES))
     if sink == "iceberg":
-        return lambda: of_iceberg(output / "changes", column)
-    if sink != "kafka":
-        return set
-    servers = request.getfixturevalue("kafka_broker")
-    return lambda: {
-        f"{topic} {partition} {message.offset()}"
-        for table in TABLES
-        for (topic, partition), messages in read_topics(servers, table).items()
-        for message in messages
-        if topic == table
-    }
+        return of_iceberg(output / "changes", column)
+    return of_kafka(broker) if broker else set()
 
 
 def ids(table: pa.Table) -> set[str]:
@@ -214,6 +278,16 @@ def of_delta(path: Path, column: str) -> set[str]:
     if not (path / "_delta_log" / f"{0:020}.json").exists():
         return set()
     return ids(DeltaTable(path).to_pyarrow_table(columns=[column]))
+
+
+def of_kafka(broker: str) -> set[str]:
+    return {
+        f"{topic} {partition} {message.offset()}"
+        for table in TABLES
+        for (topic, partition), messages in read_topics(broker, table).items()
+        for message in messages
+        if topic == table
+    }
 
 
 def of_iceberg(path: Path, column: str) -> set[str]:
