@@ -187,7 +187,7 @@ class DesiredState(StrEnum):
     PAUSED = "paused"
     DRAINING = "draining"
     STOPPED = "stopped"
-    AWAITING_OPERATOR = "mended"
+    AWAITING_OPERATOR = "awaits operator"
 
 
 class PipelineState(StrEnum):
