@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -60,6 +60,30 @@ def sent(port: int, message: bytes) -> str:
     """Send bytes to a port of this machine, and return the answer up to its end or a silence."""
     conversation = f"exec 3<>/dev/tcp/127.0.0.1/{port} && cat >&3 && cat <&3"
     return run("timeout", str(_SILENT_S), "bash", "-c", conversation, written=message)[1]
+
+
+@contextmanager
+def idle(ports: Iterable[int], number: int) -> Iterator[None]:
+    """Have so many connections to each of the ports, over which nothing is said."""
+    script = """
+        ulimit -n "$(ulimit -Hn)"
+        for port in "${@:2}"; do
+            for ((i = 0; i < $1; i++)); do exec {connection}<>"/dev/tcp/127.0.0.1/$port"; done
+        done
+        echo connected
+        read -r
+    """
+    command = [*become(), "bash", "-c", script, "bash", str(number), *map(str, ports)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd="/"
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"connected\n"
+        try:
+            yield
+        finally:
+            process.stdin.close()
 
 
 class StrangersSpark:

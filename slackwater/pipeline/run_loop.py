@@ -13,7 +13,7 @@ from slackwater.errors import (
     SlackwaterError,
     SparkFailedError,
 )
-from slackwater.pipeline.failures import delay_s, diagnose
+from slackwater.pipeline.failures import Failure, delay_s, diagnose
 from slackwater.pipeline.lifecycle import Lifecycle
 from slackwater.pipeline.observer import Observer
 from slackwater.pipeline.transitions import Action, Event, State
@@ -165,26 +165,7 @@ class RunLoop:
         except LeaseLostError:
             return self._lifecycle.lease_lost()
         except Exception as error:
-            # Its text is taken here: Spark's errors ask the JVM for it, which stops on the way out.
-            failure = diagnose(error)
-            is_given_up = isinstance(error, PipelineFailedError)
-            loss = None if is_given_up or failure.is_permanent else self._spark_loss()
-            if loss is None and not isinstance(error, _ERRORS):
-                raise
-            if loss is not None:
-                failure = diagnose(SparkFailedError(loss))
-            if not is_given_up:
-                # What was given up was explained, and reported, when it was.
-                failure = self._lifecycle.explained(failure)
-                self._observer.failed(self._lifecycle.pipeline)
-            self._needs_spark = loss is not None and not self._is_last_loss()
-            event = (
-                Event.FAILED
-                if self._needs_spark
-                else self._lifecycle.mode.failed(
-                    is_permanent=failure.is_permanent, is_given_up=is_given_up or loss is not None
-                )
-            )
+            failure, event = self._reported(error)
             if event is Event.FAILED_PERMANENTLY and self._is_taken_over():
                 # The new owner is not to wait for an operator because this one failed.
                 return self._lifecycle.lease_lost()
@@ -203,6 +184,31 @@ class RunLoop:
                 return self._lifecycle.wait(self._lease.is_lost, self._delay_s())
             case _:
                 return action
+
+    def _reported(self, error: Exception) -> tuple[Failure, Event]:
+        """Explain a failure and report it, and look whether Spark is lost.
+
+        Raises:
+            Exception: the error, if it is neither of those that are expected nor Spark's loss.
+        """
+        # Its text is taken here: Spark's errors ask the JVM for it, which stops on the way out.
+        failure = diagnose(error)
+        is_given_up = isinstance(error, PipelineFailedError)
+        loss = None if is_given_up or failure.is_permanent else self._spark_loss()
+        if loss is not None:
+            failure = diagnose(SparkFailedError(loss))
+        elif not isinstance(error, _ERRORS):
+            raise error
+        if not is_given_up:
+            # What was given up was explained, and reported, when it was.
+            failure = self._lifecycle.explained(failure)
+            self._observer.failed(self._lifecycle.pipeline)
+        self._needs_spark = loss is not None and not self._is_last_loss()
+        if self._needs_spark:
+            return failure, Event.FAILED
+        return failure, self._lifecycle.mode.failed(
+            is_permanent=failure.is_permanent, is_given_up=is_given_up or loss is not None
+        )
 
     def _is_taken_over(self) -> bool:
         """Return True if the store says so; a store that can't be asked says nothing."""

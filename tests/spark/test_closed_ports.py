@@ -50,6 +50,7 @@ TOKEN = f"{SECRET}tokenoftheapi"
 # What Spark says of a message that does not prove that its sender has the secret.
 REFUSED = "Unknown challenge message"
 CURL_NOT_CONNECTED = 7
+IDLE = 200
 Answer = TypeVar("Answer")
 
 
@@ -199,6 +200,12 @@ def test_py4j_without_a_token_takes_the_same_calls(spark: StrangersSpark) -> Non
     server.start()
     assert str(Called.__doc__) in strangers.sent(server.get_listening_port(), OF_PYTHON.encode())
     server.shutdown()
+
+
+def test_idle_connections_stop_nothing(pipeline: Pipeline) -> None:
+    # A port of the stranger's own would be found here, too, if the connections were not made.
+    with strangers.idle(pipeline.ports(), IDLE):
+        pipeline.goes_on()
 
 
 def test_the_readers_socket_is_out_of_reach(pipeline: Pipeline) -> None:

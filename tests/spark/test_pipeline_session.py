@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import re
 import sys
+import tempfile
 import threading
 import time
 from datetime import date
+from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
+import yaml
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from slackwater.errors import SettingsError
 from slackwater.pipeline.spark.jvm import jvm_process
-from slackwater.pipeline.spark.session import require_rules, session_for_pipeline, stop_spark
+from slackwater.pipeline.spark.session import (
+    require_rules,
+    session_for_pipeline,
+    start_spark,
+    stop_spark,
+)
 from slackwater.pipeline.spark.shared import SharedSpark as PipelinesSpark
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.sql.latest_changes import latest_changes
@@ -23,6 +33,7 @@ from tests.merge_epochs import TABLE, record
 from tests.spark.sessions import SharedSpark, with_one_slot
 from tests.strangers import singleton
 
+SECURITY = Path(__file__).parents[2] / "docs" / "security.md"
 TIMES = {
     "Id2": ("INT64", "2"),
     "Old": ("TIMESTAMP", "0001-01-01T00:00:00Z"),
@@ -125,6 +136,32 @@ def test_a_session_that_is_stopped_leaves_no_jvm(
     assert jvm is not None
     shared_spark.stop()
     assert jvm.poll() is not None
+
+
+def with_sockets() -> SparkSession:
+    """Start Spark with the settings that docs/security.md has for a host that is shared."""
+    (example,) = re.findall(r"```yaml\n(.*?socket.*?)```", SECURITY.read_text(), re.DOTALL)
+    conf: dict[str, str] = yaml.safe_load(example)["spark"]["conf"]
+    # pytest's folders have longer names than Spark takes.
+    conf["spark.python.unix.domain.socket.dir"] = tempfile.mkdtemp(prefix="slackwater-")
+    return start_spark(["orders"], "local[2]", conf, ())
+
+
+def test_workers_have_sockets_instead_of_ports_as_documented(shared_spark: SharedSpark) -> None:
+    spark = shared_spark.started_by(with_sockets)
+    java = jvm_process()
+    assert java is not None
+    assert spark.range(4).select(F.udf(archives, "array<string>")("id")).toArrow().num_rows == 4
+    of_jvm = psutil.Process(java.pid).children(recursive=True)
+    workers = [process for process in of_jvm if "daemon" in " ".join(process.cmdline())]
+    assert workers
+    assert [worker.net_connections("tcp") for worker in workers] == [[] for _ in workers]
+    folder = Path(spark.conf.get("spark.python.unix.domain.socket.dir") or "")
+    assert folder.stat().st_mode & 0o077 == 0
+    assert [path for path in folder.iterdir() if path.is_socket()]
+    shared_spark.stop()
+    assert not list(folder.iterdir())
+    folder.rmdir()
 
 
 def stop_executor(spark: SparkSession) -> None:

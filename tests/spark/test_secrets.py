@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import os
 import re
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +19,17 @@ import psutil
 import pytest
 import sqlalchemy as sa
 
-from slackwater.demo.load import Load
+from slackwater.demo.load import Load, ddl
 from slackwater.demo.service import Service
 from slackwater.reader.change_stream import Dialect
 from slackwater.reader.transport.connection import Connection
 from slackwater.timestamp import format_rfc3339
 from tests.clusters import Cluster, cluster_of_two
 from tests.emulators import NewDatabase
-from tests.object_stores import nobody, s3
+from tests.kafka_broker import spark_conf
+from tests.object_stores import STORES, nobody
+from tests.schema_registry import running_registry
+from tests.secure_broker import SecureBroker
 from tests.services import settings
 
 SECONDS_MAX = 300
@@ -34,20 +40,86 @@ SECRETS = {
     "Hadoop": "Hidden4711hadoop",
     "traces": "Hidden4711traces",
 }
-SECRET = b"Hidden4711"
+SECRET = "Hidden4711"
 
 
-def values_in(values: dict[str, Any], folder: Path, store_url: str, options: dict[str, str]) -> Any:
-    """Add secrets wherever the settings of a pipeline into S3 can have one."""
+@dataclass(frozen=True)
+class Target:
+    """Where a pipeline writes.
+
+    Attributes:
+        sink: the settings, with secrets.
+        fail, mend: make it refuse all, and take it again.
+        conf: what it needs in spark.conf.
+        secrets: those that are not of SECRETS.
+    """
+
+    sink: dict[str, Any]
+    fail: Callable[[], None]
+    mend: Callable[[], None]
+    conf: Mapping[str, str] = field(default_factory=dict)
+    secrets: tuple[str, ...] = ()
+
+
+@contextmanager
+def object_store(name: str) -> Iterator[Target]:
+    with STORES[name]() as store:
+
+        def refuse(refuses: Callable[[str, str], bool]) -> None:
+            store.refuses = refuses
+
+        options = dict(store.options)
+        secrets: tuple[str, ...] = ()
+        if name == "s3":
+            options["aws_secret_access_key"] = SECRETS["key"]
+            options["aws_session_token"] = SECRETS["token"]
+        elif name == "gs":
+            account = json.loads(options["google_service_account_key"])
+            account["private_key"] = SECRETS["key"]
+            options["google_service_account_key"] = json.dumps(account)
+        else:
+            secrets = (options["azure_storage_account_key"],)
+        yield Target(
+            {"path": f"{store.path}/orders", "storage_options": options},
+            fail=lambda: refuse(lambda method, _: method == "PUT"),
+            mend=lambda: refuse(nobody),
+            secrets=secrets,
+        )
+
+
+@contextmanager
+def kafka(folder: Path, of_broker: Path) -> Iterator[Target]:
+    broker = SecureBroker(of_broker, SECRETS["key"])
+    user = f"ann:{SECRETS['token']}"
+    broker.start()
+    try:
+        with running_registry() as (registry, url):
+            of_user = base64.b64encode(user.encode()).decode()
+            registry.authorization = f"Basic {of_user}"
+            sink = {
+                "kind": "kafka",
+                "format": "avro",
+                "path": str(folder / "staging"),
+                "checkpoint": str(folder / "checkpoint"),
+                "confluent_schema_registry": url.replace("://", f"://{user}@"),
+                "options": dict(broker.options),
+            }
+            yield Target(sink, broker.kill, broker.start, spark_conf(), (of_user,))
+    finally:
+        broker.kill()
+
+
+def values_in(values: dict[str, Any], folder: Path, store_url: str, target: Target) -> Any:
+    """Add secrets wherever the settings of a pipeline can have one."""
     url = sa.make_url(store_url).set(password=SECRETS["store"])
-    hidden = {"aws_secret_access_key": SECRETS["key"], "aws_session_token": SECRETS["token"]}
-    values["sink"] = {"path": "s3://changes/orders", "storage_options": {**options, **hidden}}
+    values["sink"] = target.sink
     values["state"] = {"url": url.render_as_string(hide_password=False)}
     values["http"] = {"listen": "127.0.0.1:0"}
     values["log"] = {"level": "debug"}
     # Nobody answers there, which the exporter says.
     values["trace"] = {"endpoint": f"http://u:{SECRETS['traces']}@127.0.0.1:1/v1/traces"}
     values["spark"]["conf"] = {
+        **target.conf,
         "spark.hadoop.fs.s3a.secret.key": SECRETS["Hadoop"],
         "spark.eventLog.enabled": "true",
         "spark.eventLog.compress": "false",
@@ -98,23 +170,32 @@ def stored(url: str) -> Iterator[tuple[str, bytes]]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("on_cluster", [False, True], ids=["local", "cluster"])
+@pytest.mark.parametrize("where", ["s3", "s3 from a cluster", "gs", "az", "kafka"])
 def test_secrets_are_in_no_log_argument_environment_store_file_or_answer(
-    on_cluster: bool,
+    where: str,
     new_database: NewDatabase,
     new_postgres_url: Callable[[], str],
     tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    stream, url = new_database(), new_postgres_url()
+    *tables, of_stream = ddl(Dialect.GOOGLE_STANDARD_SQL)
+    of_stream += " OPTIONS (value_capture_type = 'NEW_ROW')"
+    stream = new_database(Dialect.GOOGLE_STANDARD_SQL, [*tables, of_stream])
     load, connection = Load(stream, Dialect.GOOGLE_STANDARD_SQL, seed=3), Connection(stream)
     for name in ("events", "tmp"):
         (tmp_path / name).mkdir()
     start = format_rfc3339(connection.strong_read_timestamp_ns())
+    url = new_postgres_url()
     seen: dict[str, bytes] = {}
     with ExitStack() as stack:
-        store = stack.enter_context(s3())
+        name, on_cluster = where.partition(" ")[0], where.endswith("cluster")
+        if name == "kafka":
+            # The broker's own settings have the passwords.
+            target = stack.enter_context(kafka(tmp_path, tmp_path_factory.mktemp("broker")))
+        else:
+            target = stack.enter_context(object_store(name))
         cluster = stack.enter_context(cluster_of_two(tmp_path)) if on_cluster else None
-        values = values_in(settings(stream, tmp_path, start), tmp_path, url, store.options)
+        values = values_in(settings(stream, tmp_path, start), tmp_path, url, target)
         if cluster is not None:
             values["spark"] = {
                 "master": cluster.master,
@@ -122,19 +203,20 @@ def test_secrets_are_in_no_log_argument_environment_store_file_or_answer(
             }
         service = Service(values, tmp_path, os.environ | {"TMPDIR": str(tmp_path / "tmp")})
         service.start()
+        stack.callback(service.kill)
         wait_for(lambda: "serving" in service.log.read_text(), service)
         serving = re.search(r"address=(\S+)", service.log.read_text())
         assert serving is not None
         load.run(transactions_per_second=20, seconds=1)
         service.wait_for_watermark(connection.strong_read_timestamp_ns(), seconds_max=SECONDS_MAX)
         # A failure is told everywhere.
-        store.refuses = lambda method, name: method == "PUT"
+        target.fail()
         load.run(transactions_per_second=20, seconds=1)
         wait_for(lambda: "will try again" in service.log.read_text(), service)
         seen |= dict(of_processes(service, cluster))
         seen |= dict(served(serving[1]))
         seen |= dict(stored(url))
-        store.refuses = nobody
+        target.mend()
         service.wait_for_watermark(connection.strong_read_timestamp_ns(), seconds_max=SECONDS_MAX)
         assert service.drain() == 0
     seen |= {
@@ -148,4 +230,5 @@ def test_secrets_are_in_no_log_argument_environment_store_file_or_answer(
         2 if on_cluster else 0
     )
     assert [name for name in seen if "/events/" in name]
-    assert [name for name, content in seen.items() if SECRET in content] == []
+    for secret in (SECRET, *target.secrets):
+        assert [name for name, content in seen.items() if secret.encode() in content] == []
