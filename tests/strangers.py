@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -63,24 +63,34 @@ def sent(port: int, message: bytes) -> str:
 
 
 @contextmanager
-def idle(ports: Iterable[int], number: int) -> Iterator[None]:
-    """Have so many connections to each of the ports, over which nothing is said."""
+def idle(ports: Sequence[int], number: int) -> Iterator[None]:
+    """Have so many connections to each of the ports, over which nothing is said.
+
+    Some ports let only a few wait. So half of the ports are waited for.
+    """
     script = """
         ulimit -n "$(ulimit -Hn)"
-        for port in "${@:2}"; do
+        for port in "${@:2}"; do (
             for ((i = 0; i < $1; i++)); do exec {connection}<>"/dev/tcp/127.0.0.1/$port"; done
-        done
-        echo connected
+            echo connected
+            sleep infinity
+        ) & done
         read -r
+        kill 0
     """
     command = [*become(), "bash", "-c", script, "bash", str(number), *map(str, ports)]
     with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd="/"
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        cwd="/",
+        start_new_session=True,
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        assert process.stdout.readline() == b"connected\n"
         try:
+            for _ in ports[::2]:
+                assert process.stdout.readline() == b"connected\n"
             yield
         finally:
             process.stdin.close()

@@ -203,7 +203,6 @@ def test_py4j_without_a_token_takes_the_same_calls(spark: StrangersSpark) -> Non
 
 
 def test_idle_connections_stop_nothing(pipeline: Pipeline) -> None:
-    # A port of the stranger's own would be found here, too, if the connections were not made.
     with strangers.idle(pipeline.ports(), IDLE):
         pipeline.goes_on()
 

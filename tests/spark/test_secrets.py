@@ -104,7 +104,17 @@ def kafka(folder: Path, of_broker: Path) -> Iterator[Target]:
                 "confluent_schema_registry": url.replace("://", f"://{user}@"),
                 "options": dict(broker.options),
             }
-            yield Target(sink, broker.kill, broker.start, spark_conf(), (of_user,))
+
+            def be_away(is_away: bool) -> None:
+                registry.is_away = is_away
+
+            yield Target(
+                sink,
+                fail=lambda: be_away(True),
+                mend=lambda: be_away(False),
+                conf=spark_conf(),
+                secrets=(of_user,),
+            )
     finally:
         broker.kill()
 
@@ -202,22 +212,21 @@ def test_secrets_are_in_no_log_argument_environment_store_file_or_answer(
                 "conf": {**values["spark"]["conf"], **cluster.conf},
             }
         service = Service(values, tmp_path, os.environ | {"TMPDIR": str(tmp_path / "tmp")})
-        service.start()
-        stack.callback(service.kill)
-        wait_for(lambda: "serving" in service.log.read_text(), service)
-        serving = re.search(r"address=(\S+)", service.log.read_text())
-        assert serving is not None
-        load.run(transactions_per_second=20, seconds=1)
-        service.wait_for_watermark(connection.strong_read_timestamp_ns(), seconds_max=SECONDS_MAX)
         # A failure is told everywhere.
         target.fail()
+        service.start()
+        stack.callback(service.kill)
         load.run(transactions_per_second=20, seconds=1)
         wait_for(lambda: "will try again" in service.log.read_text(), service)
+        serving = re.search(r"address=(\S+)", service.log.read_text())
+        assert serving is not None
+        seen |= {f"failed: {place}": content for place, content in served(serving[1])}
+        seen |= {f"failed: {place}": content for place, content in stored(url)}
+        target.mend()
+        service.wait_for_watermark(connection.strong_read_timestamp_ns(), seconds_max=SECONDS_MAX)
         seen |= dict(of_processes(service, cluster))
         seen |= dict(served(serving[1]))
         seen |= dict(stored(url))
-        target.mend()
-        service.wait_for_watermark(connection.strong_read_timestamp_ns(), seconds_max=SECONDS_MAX)
         assert service.drain() == 0
     seen |= {
         str(path): path.read_bytes()
