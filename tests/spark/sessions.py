@@ -85,6 +85,11 @@ def with_one_slot() -> SparkSession:
     return start_spark(["one", "two"], "local[1]", {}, (), class_archive=_class_archive())
 
 
+def with_settings(conf: dict[str, str]) -> SparkSession:
+    """Start Spark as the program does, with a user's settings."""
+    return start_spark(["orders"], "local[2]", conf, (), class_archive=_class_archive())
+
+
 def _for_notebook() -> SparkSession:
     """Start Spark as a notebook does: it finds the source by itself."""
     archive = _class_archive()

@@ -23,7 +23,6 @@ from slackwater.pipeline.spark.jvm import jvm_process
 from slackwater.pipeline.spark.session import (
     require_rules,
     session_for_pipeline,
-    start_spark,
     stop_spark,
 )
 from slackwater.pipeline.spark.shared import SharedSpark as PipelinesSpark
@@ -31,7 +30,7 @@ from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.sql.latest_changes import latest_changes
 from tests.epoch_rows import frame
 from tests.merge_epochs import TABLE, record
-from tests.spark.sessions import SharedSpark, with_one_slot
+from tests.spark.sessions import SharedSpark, with_one_slot, with_settings
 from tests.strangers import singleton
 
 SECURITY = Path(__file__).parents[2] / "docs" / "security.md"
@@ -145,7 +144,7 @@ def with_sockets() -> SparkSession:
     conf: dict[str, str] = yaml.safe_load(example)["spark"]["conf"]
     # pytest's folders have longer names than Spark takes.
     conf["spark.python.unix.domain.socket.dir"] = tempfile.mkdtemp(prefix="slackwater-")
-    return start_spark(["orders"], "local[2]", conf, ())
+    return with_settings(conf)
 
 
 def test_workers_have_sockets_instead_of_ports_as_documented(shared_spark: SharedSpark) -> None:
