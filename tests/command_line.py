@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import subprocess
@@ -10,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import IO, Final
+from typing import IO, Any, Final
 from unittest.mock import patch
 
 import structlog
@@ -59,6 +60,25 @@ def in_own_process(
         timeout=seconds_max,
         check=False,
     )
+
+
+def rounds_of_verify(config: Path, number: int) -> list[dict[str, Any]]:
+    """Return the first rounds of `verify --continuous` over a table each, and stop it."""
+    options = ("--continuous", "--every", "1s", "--json")
+    command = [*PROGRAM, "verify", "-c", str(config), *options]
+    rounds: list[dict[str, Any]] = []
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            while len(rounds) < number:
+                found = json.loads(process.stdout.readline())
+                rounds += [found] if found["is_round"] else []
+            process.terminate()
+            process.stdout.read()
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
+    return rounds
 
 
 def output_of(done: subprocess.CompletedProcess[str]) -> str:

@@ -17,4 +17,4 @@ def blocks(page: str, language: str) -> list[str]:
         language: as the blocks name it.
     """
     text = (DOCS / page).read_text()
-    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return re.findall(rf"^ *```{language}\n(.*?)^ *```$", text, re.MULTILINE | re.DOTALL)

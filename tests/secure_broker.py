@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,8 +12,7 @@ import yaml
 from slackwater.spark_sink.kafka.client_settings import librdkafka_settings
 from slackwater.spark_sink.sinks.kafka import KafkaSettings
 from tests.kafka_broker import Broker
-
-_PAGE = Path(__file__).parents[1] / "docs" / "kafka.md"
+from tests.pages import blocks
 
 
 class SecureBroker(Broker):
@@ -57,11 +55,7 @@ class SecureBroker(Broker):
 
 def _documented_options() -> dict[str, str]:
     """Return the options of the page's example with TLS and a password."""
-    (example,) = (
-        block
-        for block in re.findall(r"```yaml\n(.*?)```", _PAGE.read_text(), re.DOTALL)
-        if "SASL_SSL" in block
-    )
+    (example,) = (block for block in blocks("kafka.md", "yaml") if "SASL_SSL" in block)
     sink: dict[str, Any] = yaml.safe_load(example)["sink"]
     return KafkaSettings.model_validate(sink).options
 

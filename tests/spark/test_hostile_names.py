@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -28,7 +26,7 @@ from slackwater.spark_sink.tables.iceberg import Iceberg
 from slackwater.spark_sink.tables.table_format import TableFormat
 from slackwater.testing.emulator_database import update_ddl
 from tests import hostile_names
-from tests.command_line import slackwater
+from tests.command_line import rounds_of_verify, slackwater
 from tests.emulators import NewDatabase
 from tests.epoch_rows import Mods, Record, make_sink, record, write
 from tests.hostile_names import EVERY_MARK, IN_SCHEMA, KEY, OF_COLUMNS, REFUSED_COLUMN
@@ -258,25 +256,11 @@ def test_a_pipeline_lands_every_table(
         command("rescan", "--table", new)
         command("run", "--until-caught-up")
         command("verify")
-        assert sorted(rounds_of_verify(file, len(tables))) == sorted((name, 0) for name in tables)
+        rounds = rounds_of_verify(file, len(tables))
+        different = sorted((one["table"], one["different"]) for one in rounds)
+        assert different == sorted((table, 0) for table in tables)
     assert command("status").startswith("orders: ")
     database.close()
-
-
-def rounds_of_verify(file: Path, number: int) -> list[tuple[str, int]]:
-    """Return the tables of the first rounds of `verify --continuous`, with the rows that differ."""
-    program = [sys.executable, "-m", "slackwater.cli", "verify", "-c", str(file)]
-    options = ["--continuous", "--every", "1s", "--json"]
-    rounds: list[tuple[str, int]] = []
-    with subprocess.Popen([*program, *options], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        while len(rounds) < number:
-            round_ = json.loads(process.stdout.readline())
-            rounds += [(round_["table"], round_["different"])] if round_["is_round"] else []
-        process.terminate()
-        process.stdout.read()
-        assert process.wait(60) == 0
-    return rounds
 
 
 @pytest.mark.long

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -24,14 +23,14 @@ from slackwater.state.scans import read_scan
 from slackwater.state.store import Store
 from slackwater.testing.emulator_database import update_ddl
 from tests import mixed_load
-from tests.command_line import slackwater
+from tests.command_line import PROGRAM, rounds_of_verify, slackwater
 from tests.emulators import NewDatabase
 from tests.mirrors import ADDED, Looker, mirror_settings
 from tests.mixed_load import MixedLoad
 from tests.services import settings
 from tests.table_rows import comparable, spanner_rows
 
-VERIFY = (sys.executable, "-m", "slackwater.cli", "verify", "-c")
+VERIFY = (*PROGRAM, "verify", "-c")
 
 
 def wait_for_first_chunk(url: str, service: Service) -> None:
@@ -74,17 +73,8 @@ def require_verified(service: Service, mirror: Path) -> None:
 
 def require_verified_continuously(service: Service, mirror: Path) -> None:
     """`slackwater verify --continuous` finds the same until it is stopped, and status says so."""
-    command = [*VERIFY, str(service.config), "--continuous", "--every", "1s", "--json"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        rounds: list[dict[str, Any]] = []
-        # Each table twice.
-        while len(rounds) < 2 * len(mixed_load.TABLES):
-            found = json.loads(process.stdout.readline())
-            rounds += [found] if found["is_round"] else []
-        process.terminate()
-        process.stdout.read()
-        assert process.wait(60) == 0
+    # Each table twice.
+    rounds = rounds_of_verify(service.config, 2 * len(mixed_load.TABLES))
     assert {one["table"] for one in rounds} == set(mixed_load.TABLES)
     assert all((one["different"] >= 5) == (one["table"] == mirror.name) for one in rounds)
     assert all(one["different"] == 0 for one in rounds if one["table"] != mirror.name)

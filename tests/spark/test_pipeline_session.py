@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 import tempfile
 import threading
@@ -30,10 +29,10 @@ from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.sql.latest_changes import latest_changes
 from tests.epoch_rows import frame
 from tests.merge_epochs import TABLE, record
+from tests.pages import blocks
 from tests.spark.sessions import SharedSpark, with_one_slot, with_settings
 from tests.strangers import singleton
 
-SECURITY = Path(__file__).parents[2] / "docs" / "security.md"
 TIMES = {
     "Id2": ("INT64", "2"),
     "Old": ("TIMESTAMP", "0001-01-01T00:00:00Z"),
@@ -140,7 +139,7 @@ def test_a_session_that_is_stopped_leaves_no_jvm(
 
 def with_sockets() -> SparkSession:
     """Start Spark with the settings that docs/security.md has for a host that is shared."""
-    (example,) = re.findall(r"```yaml\n(.*?socket.*?)```", SECURITY.read_text(), re.DOTALL)
+    (example,) = (block for block in blocks("security.md", "yaml") if "socket" in block)
     conf: dict[str, str] = yaml.safe_load(example)["spark"]["conf"]
     # pytest's folders have longer names than Spark takes.
     conf["spark.python.unix.domain.socket.dir"] = tempfile.mkdtemp(prefix="slackwater-")
