@@ -45,11 +45,6 @@ def hadoop_conf(spark: SparkSession) -> Any:
     return context.hadoopConfiguration()
 
 
-def session_hadoop_conf(spark: SparkSession) -> Any:
-    """Return a new Hadoop configuration with the session's settings over the process's."""
-    return java_session(spark).sessionState().newHadoopConf()
-
-
 def static_method(spark: SparkSession, class_name: str, name: str) -> Any:
     """Return a static method of a class that has others of that name: py4j looks at one of them."""
     from py4j.java_gateway import JavaMember

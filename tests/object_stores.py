@@ -11,7 +11,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -54,6 +54,7 @@ class ServedStore:
         after: is called with them when what it asks for is done, before the answer is sent.
         refuses: whether a request is answered as one for which there are no rights.
         heeds_conditions: an object is created only if there is none, as the request asks.
+        application: answers behind all that.
     """
 
     endpoint: str = ""
@@ -63,11 +64,21 @@ class ServedStore:
     after: Callable[[str, str], None] = nothing
     refuses: Callable[[str, str], bool] = nobody
     heeds_conditions: bool = True
+    application: Application | None = None
 
     @property
     def path(self) -> str:
         """The URL of its only bucket."""
         return f"s3://{BUCKET}"
+
+    @contextmanager
+    def for_another(self) -> Iterator[ServedStore]:
+        """Serve the same objects to another process, whose requests are noted apart."""
+        assert self.application is not None, "it is not served"
+        other = replace(self, requests=[], before=nothing, after=nothing)
+        with listening(other.answer(self.application)) as endpoint:
+            other.endpoint = endpoint
+            yield other
 
     @property
     def options(self) -> dict[str, str]:
@@ -287,7 +298,7 @@ def _served_by_moto(store: ServedStore) -> Iterator[ServedStore]:
 def serving(store: ServedStore, application: Application) -> Iterator[None]:
     """Give a store its addresses, and answer there for the time of the context."""
     with listening(store.answer(application)) as endpoint, listening(application) as direct:
-        store.endpoint, store.direct = endpoint, direct
+        store.endpoint, store.direct, store.application = endpoint, direct, application
         yield
 
 

@@ -1,4 +1,4 @@
-"""Commits to a Delta table in an object store, without Spark: by delta-rs.
+"""Commits to a Delta table, on a local disk or in an object store, without Spark: by delta-rs.
 
 A commit creates the next file of Delta's log, if its name is free. So two writers never commit the
 same version; which of them may commit at all is decided by Delta's transaction identifiers
@@ -23,15 +23,16 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 from slackwater.spark_sink.errors import ObjectStoreError, PublishError
 from slackwater.spark_sink.output.delta_features import (
     COLUMN_MAPPING,
+    column_types,
+    demands_on_rows,
     has_column_mapping,
     is_unsupported,
 )
-from slackwater.spark_sink.output.object_store import read, requests_to
+from slackwater.spark_sink.output.delta_maintenance import commit_name, forget_checksum, log_files
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable
+    from deltalake import DeltaTable, Schema
     from deltalake.transaction import CommitProperties, PostCommitHookProperties, Transaction
-    from obstore.store import ObjectStore
 
 # As for tables that Spark creates: see Delta.spark_conf().
 _CONFIGURATION: Final = {"delta.checkpointInterval": "30"}
@@ -65,11 +66,13 @@ class DeltaCommits:
     """The commits of one table, as one process adds them.
 
     Args:
-        path: the table's URL.
-        options: see open_object_store().
+        path: the table's URL, or its folder on a local disk.
+        options: of the object store; see open_object_store().
         application: names the pipeline in transaction identifiers.
-        store: the object store from the table's URL on.
         properties: of a table that is created.
+
+    Attributes:
+        path, options, application: as given.
     """
 
     def __init__(
@@ -77,12 +80,12 @@ class DeltaCommits:
         path: str,
         options: Mapping[str, str],
         application: str,
-        store: ObjectStore,
         properties: Mapping[str, str] | None = None,
     ) -> None:
-        self._path = path.rstrip("/")
-        self._store = store
-        self._options = dict(options)
+        self.path = path.rstrip("/")
+        self.options = dict(options)
+        self.application = application
+        self._log = log_files(self.path, options)
         # At once: delta-rs holds Python's lock while it changes properties.
         self._configuration = {**_CONFIGURATION, **(properties or {})}
         self._owner_application = f"{application} owner"
@@ -129,11 +132,13 @@ class DeltaCommits:
         table = self._loaded()
         if has_column_mapping(table):
             raise self._refusal(f"it has {COLUMN_MAPPING}")
-        names = [field.name for field in table.schema().fields]
-        if sorted(names) != sorted(schema.names):
+        if demands := demands_on_rows(table):
+            raise self._refusal(f"it has {', '.join(demands)}")
+        has, written = column_types(table.schema()), column_types(_nullable(schema))
+        if not written.items() <= has.items():
             raise ObjectStoreError(
-                f"{self._path} has the columns {', '.join(names)}; this pipeline writes"
-                f" {', '.join(schema.names)}.",
+                f"{self.path} has the columns {_listed(has, written)}; this pipeline writes"
+                f" {_listed(written, has)}.",
                 "Choose another path, or the envelope that the table was written with",
             )
 
@@ -215,13 +220,12 @@ class DeltaCommits:
         could renew the lease.
         """
         latest = table.version()
-        with requests_to(self._path):
-            for version in range(latest, max(-1, latest - _COMMITS_LOOKED_AT), -1):
-                commit = read(self._store, f"_delta_log/{version:020d}.json") or b""
-                for action in map(json.loads, commit.splitlines()):
-                    line: str | None = action.get("commitInfo", {}).get(_LINE)
-                    if line is not None:
-                        return line
+        for version in range(latest, max(-1, latest - _COMMITS_LOOKED_AT), -1):
+            commit = self._log.read(commit_name(version)) or ""
+            for action in map(json.loads, commit.splitlines()):
+                line: str | None = action.get("commitInfo", {}).get(_LINE)
+                if line is not None:
+                    return line
         return None
 
     def _load_and_own(self) -> None:
@@ -246,19 +250,17 @@ class DeltaCommits:
             )
 
     def _create(self, schema: pa.Schema, partition_by: Sequence[str]) -> None:
-        from deltalake import DeltaTable, Schema
+        from deltalake import DeltaTable
 
         self._owner = 1
         try:
             with self._translating():
-                # As in the tables that Spark creates, all columns may be NULL.
-                nullable = pa.schema([column.with_nullable(True) for column in schema])
                 self._table = DeltaTable.create(
-                    self._path,
-                    Schema.from_arrow(nullable),
+                    self.path,
+                    _nullable(schema),
                     partition_by=list(partition_by),
                     configuration=self._configuration,
-                    storage_options=self._options,
+                    storage_options=self.options,
                     commit_properties=self._properties(),
                 )
         except PublishError:
@@ -270,22 +272,22 @@ class DeltaCommits:
         from deltalake.exceptions import TableNotFoundError
 
         with self._translating(TableNotFoundError):
-            return DeltaTable(self._path, storage_options=self._options)
+            return DeltaTable(self.path, storage_options=self.options)
 
     def _loaded(self) -> DeltaTable:
         """Return the table of which this process is the owner."""
         from deltalake.exceptions import TableNotFoundError
 
         if self._owner == 0:
-            raise PublishError(f"{self._path}: this process does not own the table.")
+            raise PublishError(f"{self.path}: this process does not own the table.")
         if self._table is None:
             try:
                 table = self._load()
             except TableNotFoundError as error:
-                raise PublishError(f"{self._path}: the table is gone.") from error
+                raise PublishError(f"{self.path}: the table is gone.") from error
             self._versions = {}
             if not self._has_owner(table):
-                raise PublishError(f"{self._path}: another process has taken the pipeline over.")
+                raise PublishError(f"{self.path}: another process has taken the pipeline over.")
             self._table = table
         return self._table
 
@@ -298,6 +300,8 @@ class DeltaCommits:
         """Load what is committed inside; if that fails, the table is loaded anew."""
         self._table = None
         version = table.version()
+        # The commit may write a checkpoint.
+        forget_checksum(self.path)
         with self._translating():
             yield
             table.update_incremental()
@@ -331,13 +335,26 @@ class DeltaCommits:
                 raise self._refusal(str(error)) from error
             is_conflict = isinstance(error, CommitFailedError)
             what = "another process has committed" if is_conflict else "Delta's log failed"
-            raise PublishError(f"{self._path}: {what}: {error}.") from error
+            raise PublishError(f"{self.path}: {what}: {error}.") from error
 
     def _refusal(self, reason: str) -> ObjectStoreError:
         return ObjectStoreError(
-            f"{self._path} can't be written without Spark: {reason}.",
+            f"{self.path} can't be written without Spark: {reason}.",
             "Choose another path, or remove the feature from the table",
         )
+
+
+def _nullable(schema: pa.Schema) -> Schema:
+    """Return columns of which all may be NULL, as in the tables that Spark creates."""
+    from deltalake import Schema
+
+    return Schema.from_arrow(pa.schema([column.with_nullable(True) for column in schema]))
+
+
+def _listed(columns: Mapping[str, str], others: Mapping[str, str]) -> str:
+    """Return columns in words, with the types of those that have another type elsewhere."""
+    differ = {name for name, kind in columns.items() if others.get(name, kind) != kind}
+    return ", ".join(f"{name} {columns[name]}" if name in differ else name for name in columns)
 
 
 def _hooks(version: int) -> PostCommitHookProperties:

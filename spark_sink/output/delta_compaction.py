@@ -17,6 +17,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
@@ -31,7 +32,6 @@ from slackwater.spark_sink.output.delta_features import (
     is_unsupported,
 )
 from slackwater.spark_sink.output.delta_maintenance import commit_name, is_inside, log_files
-from slackwater.spark_sink.output.file_writer import folder_values
 from slackwater.spark_sink.output.merged_files import in_row_groups, sync
 from slackwater.spark_sink.output.object_store import download, open_object_store, remove
 from slackwater.spark_sink.output.parquet_stats import stats_text
@@ -62,16 +62,13 @@ class TableFile:
         name: relative to the table.
         size: in bytes.
         modified_ms: since the Unix epoch.
+        partition: the values of the partition columns, as texts.
     """
 
     name: str
     size: int
     modified_ms: int
-
-    @property
-    def folder(self) -> str:
-        """The folders that its partition has; empty without partitions."""
-        return self.name.rpartition("/")[0]
+    partition: tuple[tuple[str, str | None], ...] = ()
 
 
 def compact(path: str, options: Mapping[str, str]) -> None:
@@ -113,8 +110,6 @@ def compact_loaded(table: DeltaTable, path: str, options: Mapping[str, str]) -> 
     log = log_files(path, options)
     commits = 0
     for group in groups_to_compact(_files_of(table)):
-        if set(folder_values(group[0].folder)) != set(partition_by):
-            raise DeltaUnsupportedError(f"{group[0].name} is not in a folder of its partition")
         added = _write_merged(data, group, columns, partition_by)
         if not _replace(table, path, log, group, added):
             # Another process has compacted it, or changed the rows of these files.
@@ -126,15 +121,15 @@ def compact_loaded(table: DeltaTable, path: str, options: Mapping[str, str]) -> 
 
 def groups_to_compact(files: Iterable[TableFile]) -> list[list[TableFile]]:
     """Return the files that become one: small ones of one partition, in the order of their age."""
-    by_folder = defaultdict(list)
+    by_partition = defaultdict(list)
     for file in sorted(files, key=lambda file: (file.modified_ms, file.name)):
         if file.size < _COMPACTED_SIZE and is_inside(file.name):
-            by_folder[file.folder].append(file)
+            by_partition[file.partition].append(file)
     groups = []
-    for of_folder in by_folder.values():
+    for of_partition in by_partition.values():
         group: list[TableFile] = []
         size = 0
-        for file in of_folder:
+        for file in of_partition:
             size += file.size
             if size > _COMPACTED_SIZE:
                 groups.append(group)
@@ -145,10 +140,33 @@ def groups_to_compact(files: Iterable[TableFile]) -> list[list[TableFile]]:
 
 
 def _files_of(table: DeltaTable) -> list[TableFile]:
+    """Return a table's files.
+
+    Raises:
+        DeltaUnsupportedError: a partition column has values that are not written here.
+    """
     listed = pa.table(table.get_add_actions())
-    columns = [listed[name].to_pylist() for name in ("path", "size_bytes", "modification_time")]
-    # In the log names are escaped, as parts of URLs.
-    return [TableFile(unquote(path), *others) for path, *others in zip(*columns, strict=True)]
+    names = {"path", "size_bytes", "modification_time", "partition"}
+    rows = listed.select([name for name in listed.column_names if name in names]).to_pylist()
+    return [
+        TableFile(
+            # In the log names are escaped, as parts of URLs.
+            unquote(row["path"]),
+            row["size_bytes"],
+            row["modification_time"],
+            tuple((name, _text(value)) for name, value in row.get("partition", {}).items()),
+        )
+        for row in rows
+    ]
+
+
+def _text(value: object) -> str | None:
+    """Return the value of a partition column as the log has it."""
+    if value is None or isinstance(value, str):
+        return value or None
+    if type(value) in (int, date):
+        return str(value)
+    raise DeltaUnsupportedError(f"it has a partition of {type(value).__name__}")
 
 
 class _Disk:
@@ -208,7 +226,7 @@ def _write_merged(
     """Write a file that no commit names yet."""
     from deltalake.transaction import AddAction
 
-    folder = group[0].folder
+    folder = group[0].name.rpartition("/")[0]
     name = "/".join(filter(None, (folder, f"part-{uuid.uuid4().hex}.zstd.parquet")))
     with tempfile.TemporaryDirectory(prefix="slackwater-") as temporary:
         merged = Path(temporary, "merged.parquet")
@@ -227,7 +245,7 @@ def _write_merged(
         data.add(name, merged)
         size = merged.stat().st_size
     [footer] = footers
-    return AddAction(name, size, folder_values(folder), _now_ms(), False, stats_text(footer))
+    return AddAction(name, size, dict(group[0].partition), _now_ms(), False, stats_text(footer))
 
 
 def _has_statistics(kind: pa.DataType) -> bool:
@@ -301,8 +319,7 @@ def _removals(group: Sequence[TableFile]) -> list[RemoveAction]:
 
     now_ms = _now_ms()
     return [
-        RemoveAction(file.name, False, now_ms, file.size, folder_values(file.folder))
-        for file in group
+        RemoveAction(file.name, False, now_ms, file.size, dict(file.partition)) for file in group
     ]
 
 

@@ -1,14 +1,17 @@
-"""What a Delta table may have that delta-rs can't write."""
+"""What a Delta table has: columns, and what delta-rs can't write."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import json
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable
+    from deltalake import DeltaTable, Schema
 
 # With it, columns have other names in the files.
 COLUMN_MAPPING: Final = "delta.columnMapping.mode"
+_CONSTRAINTS: Final = "delta.constraints."
+_NULLABILITY: Final = ("nullable", "containsNull", "valueContainsNull", "metadata")
 # In what delta-rs says of a table that it can't write, one with features that it does not know too.
 _UNSUPPORTED: Final = ("Unsupported", "append-only", "appendOnly")
 
@@ -16,6 +19,36 @@ _UNSUPPORTED: Final = ("Unsupported", "append-only", "appendOnly")
 def has_column_mapping(table: DeltaTable) -> bool:
     """Return whether a table's files have other names for its columns."""
     return table.metadata().configuration.get(COLUMN_MAPPING, "none") != "none"
+
+
+def demands_on_rows(table: DeltaTable) -> list[str]:
+    """Return what a table asks of rows beyond their columns and types, which no file proves.
+
+    Constraints, columns that must not be NULL, and columns with values of the table's own making.
+    """
+    properties = [name for name in table.metadata().configuration if name.startswith(_CONSTRAINTS)]
+    columns = json.loads(table.schema().to_json())["fields"]
+    return properties + [
+        f"the column {column['name']} {column['metadata'] or 'NOT NULL'}"
+        for column in columns
+        if not column["nullable"] or column["metadata"].keys() - {"comment"}
+    ]
+
+
+def column_types(schema: Schema) -> dict[str, str]:
+    """Return the types of columns, as Delta's log has them, by name.
+
+    Whether what is in arrays, maps and structs may be NULL is left out.
+    """
+    fields = json.loads(schema.to_json(), object_hook=_without_nullability)["fields"]
+    return {
+        field["name"]: kind if isinstance(kind := field["type"], str) else json.dumps(kind)
+        for field in fields
+    }
+
+
+def _without_nullability(part: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in part.items() if key not in _NULLABILITY}
 
 
 def is_unsupported(error: Exception) -> bool:

@@ -49,12 +49,34 @@ def log_files(path: str, options: Mapping[str, str]) -> SmallFiles:
         path: the table's directory or URL.
         options: of the object store; see open_object_store().
     """
-    return ObjectFiles(path, options, _LOG) if "://" in path else LocalFiles(Path(path, _LOG))
+    return files_in(path, options, _LOG)
+
+
+def files_in(path: str, options: Mapping[str, str], folder: str) -> SmallFiles:
+    """Return a folder of a table; an empty name is the table's own.
+
+    Args:
+        path, options: see log_files().
+        folder: its name.
+    """
+    return ObjectFiles(path, options, folder) if "://" in path else LocalFiles(Path(path, folder))
 
 
 def commit_name(version: int) -> str:
     """Return the name of a version's commit in the log."""
     return f"{version:020d}.json"
+
+
+def forget_checksum(path: str) -> None:
+    """Remove the checksum that Hadoop has of the log's _last_checkpoint, which delta-rs replaces.
+
+    With the checksum of another file, Spark takes it for damaged and waits three seconds.
+
+    Args:
+        path: the table's folder on a local disk. In an object store there is none.
+    """
+    if "://" not in path:
+        Path(path, _LOG, "._last_checkpoint.crc").unlink(missing_ok=True)
 
 
 def retention_properties(keep_s: float | None) -> dict[str, str]:

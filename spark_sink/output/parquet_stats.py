@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 import pyarrow.parquet as pq
 
 from slackwater.timestamp import datetime_to_rfc3339
 
+# In characters, as in the bounds of Delta's own writers.
+_TEXT_MAX: Final = 32
+
 
 def stats_text(metadata: pq.FileMetaData) -> str:
-    """Return the number of rows, and the bounds of the columns with times and integers.
+    """Return the number of rows, and the bounds of columns with times, integers or short texts.
 
-    Texts have none: they may be long, and Parquet may have cut their bounds.
+    Long texts have none: Delta wants them cut.
     """
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     schema = metadata.schema.to_arrow_schema()
@@ -44,7 +47,10 @@ def _bounds(groups: Sequence[pq.Statistics | None]) -> tuple[Any, Any, int] | No
     if not counted or len(counted) < len(groups):
         return None
     least, greatest = min(group.min for group in counted), max(group.max for group in counted)
-    if type(least) is not int and not isinstance(least, datetime):
+    if isinstance(least, str):
+        if max(len(least), len(greatest)) > _TEXT_MAX:
+            return None
+    elif type(least) is not int and not isinstance(least, datetime):
         return None
     nulls = sum(group.null_count for group in counted)
     return _value(least), _value(greatest), nulls

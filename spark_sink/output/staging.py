@@ -36,26 +36,6 @@ _OF_WRITERS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class StagedFiles:
-    """The folder of a staged epoch, which has no other files.
-
-    Attributes:
-        folder: its path or URL.
-        rows: the number of rows in all files: of messages, not of the records that they come from.
-    """
-
-    folder: str
-    rows: int
-
-    def are_small(self, spark: SparkSession, max_bytes: int) -> bool:
-        """Return whether they are on a local disk, and have no more bytes together."""
-        folder = local_path(spark, self.folder)
-        if folder is None:
-            return False
-        return sum(file.stat().st_size for file in folder.rglob("*.*")) <= max_bytes
-
-
-@dataclass(frozen=True, slots=True)
 class _StagedEpoch:
     """An epoch that was staged.
 
@@ -265,10 +245,12 @@ class Staging:
         """Remove a staged epoch, if there is one."""
         self.epoch_directory(spark, epoch_id).discard(epoch_id)
 
-    def staged_files(self, spark: SparkSession, epoch_id: int) -> StagedFiles:
-        """Return the files of a staged epoch, which are to be published."""
-        folder = self.epoch_directory(spark, epoch_id).staging(epoch_id)
-        return StagedFiles(folder, self._staged[epoch_id].counts.rows)
+    def is_small(self, spark: SparkSession, epoch_id: int, max_bytes: int) -> bool:
+        """Return whether a staged epoch is on a local disk, and its files have no more bytes."""
+        folder = local_path(spark, self.epoch_directory(spark, epoch_id).staging(epoch_id))
+        if folder is None:
+            return False
+        return sum(file.stat().st_size for file in folder.rglob("*.*")) <= max_bytes
 
     def distinct(self, epoch_id: int, column: str) -> frozenset[str]:
         """Return the values of a column in the records of an epoch, before the filter."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -15,6 +16,7 @@ from slackwater.spark_sink.envelopes.message import TABLE, Origin
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.formats import JSON, ORC, PARQUET, TEXT
 from slackwater.spark_sink.message_rows import messages
+from slackwater.spark_sink.output import delta_maintenance
 from slackwater.spark_sink.output.application import application_of
 from slackwater.spark_sink.output.epoch_files import EpochFiles, EpochFolders
 from slackwater.spark_sink.output.hadoop_files import require_atomic_rename
@@ -32,7 +34,7 @@ from slackwater.spark_sink.output.staging import Staging
 from slackwater.spark_sink.output.watermark_log import FOLDER, WatermarkLog
 from slackwater.spark_sink.sink import Sink
 from slackwater.spark_sink.sinks.file_changelog import FileChangelog
-from slackwater.spark_sink.sinks.sink_settings import EnvelopeSettings, Kind
+from slackwater.spark_sink.sinks.sink_settings import EnvelopeSettings, Kind, without_scheme
 from slackwater.spark_sink.sinks.store_settings import ObjectStoreSettings
 from slackwater.spark_sink.sinks.table_changelog import TableChangelog
 from slackwater.spark_sink.tables.delta import Delta
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _FORMATS: Final = (PARQUET, JSON, ORC, *table_formats())
+_ESCAPE: Final = re.compile("%[0-9A-Fa-f]{2}")
 PartitionColumn = Literal["table_name", "date"]
 
 
@@ -66,10 +69,16 @@ class ChangelogSettings(EnvelopeSettings, ObjectStoreSettings):
         return is_without_spark and is_object_store(path)
 
     @property
+    def is_direct_table(self) -> bool:
+        """Whether the output is a table to which the driver commits without Spark."""
+        return self.format == Delta.using and (self.is_written_by_client or self.is_on_disk)
+
+    @property
     def spark_needs(self) -> frozenset[str]:
-        """Nothing for a table that Spark does not write; see SinkSettings."""
+        """Nothing for an output that Spark does not write; see SinkSettings."""
         needs = super().spark_needs
-        return needs - {self.format} if self.is_written_by_client else needs
+        is_without_spark = self.is_written_by_client or self.is_direct_table
+        return needs - {self.format} if is_without_spark else needs
 
     @property
     def hadoop_paths(self) -> tuple[str, ...]:
@@ -100,7 +109,7 @@ class ChangelogSettings(EnvelopeSettings, ObjectStoreSettings):
         files = self._watermark_files if self.is_written_by_client else None
         watermarks = WatermarkLog(self.path, origin.pipeline, files)
         table_format = self.table_format(self.partition_by)
-        if self.is_written_by_client or table_format is None:
+        if self.is_written_by_client or self.is_direct_table or table_format is None:
             return FileChangelog(self._epoch_files(origin, preparation), watermarks)
         return TableChangelog(
             self.path,
@@ -125,8 +134,8 @@ class ChangelogSettings(EnvelopeSettings, ObjectStoreSettings):
         return partial(messages, envelope=envelope)
 
     def _epoch_files(self, origin: Origin, preparation: Preparation) -> EpochFiles:
-        if self.format == Delta.using:
-            return self._table_files(origin, preparation)
+        if self.is_direct_table:
+            return self._table_epochs(origin, preparation)
         has_lines = self.format == JSON and self.envelope != "record"
         file_format = TEXT if has_lines else self.format
         policy = self.maintenance_policy if self.compacts_epochs else NO_MAINTENANCE
@@ -150,20 +159,34 @@ class ChangelogSettings(EnvelopeSettings, ObjectStoreSettings):
         is_set = "compact_every" in self.model_fields_set and self.compact_every is not None
         return is_set and self.format not in table_formats()
 
-    def _table_files(self, origin: Origin, preparation: Preparation) -> EpochFiles:
-        from slackwater.spark_sink.output.delta_objects import DeltaObjects
+    def _table_epochs(self, origin: Origin, preparation: Preparation) -> EpochFiles:
+        from slackwater.spark_sink.output.delta_commits import DeltaCommits
+        from slackwater.spark_sink.output.delta_epochs import DeltaEpochs
+        from slackwater.spark_sink.output.table_files import BucketFiles, DiskFiles
 
-        return DeltaObjects(
-            self.path,
-            self.storage_options,
-            preparation,
-            self.partition_by,
+        path, options, policy = self.path, self.storage_options, self.maintenance_policy
+        if self.is_on_disk:
+            path = without_scheme(path)
+        files = DiskFiles(path, self.path) if self.is_on_disk else BucketFiles(path, options)
+        commits = DeltaCommits(
+            path,
+            options,
             application_of(origin.pipeline),
-            policy=self.maintenance_policy,
+            delta_maintenance.retention_properties(policy.keep_s),
         )
+        return DeltaEpochs(commits, files, preparation, self.partition_by, policy)
 
     def _watermark_files(self) -> SmallFiles:
         return ObjectFiles(self.path, self.storage_options, FOLDER)
+
+    @model_validator(mode="after")
+    def _path_that_delta_rs_takes_as_it_is(self) -> Self:
+        if self.is_direct_table and self.is_on_disk and (escape := _ESCAPE.search(self.path)):
+            raise ValueError(
+                f"path has {escape[0]}, which the writer of Delta tables takes for the character"
+                " that it stands for: choose another name"
+            )
+        return self
 
     @model_validator(mode="after")
     def _compaction_in_object_store(self) -> Self:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import posixpath
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, ClassVar, Final, Literal, Self
@@ -157,6 +158,11 @@ class SinkSettings(Section, ABC):
         return (self.path, self.checkpoint)
 
     @property
+    def is_on_disk(self) -> bool:
+        """Whether the path is on a disk of this machine."""
+        return urlsplit(self.path).scheme in {"", LOCAL_SCHEME}
+
+    @property
     def has_expendable_checkpoint(self) -> bool:
         """Whether the checkpoint may be lost: the output alone says where to go on."""
         return False
@@ -301,8 +307,7 @@ class TableSettings(SinkSettings, ABC):
     @model_validator(mode="after")
     def _compaction_of_format(self) -> Self:
         is_set = "compact_every" in self.model_fields_set and self.compact_every is not None
-        is_local = urlsplit(self.path).scheme in {"", LOCAL_SCHEME}
-        is_possible = is_local or is_object_store(self.path)
+        is_possible = self.is_on_disk or is_object_store(self.path)
         if is_set and self.format not in table_formats() and not is_possible:
             names = " and ".join(table_formats())
             raise ValueError(
@@ -349,6 +354,11 @@ class EnvelopeSettings(SinkSettings, ABC):
                 " have the commit timestamp, or none"
             )
         return self
+
+
+def without_scheme(path: str) -> str:
+    """Return a path on a disk, as Hadoop takes it, without file: or file:// before it."""
+    return re.sub(rf"^{LOCAL_SCHEME}:(?=/)(//(?=/))?", "", path)
 
 
 def _one_spelling(path: str) -> str:

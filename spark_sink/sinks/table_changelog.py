@@ -1,10 +1,10 @@
-"""A changelog in one table: each epoch is a commit."""
+"""A changelog in one table that Spark writes: each epoch is a commit."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from slackwater.spark_sink.output.application import application_of, scan_application
 from slackwater.spark_sink.output.maintenance import NO_MAINTENANCE, Maintenance, MaintenancePolicy
@@ -17,6 +17,9 @@ from slackwater.timestamp import datetime_to_us, us_to_datetime
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+# In bytes, compressed: an epoch becomes one file, since each costs requests in an object store.
+_ONE_FILE_MAX: Final = 4 << 20
 
 
 class TableChangelog(StagedByTasks):
@@ -66,10 +69,9 @@ class TableChangelog(StagedByTasks):
     ) -> None:
         """Commit a staged epoch to the table; see Sink."""
         if summary.written:
-            staged = self._staging.staged_files(spark, epoch_id)
-            rows = self._staging.read_staged(spark, epoch_id)
+            rows = _staged(self._staging, spark, epoch_id)
             version = datetime_to_us(low_watermark)
-            self._table.append(rows, self._path, self._application, version, staged)
+            self._table.append(rows, self._path, self._application, version)
             if self._maintenance.is_due:
                 # Here, because it would make an append at the same time fail.
                 self._table.ensure_retention(spark, self._path, self._policy.keep_s)
@@ -86,8 +88,7 @@ class TableChangelog(StagedByTasks):
         spark = rows.sparkSession
         records = self._scanned.stage(rows, chunk).records
         scan = scan_application(self._application, low_watermark)
-        staged = self._scanned.staged_files(spark, chunk)
-        self._table.append(self._scanned.read_staged(spark, chunk), self._path, scan, chunk, staged)
+        self._table.append(_staged(self._scanned, spark, chunk), self._path, scan, chunk)
         self._scanned.discard(spark, chunk)
         return records
 
@@ -97,3 +98,9 @@ class TableChangelog(StagedByTasks):
 
     def _maintain(self, spark: SparkSession, path: str) -> None:
         self._table.maintain(spark, path, self._application, self._policy.keep_s)
+
+
+def _staged(staging: Staging, spark: SparkSession, epoch_id: int) -> DataFrame:
+    """Return the rows of a staged epoch, of a small one for one file."""
+    rows = staging.read_staged(spark, epoch_id)
+    return rows.coalesce(1) if staging.is_small(spark, epoch_id, _ONE_FILE_MAX) else rows

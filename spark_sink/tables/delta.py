@@ -20,12 +20,10 @@ from urllib.parse import unquote
 from slackwater.spark_sink.errors import AsOfTimeError, commit_conflict
 from slackwater.spark_sink.java import java_session, jvm_of
 from slackwater.spark_sink.output import delta_maintenance
-from slackwater.spark_sink.output.delta_checkpoints import forget_checksum
 from slackwater.spark_sink.output.delta_features import COLUMN_MAPPING
+from slackwater.spark_sink.output.delta_maintenance import forget_checksum
 from slackwater.spark_sink.output.small_files import small_files
-from slackwater.spark_sink.output.staging import StagedFiles
 from slackwater.spark_sink.sql.quoting import identifier, literal
-from slackwater.spark_sink.tables.delta_kernel import KernelRefusedError, KernelWriter
 from slackwater.spark_sink.tables.delta_log import LOG, missing_files, read_history
 from slackwater.spark_sink.tables.delta_low_watermark import publish_by_spark
 from slackwater.spark_sink.tables.direct_table import (
@@ -105,7 +103,6 @@ class Delta(TableFormat):
     def __init__(self, partition_by: Sequence[str] = ()) -> None:
         self._partition_by = tuple(partition_by)
         self._direct = DirectTables()
-        self._kernel = KernelWriter(self._direct.folder)
         # Tables into which the driver merges, and those into which Spark does though it could.
         self._merged_by_driver: set[str] = set()
         self._merged_by_spark: set[str] = set()
@@ -163,12 +160,9 @@ class Delta(TableFormat):
         path: str,
         application: str,
         version: int,
-        staged: StagedFiles | None = None,
     ) -> None:
         """Append rows in one commit, unless the table has this version or a later one."""
         with self.translating_conflicts(path):
-            if staged and self._kernel.append(rows, staged, path, application, version):
-                return
             writer = rows.write.format(self.using).mode("append").partitionBy(*self._partition_by)
             writer = writer.option("txnAppId", application)
             writer.option("txnVersion", str(version)).save(path)
@@ -246,8 +240,11 @@ class Delta(TableFormat):
         """Return an application's latest transaction identifier in Delta's log."""
         if not self.exists(spark, path):
             return None
-        with suppress(KernelRefusedError):
-            return self._kernel.last_version(spark, path, application)
+        direct = self._direct.table(spark, path)
+        if direct is not None:
+            # Spark computes the table's whole state for that.
+            with suppress(DeltaMergeRefusedError):
+                return direct.last_version(application)
         log = jvm_of(spark).org.apache.spark.sql.delta.DeltaLog
         nothing = jvm_of(spark).scala.Option.empty()
         snapshot = log.forTable(java_session(spark), path).update(False, nothing, nothing)

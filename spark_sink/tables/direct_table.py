@@ -16,13 +16,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from slackwater.spark_sink.errors import PublishError, commit_conflict
-from slackwater.spark_sink.output.delta_checkpoints import forget_checksum
 from slackwater.spark_sink.output.delta_features import (
     COLUMN_MAPPING,
     has_column_mapping,
     is_unsupported,
 )
-from slackwater.spark_sink.output.delta_maintenance import commit_name, log_files
+from slackwater.spark_sink.output.delta_maintenance import commit_name, forget_checksum, log_files
 from slackwater.spark_sink.output.small_files import SmallFiles, local_path
 
 if TYPE_CHECKING:
@@ -111,6 +110,15 @@ class DirectTable:
         if self.is_local:
             self._transactions = {}
         return table
+
+    def last_version(self, application: str) -> int | None:
+        """Return the latest version that an application has committed, as the table is now.
+
+        Raises:
+            DeltaMergeRefusedError, PublishError: see load() and translating().
+        """
+        with self.translating():
+            return self.transaction_version(self.load(), application)
 
     def transaction_version(self, table: DeltaTable, application: str) -> int | None:
         """Return the latest version that an application has committed to the loaded table."""

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final
 from slackwater.spark_sink.errors import UnknownFormatError, commit_conflict
 from slackwater.spark_sink.java import java_session, jvm_of
 from slackwater.spark_sink.output.small_files import local_path
-from slackwater.spark_sink.output.staging import StagedFiles
 from slackwater.spark_sink.sql.quoting import identifier, literal
 from slackwater.spark_sink.tables.iceberg_appends import append_once
 from slackwater.spark_sink.tables.iceberg_commits import COMMITS_MAX, CONFLICT, commit
@@ -48,8 +47,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _SNAPSHOT: Final = "slackwater.snapshot"
-# In bytes, compressed: an epoch becomes one file, since each costs requests in an object store.
-_ONE_FILE_MAX: Final = 4 << 20
 _SNAPSHOT_SETTING: Final = "spark.sql.iceberg.snapshot-property"
 _CATALOG: Final = "org.apache.iceberg.spark.SparkCatalog"
 _CONFLICTS: Final = (
@@ -149,7 +146,6 @@ class Iceberg(TableFormat):
         path: str,
         application: str,
         version: int,
-        staged: StagedFiles | None = None,
     ) -> None:
         """Append rows in one commit, unless the table has this version; files are rewritten."""
         spark = rows.sparkSession
@@ -159,8 +155,6 @@ class Iceberg(TableFormat):
                 metadata = table.operations().current()
                 if has_version(spark, metadata, application, version):
                     return
-            if staged is not None and staged.are_small(spark, _ONE_FILE_MAX):
-                rows = rows.coalesce(1)
             if table is None:
                 self._create(rows, path, application, version)
             else:

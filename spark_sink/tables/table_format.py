@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from slackwater.spark_sink.output.staging import StagedFiles
     from slackwater.spark_sink.sql.columns import Column
 
 LOW_WATERMARK_PROPERTY: Final = "slackwater.low_watermark"
@@ -116,7 +115,6 @@ class TableFormat(ABC):
         path: str,
         application: str,
         version: int,
-        staged: StagedFiles | None = None,
     ) -> None:
         """Append rows in one commit, unless the table has this version or a later one.
 
@@ -125,7 +123,6 @@ class TableFormat(ABC):
             path: the table's directory.
             application: names the writer; each application counts its own versions.
             version: rises with each append of the application.
-            staged: Parquet files with exactly these rows, which may become the table's own.
 
         Raises:
             PublishError: two processes committed at the same time; the epoch is read again.

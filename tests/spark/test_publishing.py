@@ -17,7 +17,7 @@ from slackwater.spark_sink.envelopes.registry import envelopes
 from slackwater.spark_sink.output.watermark_log import WatermarkLog
 from slackwater.spark_sink.sink import OutputPosition
 from slackwater.spark_sink.tables.delta import Delta
-from slackwater.spark_sink.tables.delta_kernel import KernelRefusedError, KernelWriter
+from slackwater.spark_sink.tables.direct_table import DeltaMergeRefusedError, DirectTable
 from slackwater.spark_sink.tables.iceberg import Iceberg
 from tests.epoch_rows import PIPELINE, inserts, low_watermark, make_sink, write
 from tests.former_owner import frozen_at
@@ -46,10 +46,12 @@ def write_until_line(spark: SparkSession, path: Path, epoch: int, **settings: An
         raise KilledError
 
     records = (inserts(epoch, at=epoch), inserts(epoch, at=epoch, table="Keys"))
+    sink = make_sink(path, **settings)
+    sink.position(spark)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(WatermarkLog, "add_line", killed)
         with pytest.raises(KilledError):
-            write(spark, make_sink(path, **settings), epoch, *records)
+            write(spark, sink, epoch, *records)
 
 
 @pytest.mark.parametrize("settings", ONE_COMMIT.values(), ids=list(ONE_COMMIT))
@@ -63,8 +65,12 @@ def test_what_is_committed_at_once_is_complete_with_or_without_its_line(
 
     assert position() == OutputPosition(None, None, None)
     write_until_line(session, path, 1, **settings)
-    assert position() == OutputPosition(low_watermark(1), None, None)
-    write(session, make_sink(path, **settings), 2)
+    # Delta's commit has the line, which the next owner adds to the log.
+    pipeline = PIPELINE if settings.get("format") == "delta" else None
+    assert position() == OutputPosition(low_watermark(1), None, pipeline)
+    second = make_sink(path, **settings)
+    second.position(session)
+    write(session, second, 2)
     assert position() == OutputPosition(low_watermark(2), None, PIPELINE)
     write_until_line(session, path, 3, **settings)
     assert position() == OutputPosition(low_watermark(3), None, PIPELINE)
@@ -104,8 +110,9 @@ def test_sparks_formats_and_kafka_at_least_once_tell_what_they_can(
     assert kafka.position(session) is None
 
 
-def test_a_table_s_position_is_read_without_kernel_and_after_others_commits(
-    session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_direct", [True, False])
+def test_a_table_s_position_is_read_by_the_driver_or_spark_and_after_others_commits(
+    session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_direct: bool
 ) -> None:
     delta, iceberg = Delta(), Iceberg()
     for table_format in (delta, iceberg):
@@ -116,9 +123,10 @@ def test_a_table_s_position_is_read_without_kernel_and_after_others_commits(
     monkeypatch.setattr("slackwater.spark_sink.tables.iceberg_history._ANCESTORS_MAX", 1)
 
     def refuse(*_: object) -> None:
-        raise KernelRefusedError
+        raise DeltaMergeRefusedError
 
-    monkeypatch.setattr(KernelWriter, "last_version", refuse)
+    if not is_direct:
+        monkeypatch.setattr(DirectTable, "last_version", refuse)
     for table_format in (delta, iceberg):
         path = str(tmp_path / table_format.using)
         versions = [table_format.last_version(session, path, name) for name in ("ours", "none")]

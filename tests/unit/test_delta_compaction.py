@@ -270,12 +270,15 @@ def test_files_of_a_partition_stay_in_it(tmp_path: Path, value: str | None) -> N
     assert sorted(map(str, partitions)) == sorted(map(str, {before[0]["kind"], "other"}))
 
 
-def test_files_of_a_changelogs_partitions_in_an_object_store_stay_in_them() -> None:
+@pytest.mark.parametrize("has_folders", [True, False])
+def test_files_of_a_changelogs_partitions_in_an_object_store_stay_in_them(
+    has_folders: bool,
+) -> None:
     schema = pa.schema({"number": pa.int64(), "kind": pa.string()})
     with s3() as store:
         place = (f"{store.path}/table", dict(store.options))
         objects = open_object_store(*place)
-        commits = DeltaCommits(*place, "slackwater orders", objects)
+        commits = DeltaCommits(*place, "slackwater orders")
         commits.take_over()
         commits.open(schema, ["kind"])
         for number in range(4):
@@ -283,7 +286,7 @@ def test_files_of_a_changelogs_partitions_in_an_object_store_stay_in_them() -> N
             sink = pa.BufferOutputStream()
             pq.write_table(pa.table({"number": [number]}), sink)
             content = sink.getvalue().to_pybytes()
-            name = f"{folder}/part-{number}.parquet"
+            name = f"{folder}/part-{number}.parquet" if has_folders else f"part-{number}.parquet"
             objects.put(name, content)
             file = DataFile(name, len(content), folder_values(folder), None)
             commits.append([file], "slackwater orders", number)
@@ -310,13 +313,13 @@ def test_tables_that_the_driver_would_read_wrong_are_spark_s(tmp_path: Path) -> 
 
 def test_small_files_of_a_partition_become_one_up_to_a_size() -> None:
     files = [
-        TableFile("day=1/new", 100 * MIB, 3),
-        TableFile("day=1/old", 100 * MIB, 1),
-        TableFile("day=1/middle", 100 * MIB, 2),
-        TableFile("day=1/large", 256 * MIB, 1),
-        TableFile("day=2/only", MIB, 1),
+        TableFile("day=1/new", 100 * MIB, 3, (("day", "1"),)),
+        TableFile("old", 100 * MIB, 1, (("day", "1"),)),
+        TableFile("day=1/middle", 100 * MIB, 2, (("day", "1"),)),
+        TableFile("day=1/large", 256 * MIB, 1, (("day", "1"),)),
+        TableFile("day=2/only", MIB, 1, (("day", "2"),)),
         TableFile("s3://bucket/clone", MIB, 1),
         TableFile("s3://bucket/other", MIB, 1),
     ]
     groups = [[file.name for file in group] for group in groups_to_compact(files)]
-    assert groups == [["day=1/old", "day=1/middle"]]
+    assert groups == [["old", "day=1/middle"]]

@@ -10,7 +10,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from obstore.store import LocalStore
 
 from slackwater.spark_sink.output.delta_commits import DeltaCommits
 from slackwater.spark_sink.output.delta_maintenance import (
@@ -222,9 +221,9 @@ def test_files_of_other_tables_and_half_checkpoints_are_left_alone(tmp_path: Pat
     assert not (tmp_path / "own").exists()
 
 
-def test_a_table_of_an_object_store_gets_the_retention_when_it_is_created(tmp_path: Path) -> None:
+def test_a_changelogs_table_gets_the_retention_when_it_is_created(tmp_path: Path) -> None:
     properties = retention_properties(3600)
-    commits = DeltaCommits(str(tmp_path), {}, "slackwater orders", LocalStore(tmp_path), properties)
+    commits = DeltaCommits(str(tmp_path), {}, "slackwater orders", properties)
     commits.take_over()
     commits.open(pa.schema({"key": pa.int64()}), ())
     assert properties.items() <= DeltaTable(tmp_path).metadata().configuration.items()

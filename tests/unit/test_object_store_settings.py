@@ -59,7 +59,16 @@ def test_a_delta_table_in_an_object_store_needs_neither_checkpoint_nor_jars() ->
     sink = parse(path="s3://bucket/changes", format="delta", compact_every="1h")
     assert sink.has_expendable_checkpoint
     assert "delta" not in sink.spark_needs
-    assert "delta" in parse(path="out", checkpoint="c", format="delta").spark_needs
+    assert "delta" not in parse(path="out", checkpoint="c", format="delta").spark_needs
+    assert "delta" in parse(path="hdfs://host/out", checkpoint="c", format="delta").spark_needs
+
+
+def test_a_path_of_a_delta_table_that_would_be_taken_for_another_is_refused() -> None:
+    for path in ("/data/a%20b", "file:///data/a%20b"):
+        with pytest.raises(ValidationError, match="path has %20"):
+            parse(path=path, checkpoint="c", format="delta")
+        parse(path=path, checkpoint="c", format="parquet")
+    parse(path="/data/100%", checkpoint="c", format="delta")
 
 
 ABFS = "abfss://c@a.dfs.core.windows.net/tables"

@@ -1,4 +1,4 @@
-"""Epochs on their way into a Delta table in an object store, without Spark's Delta.
+"""Epochs on their way into a Delta table, on a local disk or in an object store, without Spark's.
 
 Tasks write the table's files, or hand small ones on; the driver commits them.
 """
@@ -6,8 +6,7 @@ Tasks write the table's files, or hand small ones on; the driver commits them.
 from __future__ import annotations
 
 import time
-import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
@@ -32,14 +31,9 @@ from slackwater.spark_sink.output.file_writer import (
     written_files,
 )
 from slackwater.spark_sink.output.maintenance import NO_MAINTENANCE, Maintenance, MaintenancePolicy
-from slackwater.spark_sink.output.object_store import (
-    ObjectFiles,
-    open_object_store,
-    remove,
-    requests_to,
-)
 from slackwater.spark_sink.output.parquet_stats import stats_text
 from slackwater.spark_sink.output.preparation import Preparation
+from slackwater.spark_sink.output.table_files import TableFiles
 from slackwater.spark_sink.output.task_writer import TaskWriter, handed_on, is_handed_on
 from slackwater.spark_sink.sink import EpochSummary
 from slackwater.timestamp import datetime_to_us, seconds_to_ms, us_to_datetime
@@ -48,46 +42,35 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-_PREFIX: Final = "part-"
-_SUFFIX: Final = ".parquet"
 # In bytes: of the files that become one.
 _MERGED_MAX: Final = 32 << 20
 
 
-class DeltaObjects:
+class DeltaEpochs:
     """Epochs become visible by a commit to a Delta table; see EpochFiles.
 
     Args:
-        path: the table's URL.
-        options: see open_object_store().
+        commits: the table's.
+        files: those of the table that wait for a commit.
         preparation: makes what is written.
         partition_by: the partition columns of a table that is created.
-        application: names the pipeline in the table's transaction identifiers.
         policy: when the table is maintained.
-        commits: the table's; None to open it.
     """
 
     is_one_commit = True
 
     def __init__(
         self,
-        path: str,
-        options: Mapping[str, str],
+        commits: DeltaCommits,
+        files: TableFiles,
         preparation: Preparation,
-        partition_by: Sequence[str],
-        application: str,
-        *,
+        partition_by: Sequence[str] = (),
         policy: MaintenancePolicy = NO_MAINTENANCE,
-        commits: DeltaCommits | None = None,
     ) -> None:
-        self._path = path
-        self._options = dict(options)
+        self._commits = commits
+        self._files = files
         self._preparation = preparation
         self._partition_by = tuple(partition_by)
-        self._application = application
-        self._store = open_object_store(path, options)
-        retention = delta_maintenance.retention_properties(policy.keep_s)
-        self._commits = commits or DeltaCommits(path, options, application, self._store, retention)
         self._policy = policy
         self._maintenance = Maintenance(self._maintain, policy.every_s)
         # Of all epochs; it costs a call to the JVM.
@@ -96,33 +79,26 @@ class DeltaObjects:
 
     def take_over(
         self,
-        spark: SparkSession,  # noqa: ARG002
+        spark: SparkSession,
         logged: Callable[[], datetime | None],  # noqa: ARG002
     ) -> LatestEpoch:
         """Commit this process as the owner; see EpochFiles.
 
         Raises:
+            FileSystemError: see TableFiles.take_over().
             ObjectStoreError, PublishError: see DeltaCommits.take_over().
         """
-        with requests_to(self._path):
-            # Delta's client does not say that there is no such bucket.
-            next(iter(self._store.list("_delta_log/")), None)
+        self._files.take_over(spark)
         self._commits.take_over()
-        version = self._commits.last_version(self._application)
+        version = self._commits.last_version(self._commits.application)
         if version is None:
             return LatestEpoch()
         return LatestEpoch(us_to_datetime(version), self._commits.last_line())
 
-    def for_scan(self) -> DeltaObjects:
+    def for_scan(self) -> DeltaEpochs:
         """Return the same for an initial scan; see EpochFiles."""
-        return DeltaObjects(
-            self._path,
-            self._options,
-            self._preparation.unfiltered(),
-            self._partition_by,
-            self._application,
-            commits=self._commits,
-        )
+        unfiltered = self._preparation.unfiltered()
+        return DeltaEpochs(self._commits, self._files.for_scan(), unfiltered, self._partition_by)
 
     def task_writer(self, spark: SparkSession, schema: StructType) -> str | None:  # noqa: ARG002
         """Return how tasks write epochs; see TaskWriting."""
@@ -157,7 +133,7 @@ class DeltaObjects:
         chunk: int | None = None,
     ) -> None:
         """Commit an epoch's files; see EpochFiles."""
-        application, version = self._application, datetime_to_us(low_watermark)
+        application, version = self._commits.application, datetime_to_us(low_watermark)
         if chunk is not None:
             application, version = scan_application(application, low_watermark), chunk
         if self._commits.has_committed(application, version):
@@ -167,53 +143,50 @@ class DeltaObjects:
         written = self._written.pop(epoch_id)
         files = [self._data_file(file) for file in _merged(written)]
         self._commits.append(files, application, version, line)
-        self._maintenance.begin_if_due(spark, lambda: [self._path])
+        self._files.discard([])
+        self._maintenance.begin_if_due(spark, lambda: [self._commits.path])
 
     def discard(self, spark: SparkSession, epoch_id: int) -> None:  # noqa: ARG002
         """Remove the files of an epoch that is not committed."""
-        with requests_to(self._path):
-            remove(
-                self._store,
-                [file.staged for file in self._written.pop(epoch_id, []) if file.staged],
-            )
+        self._files.discard(self._written.pop(epoch_id, []))
 
     def _writer(self, schema: pa.Schema) -> FileWriter:
         """Return what writes files of the table, which is created if it is missing."""
         self._commits.open(schema, self._partition_by)
-        columns = self._commits.partition_columns
-        return FileWriter(self._path, self._options, _PREFIX, PARQUET, columns, _SUFFIX)
+        return self._files.writer(self._commits.partition_columns)
 
     def _maintain(self, spark: SparkSession, path: str) -> None:  # noqa: ARG002
-        keep_s = self._policy.keep_s
+        options, keep_s = self._commits.options, self._policy.keep_s
         try:
-            compact(path, self._options)
+            compact(path, options)
         except DeltaUnsupportedError as error:
             raise ObjectStoreError(f"{path} can't be maintained without Spark: {error}.") from error
         if keep_s is not None:
-            log, data = (ObjectFiles(path, self._options, folder) for folder in ("_delta_log", ""))
+            log, data = (delta_maintenance.files_in(path, options, of) for of in ("_delta_log", ""))
             delta_maintenance.remove_old_versions(
                 log,
                 data,
                 seconds_to_ms(time.time() - keep_s),
-                lambda: delta_maintenance.current_files(path, self._options),
+                lambda: delta_maintenance.current_files(path, options),
+                # Of a table to which Spark has written.
+                has_checksums="://" not in path,
             )
 
     def _data_file(self, file: WrittenFile) -> DataFile:
-        """Return a file that is in the table's folder; it is uploaded if it is not there."""
-        partition = folder_values(file.folder)
-        if file.content is None:
-            return DataFile(file.staged or "", file.size, partition, file.stats)
-        name = f"{_PREFIX}{uuid.uuid4().hex}{_SUFFIX}"
-        with requests_to(self._path):
-            self._store.put(name, file.content, use_multipart=False)
-        stats = stats_text(pq.read_metadata(pa.BufferReader(file.content)))
-        return DataFile(name, len(file.content), partition, stats)
+        """Return a file that is in the table's folder."""
+        stats = file.stats
+        if file.content is not None:
+            stats = stats_text(pq.read_metadata(pa.BufferReader(file.content)))
+        return DataFile(self._files.place(file), file.size, folder_values(file.folder), stats)
 
 
 def _merged(written: Sequence[WrittenFile]) -> list[WrittenFile]:
-    """Return an epoch's files, of the small ones one for each folder."""
+    """Return an epoch's files, of the small ones that are in memory one for each folder."""
     small = [file for file in written if file.content is not None]
     if sum(file.size for file in small) > _MERGED_MAX:
         return list(written)
-    merged = [WrittenFile(folder, content, None) for folder, content in merge_files(small, PARQUET)]
+    merged = [
+        WrittenFile(folder, content, None, len(content))
+        for folder, content in merge_files(small, PARQUET)
+    ]
     return [*merged, *(file for file in written if file.staged)]

@@ -1,0 +1,319 @@
+"""A changelog in a Delta table, on a disk and in object stores, beside what Spark makes of it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from slackwater.spark_sink.errors import FileSystemError, ObjectStoreError, PublishError
+from slackwater.spark_sink.java import hadoop_conf, jvm_of
+from slackwater.spark_sink.output.delta_commits import DeltaCommits
+from slackwater.spark_sink.output.table_files import DiskFiles
+from slackwater.spark_sink.sink import Sink
+from slackwater.spark_sink.tables.delta import Delta
+from tests.epoch_rows import (
+    PIPELINE,
+    START,
+    frame,
+    inserts,
+    large_records,
+    low_watermark,
+    make_sink,
+    of_two_tables,
+    require_one_owner,
+    write,
+)
+from tests.object_stores import BUCKET, OTHERS, STORES, ServedStore
+
+SHAPES = pytest.mark.parametrize(
+    "settings",
+    [{"envelope": "flat"}, {"partition_by": ["table_name", "date"]}],
+    ids=["flat", "record-partitioned"],
+)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where tables are: a folder or the URL of a bucket, and the options of its client."""
+
+    root: str
+    options: Mapping[str, str]
+
+    def sink(self, name: str, **settings: Any) -> Sink:
+        options = {"storage_options": self.options} if self.options else {}
+        return make_sink(f"{self.root}/{name}", format="delta", **options, **settings)
+
+    def table(self, name: str) -> DeltaTable:
+        return DeltaTable(f"{self.root}/{name}", storage_options=dict(self.options))
+
+
+@pytest.fixture(scope="module", params=["disk", "s3", *OTHERS])
+def place(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Place]:
+    if request.param == "disk":
+        yield Place(str(tmp_path_factory.mktemp("a disk 100%")), {})
+        return
+    with STORES[request.param]() as store:
+        yield Place(store.path, store.options)
+
+
+def texts(rows: DataFrame) -> list[str]:
+    return sorted(map(str, rows.select(*sorted(rows.columns)).collect()))
+
+
+def by_spark(session: SparkSession, path: Path) -> DataFrame:
+    return session.read.format("delta").load(str(path))
+
+
+@pytest.mark.parametrize("store", ["s3", *OTHERS], indirect=True)
+@SHAPES
+def test_an_object_store_gets_the_table_that_a_disk_does(
+    session: SparkSession, store: ServedStore, tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    name = tmp_path.name
+    in_store = Place(store.path, store.options).sink(name, **settings)
+    on_disk = make_sink(tmp_path / "disk", format="delta", **settings)
+    for sink in (in_store, on_disk):
+        sink.position(session)
+        for epoch in (1, 2):
+            write(session, sink, epoch, *of_two_tables(epoch))
+    store.download(name, tmp_path / "copy")
+    of_store, of_disk = (by_spark(session, tmp_path / folder) for folder in ("copy", "disk"))
+    assert of_store.schema == of_disk.schema
+    assert texts(of_store) == texts(of_disk) != []
+
+
+@SHAPES
+def test_a_table_is_the_one_that_spark_would_write(
+    session: SparkSession, tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    sink = make_sink(tmp_path / "table", format="delta", **settings)
+    lines = make_sink(tmp_path / "parquet", format="parquet", **settings)
+    for one in (sink, lines):
+        one.position(session)
+        for epoch in (1, 2):
+            write(session, one, epoch, *of_two_tables(epoch))
+    read = by_spark(session, tmp_path / "table")
+    # Dates of folders in files are read as what they look like.
+    files = session.read.parquet(str(tmp_path / "parquet")).select(*read.columns)
+    assert texts(read) == texts(files) != []
+    # As Spark lands what it reads there in a table of its own.
+    files.write.format("delta").partitionBy(*settings.get("partition_by", ())).save(
+        str(tmp_path / "of spark")
+    )
+    assert by_spark(session, tmp_path / "of spark").schema == read.schema
+    # Spark skips files by the statistics that we wrote.
+    if "commit_timestamp" in read.columns:
+        second = F.col("commit_timestamp") >= F.lit(START + dt.timedelta(microseconds=2))
+        assert texts(read.where(second)) == texts(files.where(second)) != []
+        assert len(read.where(F.col("table_name") == "Keys").inputFiles()) == 2
+
+
+def test_a_table_that_spark_wrote_is_gone_on_with(
+    session: SparkSession, tmp_path: Path, place: Place, request: pytest.FixtureRequest
+) -> None:
+    made = make_sink(tmp_path / "made", format="delta")
+    write(session, made, 0, *of_two_tables(0))
+    rows = by_spark(session, tmp_path / "made")
+    folder = tmp_path / "table"
+    application = f"slackwater {PIPELINE}"
+    version = round(low_watermark(1).timestamp() * 1_000_000)
+    Delta().append(rows, str(folder), application, version)
+    name = f"gone-on-{tmp_path.name}"
+    if place.options:
+        with STORES[request.node.callspec.params["place"]]() as store:
+            store.upload(folder, name)
+            _require_gone_on(session, Place(store.path, store.options), name)
+    else:
+        folder.rename(Path(place.root, name))
+        _require_gone_on(session, place, name)
+
+
+def _require_gone_on(session: SparkSession, place: Place, name: str) -> None:
+    sink = place.sink(name)
+    assert sink.position(session).complete == low_watermark(1)  # type: ignore[union-attr]
+    write(session, sink, 1, *of_two_tables(1))
+    write(session, sink, 2, *of_two_tables(2))
+    assert place.table(name).to_pyarrow_table().num_rows == 4
+
+
+def test_an_owner_commits_once_and_a_former_one_nothing(
+    session: SparkSession, place: Place
+) -> None:
+    former, successor = (place.sink("twice") for _ in range(2))
+    require_one_owner(session, former, successor)
+    assert place.table("twice").to_pyarrow_table().num_rows == 6
+
+
+def test_a_large_epoch_and_a_chunk_are_the_tasks_files_and_land_once(
+    session: SparkSession, place: Place
+) -> None:
+    sink = place.sink("large")
+    sink.position(session)
+    large = large_records()
+    for _ in range(2):
+        write(session, sink, 1, *large)
+    scanned = frame(session, of_two_tables(5))
+    for _ in range(2):
+        # The second time as after a crash.
+        assert sink.add_scanned(scanned, 1, low_watermark(0)) == 2
+    read = place.table("large")
+    assert read.to_pyarrow_table().num_rows == 6
+    actions = read.get_add_actions(flatten=True)
+    assert sum(actions["num_records"].to_pylist()) == 6
+    # What the second attempts wrote is removed.
+    assert len(data_files(place, "large")) == len(read.file_uris())
+
+
+def data_files(place: Place, name: str) -> list[str]:
+    """Return the Parquet files below a table's folder, without the log's."""
+    if not place.options:
+        found = Path(place.root, name).rglob("*.parquet")
+        return [str(path) for path in found if "_delta_log" not in path.parts]
+    from slackwater.spark_sink.output.object_store import open_object_store
+
+    store = open_object_store(f"{place.root}/{name}", place.options)
+    return [item["path"] for page in store.list("part-") for item in page] + [
+        item["path"]
+        for item in store.list_with_delimiter()["objects"]
+        if item["path"].startswith("part-")
+    ]
+
+
+@pytest.mark.parametrize("partition_by", [[], ["table_name", "date"]], ids=["plain", "partitioned"])
+def test_the_table_is_compacted_and_can_be_read_meanwhile(
+    session: SparkSession, place: Place, monkeypatch: pytest.MonkeyPatch, partition_by: list[str]
+) -> None:
+    name = f"compacted-{len(partition_by)}"
+    sink = place.sink(name, compact_every="1m", partition_by=partition_by)
+    sink.position(session)
+    for epoch in (1, 2, 3):
+        write(session, sink, epoch, *of_two_tables(epoch))
+    monkeypatch.setattr("slackwater.spark_sink.output.maintenance.Maintenance.is_due", True)
+    reader = place.table(name)
+    write(session, sink, 4, *of_two_tables(4))
+    sink._files._maintenance.wait()  # type: ignore[attr-defined]
+    assert reader.to_pyarrow_table().num_rows == 6
+    reader.update_incremental()
+    assert reader.to_pyarrow_table().num_rows == 8
+    # Of two tables, at one date.
+    assert len(reader.file_uris()) == (2 if partition_by else 1)
+
+
+@pytest.mark.parametrize("step", ["staging", "moving", "committing"])
+def test_a_process_that_dies_on_a_disk_leaves_nothing_that_is_read(
+    session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    place = Place(str(tmp_path), {})
+    sink = place.sink("dies")
+    sink.position(session)
+    write(session, sink, 1, *of_two_tables(1))
+    killed = {
+        "staging": (DiskFiles, "place"),
+        "moving": (DeltaCommits, "append"),
+        "committing": (DeltaCommits, "_properties"),
+    }
+
+    def dies(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(*killed[step], dies)
+    with pytest.raises(KeyboardInterrupt):
+        write(session, sink, 2, *of_two_tables(2))
+    monkeypatch.undo()
+    staged = tmp_path / "dies" / "_staging"
+    assert any(staged.rglob("*.parquet")) == (step == "staging")
+    successor = place.sink("dies")
+    assert successor.position(session).complete == low_watermark(1)  # type: ignore[union-attr]
+    assert not any(staged.iterdir())
+    write(session, successor, 2, *of_two_tables(2))
+    assert place.table("dies").to_pyarrow_table().num_rows == 4
+    assert by_spark(session, tmp_path / "dies").count() == 4
+
+
+@pytest.mark.parametrize("successor", ["another process", "itself"])
+def test_what_was_staged_before_a_take_over_on_a_disk_is_not_committed(
+    session: SparkSession, tmp_path: Path, successor: str
+) -> None:
+    place = Place(str(tmp_path), {})
+    former = place.sink("removed")
+    former.position(session)
+    write(session, former, 1, *of_two_tables(1))
+    summary = former.stage(frame(session, of_two_tables(2)), 2)
+    (former if successor == "itself" else place.sink("removed")).position(session)
+    with pytest.raises(PublishError, match="another process has taken the pipeline over"):
+        former.publish(session, 2, summary, low_watermark(2))
+    assert place.table("removed").to_pyarrow_table().num_rows == 2
+
+
+def test_hadoop_reads_what_delta_rs_wrote_over_a_file_of_sparks(
+    session: SparkSession, tmp_path: Path
+) -> None:
+    table, sink = tmp_path / "table", make_sink(tmp_path / "table", format="delta")
+    sink.position(session)
+    write(session, sink, 1, inserts(1, at=1))
+    interval = "SET TBLPROPERTIES ('delta.checkpointInterval' = '2')"
+    for _ in range(2):
+        session.sql(f"ALTER TABLE delta.`{table}` {interval}")
+    last = table / "_delta_log" / "_last_checkpoint"
+    checksum = last.with_name("._last_checkpoint.crc")
+    assert checksum.exists()
+    by_spark_at = json.loads(last.read_text())["version"]
+    sink.position(session)
+    for epoch in (2, 3, 4):
+        write(session, sink, epoch, inserts(epoch, at=epoch))
+    assert json.loads(last.read_text())["version"] > by_spark_at
+    # It compares what it copies with its checksum.
+    jvm, copy = jvm_of(session), tmp_path / "copy"
+    source, target = (jvm.org.apache.hadoop.fs.Path(str(path)) for path in (last, copy))
+    source.getFileSystem(hadoop_conf(session)).copyToLocalFile(False, source, target, True)
+    assert copy.read_text() == last.read_text()
+    assert by_spark(session, table).count() == 4
+
+
+def test_a_disk_is_named_with_or_without_its_scheme(session: SparkSession, tmp_path: Path) -> None:
+    for number, path in enumerate(
+        (f"{tmp_path}/a b#c?", f"file:{tmp_path}/a b#c?", f"file://{tmp_path}/a b#c?"), 1
+    ):
+        sink = make_sink(path, format="delta")
+        sink.position(session)
+        write(session, sink, number, inserts(number, at=number))
+    assert by_spark(session, tmp_path / "a b#c?").count() == 3
+    assert DeltaTable(tmp_path / "a b#c?").to_pyarrow_table().num_rows == 3
+
+
+def test_a_path_that_spark_takes_for_another_place_is_refused(
+    session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("slackwater.spark_sink.output.table_files.local_path", lambda *_: None)
+    sink = make_sink(tmp_path / "table", format="delta")
+    with pytest.raises(FileSystemError, match=f"Write file://{tmp_path}/table for the disk"):
+        sink.position(session)
+
+
+def test_what_is_wrong_with_the_place_is_named(session: SparkSession, store: ServedStore) -> None:
+    nowhere = make_sink(
+        store.path.replace(BUCKET, "other") + "/changes",
+        format="delta",
+        storage_options=store.options,
+    )
+    with pytest.raises(PublishError, match="bucket"):
+        nowhere.position(session)
+    place = Place(store.path, store.options)
+    written = place.sink("columns")
+    written.position(session)
+    write(session, written, 1, *of_two_tables(1))
+    other = place.sink("columns", envelope="wrapped")
+    other.position(session)
+    with pytest.raises(ObjectStoreError, match="envelope"):
+        write(session, other, 2, *of_two_tables(2))

@@ -1,0 +1,305 @@
+"""Every log of commits: of two owners, at any two of their requests, one commits, and once.
+
+The logs are those that the product has, in a real store's protocol. Two processes are two clients
+at addresses of their own, at which each request can be held back, or its answer be lost.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+
+from slackwater.spark_sink.errors import PublishError
+from slackwater.spark_sink.formats import TEXT
+from slackwater.spark_sink.output.delta_commits import DataFile, DeltaCommits
+from slackwater.spark_sink.output.epoch_objects import EpochObjects
+from slackwater.spark_sink.output.file_writer import WrittenFile
+from slackwater.spark_sink.output.object_store import open_object_store, read
+from tests.object_stores import ServedStore, nothing, s3
+
+START: Final = datetime(2026, 1, 31, 9, tzinfo=UTC)
+APPLICATION: Final = "slackwater orders"
+SCHEMA: Final = pa.schema({"number": pa.int64()})
+# Of one that waits for another; none waits for a time.
+SECONDS_MAX: Final = 120
+
+
+class Log(ABC):
+    """A log, as one process commits numbers to it: those after the last one through another.
+
+    Attributes:
+        last: the last number of the log, as the process knows it.
+    """
+
+    def __init__(self, url: str, store: ServedStore) -> None:
+        self.url = url
+        self.objects = open_object_store(url, store.options)
+        self.options = store.options
+        self.last = 0
+
+    @abstractmethod
+    def take_over(self) -> None:
+        """Become the owner, and find the last number."""
+
+    @abstractmethod
+    def commit(self, through: int) -> bool:
+        """Add numbers, and return False if they had been added."""
+
+    @staticmethod
+    @abstractmethod
+    def visible(url: str, store: ServedStore) -> list[int]:
+        """Return what a reader sees who is no owner."""
+
+
+class Files(Log):
+    """Epochs in files: see EpochObjects."""
+
+    is_staged = False
+
+    def __init__(self, url: str, store: ServedStore) -> None:
+        super().__init__(url, store)
+        self._epochs = EpochObjects(self.objects, url, TEXT, "txt")
+        self._numbers = count(1)
+
+    def take_over(self) -> None:
+        latest = self._epochs.take_over(lambda: None).low_watermark
+        self.last = 0 if latest is None else round((latest - START).total_seconds())
+
+    def commit(self, through: int) -> bool:
+        epoch, owner = next(self._numbers), self._epochs.owner
+        lines = "".join(f"{number}\n" for number in range(self.last + 1, through + 1)).encode()
+        written = WrittenFile("", lines, None)
+        if self.is_staged:
+            written = WrittenFile("", None, f"{self._epochs.staging(epoch)}/{uuid.uuid4()}")
+            self.objects.put(written.staged or "", lines)
+        at = START + timedelta(seconds=through)
+        done = self._epochs.publish(epoch, [written], at, owner=owner)
+        self.last = through
+        return done
+
+    @staticmethod
+    def visible(url: str, store: ServedStore) -> list[int]:
+        objects = open_object_store(url, store.direct_options)
+        names = [item["path"] for page in objects.list() for item in page]
+        contents = [read(objects, name) or b"" for name in names if name[0] != "_"]
+        return sorted(int(number) for content in contents for number in content.split())
+
+
+class LargeFiles(Files):
+    """Those whose files do not fit into a commit, and are staged."""
+
+    is_staged = True
+
+
+class Delta(Log):
+    """A Delta table: see DeltaCommits."""
+
+    def __init__(self, url: str, store: ServedStore) -> None:
+        super().__init__(url, store)
+        self._commits = DeltaCommits(url, store.options, APPLICATION)
+
+    def take_over(self) -> None:
+        self._commits.take_over()
+        self._commits.open(SCHEMA, ())
+        self.last = self._commits.last_version(APPLICATION) or 0
+
+    def commit(self, through: int) -> bool:
+        sink = pa.BufferOutputStream()
+        pq.write_table(pa.table({"number": range(self.last + 1, through + 1)}, SCHEMA), sink)
+        content = sink.getvalue().to_pybytes()
+        name = f"part-{uuid.uuid4()}.parquet"
+        self.objects.put(name, content)
+        file = DataFile(name, len(content), {}, None)
+        done = self._commits.append([file], APPLICATION, through)
+        self.last = through
+        return done
+
+    @staticmethod
+    def visible(url: str, store: ServedStore) -> list[int]:
+        table = DeltaTable(url, storage_options=store.direct_options)
+        return sorted(table.to_pyarrow_table()["number"].to_pylist())
+
+
+LOGS: Final[dict[str, type[Log]]] = {"files": Files, "large files": LargeFiles, "Delta": Delta}
+LONG: Final = pytest.mark.long
+of_each_log = pytest.mark.parametrize("log", LOGS.values(), ids=list(LOGS))
+
+
+@dataclass(frozen=True)
+class Stores:
+    """The same store, as two processes reach it."""
+
+    first: ServedStore
+    second: ServedStore
+
+    def new_url(self) -> str:
+        """Return the URL of a log that is not there yet."""
+        return f"{self.first.path}/{uuid.uuid4().hex}"
+
+
+@pytest.fixture(scope="module")
+def stores() -> Iterator[Stores]:
+    with s3() as store, store.for_another() as other:
+        yield Stores(store, other)
+
+
+@dataclass
+class Stop:
+    """Holds a process back before one of its requests, until it may go on.
+
+    Attributes:
+        step: the number of the request, from 1.
+        is_of_all: all requests count; otherwise those that write.
+        stands: is set when it is held back, or has ended.
+        may_go_on: lets it go on.
+        requests: how many there were.
+    """
+
+    step: int
+    is_of_all: bool = True
+    stands: threading.Event = field(default_factory=threading.Event)
+    may_go_on: threading.Event = field(default_factory=threading.Event)
+    requests: int = 0
+
+    def __call__(self, method: str, name: str) -> None:
+        self.requests += self.is_of_all or method not in {"GET", "HEAD"}
+        if self.requests == self.step and not self.stands.is_set():
+            self.stands.set()
+            assert self.may_go_on.wait(SECONDS_MAX)
+
+
+def in_thread(work: Callable[[], None], stop: Stop) -> threading.Thread:
+    """Do what an owner does, until another one is the owner."""
+
+    def run() -> None:
+        try:
+            with suppress(PublishError):
+                work()
+        finally:
+            stop.stands.set()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread
+
+
+def require_one_history(log: type[Log], url: str, stores: Stores, *owners: Log) -> None:
+    """Require that each number is there once, and that only a new owner adds others."""
+    there = log.visible(url, stores.first)
+    assert there == list(range(1, len(there) + 1))
+    new = log(url, stores.first)
+    new.take_over()
+    # An owner may have been told that it is none, when its commit was the last one.
+    assert new.last == len(there)
+    for former in owners:
+        with pytest.raises(PublishError):
+            former.commit(new.last + 7)
+    assert new.commit(new.last + 2)
+    assert log.visible(url, stores.first) == list(range(1, new.last + 1))
+
+
+@pytest.mark.parametrize(
+    "is_of_all", [False, pytest.param(True, marks=LONG)], ids=["writes", "all requests"]
+)
+@pytest.mark.parametrize(
+    "takes_over", [False, pytest.param(True, marks=LONG)], ids=["commits", "takes over, commits"]
+)
+@of_each_log
+def test_of_two_owners_whose_requests_come_in_any_order_with_two_switches_one_commits(
+    stores: Stores, log: type[Log], takes_over: bool, is_of_all: bool
+) -> None:
+    """The first stands before each of its requests while the second comes as far as each of its.
+
+    Then the first goes on to its end, and the second after it. What a request reads does not change
+    the log: so the second need only stand before those that write, unless they are all tried.
+    """
+    for step in count(1):
+        for other_step in count(1):
+            url = stores.new_url()
+            first, second = log(url, stores.first), log(url, stores.second)
+            first.take_over()
+            first.commit(1)
+            one, other = Stop(step), Stop(other_step, is_of_all)
+            stores.first.before, stores.second.before = one, other
+
+            def go_on(first: Log = first) -> None:
+                if takes_over:
+                    first.take_over()
+                first.commit(first.last + 2)
+
+            def succeed(second: Log = second) -> None:
+                second.take_over()
+                second.commit(second.last + 1)
+
+            threads = [in_thread(go_on, one)]
+            assert one.stands.wait(SECONDS_MAX)
+            threads.append(in_thread(succeed, other))
+            assert other.stands.wait(SECONDS_MAX)
+            one.may_go_on.set()
+            threads[0].join()
+            other.may_go_on.set()
+            threads[1].join()
+            stores.first.before = stores.second.before = nothing
+            require_one_history(log, url, stores, first, second)
+            if other.requests < other_step:
+                break
+        if one.requests < step:
+            return
+
+
+@pytest.mark.parametrize(
+    "is_carried_out", [pytest.param(False, marks=LONG), True], ids=["request", "answer"]
+)
+@of_each_log
+def test_an_owner_whose_request_or_answer_is_lost_commits_once(
+    stores: Stores, log: type[Log], is_carried_out: bool
+) -> None:
+    for step in count(1):
+        url = stores.new_url()
+        owner = log(url, stores.first)
+        requests = count(1)
+        is_lost = threading.Event()
+
+        def lose(
+            method: str,
+            name: str,
+            step: int = step,
+            requests: Iterator[int] = requests,
+            is_lost: threading.Event = is_lost,
+        ) -> None:
+            if next(requests) == step:
+                is_lost.set()
+                # The server answers with an error, after which a client asks again.
+                raise RuntimeError("lost")
+
+        if is_carried_out:
+            stores.first.after = lose
+        else:
+            stores.first.before = lose
+        for through in (1, 2):
+            for _ in range(3):
+                try:
+                    if owner.last == 0:
+                        owner.take_over()
+                    if owner.last < through:
+                        owner.commit(through)
+                    break
+                except PublishError:
+                    continue
+        stores.first.before = stores.first.after = nothing
+        assert log.visible(url, stores.first) == [1, 2]
+        require_one_history(log, url, stores)
+        if not is_lost.is_set():
+            return
