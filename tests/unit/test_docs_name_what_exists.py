@@ -103,6 +103,13 @@ def test_a_page_names_only_tests_and_benchmarks_that_exist(page: Path) -> None:
     assert [path for path in named if dangling_path(path)] == []
 
 
+def test_the_makefile_names_only_tests_that_exist() -> None:
+    named = re.findall(r"\b(tests/[\w/]+\.py)(?:::(\w+))?", (ROOT / "Makefile").read_text())
+    assert len(named) >= 10
+    for path, test in named:
+        assert f"def {test}" in (ROOT / path).read_text(), f"{path}::{test}"
+
+
 def anchors(page: Path) -> set[str]:
     """The anchors of a page's headings, as GitHub makes them."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
