@@ -28,7 +28,8 @@ from pyspark.sql.classic.dataframe import DataFrame
 from slackwater.pipeline.spark.java import find_java
 from slackwater.pipeline.spark.session import start_spark, stop_spark
 from slackwater.reader.schema import ddl
-from slackwater.spark_sink.sink import OutputPosition
+from slackwater.spark_sink.output.table_files import DiskFiles
+from slackwater.spark_sink.sink import OutputPosition, Sink
 from slackwater.spark_sink.tables.mirror_table import read_mirror
 from slackwater.spark_sink.tables.registry import table_formats
 from tests.epoch_rows import (
@@ -64,6 +65,9 @@ _OPERATIONS: tuple[tuple[Any, str], ...] = (
     (DeltaTable, "transaction_version"),
     (DeltaTable, "get_add_actions"),
     (DeltaTable, "metadata"),
+    (DeltaTable, "create_write_transaction"),
+    (DeltaTable, "update_incremental"),
+    (DiskFiles, "place"),
     (TableMerger, "execute"),
     (TableAlterer, "set_table_properties"),
 )
@@ -123,8 +127,14 @@ def frozen_at(spark: SparkSession, path: Path, kind: str, step: int) -> bool:
         Whether publishing has as many steps.
     """
     settings = KINDS[kind]
-    write(spark, make_sink(path, **settings), 1, *records(1))
-    former = make_sink(path, **settings)
+
+    def taken_over(session: SparkSession) -> Sink:
+        sink = make_sink(path, **settings)
+        sink.position(session)
+        return sink
+
+    write(spark, taken_over(spark), 1, *records(1))
+    former = taken_over(spark)
     summary = former.stage(spark.createDataFrame(records(FROZEN), ddl()), FROZEN)
     steps, seen = 0, list[Mapping[str, Any]]()
     counting = threading.Lock()
@@ -136,7 +146,7 @@ def frozen_at(spark: SparkSession, path: Path, kind: str, step: int) -> bool:
             is_here = steps == step
         if is_here:
             other = spark.newSession()
-            successor = make_sink(path, **settings)
+            successor = taken_over(other)
             for epoch in range(FROZEN, LAST + 1):
                 write(other, successor, epoch, *records(epoch))
             seen.append(visible(spark.newSession(), path, kind))

@@ -20,6 +20,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from itertools import product
 from pathlib import Path
 
+from deltalake import DeltaTable
+
 from slackwater.demo.load import Load
 from slackwater.demo.service import Service
 from slackwater.reader.change_stream import ChangeStream, Dialect
@@ -31,7 +33,12 @@ from tests.emulators import database_on
 from tests.services import settings
 from tests.truths import require_equal, truth_of
 
-PLACES = {"output": "sink.path", "checkpoint": "sink.checkpoint", "store": "state.url"}
+PLACES = {
+    "output": "sink.path",
+    "delta": "sink.path",
+    "checkpoint": "sink.checkpoint",
+    "store": "state.url",
+}
 FAULTS = {"full": "make room", "read-only": "make it writable"}
 MOMENTS = ("start", "run")
 # A file system with a file that is open for writing, as SQLite's is, is not made read-only.
@@ -100,11 +107,14 @@ def run(stream: ChangeStream, folder: Path, place: str, fault: str, moment: str)
     with disk(folder / "disk") as small, ExitStack() as stack:
         places = {
             "output": ("sink", "path", str(small.folder / "changes")),
+            "delta": ("sink", "path", str(small.folder / "changes")),
             "checkpoint": ("sink", "checkpoint", str(small.folder / "checkpoint")),
             "store": ("state", "url", f"sqlite:///{small.folder / 'state.db'}"),
         }
         section, key, value = places[place]
         values[section][key] = value
+        if place == "delta":
+            values["sink"]["format"] = "delta"
         service = Service(values, folder, os.environ)
         if moment == "start":
             small.break_down(fault)
@@ -128,7 +138,10 @@ def run(stream: ChangeStream, folder: Path, place: str, fault: str, moment: str)
         assert service.drain() == 0
         truth = truth_of(stream, start_ns, end_ns)
         assert truth.records
-        require_equal(read_changelog(Path(values["sink"]["path"])), truth)
+        path = values["sink"]["path"]
+        is_delta = place == "delta"
+        output = DeltaTable(path).to_pyarrow_table() if is_delta else read_changelog(Path(path))
+        require_equal(output, truth)
     connection.close()
     return said
 

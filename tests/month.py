@@ -26,10 +26,16 @@ from pyspark.sql import SparkSession
 from slackwater.pipeline.spark.java import find_java
 from slackwater.pipeline.spark.session import start_spark, stop_spark
 from slackwater.reader.schema import ddl
+from slackwater.spark_sink.output.application import application_of
+from slackwater.spark_sink.output.delta_commits import DeltaCommits
+from slackwater.spark_sink.output.delta_epochs import DeltaEpochs
+from slackwater.spark_sink.output.delta_maintenance import retention_properties
 from slackwater.spark_sink.output.epoch_files import EpochFolders
 from slackwater.spark_sink.output.epoch_groups import current_epochs
 from slackwater.spark_sink.output.maintenance import Maintenance, MaintenancePolicy
+from slackwater.spark_sink.output.preparation import Preparation
 from slackwater.spark_sink.output.staging import Staging
+from slackwater.spark_sink.output.table_files import DiskFiles
 from slackwater.spark_sink.output.watermark_log import WatermarkLog
 from slackwater.spark_sink.sink import Sink
 from slackwater.spark_sink.sinks.file_changelog import FileChangelog
@@ -62,13 +68,21 @@ def parquet(path: Path, policy: MaintenancePolicy) -> Sink:
     return FileChangelog(files, WatermarkLog(str(path), PIPELINE))
 
 
-def changelog(table_format: type[TableFormat]) -> MakeSink:
-    def made(path: Path, policy: MaintenancePolicy) -> Sink:
-        watermarks = WatermarkLog(str(path), PIPELINE)
-        staging = Staging(str(path), "parquet")
-        return TableChangelog(str(path), table_format(), staging, watermarks, policy=policy)
+def delta(path: Path, policy: MaintenancePolicy) -> Sink:
+    commits = DeltaCommits(
+        str(path), {}, application_of(PIPELINE), retention_properties(policy.keep_s)
+    )
+    files = DiskFiles(str(path), str(path))
+    return FileChangelog(
+        DeltaEpochs(commits, files, Preparation(), policy=policy),
+        WatermarkLog(str(path), PIPELINE),
+    )
 
-    return made
+
+def iceberg(path: Path, policy: MaintenancePolicy) -> Sink:
+    watermarks = WatermarkLog(str(path), PIPELINE)
+    staging = Staging(str(path), "parquet")
+    return TableChangelog(str(path), Iceberg(), staging, watermarks, policy=policy)
 
 
 def mirror(table_format: type[TableFormat]) -> MakeSink:
@@ -81,8 +95,8 @@ def typed(path: Path, policy: MaintenancePolicy) -> Sink:
 
 KINDS: Final[Mapping[str, MakeSink]] = {
     "parquet": parquet,
-    "delta": changelog(Delta),
-    "iceberg": changelog(Iceberg),
+    "delta": delta,
+    "iceberg": iceberg,
     "typed_delta": typed,
     "mirror_delta": mirror(Delta),
     "mirror_iceberg": mirror(Iceberg),

@@ -160,8 +160,9 @@ def _entries(pipeline: NewPipeline) -> Iterator[_Entry]:
         "now",
         "Where a new pipeline starts: now, earliest, or a time such as 2026-01-31T09:00:00Z.",
     )
-    comments = _sink_comments(sink)
-    for name, value in sink_values(pipeline.sink, path, pipeline.servers).items():
+    values = sink_values(pipeline.sink, path, pipeline.servers)
+    comments = _sink_comments(sink, _parsed(values))
+    for name, value in values.items():
         yield _Entry(("sink", name), value, comments[name])
     # SQLite needs a file of this machine.
     folder = pipeline.name if "://" in path else path
@@ -191,26 +192,28 @@ def sink_values(sink: str, path: str, servers: str) -> dict[str, Any]:
         **({"options": {"kafka.bootstrap.servers": servers}} if choice.needs_servers else {}),
         "path": _below(path, choice.folder),
     }
-    if _is_without_checkpoint(values):
+    without_checkpoint = _parsed(values)
+    if without_checkpoint is not None and without_checkpoint.has_expendable_checkpoint:
         return values
     return {**values, "checkpoint": _below(path, "checkpoint")}
 
 
-def _is_without_checkpoint(values: Mapping[str, Any]) -> bool:
-    """Return whether the sink needs none that has to be kept."""
+def _parsed(values: Mapping[str, Any]) -> SinkSettings | None:
+    """Return the settings of a sink; None if they are not complete, or wrong."""
     try:
-        sink: SinkSettings = parse_sink_settings(values)
+        parsed: SinkSettings = parse_sink_settings(values)
     except ValidationError:
-        return False
-    return sink.has_expendable_checkpoint
+        return None
+    return parsed
 
 
 def _below(path: str, name: str) -> str:
     return name if path == "." else f"{path}/{name}"
 
 
-def _sink_comments(choice: SinkChoice) -> dict[str, str]:
-    has_jars = choice.needs_servers or choice.keys["format"] in table_formats()
+def _sink_comments(choice: SinkChoice, settings: SinkSettings | None) -> dict[str, str]:
+    needs = frozenset() if settings is None else settings.spark_needs
+    has_jars = choice.needs_servers or choice.keys["format"] in needs & table_formats().keys()
     return {
         "kind": choice.meaning,
         "format": "Its jars are fetched at the first start." if has_jars else "",

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from slackwater.arrow_schema import arrow_schema_of
-from slackwater.spark_sink.errors import ObjectStoreError
+from slackwater.spark_sink.errors import ObjectStoreError, PublishError
 from slackwater.spark_sink.formats import PARQUET
 from slackwater.spark_sink.java import map_in_arrow
 from slackwater.spark_sink.output import delta_maintenance
@@ -140,7 +140,9 @@ class DeltaEpochs:
             self.discard(spark, epoch_id)
             return
         # If the commit's answer is lost, these files may be the table's: they are not removed.
-        written = self._written.pop(epoch_id)
+        written = self._written.pop(epoch_id, None)
+        if written is None:
+            raise PublishError("another epoch was staged since this one.")
         files = [self._data_file(file) for file in _merged(written)]
         self._commits.append(files, application, version, line)
         self._files.discard([])
@@ -157,10 +159,11 @@ class DeltaEpochs:
 
     def _maintain(self, spark: SparkSession, path: str) -> None:  # noqa: ARG002
         options, keep_s = self._commits.options, self._policy.keep_s
+        refusal: DeltaUnsupportedError | None = None
         try:
             compact(path, options)
         except DeltaUnsupportedError as error:
-            raise ObjectStoreError(f"{path} can't be maintained without Spark: {error}.") from error
+            refusal = error
         if keep_s is not None:
             log, data = (delta_maintenance.files_in(path, options, of) for of in ("_delta_log", ""))
             delta_maintenance.remove_old_versions(
@@ -171,6 +174,10 @@ class DeltaEpochs:
                 # Of a table to which Spark has written.
                 has_checksums="://" not in path,
             )
+        if refusal is not None:
+            raise ObjectStoreError(
+                f"{path} is not compacted: {refusal}.", "Compact it by Spark's OPTIMIZE"
+            ) from refusal
 
     def _data_file(self, file: WrittenFile) -> DataFile:
         """Return a file that is in the table's folder."""

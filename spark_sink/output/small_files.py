@@ -24,7 +24,8 @@ LOCAL_SCHEME: Final = "file"
 _MOUNTS: Final = "viewfs"
 # On these a rename is atomic, and refused if the target exists.
 ATOMIC_RENAME: Final = frozenset({LOCAL_SCHEME, "hdfs", _MOUNTS})
-_NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
+# Errors of file systems without hard links.
+NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 # Readers ignore what begins so, and it is not listed.
 _UNFINISHED: Final = "_"
 
@@ -177,7 +178,7 @@ class LocalFiles:
             try:
                 final.hardlink_to(unfinished)
             except OSError as error:
-                if error.errno not in _NO_LINKS:
+                if error.errno not in NO_LINKS:
                     raise
                 with final.open("x") as out:
                     out.write(text)

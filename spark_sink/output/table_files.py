@@ -10,6 +10,7 @@ from __future__ import annotations
 import shutil
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -18,7 +19,7 @@ from slackwater.spark_sink.formats import PARQUET
 from slackwater.spark_sink.output.epoch_directory import STAGING_FOLDER
 from slackwater.spark_sink.output.file_writer import FileWriter, WrittenFile
 from slackwater.spark_sink.output.object_store import open_object_store, remove, requests_to
-from slackwater.spark_sink.output.small_files import local_path
+from slackwater.spark_sink.output.small_files import NO_LINKS, local_path
 from slackwater.spark_sink.output.staging import Owner
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class TableFiles(Protocol):
         """Remove what former owners left, where it can be told from others'.
 
         Raises:
-            FileSystemError: Spark takes the path for another place.
+            FileSystemError: Spark takes the path for another place, or its disk can't have commits.
             PublishError: it can't be removed, or the store refuses or fails.
         """
 
@@ -92,22 +93,47 @@ class DiskFiles:
 
     def take_over(self, spark: SparkSession) -> None:
         """Remove the folders of all former owners, this process before it among them."""
-        if local_path(spark, self._setting) is None:
+        if local_path(spark, self._setting) != self._folder:
             raise FileSystemError(
-                f"{self._setting} is not on a local disk by Spark's settings (fs.defaultFS).",
+                f"{self._setting} is another place than {self._folder} on a local disk by Spark's"
+                " settings, such as fs.defaultFS.",
                 f"Write file://{self._folder} for the disk, or the other place with its scheme",
             )
         self._owner.name = uuid.uuid4().hex
         staging = self._folder / STAGING_FOLDER
         try:
-            if staging.exists():
-                for folder in staging.iterdir():
-                    shutil.rmtree(folder)
+            staging.mkdir(parents=True, exist_ok=True)
+            for folder in list(staging.iterdir()):
+                # At once: what a former owner adds meanwhile has no folder. Of what it removes
+                # meanwhile nothing is left to do.
+                removed = staging / uuid.uuid4().hex
+                with suppress(FileNotFoundError):
+                    folder.rename(removed)
+                shutil.rmtree(removed, ignore_errors=True)
+            self._require_links(staging)
         except OSError as error:
             raise PublishError(
-                f"{error.filename} can't be removed: {error.strerror}.",
-                "Check that the directory is writable",
+                f"{error.filename} can't be prepared: {error.strerror}.",
+                "Check that the directory is writable and has space",
             ) from error
+
+    def _require_links(self, staging: Path) -> None:
+        """Refuse a file system without hard links, by which Delta's log takes a number once."""
+        probe, link = staging / uuid.uuid4().hex, staging / uuid.uuid4().hex
+        probe.touch()
+        try:
+            link.hardlink_to(probe)
+        except OSError as error:
+            if error.errno not in NO_LINKS:
+                raise
+            raise FileSystemError(
+                f"{self._folder} is on a file system without hard links, by which two processes"
+                " can't commit to Delta's log at the same time.",
+                "Choose another disk, or format parquet",
+            ) from error
+        finally:
+            link.unlink(missing_ok=True)
+            probe.unlink(missing_ok=True)
 
     def writer(self, partition_by: Sequence[str]) -> FileWriter:
         """Return what writes files into the owner's folder; see TableFiles."""

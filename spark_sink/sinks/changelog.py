@@ -44,7 +44,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _FORMATS: Final = (PARQUET, JSON, ORC, *table_formats())
-_ESCAPE: Final = re.compile("%[0-9A-Fa-f]{2}")
+# What delta-rs takes for another character, or can't have, in a path.
+_NOT_AS_IT_IS: Final = re.compile(r"%[0-9A-Fa-f]{2}|[\\\x00-\x1f\x7f]")
 PartitionColumn = Literal["table_name", "date"]
 
 
@@ -181,10 +182,10 @@ class ChangelogSettings(EnvelopeSettings, ObjectStoreSettings):
 
     @model_validator(mode="after")
     def _path_that_delta_rs_takes_as_it_is(self) -> Self:
-        if self.is_direct_table and self.is_on_disk and (escape := _ESCAPE.search(self.path)):
+        if self.is_direct_table and self.is_on_disk and (match := _NOT_AS_IT_IS.search(self.path)):
             raise ValueError(
-                f"path has {escape[0]}, which the writer of Delta tables takes for the character"
-                " that it stands for: choose another name"
+                f"path has {match[0]!r}, which the writer of Delta tables takes for another"
+                " character, or refuses: choose another name"
             )
         return self
 

@@ -70,6 +70,15 @@ def test_a_file_for_each_sink_is_valid_and_its_keys_are_documented(
     assert keys_of(yaml.safe_load(file.read_text())) <= set(documented())
 
 
+@pytest.mark.parametrize("sink", ["delta", "changelogs", "mirror", "iceberg"])
+@pytest.mark.parametrize("path", ["out", "s3://bucket/orders"])
+def test_jars_are_spoken_of_where_some_are_fetched(sink: str, path: str) -> None:
+    text = settings_text(replace(PIPELINE, sink=sink, path=path), file_name="s.yaml")
+    is_refused = sink == "iceberg" and path != "out"
+    if not is_refused:
+        assert ("jars are fetched" in text) == (sink != "delta")
+
+
 def test_a_file_for_the_present_folder_names_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
