@@ -165,10 +165,9 @@ class DeltaEpochs:
         except DeltaUnsupportedError as error:
             refusal = error
         if keep_s is not None:
-            log, data = (delta_maintenance.files_in(path, options, of) for of in ("_delta_log", ""))
             delta_maintenance.remove_old_versions(
-                log,
-                data,
+                delta_maintenance.log_files(path, options),
+                delta_maintenance.files_in(path, options, ""),
                 seconds_to_ms(time.time() - keep_s),
                 lambda: delta_maintenance.current_files(path, options),
                 # Of a table to which Spark has written.

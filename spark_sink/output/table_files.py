@@ -61,11 +61,6 @@ class TableFiles(Protocol):
         """Remove files that were not placed; on a disk also those of attempts that failed."""
 
 
-def new_name() -> str:
-    """Return a name in the table that no other file has."""
-    return f"{_PREFIX}{uuid.uuid4().hex}{_SUFFIX}"
-
-
 class DiskFiles:
     """Those of a table on a local disk; see TableFiles.
 
@@ -198,7 +193,7 @@ class BucketFiles:
         """Upload a file that is in memory; see TableFiles."""
         if file.content is None:
             return file.staged or ""
-        name = new_name()
+        name = f"{_PREFIX}{uuid.uuid4().hex}{_SUFFIX}"
         with requests_to(self._path):
             self._store.put(name, file.content, use_multipart=False)
         return name

@@ -75,11 +75,18 @@ class ChangelogSettings(EnvelopeSettings, ObjectStoreSettings):
         return self.format == Delta.using and (self.is_written_by_client or self.is_on_disk)
 
     @property
+    def is_written_without_spark(self) -> bool:
+        """Whether neither Spark's writers nor its tables make the output, in a store or on a disk.
+
+        Epochs in files on a disk may be Spark's, if tasks can't write them.
+        """
+        return self.is_written_by_client or self.is_direct_table
+
+    @property
     def spark_needs(self) -> frozenset[str]:
         """Nothing for an output that Spark does not write; see SinkSettings."""
         needs = super().spark_needs
-        is_without_spark = self.is_written_by_client or self.is_direct_table
-        return needs - {self.format} if is_without_spark else needs
+        return needs - {self.format} if self.is_written_without_spark else needs
 
     @property
     def hadoop_paths(self) -> tuple[str, ...]:
@@ -110,7 +117,7 @@ class ChangelogSettings(EnvelopeSettings, ObjectStoreSettings):
         files = self._watermark_files if self.is_written_by_client else None
         watermarks = WatermarkLog(self.path, origin.pipeline, files)
         table_format = self.table_format(self.partition_by)
-        if self.is_written_by_client or self.is_direct_table or table_format is None:
+        if self.is_written_without_spark or table_format is None:
             return FileChangelog(self._epoch_files(origin, preparation), watermarks)
         return TableChangelog(
             self.path,
@@ -163,12 +170,15 @@ class ChangelogSettings(EnvelopeSettings, ObjectStoreSettings):
     def _table_epochs(self, origin: Origin, preparation: Preparation) -> EpochFiles:
         from slackwater.spark_sink.output.delta_commits import DeltaCommits
         from slackwater.spark_sink.output.delta_epochs import DeltaEpochs
-        from slackwater.spark_sink.output.table_files import BucketFiles, DiskFiles
+        from slackwater.spark_sink.output.table_files import BucketFiles, DiskFiles, TableFiles
 
         path, options, policy = self.path, self.storage_options, self.maintenance_policy
+        files: TableFiles
         if self.is_on_disk:
-            path = without_scheme(path)
-        files = DiskFiles(path, self.path) if self.is_on_disk else BucketFiles(path, options)
+            path = without_scheme(self.path)
+            files = DiskFiles(path, self.path)
+        else:
+            files = BucketFiles(path, options)
         commits = DeltaCommits(
             path,
             options,

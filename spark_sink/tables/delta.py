@@ -21,7 +21,6 @@ from slackwater.spark_sink.errors import AsOfTimeError, commit_conflict
 from slackwater.spark_sink.java import java_session, jvm_of
 from slackwater.spark_sink.output import delta_maintenance
 from slackwater.spark_sink.output.delta_features import COLUMN_MAPPING
-from slackwater.spark_sink.output.delta_maintenance import forget_checksum
 from slackwater.spark_sink.output.small_files import small_files
 from slackwater.spark_sink.sql.quoting import identifier, literal
 from slackwater.spark_sink.tables.delta_log import LOG, missing_files, read_history
@@ -216,7 +215,7 @@ class Delta(TableFormat):
         folder = self._direct.folder(spark, path)
         if folder is not None:
             try:
-                forget_checksum(folder)
+                delta_maintenance.forget_checksum(folder)
                 compact(folder, {})
             except DeltaUnsupportedError as error:
                 _log.debug("Spark compacts %s: %s", path, error)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import errno
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,13 @@ from pyspark.sql import functions as F
 
 from slackwater.spark_sink.errors import FileSystemError, ObjectStoreError, PublishError
 from slackwater.spark_sink.java import hadoop_conf, jvm_of
+from slackwater.spark_sink.output.application import application_of
 from slackwater.spark_sink.output.delta_commits import DeltaCommits
 from slackwater.spark_sink.output.maintenance import MaintenancePolicy
 from slackwater.spark_sink.output.table_files import DiskFiles
 from slackwater.spark_sink.sink import Sink
 from slackwater.spark_sink.tables.delta import Delta
+from slackwater.timestamp import datetime_to_us
 from tests.epoch_rows import (
     PIPELINE,
     START,
@@ -45,17 +47,22 @@ SHAPES = pytest.mark.parametrize(
 
 @dataclass(frozen=True)
 class Place:
-    """Where tables are: a folder or the URL of a bucket, and the options of its client."""
+    """Where tables are: a folder, or the URL of a bucket and the store that has it."""
 
     root: str
-    options: Mapping[str, str]
+    store: ServedStore | None = None
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The options of the store's client."""
+        return self.store.options if self.store else {}
 
     def sink(self, name: str, **settings: Any) -> Sink:
         options = {"storage_options": self.options} if self.options else {}
         return make_sink(f"{self.root}/{name}", format="delta", **options, **settings)
 
     def table(self, name: str) -> DeltaTable:
-        return DeltaTable(f"{self.root}/{name}", storage_options=dict(self.options))
+        return DeltaTable(f"{self.root}/{name}", storage_options=self.options)
 
 
 @pytest.fixture(scope="module", params=["disk", "s3", *OTHERS])
@@ -63,10 +70,10 @@ def place(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Place]:
     if request.param == "disk":
-        yield Place(str(tmp_path_factory.mktemp("a disk 100%")), {})
+        yield Place(str(tmp_path_factory.mktemp("a disk 100%")))
         return
     with STORES[request.param]() as store:
-        yield Place(store.path, store.options)
+        yield Place(store.path, store)
 
 
 def texts(rows: DataFrame) -> list[str]:
@@ -83,7 +90,7 @@ def test_an_object_store_gets_the_table_that_a_disk_does(
     session: SparkSession, store: ServedStore, tmp_path: Path, settings: dict[str, Any]
 ) -> None:
     name = tmp_path.name
-    in_store = Place(store.path, store.options).sink(name, **settings)
+    in_store = Place(store.path, store).sink(name, **settings)
     on_disk = make_sink(tmp_path / "disk", format="delta", **settings)
     for sink in (in_store, on_disk):
         sink.position(session)
@@ -93,6 +100,15 @@ def test_an_object_store_gets_the_table_that_a_disk_does(
     of_store, of_disk = (by_spark(session, tmp_path / folder) for folder in ("copy", "disk"))
     assert of_store.schema == of_disk.schema
     assert texts(of_store) == texts(of_disk) != []
+    # Spark skips files by the statistics that we wrote.
+    if "commit_timestamp" in of_store.columns:
+        second = F.col("commit_timestamp") >= F.lit(START + dt.timedelta(microseconds=2))
+        assert texts(of_store.where(second)) == texts(of_disk.where(second)) != []
+    # And a table may move to a disk.
+    other = make_sink(tmp_path / "copy", format="delta", **settings)
+    assert other.position(session).complete == low_watermark(2)  # type: ignore[union-attr]
+    write(session, other, 3, *of_two_tables(3))
+    assert by_spark(session, tmp_path / "copy").count() == of_disk.count() * 3 / 2
 
 
 @SHAPES
@@ -122,31 +138,23 @@ def test_a_table_is_the_one_that_spark_would_write(
 
 
 def test_a_table_that_spark_wrote_is_gone_on_with(
-    session: SparkSession, tmp_path: Path, place: Place, request: pytest.FixtureRequest
+    session: SparkSession, tmp_path: Path, place: Place
 ) -> None:
     made = make_sink(tmp_path / "made", format="delta")
     write(session, made, 0, *of_two_tables(0))
     rows = by_spark(session, tmp_path / "made")
     folder = tmp_path / "table"
-    application = f"slackwater {PIPELINE}"
-    version = round(low_watermark(1).timestamp() * 1_000_000)
+    application, version = application_of(PIPELINE), datetime_to_us(low_watermark(1))
     Delta().append(rows, str(folder), application, version)
-    name = f"gone-on-{tmp_path.name}"
-    if place.options:
-        with STORES[request.node.callspec.params["place"]]() as store:
-            store.upload(folder, name)
-            _require_gone_on(session, Place(store.path, store.options), name)
+    if place.store:
+        place.store.upload(folder, "moved")
     else:
-        folder.rename(Path(place.root, name))
-        _require_gone_on(session, place, name)
-
-
-def _require_gone_on(session: SparkSession, place: Place, name: str) -> None:
-    sink = place.sink(name)
+        folder.rename(Path(place.root, "moved"))
+    sink = place.sink("moved")
     assert sink.position(session).complete == low_watermark(1)  # type: ignore[union-attr]
     write(session, sink, 1, *of_two_tables(1))
     write(session, sink, 2, *of_two_tables(2))
-    assert place.table(name).to_pyarrow_table().num_rows == 4
+    assert place.table("moved").to_pyarrow_table().num_rows == 4
 
 
 def test_an_owner_commits_once_and_a_former_one_nothing(
@@ -174,19 +182,13 @@ def test_a_large_epoch_and_a_chunk_are_the_tasks_files_and_land_once(
     actions = read.get_add_actions(flatten=True)
     assert sum(actions["num_records"].to_pylist()) == 6
     # What the second attempts wrote is removed.
-    assert len(data_files(place, "large")) == len(read.file_uris())
-
-
-def data_files(place: Place, name: str) -> list[str]:
-    """Return the Parquet files below a table's folder, without the log's."""
-    if not place.options:
-        found = Path(place.root, name).rglob("*.parquet")
-        return [str(path) for path in found if "_delta_log" not in path.parts]
-    from slackwater.spark_sink.output.object_store import open_object_store
-
-    store = open_object_store(f"{place.root}/{name}", place.options)
-    names = [item["path"] for item in store.list_with_delimiter()["objects"]]
-    return [name for name in names if name.startswith("part-")]
+    if place.store:
+        names = {name for _, name in place.store.requests if name.startswith("large/part-")}
+        assert len(place.store.names("large/part-")) == len(read.file_uris()) < len(names)
+    else:
+        found = Path(place.root, "large").rglob("*.parquet")
+        files = [path for path in found if "_delta_log" not in path.parts]
+        assert len(files) == len(read.file_uris())
 
 
 @pytest.mark.parametrize("partition_by", [[], ["table_name", "date"]], ids=["plain", "partitioned"])
@@ -213,7 +215,7 @@ def test_the_table_is_compacted_and_can_be_read_meanwhile(
 def test_a_process_that_dies_on_a_disk_leaves_nothing_that_is_read(
     session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    place = Place(str(tmp_path), {})
+    place = Place(str(tmp_path))
     sink = place.sink("dies")
     sink.position(session)
     write(session, sink, 1, *of_two_tables(1))
@@ -245,7 +247,7 @@ def test_a_process_that_dies_on_a_disk_leaves_nothing_that_is_read(
 def test_what_was_staged_before_a_take_over_on_a_disk_is_not_committed(
     session: SparkSession, tmp_path: Path, successor: str
 ) -> None:
-    place = Place(str(tmp_path), {})
+    place = Place(str(tmp_path))
     former = place.sink("removed")
     former.position(session)
     write(session, former, 1, *of_two_tables(1))
@@ -344,7 +346,7 @@ def test_what_is_wrong_with_the_place_is_named(session: SparkSession, store: Ser
     )
     with pytest.raises(PublishError, match="bucket"):
         nowhere.position(session)
-    place = Place(store.path, store.options)
+    place = Place(store.path, store)
     written = place.sink("columns")
     written.position(session)
     write(session, written, 1, *of_two_tables(1))
