@@ -8,8 +8,6 @@ JSON: Final = "json"
 ORC: Final = "orc"
 # Lines, each a row's only column.
 TEXT: Final = "text"
-# A file without rows has no bytes.
-OF_LINES: Final = frozenset({JSON, TEXT})
 
 # A setting of Spark's: with it Parquet has timestamps in microseconds, as Arrow writes them.
 MICROSECONDS: Final = ("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")

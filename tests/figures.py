@@ -174,8 +174,7 @@ FIGURES: Final[dict[str, dict[str, str]]] = {
     },
     "object-stores.md": {
         "512 KiB": "spark_sink/output/staged_file.py::IN_MEMORY_MAX: Final = 512 << 10",
-        "1 MiB": "spark_sink/output/epoch_objects.py::IN_COMMIT_MAX: Final = 1 << 20",
-        "20 commits": "spark_sink/output/commit_log.py::KEPT: Final = 20",
+        "1 MiB": "spark_sink/output/bucket_place.py::IN_COMMIT_MAX: Final = 1 << 20",
         "for a day": _EXAMPLE,
         "a day has up to 86,400 objects ... the epochs of a day": _DAY,
         "128 MiB": _GROUP,
@@ -222,6 +221,7 @@ FIGURES: Final[dict[str, dict[str, str]]] = {
         "over two seconds": "scheduler/tasks/open_query_reporter.py::_EVERY_S: Final = 2.0",
     },
     "output.md": {
+        "20 commits": "spark_sink/output/commit_log.py::KEPT: Final = 20",
         "a day has up to 86,400 folders": _DAY,
         "an hour by default": _HOUR,
         "an hour by default for tables, a day is": _LONG,
@@ -257,7 +257,7 @@ FIGURES: Final[dict[str, dict[str, str]]] = {
         "76 simulated lives": (
             "tests/simulation/test_epochs.py::SEEDS = 24\nMUTABLE_SEEDS = 12\nCONTINUOUS_SEEDS = 40"
         ),
-        "200 random orders": "tests/unit/test_epoch_objects.py::for seed in range(part, 200, 4)",
+        "200 random orders": "tests/unit/test_file_log.py::for seed in range(part, 200, 2)",
         "`lease.duration`, 6 s": _LEASE,
         "after 10 s": "state/engine.py::_IDLE_SECONDS: Final = 10",
         "each operation retries for 30 s": _STORE,

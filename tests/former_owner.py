@@ -168,8 +168,8 @@ def frozen_at(spark: SparkSession, path: Path, kind: str, step: int) -> bool:
     # snapshot that no metadata.json has is two of them, in Avro.
     unnamed = (".parquet", ".avro")
     others = {name for name in now.keys() - seen[0].keys() if not name.endswith(unnamed)}
-    # To ask where a changelog in Delta stands is to take it over, which is a commit without files.
-    at_once = ("_watermarks", "_delta_log")
+    # To ask where a changelog stands is to take it over, which is a commit without files.
+    at_once = ("_watermarks", "_delta_log", "_commits")
     assert not {name for name in others if not name.startswith(at_once)}, (kind, step, others)
     return True
 

@@ -30,8 +30,9 @@ from slackwater.spark_sink.output.application import application_of
 from slackwater.spark_sink.output.delta_commits import DeltaCommits
 from slackwater.spark_sink.output.delta_epochs import DeltaEpochs
 from slackwater.spark_sink.output.delta_maintenance import retention_properties
-from slackwater.spark_sink.output.epoch_files import EpochFolders
+from slackwater.spark_sink.output.disk_place import Disk
 from slackwater.spark_sink.output.epoch_groups import current_epochs
+from slackwater.spark_sink.output.file_epochs import FileEpochs
 from slackwater.spark_sink.output.maintenance import Maintenance, MaintenancePolicy
 from slackwater.spark_sink.output.preparation import Preparation
 from slackwater.spark_sink.output.staging import Staging
@@ -64,7 +65,7 @@ MakeSink = Callable[[Path, MaintenancePolicy], Sink]
 
 
 def parquet(path: Path, policy: MaintenancePolicy) -> Sink:
-    files = EpochFolders(Staging(str(path), "parquet"), policy)
+    files = FileEpochs(Disk(path, str(path)), "parquet", Preparation(), policy=policy)
     return FileChangelog(files, WatermarkLog(str(path), PIPELINE))
 
 
@@ -72,7 +73,7 @@ def delta(path: Path, policy: MaintenancePolicy) -> Sink:
     commits = DeltaCommits(
         str(path), {}, application_of(PIPELINE), retention_properties(policy.keep_s)
     )
-    files = DiskFiles(str(path), str(path))
+    files = DiskFiles(path, str(path))
     return FileChangelog(
         DeltaEpochs(commits, files, Preparation(), policy=policy),
         WatermarkLog(str(path), PIPELINE),
@@ -81,7 +82,7 @@ def delta(path: Path, policy: MaintenancePolicy) -> Sink:
 
 def iceberg(path: Path, policy: MaintenancePolicy) -> Sink:
     watermarks = WatermarkLog(str(path), PIPELINE)
-    staging = Staging(str(path), "parquet")
+    staging = Staging(str(path))
     return TableChangelog(str(path), Iceberg(), staging, watermarks, policy=policy)
 
 

@@ -1,4 +1,4 @@
-"""The commits of an output in an object store: numbered objects, each created once.
+"""The commits of an output in files: numbered, each created once.
 
 A commit holds the files of one epoch, or names those that are staged. Who creates the next number
 has published; then the files get the names that readers see, and whoever finds the commit can do
@@ -18,20 +18,17 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from slackwater.spark_sink.errors import PublishError
-from slackwater.spark_sink.output.object_store import create, etag, names_below, read, remove
+from slackwater.spark_sink.output.small_files import SmallFiles
 from slackwater.timestamp import datetime_to_rfc3339
-
-if TYPE_CHECKING:
-    from obstore.store import ObjectStore
 
 # Readers ignore names that start so.
 FOLDER: Final = "_commits"
 # How many commits stay. One would do; the others show a person what happened last.
 KEPT: Final = 20
-_NAME: Final = re.compile(rf"{FOLDER}/(\d{{20}})\.json")
+_NAME: Final = re.compile(r"(\d{20})\.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,23 +75,23 @@ class Commit:
 
     @property
     def name(self) -> str:
-        """The object's name."""
+        """The file's name."""
         return commit_name(self.number)
 
 
 def commit_name(number: int) -> str:
-    """Return the name of a commit's object; names sort as the numbers do."""
-    return f"{FOLDER}/{number:020d}.json"
+    """Return the name of a commit's file; names sort as the numbers do."""
+    return f"{number:020d}.json"
 
 
 def commit_number(name: str) -> int | None:
-    """Return the number of a commit; None if the object is not one."""
+    """Return the number of a commit; None if the file is not one."""
     match = _NAME.fullmatch(name)
     return int(match[1]) if match else None
 
 
-def commit_text(commit: Commit) -> bytes:
-    """Return a commit's object."""
+def commit_text(commit: Commit) -> str:
+    """Return a commit's file."""
     fields = {
         "owner": commit.owner,
         "low_watermark": _time_text(commit.low_watermark),
@@ -103,11 +100,11 @@ def commit_text(commit: Commit) -> bytes:
         "is_chunk": commit.is_chunk,
         "files": [_file_fields(file) for file in commit.files],
     }
-    return json.dumps(fields).encode()
+    return json.dumps(fields)
 
 
-def parse_commit(number: int, text: bytes) -> Commit:
-    """Return the commit of an object."""
+def parse_commit(number: int, text: str) -> Commit:
+    """Return the commit of a file."""
     fields = json.loads(text)
     return Commit(
         number,
@@ -116,8 +113,7 @@ def parse_commit(number: int, text: bytes) -> Commit:
         fields["line"],
         _time(fields["named_by"]),
         tuple(_file(file) for file in fields["files"]),
-        # Commits of earlier versions do not say so.
-        is_chunk=fields.get("is_chunk", False),
+        is_chunk=fields["is_chunk"],
     )
 
 
@@ -126,18 +122,25 @@ def numbers_to_remove(numbers: Iterable[int], last: int) -> list[int]:
     return sorted(number for number in numbers if number <= last - KEPT)
 
 
+class CommitFiles(SmallFiles, Protocol):
+    """A folder of commits."""
+
+    def tag(self, name: str) -> str | None:
+        """Return what identifies a file's content, as create() does; None if it does not exist."""
+
+
 class CommitLog:
     """The commits of one output, as one process adds them.
 
     Args:
-        store: the output's.
+        files: the folder of the commits.
         owner: the process, by a name that no other has.
     """
 
-    def __init__(self, store: ObjectStore, owner: str) -> None:
-        self._store = store
+    def __init__(self, files: CommitFiles, owner: str) -> None:
+        self._files = files
         self._owner = owner
-        # Of this process: the last one's number and etag.
+        # Of this process: the last one's number and tag.
         self._last: tuple[int, str] | None = None
         # The answer to a request for the next commit was lost, or refused it.
         self._is_uncertain = False
@@ -147,7 +150,7 @@ class CommitLog:
         """Return the last commit of all; None without one."""
         numbers = self._listed()
         while numbers:
-            text = read(self._store, commit_name(numbers[-1]))
+            text = self._files.read(commit_name(numbers[-1]))
             if text is not None:
                 return parse_commit(numbers[-1], text)
             # Its owner has gone on, and removed it since.
@@ -168,7 +171,7 @@ class CommitLog:
         """
         number = 0 if last is None else last.number + 1
         commit = Commit(number, self._owner, low_watermark, line)
-        created = create(self._store, commit.name, commit_text(commit))
+        created = self._files.create(commit.name, commit_text(commit), is_durable=True)
         if created is None:
             return False
         numbers = self._listed()
@@ -200,7 +203,7 @@ class CommitLog:
         number = self._last[0] + 1
         commit = Commit(number, self._owner, low_watermark, line, named_by, files, is_chunk)
         self._is_uncertain = True
-        created = create(self._store, commit.name, commit_text(commit))
+        created = self._files.create(commit.name, commit_text(commit), is_durable=True)
         if created is None:
             raise _taken_over()
         self._keep(commit, created)
@@ -216,20 +219,20 @@ class CommitLog:
         if not self._is_uncertain:
             return None
         number = self._last[0] + 1
-        text = read(self._store, commit_name(number))
+        text = self._files.read(commit_name(number))
         commit = None if text is None else parse_commit(number, text)
         if commit is None or commit.owner != self._owner:
             return None
-        self._keep(commit, etag(self._store, commit.name))
+        self._keep(commit, self._files.tag(commit.name))
         return commit
 
     def _keep(self, commit: Commit, created: str | None) -> None:
         """Have a commit of this process count as its last one, if the one before is there."""
         assert self._last is not None  # noqa: S101 - take_over() comes first
-        number, last_etag = self._last
-        if created is None or etag(self._store, commit_name(number)) != last_etag:
+        number, last_tag = self._last
+        if created is None or self._files.tag(commit_name(number)) != last_tag:
             # This process was frozen, and the number was free again.
-            remove(self._store, [commit.name])
+            self._files.remove([commit.name])
             raise _taken_over()
         self._last = (commit.number, created)
         self._numbers.append(commit.number)
@@ -239,12 +242,11 @@ class CommitLog:
         """Remove commits that nobody needs, the oldest first."""
         assert self._last is not None  # noqa: S101 - take_over() comes first
         for number in numbers_to_remove(self._numbers, self._last[0]):
-            remove(self._store, [commit_name(number)])
+            self._files.remove([commit_name(number)])
             self._numbers.remove(number)
 
     def _listed(self) -> list[int]:
-        names = names_below(self._store, FOLDER)
-        numbers = (commit_number(name) for name in names)
+        numbers = map(commit_number, self._files.names())
         return sorted(number for number in numbers if number is not None)
 
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 from slackwater.spark_sink.errors import BadRecordError
 from slackwater.spark_sink.formats import JSON, write_options
 from slackwater.spark_sink.java import java_raised
-from slackwater.spark_sink.output.epoch_directory import EpochDirectory, epoch_name
+from slackwater.spark_sink.output.epoch_directory import EpochDirectory
+from slackwater.spark_sink.output.epoch_names import epoch_name
 from slackwater.spark_sink.table_names import plain_name
 from slackwater.timestamp import datetime_to_rfc3339
 

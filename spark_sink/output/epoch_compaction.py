@@ -1,24 +1,26 @@
-"""Compaction of epochs on a local disk: the folders of many become one, beside the pipeline.
+"""Compaction of epochs in files: those of many become one, beside the pipeline.
 
-The large folder appears by one rename. The small ones stay for a time, because a reader may have
-listed them; a query that reads both leaves them out by their names: see epoch_groups.
+What was merged is staged, and gets its name after a commit, which only the owner of the pipeline
+can add: so two processes never replace the same epochs twice. In an object store it is one object,
+because a reader would see the first of several before the others. The small epochs stay for a time,
+because a reader may have listed them; a query that reads both leaves them out by their names: see
+epoch_groups.
 """
 
 from __future__ import annotations
 
 import logging
-import os
-import shutil
+import tempfile
 import time
-import uuid
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePosixPath
 
 from slackwater.spark_sink.errors import PublishError
-from slackwater.spark_sink.output.epoch_directory import STAGING_FOLDER
-from slackwater.spark_sink.output.epoch_groups import Group, next_group, sort_names
-from slackwater.spark_sink.output.merged_files import sync, write_merged
+from slackwater.spark_sink.output.epoch_groups import Group, first_of, next_group, sort_names
+from slackwater.spark_sink.output.epoch_place import EpochPlace, StoredEpoch
+from slackwater.spark_sink.output.file_log import FileLog
+from slackwater.spark_sink.output.merged_files import schema_of, write_merged
 
 _log = logging.getLogger(__name__)
 
@@ -27,104 +29,101 @@ class EpochCompaction:
     """Compacts the epochs of one output.
 
     Args:
-        root: the output's directory.
-        owner: names this process's staging directory, which a successor removes.
+        place: where they stand.
+        log: their log, as this process adds to it.
     """
 
-    def __init__(self, root: Path, owner: str) -> None:
-        self._root = root
-        self._staging = root / STAGING_FOLDER / owner
-        # A folder's files never change.
-        self._sizes: dict[str, int] = {}
+    def __init__(self, place: EpochPlace, log: FileLog) -> None:
+        self._place = place
+        self._epochs = log
 
     def run(self, keep_s: float | None) -> None:
-        """Compact all groups that are complete, and remove folders that were replaced for long.
+        """Compact all groups that are complete, and remove epochs that were replaced for long.
 
         Args:
-            keep_s: how many seconds folders stay that were replaced; None for ever.
+            keep_s: how many seconds epochs stay that were replaced; None for ever.
 
         Raises:
-            PublishError: another process compacts or has compacted the same epochs.
-            OSError: the disk is full, or refuses.
+            PublishError: another process has taken the pipeline over, or the place fails.
+            OSError: the disk for temporary files is full, or refuses.
         """
-        while (group := self._next_group()) is not None:
-            self._compact(group)
-            _log.info("%s: %d epochs are one folder now", self._root, len(group.folders))
-        if keep_s is not None:
-            self._remove_replaced(keep_s)
+        with self._place.translating():
+            epochs = self._place.epochs()
+            while (group := _next_group(epochs)) is not None:
+                done = self._compact(group, epochs)
+                _log.info("%s: %d epochs are one now", self._place.path, len(done.folders))
+                epochs = self._place.epochs()
+            if keep_s is not None:
+                self._remove_replaced(epochs, keep_s)
 
-    def _next_group(self) -> Group | None:
-        epochs = sort_names(os.listdir(self._root)).epochs
-        sizes = [self._size(name) for name in epochs]
-        self._sizes = dict(zip(epochs, sizes, strict=True))
-        return next_group(epochs, sizes)
-
-    def _size(self, name: str) -> int:
-        if name in self._sizes:
-            return self._sizes[name]
-        return sum(file.stat().st_size for file in _files(self._root / name))
-
-    def _compact(self, group: Group) -> None:
-        staged = self._staging / uuid.uuid4().hex
-        by_folder = self._by_folder(group)
-        try:
-            # Before the first file: if somebody removes them, none comes back without its files.
-            for folder in by_folder:
-                (staged / folder).mkdir(parents=True, exist_ok=True)
-            for folder, files in by_folder.items():
-                if len(group.folders) == 1:
-                    _link(files, staged / folder)
+    def _compact(self, group: Group, epochs: Mapping[str, StoredEpoch]) -> Group:
+        """Compact a group, as far as its files become one object if they have to."""
+        owner = self._epochs.owner
+        with (
+            tempfile.TemporaryDirectory(prefix="slackwater-") as copies,
+            self._place.merging(owner) as merged,
+        ):
+            files = self._files(group, epochs, Path(copies))
+            part = self._of_one_object(group, files) if self._place.is_one_object else group
+            by_folder: defaultdict[str, list[Path]] = defaultdict(list)
+            for name in part.folders:
+                for folder, file in files[name]:
+                    by_folder[folder].append(file)
+            for folder, paths in by_folder.items():
+                (merged / folder).mkdir(parents=True, exist_ok=True)
+                if len(part.folders) == 1 and not self._place.is_one_object:
+                    for path in paths:
+                        (merged / folder / path.name).hardlink_to(path)
                 else:
-                    write_merged(files, staged / folder)
-            _sync_folders(staged)
-            os.rename(staged, self._root / group.name)
-        except FileNotFoundError as error:
-            # A successor has removed what this process has staged, or the folders that it reads.
-            raise PublishError(f"{self._root / group.name} is made by another process.") from error
-        except OSError:
-            if not (self._root / group.name).exists():
-                raise
-        finally:
-            shutil.rmtree(staged, ignore_errors=True)
-        sync(self._root)
+                    write_merged(paths, merged / folder)
+            self._epochs.replace(self._place.stage_merged(owner, merged, part.name), owner)
+        return part
 
-    def _by_folder(self, group: Group) -> dict[str, list[Path]]:
-        """Return the files of each folder inside the epochs', in the order of the epochs."""
-        by_folder: defaultdict[str, list[Path]] = defaultdict(list)
-        for name in group.folders:
-            epoch = self._root / name
-            for file in sorted(_files(epoch)):
-                by_folder[str(file.parent.relative_to(epoch))].append(file)
-        return by_folder
+    def _files(
+        self, group: Group, epochs: Mapping[str, StoredEpoch], copies: Path
+    ) -> dict[str, list[tuple[str, Path]]]:
+        """Return the files of each epoch, with their folders in it."""
+        names = [name for epoch in group.folders for name in epochs[epoch].names]
+        files: dict[str, list[tuple[str, Path]]] = {name: [] for name in group.folders}
+        for name, file in zip(names, self._place.local_files(names, copies), strict=True):
+            epoch, *folders, _ = PurePosixPath(name).parts
+            files[epoch].append(("/".join(folders), file))
+        return files
 
-    def _remove_replaced(self, keep_s: float) -> None:
+    def _of_one_object(
+        self, group: Group, files: Mapping[str, Sequence[tuple[str, Path]]]
+    ) -> Group:
+        """Return the first epochs of a group, whose files have one schema and no folders."""
+        path, first = self._place.path, files[group.folders[0]]
+        if any(folder for of_epoch in files.values() for folder, _ in of_epoch):
+            raise PublishError(
+                f"{path}: {group.folders[0]}, or an epoch after it, has folders, and only epochs"
+                " without folders are compacted in an object store."
+            )
+        schema = schema_of(first[0][1])
+        count = next(
+            (
+                number
+                for number, of_epoch in enumerate(files.values())
+                if any(schema_of(file) != schema for _, file in of_epoch)
+            ),
+            len(files),
+        )
+        part = first_of(group, count)
+        if part is None:
+            raise PublishError(
+                f"{path}: {group.folders[0]} and its scan have files of different columns, which"
+                " can't become one."
+            )
+        return part
+
+    def _remove_replaced(self, epochs: Mapping[str, StoredEpoch], keep_s: float) -> None:
         now_s = time.time()
-        for name, by in sort_names(os.listdir(self._root)).replaced:
-            # As of its rename, which changes when its status was changed, and nothing else.
-            if now_s - (self._root / by).stat().st_ctime >= keep_s:
-                shutil.rmtree(self._root / name)
+        for name, by in sort_names(epochs).replaced:
+            if now_s - epochs[by].changed_at >= keep_s:
+                self._place.remove_epoch(name, epochs[name])
 
 
-def _files(folder: Path) -> Iterator[Path]:
-    """Yield the files that readers see."""
-    for path, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if name[0] not in "._"]
-        yield from (Path(path, name) for name in names if name[0] not in "._")
-
-
-def _link(files: Sequence[Path], folder: Path) -> None:
-    """Have files in another folder, too, without copying them if the disk has links."""
-    for file in files:
-        target = folder / file.name
-        try:
-            target.hardlink_to(file)
-        except FileNotFoundError:
-            raise
-        except OSError:
-            shutil.copyfile(file, target)
-            sync(target)
-
-
-def _sync_folders(folder: Path) -> None:
-    for path, _, _ in os.walk(folder):
-        sync(Path(path))
+def _next_group(epochs: Mapping[str, StoredEpoch]) -> Group | None:
+    names = sort_names(epochs).epochs
+    return next_group(names, [epochs[name].size for name in names])

@@ -1,23 +1,17 @@
-"""How an epoch becomes visible: its directory has a staging name until it is complete.
+"""What is staged beside tables, and dead letters, on any file system that Spark reaches.
 
-Spark's own file sink keeps a log of every file ever written, which grows without bound, and readers
-that list its directory see half an epoch. A rename is atomic on a local disk and on HDFS. The new
-name has the epoch's low watermark, so that writing an epoch again can't double it. Elsewhere no
-epoch is published so: an object store copies a folder file by file. Single files are.
-
-Two processes may write the same epoch at the same time: a former owner that was frozen wakes up
-while the new one replays. Each has its own staging directory, and only one rename can succeed.
+Two processes may stage the same epoch at the same time: a former owner that was frozen wakes up
+while the new one replays. Each has its own staging directory. What was renamed to its name is whole
+on a local disk and on HDFS, where a rename is atomic; an object store copies a folder file by file.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,22 +22,16 @@ from slackwater.spark_sink.java import (
     java_raised,
     jvm_of,
 )
-from slackwater.spark_sink.output.epoch_groups import COMPACTED
-from slackwater.spark_sink.output.hadoop_files import no_atomic_rename
+from slackwater.spark_sink.output.epoch_names import STAGING_FOLDER
 from slackwater.spark_sink.output.small_files import (
     LOCAL_SCHEME,
     has_atomic_rename,
-    paths_of,
     rename_to_new,
 )
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Spark, pyarrow and DuckDB ignore names that start with an underscore.
-STAGING_FOLDER: Final = "_staging"
-_NAME: Final = re.compile(rf"epoch=\d{{8}}T\d{{6}}\.\d{{6}}Z(?:{re.escape(COMPACTED)})?")
-_EPOCHS: Final = "epoch=[0-9]*T*Z"
 _OF_TASKS: Final = "tasks"
 _HELD: Final = "_held"
 
@@ -54,35 +42,11 @@ class TaskFile:
 
     Attributes:
         name: in the tasks' folder.
-        folder: inside the epoch's, such as date=2026-01-31; empty for the epoch's itself.
         size: in bytes.
     """
 
     name: str
-    folder: str
     size: int
-
-
-def epoch_name(low_watermark: datetime, chunk: int | None = None) -> str:
-    """Return the directory name of an epoch, or of a chunk of an initial scan.
-
-    Names sort as the epochs do. Readers take the value for a string: it is neither a number nor a
-    date.
-    """
-    suffix = "" if chunk is None else f".{chunk:06d}"
-    return f"epoch={low_watermark.astimezone(UTC):%Y%m%dT%H%M%S.%f}Z{suffix}"
-
-
-def parse_epoch_name(name: str) -> datetime | None:
-    """Return the low watermark in a directory's name, None if it is not an epoch's.
-
-    The directory may hold several epochs, the last of which has given it its name.
-    """
-    try:
-        epoch = name.removesuffix(COMPACTED)
-        return datetime.strptime(epoch, "epoch=%Y%m%dT%H%M%S.%fZ").replace(tzinfo=UTC)
-    except ValueError:
-        return None
 
 
 class EpochDirectory:
@@ -155,11 +119,9 @@ class EpochDirectory:
         # Also for no files: what is staged is read, or renamed.
         staged.mkdir(parents=True)
         for file in files:
-            folder = staged / file.folder
             try:
-                folder.mkdir(parents=True, exist_ok=True)
-                (tasks / file.name).rename(folder / file.name)
-                size = (folder / file.name).stat().st_size
+                (tasks / file.name).rename(staged / file.name)
+                size = (staged / file.name).stat().st_size
             except OSError as error:
                 raise PublishError(
                     f"a task's file {tasks / file.name} can't be staged: {error.strerror}.",
@@ -168,16 +130,10 @@ class EpochDirectory:
                 ) from error
             if size != file.size:
                 raise PublishError(
-                    f"{folder / file.name} has {size} of the {file.size} bytes that a task wrote.",
+                    f"{staged / file.name} has {size} of the {file.size} bytes that a task wrote.",
                     "The epoch is read again",
                 )
         shutil.rmtree(tasks, ignore_errors=True)
-
-    def remove_empty_files(self, epoch_id: int) -> None:
-        """Remove the files of a staged epoch that have no bytes, but for Spark's marker."""
-        for status in self._files.listStatus(self._path_of(epoch_id)):
-            if status.getLen() == 0 and not status.getPath().getName().startswith("_"):
-                self._files.delete(status.getPath(), False)
 
     def remove_other_staging(self) -> None:
         """Remove what former owners staged and did not finish.
@@ -203,23 +159,16 @@ class EpochDirectory:
                 removed = renamed
             self._files.delete(removed, True)
 
-    def publish(self, epoch_id: int, low_watermark: datetime, *, chunk: int | None = None) -> bool:
-        """Make a staged epoch visible, and return False if it already was.
+    def publish_as(self, epoch_id: int, name: str) -> bool:
+        """Make a staged folder visible, and return False if one of its name already was.
 
         Args:
             epoch_id: as it was staged.
-            low_watermark: the epoch's.
-            chunk: the chunk's number in an initial scan; None for an epoch.
+            name: it may have folders. Where is_atomic holds, this is one rename.
 
         Raises:
-            FileSystemError: see require_atomic().
             PublishError: the rename was refused.
         """
-        return self.publish_as(epoch_id, epoch_name(low_watermark, chunk))
-
-    def publish_as(self, epoch_id: int, name: str) -> bool:
-        """Make a staged folder visible under any name, which may have folders; see publish()."""
-        self.require_atomic()
         staged = self._path_of(epoch_id)
         final = self._path(name)
         if "/" in name:
@@ -289,33 +238,6 @@ class EpochDirectory:
     def is_atomic(self) -> bool:
         """Whether a folder becomes visible by one atomic rename."""
         return has_atomic_rename(self._files, self._root)
-
-    def require_atomic(self) -> None:
-        """Check that a folder becomes visible by one atomic rename.
-
-        Raises:
-            FileSystemError: it does not.
-        """
-        if not self.is_atomic:
-            raise no_atomic_rename(str(self._files.makeQualified(self._root).toString()))
-
-    def last_low_watermark(self) -> datetime | None:
-        """Return that of the latest visible epoch, in whole microseconds; None without one.
-
-        There may be millions of directories: their names are compared as texts, and elsewhere than
-        on a local disk inside the JVM.
-        """
-        if self._is_local:
-            folder = self._local(self._root)
-            names = os.listdir(folder) if os.path.isdir(folder) else []
-            last = max(filter(_NAME.fullmatch, names), default=None)
-        else:
-            statuses = self._files.globStatus(self._path(_EPOCHS))
-            if not statuses:
-                return None
-            latest = self._jvm.java.util.Collections.max(paths_of(self._jvm, statuses))
-            last = str(latest.getName())
-        return None if last is None else parse_epoch_name(last)
 
     def list_names(self) -> list[str]:
         """Return the names in the directory; none if it does not exist."""

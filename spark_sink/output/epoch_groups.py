@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-COMPACTED: Final = ".compacted"
+from slackwater.spark_sink.output.epoch_names import COMPACTED
+
 # In bytes: a group that reaches it is complete. Fixed, so that two processes make the same groups.
 GROUP_SIZE: Final = 128 << 20
 # The folder of an epoch, or of a chunk of an initial scan, which has a number.

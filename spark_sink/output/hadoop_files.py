@@ -10,7 +10,6 @@ from typing import Final
 
 from slackwater.spark_sink.errors import FileSystemError
 from slackwater.spark_sink.output.hadoop_connectors import CONNECTORS
-from slackwater.spark_sink.output.small_files import ATOMIC_RENAME
 
 # Hadoop's own, whose classes Spark has.
 _OF_HADOOP: Final = frozenset({"file", "hdfs", "webhdfs", "swebhdfs", "viewfs"})
@@ -93,29 +92,6 @@ def require_catalog(catalog: str, conf: Mapping[str, str]) -> None:
             f"Set {key} in spark.conf, and {key}.type and {key}.uri: docs/object-stores.md has an"
             " example",
         )
-
-
-def require_atomic_rename(path: str) -> None:
-    """Check that a folder becomes visible by one rename, as far as the path says.
-
-    Raises:
-        FileSystemError: the URL's scheme is not known for that.
-    """
-    scheme, separator, _ = path.partition("://")
-    if separator and scheme not in ATOMIC_RENAME:
-        raise no_atomic_rename(path)
-
-
-def no_atomic_rename(path: str) -> FileSystemError:
-    """Return the error of a changelog of files where a folder is renamed file by file.
-
-    There a process that was taken over could take away what another one has published.
-    """
-    return FileSystemError(
-        f"{path}: two processes could publish the same epoch there, and lose it.",
-        "A changelog of files goes to s3://, gs://, abfss:// and az://, where a commit needs no"
-        " rename and deletes nothing, or to a local disk or hdfs://, where a rename is atomic",
-    )
 
 
 def _all_schemes() -> str:

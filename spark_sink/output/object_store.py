@@ -225,10 +225,17 @@ class ObjectFiles:
         path: the output's URL.
         options: see open_object_store().
         folder: the folder's name; empty for the URL's own.
+        store: opened; None to open it.
     """
 
-    def __init__(self, path: str, options: Mapping[str, str], folder: str) -> None:
-        self._store = open_object_store(path, options)
+    def __init__(
+        self,
+        path: str,
+        options: Mapping[str, str],
+        folder: str,
+        store: ObjectStore | None = None,
+    ) -> None:
+        self._store = store or open_object_store(path, options)
         self._folder = folder
         self._prefix = f"{folder}/" if folder else ""
         self._path = path
@@ -250,10 +257,15 @@ class ObjectFiles:
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             return list(pool.map(self.read, names))
 
-    def create(self, name: str, text: str, *, is_durable: bool = False) -> bool:  # noqa: ARG002
+    def create(self, name: str, text: str, *, is_durable: bool = False) -> str | None:  # noqa: ARG002
         """Create a file, which is durable in any case; see SmallFiles."""
         with requests_to(self._path):
-            return create(self._store, f"{self._prefix}{name}", text.encode()) is not None
+            return create(self._store, f"{self._prefix}{name}", text.encode())
+
+    def tag(self, name: str) -> str | None:
+        """Return what identifies a file's content; see CommitFiles."""
+        with requests_to(self._path):
+            return etag(self._store, f"{self._prefix}{name}")
 
     def remove(self, names: Iterable[str], *, in_any_order: bool = False) -> None:
         """Remove files, at the same time if the order does not matter; see SmallFiles."""

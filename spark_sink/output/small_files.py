@@ -42,8 +42,11 @@ class SmallFiles(Protocol):
     def read_all(self, names: Sequence[str]) -> list[str | None]:
         """Return the texts of files, None for one that does not exist."""
 
-    def create(self, name: str, text: str, *, is_durable: bool = False) -> bool:
-        """Create a file, and return False if there is one of this name, which is left as it is.
+    def create(self, name: str, text: str, *, is_durable: bool = False) -> str | None:
+        """Create a file, and return a tag of its content.
+
+        Returns:
+            None if there is one of this name, which is left as it is.
 
         Args:
             name: the file's.
@@ -164,7 +167,7 @@ class LocalFiles:
         """Return the texts of files, None for one that does not exist."""
         return [self.read(name) for name in names]
 
-    def create(self, name: str, text: str, *, is_durable: bool = False) -> bool:
+    def create(self, name: str, text: str, *, is_durable: bool = False) -> str | None:
         """Create a file, whole if the file system has hard links; see SmallFiles."""
         self._folder.mkdir(parents=True, exist_ok=True)
         unfinished, final = self._folder / f".{name}.{uuid.uuid4().hex}", self._folder / name
@@ -183,10 +186,18 @@ class LocalFiles:
                 with final.open("x") as out:
                     out.write(text)
         except FileExistsError:
-            return False
+            return None
         finally:
             unfinished.unlink(missing_ok=True)
-        return True
+        return self.tag(name)
+
+    def tag(self, name: str) -> str | None:
+        """Return what identifies a file's content, which never changes; see CommitFiles."""
+        try:
+            status = (self._folder / name).stat()
+        except FileNotFoundError:
+            return None
+        return f"{status.st_ino}-{status.st_mtime_ns}-{status.st_size}"
 
     def remove(self, names: Iterable[str], *, in_any_order: bool = False) -> None:  # noqa: ARG002
         """Remove files; see SmallFiles."""
@@ -237,7 +248,7 @@ class HadoopFiles:
         """Return the texts of files, None for one that does not exist."""
         return [self.read(name) for name in names]
 
-    def create(self, name: str, text: str, *, is_durable: bool = False) -> bool:  # noqa: ARG002
+    def create(self, name: str, text: str, *, is_durable: bool = False) -> str | None:  # noqa: ARG002
         """Create a file; see SmallFiles."""
         final = self._path(name)
         is_renamed = has_atomic_rename(self._files, self._root)
@@ -255,8 +266,8 @@ class HadoopFiles:
                 raise
             if is_renamed:
                 self._files.delete(made, False)
-            return False
-        return True
+            return None
+        return name
 
     def remove(self, names: Iterable[str], *, in_any_order: bool = False) -> None:  # noqa: ARG002
         """Remove files; see SmallFiles."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
 
 from slackwater.spark_sink.errors import PublishError
-from slackwater.spark_sink.formats import MICROSECONDS, OF_LINES, ORC, PARQUET, TEXT, write_options
+from slackwater.spark_sink.formats import PARQUET, write_options
 from slackwater.spark_sink.output.epoch_directory import EpochDirectory, TaskFile
 from slackwater.spark_sink.output.preparation import Counts, Preparation
 from slackwater.spark_sink.output.small_files import local_path
@@ -23,16 +23,6 @@ if TYPE_CHECKING:
 
 # Whatever the session's settings say: a file that a successor has removed is not one without rows.
 ALL_FILES: Final = {"ignoreCorruptFiles": "false", "ignoreMissingFiles": "false"}
-# Only Spark's writers obey these. Delta changes others of the same beginning by itself.
-_OF_WRITERS: Final = (
-    "spark.hadoop.orc.",
-    "spark.hadoop.parquet.",
-    "spark.sql.files.maxRecordsPerFile",
-    "spark.sql.orc.compression.codec",
-    "spark.sql.parquet.compression.codec",
-    "spark.sql.parquet.outputTimestampType",
-    "spark.sql.parquet.writeLegacyFormat",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,24 +59,18 @@ class Staging:
 
     Args:
         path: the output's directory, a path or URL that Spark accepts.
-        file_format: Spark's name of the format.
         preparation: makes what is written; None writes all records as they are.
-        partition_by: columns that name the folders of what is written.
         owner: this process, if it has another staging of the same output.
     """
 
     def __init__(
         self,
         path: str,
-        file_format: str,
         preparation: Preparation | None = None,
-        partition_by: Sequence[str] = (),
         owner: Owner | None = None,
     ) -> None:
         self.path = path
-        self._partition_by = tuple(partition_by)
         self._preparation = preparation or Preparation()
-        self._format = file_format
         self._owner = owner or Owner()
         # The one that was staged last.
         self._staged: dict[int, _StagedEpoch] = {}
@@ -96,7 +80,7 @@ class Staging:
     def for_scan(self) -> Staging:
         """Return a staging for an initial scan: unfiltered, as the scan's reads are filtered."""
         unfiltered = self._preparation.unfiltered()
-        return Staging(self.path, self._format, unfiltered, self._partition_by, self._owner)
+        return Staging(self.path, unfiltered, self._owner)
 
     @property
     def owner(self) -> str:
@@ -111,19 +95,13 @@ class Staging:
             schema: of the records.
         """
         folder = self.epoch_directory(spark).of_tasks()
-        if (
-            folder is None
-            or self._format not in (PARQUET, ORC)
-            or not self._preparation.writes_records
-            or _has_settings_of_writers(spark)
-        ):
+        if folder is None or not self._preparation.writes_records:
             return None
         from slackwater.spark_sink.output.file_writer import FileWriter
         from slackwater.spark_sink.output.task_writer import TaskWriter
 
         self._schema = self._preparation.schema_of(schema)
-        suffix = f".{self._format}"
-        files = FileWriter(folder, {}, "part-", self._format, self._partition_by, suffix)
+        files = FileWriter(folder, {}, "part-", PARQUET, suffix=f".{PARQUET}")
         return TaskWriter.of(self._preparation, files).to_text()
 
     def stage(self, epoch: DataFrame, epoch_id: int) -> EpochSummary:
@@ -138,7 +116,7 @@ class Staging:
             handed = handed_on(epoch)
             directory.take_files(
                 epoch_id,
-                [TaskFile(file.staged or "", file.folder, file.size) for file in handed.files],
+                [TaskFile(file.staged or "", file.size) for file in handed.files],
             )
             return self._noted(epoch_id, handed.counts, owner, len(handed.files))
         return self._noted(epoch_id, self._write(epoch, epoch_id, directory), owner)
@@ -153,25 +131,16 @@ class Staging:
     def _write(self, epoch: DataFrame, epoch_id: int, directory: EpochDirectory) -> Counts:
         """Have Spark write an epoch's records."""
         prepared = self._preparation.prepare(epoch)
-        frame = prepared.frame
-        if self._format == TEXT:
-            # The text format takes no other columns.
-            frame = frame.select("value", *self._partition_by)
         if self._schema is None:
-            self._schema = frame.schema
-        options = write_options(self._format)
-        writer = frame.write.format(self._format).options(**options).mode("overwrite")
-        directory.hold_staging()
-        writer.partitionBy(*self._partition_by).save(directory.staging(epoch_id))
-        if self._format in OF_LINES and not self._partition_by:
-            # Of a first task without rows Spark writes a file that Arrow can't read.
-            directory.remove_empty_files(epoch_id)
+            self._schema = prepared.frame.schema
+        writer = prepared.frame.write.mode("overwrite")
+        writer.options(**write_options(PARQUET)).parquet(directory.staging(epoch_id))
         return prepared.counts()
 
     def take_over(self, spark: SparkSession) -> None:
         """Remove what former owners have staged, this process before it among them.
 
-        What a frozen one had staged it can't make visible then. If it goes on, see require_whole().
+        What a frozen one had staged it can't make visible then.
         """
         self._owner.name, self._owner.is_alone = uuid.uuid4().hex, False
         self._be_alone(spark)
@@ -192,9 +161,8 @@ class Staging:
         """
         assert self._schema is not None  # noqa: S101 - set by stage()
         folder = self.epoch_directory(spark, epoch_id).staging(epoch_id)
-        reader = spark.read.format(self._format).schema(self._schema).options(**ALL_FILES)
         # Lists the files. One that is gone when it is read fails the query.
-        frame = reader.load(folder)
+        frame = spark.read.schema(self._schema).options(**ALL_FILES).parquet(folder)
         staged = self._staged[epoch_id]
         if staged.files is not None:
             require_all(folder, "files", len(frame.inputFiles()), staged.files)
@@ -229,17 +197,6 @@ class Staging:
             count = 0 if records is None else records.num_rows
             require_all(str(folder), "rows", count, self._staged[epoch_id].counts.rows)
         return records
-
-    def require_whole(self, spark: SparkSession, epoch_id: int) -> None:
-        """Check, before a staged epoch is renamed, that Spark has written all of it.
-
-        Raises:
-            PublishError: somebody has removed a part meanwhile.
-        """
-        # The sizes of tasks' files were compared, after they had their place in the epoch.
-        staged = self._staged.get(epoch_id)
-        if staged is None or staged.files is None:
-            self.epoch_directory(spark, epoch_id).require_held(epoch_id)
 
     def discard(self, spark: SparkSession, epoch_id: int) -> None:
         """Remove a staged epoch, if there is one."""
@@ -299,14 +256,6 @@ def require_all(place: str, things: str, present: int, staged: int) -> None:
             f"{place} has {present} of the {staged} {things} that were staged.",
             "Another process may have taken the pipeline over; the epoch is read again",
         )
-
-
-def _has_settings_of_writers(spark: SparkSession) -> bool:
-    """Return whether Spark's writers are told how to write, which other writers do not read."""
-    return any(
-        name.startswith(_OF_WRITERS) and (name, value) != MICROSECONDS
-        for name, value in spark.conf.getAll.items()
-    )
 
 
 def read_small_files(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.formats import PARQUET
-from slackwater.spark_sink.output.epoch_directory import STAGING_FOLDER
+from slackwater.spark_sink.output.epoch_names import STAGING_FOLDER
 from slackwater.spark_sink.output.object_store import (
     ObjectFiles,
     names_below,
@@ -57,7 +57,7 @@ class StoreStaging(Staging):
     def __init__(
         self, path: str, options: Mapping[str, str], preparation: Preparation | None = None
     ) -> None:
-        super().__init__(path, PARQUET, preparation)
+        super().__init__(path, preparation)
         self.options = dict(options)
         # Of the epoch that was staged last, unless Spark wrote it.
         self._files: dict[int, Sequence[WrittenFile]] = {}

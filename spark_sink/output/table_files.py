@@ -7,20 +7,22 @@ names, and the driver small ones.
 
 from __future__ import annotations
 
-import shutil
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
-from slackwater.spark_sink.errors import FileSystemError, PublishError
 from slackwater.spark_sink.formats import PARQUET
-from slackwater.spark_sink.output.epoch_directory import STAGING_FOLDER
 from slackwater.spark_sink.output.file_writer import FileWriter, WrittenFile
 from slackwater.spark_sink.output.object_store import open_object_store, remove, requests_to
-from slackwater.spark_sink.output.small_files import NO_LINKS, local_path
-from slackwater.spark_sink.output.staging import Owner
+from slackwater.spark_sink.output.staging_folder import (
+    StagingFolder,
+    disk_errors,
+    remove_path,
+    require_links,
+    require_this_disk,
+    staged_by_all,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -65,98 +67,44 @@ class DiskFiles:
     """Those of a table on a local disk; see TableFiles.
 
     Args:
-        path: the table's folder.
+        folder: the table's.
         setting: the same as it is set, maybe with a scheme.
         epochs: those of epochs, if these are a scan's.
     """
 
-    def __init__(self, path: str, setting: str, epochs: DiskFiles | None = None) -> None:
-        self._folder = Path(path)
+    def __init__(self, folder: Path, setting: str, epochs: DiskFiles | None = None) -> None:
+        self._folder = folder
         self._setting = setting
-        # Another one after each take-over: a thread from before it may still be at work, if this
-        # process had lost the pipeline and got it back.
-        self._owner: Owner = epochs._owner if epochs else Owner()
-        self._part = "scan" if epochs else "epochs"
-
-    @property
-    def _own(self) -> Path:
-        return self._folder / STAGING_FOLDER / self._owner.name / self._part
+        self._staging: StagingFolder = epochs._staging if epochs else StagingFolder(folder)
+        self._kind = "scan" if epochs else "epochs"
 
     def for_scan(self) -> DiskFiles:
         """Return the same owner's for a scan; see TableFiles."""
-        return DiskFiles(str(self._folder), self._setting, self)
+        return DiskFiles(self._folder, self._setting, self)
 
     def take_over(self, spark: SparkSession) -> None:
         """Remove the folders of all former owners, this process before it among them."""
-        if local_path(spark, self._setting) != self._folder:
-            raise FileSystemError(
-                f"{self._setting} is another place than {self._folder} on a local disk by Spark's"
-                " settings, such as fs.defaultFS.",
-                f"Write file://{self._folder} for the disk, or the other place with its scheme",
-            )
-        self._owner.name = uuid.uuid4().hex
-        staging = self._folder / STAGING_FOLDER
-        try:
-            staging.mkdir(parents=True, exist_ok=True)
-            for folder in list(staging.iterdir()):
-                # At once: what a former owner adds meanwhile has no folder. Of what it removes
-                # meanwhile nothing is left to do.
-                removed = staging / uuid.uuid4().hex
-                with suppress(FileNotFoundError):
-                    folder.rename(removed)
-                shutil.rmtree(removed, ignore_errors=True)
-            self._require_links(staging)
-        except OSError as error:
-            raise PublishError(
-                f"{error.filename} can't be prepared: {error.strerror}.",
-                "Check that the directory is writable and has space",
-            ) from error
-
-    def _require_links(self, staging: Path) -> None:
-        """Refuse a file system without hard links, by which Delta's log takes a number once."""
-        probe, link = staging / uuid.uuid4().hex, staging / uuid.uuid4().hex
-        probe.touch()
-        try:
-            link.hardlink_to(probe)
-        except OSError as error:
-            if error.errno not in NO_LINKS:
-                raise
-            raise FileSystemError(
-                f"{self._folder} is on a file system without hard links, by which two processes"
-                " can't commit to Delta's log at the same time.",
-                "Choose another disk, or format parquet",
-            ) from error
-        finally:
-            link.unlink(missing_ok=True)
-            probe.unlink(missing_ok=True)
+        require_this_disk(spark, self._folder, self._setting)
+        with disk_errors(self._setting):
+            require_links(self._folder)
+            # A thread from before may still be at work, if this process had lost the pipeline.
+            self._staging.owner = uuid.uuid4().hex
+            for folder in staged_by_all(self._folder):
+                remove_path(folder)
 
     def writer(self, partition_by: Sequence[str]) -> FileWriter:
         """Return what writes files into the owner's folder; see TableFiles."""
-        return FileWriter(str(self._own), {}, _PREFIX, PARQUET, tuple(partition_by), _SUFFIX)
+        return self._staging.writer(self._kind, PARQUET, partition_by)
 
     def place(self, file: WrittenFile) -> str:
         """Move a file into the table's folder; see TableFiles."""
         name = file.staged or ""
-        try:
-            (self._own / name).rename(self._folder / name)
-            size = (self._folder / name).stat().st_size
-        except OSError as error:
-            raise PublishError(
-                f"a task's file {self._own / name} can't be moved to {self._folder}:"
-                f" {error.strerror}.",
-                "Each executor needs the same directory. Or another process has taken the"
-                " pipeline over; the epoch is read again",
-            ) from error
-        if size != file.size:
-            raise PublishError(
-                f"{self._folder / name} has {size} of the {file.size} bytes that a task wrote.",
-                "The epoch is read again",
-            )
+        self._staging.take(self._kind, file, self._folder / name)
         return name
 
     def discard(self, files: Iterable[WrittenFile]) -> None:  # noqa: ARG002
         """Remove all that waits; see TableFiles."""
-        shutil.rmtree(self._own, ignore_errors=True)
+        self._staging.discard(self._kind)
 
 
 class BucketFiles:

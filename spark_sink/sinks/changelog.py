@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal, Self
 
 from pydantic import BeforeValidator, model_validator
@@ -18,10 +19,10 @@ from slackwater.spark_sink.formats import JSON, ORC, PARQUET, TEXT
 from slackwater.spark_sink.message_rows import messages
 from slackwater.spark_sink.output import delta_maintenance
 from slackwater.spark_sink.output.application import application_of
-from slackwater.spark_sink.output.epoch_files import EpochFiles, EpochFolders
-from slackwater.spark_sink.output.hadoop_files import require_atomic_rename
+from slackwater.spark_sink.output.epoch_files import EpochFiles
 from slackwater.spark_sink.output.maintenance import NO_MAINTENANCE
 from slackwater.spark_sink.output.object_store import (
+    SCHEMES,
     ObjectFiles,
     is_object_store,
     names_at_top,
@@ -65,22 +66,13 @@ class ChangelogSettings(EnvelopeSettings, ObjectStoreSettings):
 
     @classmethod
     def is_by_client(cls, path: str, file_format: str) -> bool:
-        """Return whether epochs are written without Spark's writers; see ObjectStoreSettings."""
-        is_without_spark = file_format == Delta.using or file_format not in table_formats()
-        return is_without_spark and is_object_store(path)
-
-    @property
-    def is_direct_table(self) -> bool:
-        """Whether the output is a table to which the driver commits without Spark."""
-        return self.format == Delta.using and (self.is_written_by_client or self.is_on_disk)
+        """Return whether epochs are written without Spark; see ObjectStoreSettings."""
+        return _is_without_spark(file_format) and is_object_store(path)
 
     @property
     def is_written_without_spark(self) -> bool:
-        """Whether neither Spark's writers nor its tables make the output, in a store or on a disk.
-
-        Epochs in files on a disk may be Spark's, if tasks can't write them.
-        """
-        return self.is_written_by_client or self.is_direct_table
+        """Whether neither Spark's writers nor its tables make the output."""
+        return _is_without_spark(self.format)
 
     @property
     def spark_needs(self) -> frozenset[str]:
@@ -91,13 +83,7 @@ class ChangelogSettings(EnvelopeSettings, ObjectStoreSettings):
     @property
     def hadoop_paths(self) -> tuple[str, ...]:
         """The checkpoint alone where Spark does not write the output; see SinkSettings."""
-        return (self.checkpoint,) if self.is_written_by_client else super().hadoop_paths
-
-    def check_places(self, conf: Mapping[str, str], jars: Collection[str]) -> None:
-        """Check also that epochs in files can be published; see SinkSettings."""
-        super().check_places(conf, jars)
-        if not self.is_written_by_client and self.format not in table_formats():
-            require_atomic_rename(self.path)
+        return (self.checkpoint,) if self.is_written_without_spark else super().hadoop_paths
 
     def make_envelope(self, origin: Origin) -> Envelope:
         """Return the envelope; a file of JSON has no place for a message's key and table."""
@@ -122,7 +108,7 @@ class ChangelogSettings(EnvelopeSettings, ObjectStoreSettings):
         return TableChangelog(
             self.path,
             table_format,
-            Staging(self.path, PARQUET, preparation),
+            Staging(self.path, preparation),
             watermarks,
             policy=self.maintenance_policy,
         )
@@ -142,24 +128,29 @@ class ChangelogSettings(EnvelopeSettings, ObjectStoreSettings):
         return partial(messages, envelope=envelope)
 
     def _epoch_files(self, origin: Origin, preparation: Preparation) -> EpochFiles:
-        if self.is_direct_table:
+        if self.format == Delta.using:
             return self._table_epochs(origin, preparation)
-        has_lines = self.format == JSON and self.envelope != "record"
-        file_format = TEXT if has_lines else self.format
-        policy = self.maintenance_policy if self.compacts_epochs else NO_MAINTENANCE
-        if not self.is_written_by_client:
-            staging = Staging(self.path, file_format, preparation, self.partition_by)
-            return EpochFolders(staging, policy)
-        from slackwater.spark_sink.output.object_staging import ObjectStaging
+        from slackwater.spark_sink.output.bucket_place import Bucket
+        from slackwater.spark_sink.output.disk_place import Disk
+        from slackwater.spark_sink.output.file_epochs import FileEpochs
 
-        return ObjectStaging(
-            self.path,
-            self.storage_options,
-            file_format,
+        has_lines = self.format == JSON and self.envelope != "record"
+        if self.is_on_disk:
+            place: Bucket | Disk = Disk(self._folder, self.path)
+        else:
+            place = Bucket(self.path, self.storage_options)
+        return FileEpochs(
+            place,
+            TEXT if has_lines else self.format,
             preparation,
             self.partition_by,
-            policy=policy,
+            self.maintenance_policy if self.compacts_epochs else NO_MAINTENANCE,
         )
+
+    @property
+    def _folder(self) -> Path:
+        """The output's folder, on a disk."""
+        return Path(without_scheme(self.path))
 
     @property
     def compacts_epochs(self) -> bool:
@@ -175,8 +166,8 @@ class ChangelogSettings(EnvelopeSettings, ObjectStoreSettings):
         path, options, policy = self.path, self.storage_options, self.maintenance_policy
         files: TableFiles
         if self.is_on_disk:
-            path = without_scheme(self.path)
-            files = DiskFiles(path, self.path)
+            path = str(self._folder)
+            files = DiskFiles(self._folder, self.path)
         else:
             files = BucketFiles(path, options)
         commits = DeltaCommits(
@@ -192,10 +183,21 @@ class ChangelogSettings(EnvelopeSettings, ObjectStoreSettings):
 
     @model_validator(mode="after")
     def _path_that_delta_rs_takes_as_it_is(self) -> Self:
-        if self.is_direct_table and self.is_on_disk and (match := _NOT_AS_IT_IS.search(self.path)):
+        is_table_on_disk = self.format == Delta.using and self.is_on_disk
+        if is_table_on_disk and (match := _NOT_AS_IT_IS.search(self.path)):
             raise ValueError(
                 f"path has {match[0]!r}, which the writer of Delta tables takes for another"
                 " character, or refuses: choose another name"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _on_a_disk_or_in_an_object_store(self) -> Self:
+        if self.is_written_without_spark and not (self.is_on_disk or self.is_written_by_client):
+            raise ValueError(
+                f"path is {self.path}, and format {self.format} is written to a local disk, or to"
+                f" an object store ({', '.join(f'{scheme}://' for scheme in sorted(SCHEMES))})."
+                " Kind spark writes, at least once, wherever Spark can"
             )
         return self
 
@@ -207,6 +209,10 @@ class ChangelogSettings(EnvelopeSettings, ObjectStoreSettings):
                 " one object there, so that they are replaced at one moment"
             )
         return self
+
+
+def _is_without_spark(file_format: str) -> bool:
+    return file_format == Delta.using or file_format not in table_formats()
 
 
 def _lines(changes: DataFrame, envelope: Envelope, partition_by: Sequence[str]) -> DataFrame:

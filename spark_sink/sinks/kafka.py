@@ -276,7 +276,7 @@ class Kafka(StagedByTasks):
             distinct=("table_name", "value_capture_type"),
             has_message_bytes=True,
         )
-        self._staging = Staging(staging, "parquet", preparation)
+        self._staging = Staging(staging, preparation)
         self._scanned = self._staging.for_scan()
         self._resolved_at = float("-inf")
 

@@ -105,7 +105,7 @@ class ManagedTables(StagedByTasks, ABC, Generic[T]):
         preparation, options = Preparation(record_filter), table_format.storage_options
         # Where the driver changes tables in an object store.
         self._in_store = None if options is None else StoreStaging(path, options, preparation)
-        self._staging = self._in_store or Staging(path, "parquet", preparation)
+        self._staging = self._in_store or Staging(path, preparation)
         self._scanned = self._staging.for_scan()
         self._watermarks = WatermarkLog(path, pipeline)
         if self._in_store is not None:

@@ -304,18 +304,6 @@ class TableSettings(SinkSettings, ABC):
             )
         return self
 
-    @model_validator(mode="after")
-    def _compaction_of_format(self) -> Self:
-        is_set = "compact_every" in self.model_fields_set and self.compact_every is not None
-        is_possible = self.is_on_disk or is_object_store(self.path)
-        if is_set and self.format not in table_formats() and not is_possible:
-            names = " and ".join(table_formats())
-            raise ValueError(
-                f"compact_every goes with format {names}, and with other formats on a local disk or"
-                " in an object store"
-            )
-        return self
-
 
 def _envelope_name(value: object) -> object:
     return one_of(value, list(envelopes()))

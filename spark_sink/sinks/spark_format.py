@@ -78,7 +78,7 @@ class SparkFormat(StagedByTasks):
         self._format = file_format
         self._options = {**write_options(file_format), **options}
         self._envelope = envelope
-        self._staging = Staging(path, "parquet", Preparation(record_filter))
+        self._staging = Staging(path, Preparation(record_filter))
         self._scanned = self._staging.for_scan()
         self._watermarks = WatermarkLog(path, pipeline)
 

@@ -89,18 +89,13 @@ _EXCLUDED: Final = (
 
 
 class Delta(TableFormat):
-    """The table format Delta Lake.
-
-    Args:
-        partition_by: columns by which a changelog's table is partitioned when it is created.
-    """
+    """The table format Delta Lake, of typed changelogs and mirrors."""
 
     using = "delta"
     marks_refused = " ,;{}()\n\t="
     names_any_column = (COLUMN_MAPPING, ("name", "id"))
 
-    def __init__(self, partition_by: Sequence[str] = ()) -> None:
-        self._partition_by = tuple(partition_by)
+    def __init__(self) -> None:
         self._direct = DirectTables()
         # Tables into which the driver merges, and those into which Spark does though it could.
         self._merged_by_driver: set[str] = set()
@@ -110,7 +105,7 @@ class Delta(TableFormat):
     @classmethod
     def from_settings(cls, catalog: str | None, partition_by: Sequence[str]) -> Delta:  # noqa: ARG003
         """Return the format for one sink; see TableFormat."""
-        return cls(partition_by)
+        return cls()
 
     @staticmethod
     def spark_conf(spark_version: str) -> dict[str, str]:
@@ -162,7 +157,7 @@ class Delta(TableFormat):
     ) -> None:
         """Append rows in one commit, unless the table has this version or a later one."""
         with self.translating_conflicts(path):
-            writer = rows.write.format(self.using).mode("append").partitionBy(*self._partition_by)
+            writer = rows.write.format(self.using).mode("append")
             writer = writer.option("txnAppId", application)
             writer.option("txnVersion", str(version)).save(path)
 

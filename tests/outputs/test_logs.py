@@ -23,8 +23,10 @@ from deltalake import DeltaTable
 
 from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.formats import TEXT
+from slackwater.spark_sink.output.bucket_place import Bucket
 from slackwater.spark_sink.output.delta_commits import DataFile, DeltaCommits
-from slackwater.spark_sink.output.epoch_objects import EpochObjects
+from slackwater.spark_sink.output.epoch_place import Form
+from slackwater.spark_sink.output.file_log import EPOCHS, FileLog
 from slackwater.spark_sink.output.file_writer import WrittenFile
 from slackwater.spark_sink.output.object_store import open_object_store, read
 from tests.object_stores import ServedStore, nothing, s3
@@ -64,28 +66,27 @@ class Log(ABC):
 
 
 class Files(Log):
-    """Epochs in files: see EpochObjects."""
+    """Epochs in files: see FileLog."""
 
     is_staged = False
 
     def __init__(self, url: str, store: ServedStore) -> None:
         super().__init__(url, store)
-        self._epochs = EpochObjects(self.objects, url, TEXT, "txt")
-        self._numbers = count(1)
+        self._log = FileLog(Bucket(url, store.options), Form(TEXT, "txt"))
 
     def take_over(self) -> None:
-        latest = self._epochs.take_over(lambda: None).low_watermark
+        latest = self._log.take_over(lambda: None).low_watermark
         self.last = 0 if latest is None else round((latest - START).total_seconds())
 
     def commit(self, through: int) -> bool:
-        epoch, owner = next(self._numbers), self._epochs.owner
+        owner = self._log.owner
         lines = "".join(f"{number}\n" for number in range(self.last + 1, through + 1)).encode()
         written = WrittenFile("", lines, None)
         if self.is_staged:
-            written = WrittenFile("", None, f"{self._epochs.staging(epoch)}/{uuid.uuid4()}")
+            written = WrittenFile("", None, f"_staging/{owner}/{EPOCHS}/{uuid.uuid4()}")
             self.objects.put(written.staged or "", lines)
         at = START + timedelta(seconds=through)
-        done = self._epochs.publish(epoch, [written], at, owner=owner)
+        done = self._log.publish([written], at, owner=owner)
         self.last = through
         return done
 

@@ -13,15 +13,13 @@ import pyarrow.fs as pafs
 import pytest
 from pyspark.sql import SparkSession
 
-from slackwater.spark_sink.errors import FileSystemError, PublishError
+from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.java import hadoop_conf, java_raised, jvm_of
 from slackwater.spark_sink.output.dead_letters import FOLDER, DeadLetters
 from slackwater.spark_sink.output.epoch_directory import EpochDirectory
-from slackwater.spark_sink.output.epoch_files import EpochFolders
-from slackwater.spark_sink.output.staging import Staging
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.sql.latest_changes import latest_changes
-from tests.epoch_rows import frame, inserts, low_watermark, record
+from tests.epoch_rows import frame, low_watermark, record
 from tests.hadoop_stores import ALL, NOTED, reached_by
 from tests.object_stores import BUCKET, ServedStore, nobody, nothing
 
@@ -204,15 +202,3 @@ def interrupted(place: Place, step: int, *, is_killed: bool) -> bool:
         is_over = requests > step
     successor.remove_other_staging()
     return is_over
-
-
-@OF_ALL
-def test_epochs_are_published_by_no_rename(place: Place) -> None:
-    staging = Staging(place.path, "parquet")
-    epochs = EpochFolders(staging)
-    with pytest.raises(FileSystemError, match="needs no rename and deletes nothing"):
-        epochs.take_over(place.spark, lambda: None)
-    staging.stage(frame(place.spark, [inserts(1, at=1)]), 1)
-    with pytest.raises(FileSystemError, match="needs no rename"):
-        epochs.publish(place.spark, 1, low_watermark(1))
-    assert place.store.names(f"{place.folder}/epoch=") == []

@@ -294,26 +294,28 @@ def test_a_disk_is_named_with_or_without_its_scheme(session: SparkSession, tmp_p
     assert DeltaTable(tmp_path / "a b#c?").to_pyarrow_table().num_rows == 3
 
 
+@pytest.mark.parametrize("file_format", ["delta", "parquet"])
 def test_a_path_that_spark_takes_for_another_place_is_refused(
-    session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file_format: str
 ) -> None:
     with pytest.raises(FileSystemError, match="Write file:////data/table for the disk"):
-        make_sink("file://data/table", format="delta").position(session)
-    monkeypatch.setattr("slackwater.spark_sink.output.table_files.local_path", lambda *_: None)
-    sink = make_sink(tmp_path / "table", format="delta")
+        make_sink("file://data/table", format=file_format).position(session)
+    monkeypatch.setattr("slackwater.spark_sink.output.staging_folder.local_path", lambda *_: None)
+    sink = make_sink(tmp_path / "table", format=file_format)
     with pytest.raises(FileSystemError, match=f"Write file://{tmp_path}/table for the disk"):
         sink.position(session)
 
 
+@pytest.mark.parametrize("file_format", ["delta", "parquet"])
 def test_a_disk_without_hard_links_is_refused(
-    session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file_format: str
 ) -> None:
     def refused(*_: object) -> None:
         raise OSError(errno.EPERM, "Operation not permitted")
 
     monkeypatch.setattr(Path, "hardlink_to", refused)
     with pytest.raises(FileSystemError, match="without hard links"):
-        make_sink(tmp_path / "table", format="delta").position(session)
+        make_sink(tmp_path / "table", format=file_format).position(session)
     assert not any((tmp_path / "table" / "_staging").iterdir())
 
 

@@ -127,6 +127,7 @@ def test_changelogs_in_folders_by_table_have_them_all(
     session: SparkSession, file_format: str, tmp_path: Path
 ) -> None:
     sink = make_sink(tmp_path / "out", format=file_format, partition_by="table_name")
+    sink.position(session)
     write(session, sink, 1, *changes(1))
     read = session.read.format(file_format).load(str(tmp_path / "out"))
     records = {row["table_name"]: row for row in read.collect()}

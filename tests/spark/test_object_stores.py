@@ -20,11 +20,12 @@ from pyspark.sql import SparkSession
 
 from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.formats import ORC, PARQUET, TEXT
-from slackwater.spark_sink.output.epoch_directory import epoch_name
-from slackwater.spark_sink.output.epoch_groups import COMPACTED
-from slackwater.spark_sink.output.epoch_objects import EpochObjects
+from slackwater.spark_sink.output.bucket_place import Bucket
+from slackwater.spark_sink.output.epoch_compaction import EpochCompaction
+from slackwater.spark_sink.output.epoch_names import COMPACTED, epoch_name
+from slackwater.spark_sink.output.epoch_place import Form
+from slackwater.spark_sink.output.file_log import FileLog
 from slackwater.spark_sink.output.file_writer import WrittenFile, format_writer
-from slackwater.spark_sink.output.object_compaction import ObjectCompaction
 from slackwater.spark_sink.output.object_store import open_object_store, remove
 from slackwater.spark_sink.output.watermark_log import FOLDER
 from slackwater.spark_sink.sink import Sink
@@ -241,14 +242,15 @@ def as_file(table: pa.Table, file_format: str) -> bytes:
 def test_epochs_become_one_object_in_a_store(store: ServedStore, file_format: str) -> None:
     path = f"{store.path}/compacted-{file_format}"
     client = open_object_store(path, store.options)
-    objects = EpochObjects(client, path, file_format, file_format)
-    objects.take_over(lambda: None)
+    place = Bucket(path, store.options)
+    log = FileLog(place, Form(file_format, file_format))
+    log.take_over(lambda: None)
     for number, hours in enumerate((0, 1, 2, 2.5, 17)):
         table = pa.table({"value": [f"row {number}"]})
         written = [WrittenFile("", as_file(table, file_format), None)]
         at = low_watermark(0) + timedelta(hours=hours)
-        objects.publish(number, written, at, owner=objects.owner)
-    ObjectCompaction(client, path, objects).run(keep_s=0)
+        log.publish(written, at, owner=log.owner)
+    EpochCompaction(place, log).run(keep_s=0)
     names = store.names(f"compacted-{file_format}/epoch=")
     assert len(names) == 2
     assert COMPACTED in names[0]

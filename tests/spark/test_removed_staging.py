@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -14,7 +15,8 @@ from pyspark.sql import functions as F
 
 from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.output.dead_letters import FOLDER, publish_letters
-from slackwater.spark_sink.output.epoch_directory import STAGING_FOLDER, EpochDirectory
+from slackwater.spark_sink.output.epoch_directory import EpochDirectory
+from slackwater.spark_sink.output.epoch_names import STAGING_FOLDER
 from tests.epoch_rows import START, frame, inserts, make_sink
 
 pytestmark = pytest.mark.timeout(300)
@@ -33,8 +35,19 @@ def of_a_slow_second_task(session: SparkSession, go: Path) -> DataFrame:
     return tables[0].union(tables[1]).where(is_there("table_name"))
 
 
-def remove_under(output: Path, write: Callable[[], object], remove: Callable[[], object]) -> None:
-    """Have what is staged removed when Spark has written a part of it, and let it go on."""
+# What Spark's first task has written, and what one of ours has.
+OF_SPARK = "_temporary/0/task_*/part-*"
+OF_TASKS = "part-*"
+
+
+def remove_under(
+    output: Path,
+    write: Callable[[], object],
+    remove: Callable[[], object],
+    first: str = OF_TASKS,
+    refusal: str = "taken the pipeline over|since this was staged|can't be moved",
+) -> None:
+    """Have what is staged removed when a part of it is written, and let it go on."""
     error: list[BaseException] = []
 
     def run() -> None:
@@ -45,14 +58,14 @@ def remove_under(output: Path, write: Callable[[], object], remove: Callable[[],
 
     writer = threading.Thread(target=run)
     writer.start()
-    while not list(output.glob(f"{STAGING_FOLDER}/*/*/_temporary/0/task_*/part-*")):
+    while not list(output.glob(f"{STAGING_FOLDER}/*/*/{first}")):
         assert writer.is_alive()
         time.sleep(0.02)
     remove()
     (output.parent / "go").touch()
     writer.join(120)
     assert not writer.is_alive()
-    assert "may have a part of an epoch" in str(error[0])
+    assert re.search(refusal, str(error[0]))
 
 
 def texts_in(folder: Path) -> list[str]:
@@ -66,6 +79,7 @@ def texts_in(folder: Path) -> list[str]:
 def test_a_former_owner_publishes_no_part_of_a_chunk(session: SparkSession, tmp_path: Path) -> None:
     output = tmp_path / "out"
     former, successor = (make_sink(output, format="json") for _ in range(2))
+    former.position(session)
     chunk = of_a_slow_second_task(session, tmp_path / "go")
     remove_under(
         output, lambda: former.add_scanned(chunk, 0, START), lambda: successor.position(session)
@@ -80,6 +94,7 @@ def test_a_process_that_has_lost_the_pipeline_and_got_it_back_publishes_no_part(
 ) -> None:
     output = tmp_path / "out"
     sink = make_sink(output, format="json")
+    sink.position(session)
     chunk = of_a_slow_second_task(session, tmp_path / "go")
 
     def take_over() -> None:
@@ -102,7 +117,9 @@ def test_a_former_owner_publishes_no_part_of_dead_letters(
         return publish_letters(letters, str(output), "these", START, None)
 
     successor = EpochDirectory(session, str(output), "successor")
-    remove_under(output, publish, successor.remove_other_staging)
+    remove_under(
+        output, publish, successor.remove_other_staging, OF_SPARK, "may have a part of an epoch"
+    )
     assert texts_in(output / FOLDER) == []
     publish()
     publish()

@@ -217,6 +217,7 @@ def test_a_new_checkpoint_begins_again_if_its_query_failed_before_the_first_epoc
     """The operator has said what to do, and need not say it for each failure of Spanner's."""
     settings = settings_in(tmp_path)
     sink, store = make_sink(tmp_path / "changes"), Store.open(settings.state.url, migrate=True)
+    sink.position(spark)
     write(spark, sink, 7, inserts(1, at=1))
     # Only a gap makes it look at the change stream.
     source = cast("SourceHandle", None)
@@ -302,6 +303,7 @@ def test_an_initial_scan_does_not_begin_in_an_output_that_has_rows(
     """The metadata store was lost in the middle of the scan."""
     settings = settings_in(tmp_path, initial_scan="yes")
     sink, store = make_sink(tmp_path / "changes"), Store.open(settings.state.url, migrate=True)
+    sink.position(spark)
     sink.add_scanned(frame(spark, [inserts(1, at=1)]), 0, low_watermark(1))
     options = parse_options(source_options(settings), {})
     with pytest.raises(PartsDisagreeError, match="its initial scan has not begun"):

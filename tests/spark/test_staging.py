@@ -33,7 +33,7 @@ def s3a(session: SparkSession) -> Iterator[tuple[SparkSession, ServedStore]]:
 def test_what_spark_staged_is_read_whole_or_refused(session: SparkSession, tmp_path: Path) -> None:
     spark = session.newSession()
     spark.conf.set("spark.sql.files.ignoreMissingFiles", "true")
-    staging = Staging(str(tmp_path), "parquet")
+    staging = Staging(str(tmp_path))
     assert staging.stage(frame(spark, of_two_tables(1)), 1).records == 2
     listed_before = staging.read_staged(spark, 1)
     assert listed_before.count() == 2
@@ -57,7 +57,7 @@ def test_in_a_store_a_former_owner_merges_no_part_of_what_spark_staged(
     s3a: tuple[SparkSession, ServedStore],
 ) -> None:
     spark, store = s3a
-    staging = Staging(f"s3a://{BUCKET}/by-spark", "parquet")
+    staging = Staging(f"s3a://{BUCKET}/by-spark")
     staging.stage(frame(spark, [inserts(1, at=1), inserts(2, at=2)]), 1)
     assert staging.read_staged(spark, 1).count() == 2
     name = next(name for name in store.names("by-spark/") if name.endswith(".parquet"))

@@ -157,7 +157,7 @@ def test_tables_get_the_same_rows_from_tasks_and_from_spark(
 def test_tasks_count_what_spark_counts(session: SparkSession, tmp_path: Path) -> None:
     columns = ("table_name", "value_capture_type")
     preparation = Preparation(distinct=columns, has_message_bytes=True)
-    staging = Staging(str(tmp_path), "parquet", preparation)
+    staging = Staging(str(tmp_path), preparation)
     for epoch, records in ((1, of_two_tables(1)), (2, [])):
         rows = frame(session, records)
         counted_by: list[Any] = []
@@ -256,11 +256,13 @@ def test_a_file_that_is_not_whole_is_no_part_of_an_epoch(
     session: SparkSession, tmp_path: Path
 ) -> None:
     sink = make_sink(tmp_path, format="parquet")
+    sink.position(session)
     handed = handed_on(session, sink, inserts(1, at=1)).localCheckpoint()
     (file,) = (tmp_path / "_staging").rglob("part-*")
     file.write_bytes(file.read_bytes()[:-1])
+    summary = sink.stage(handed, 1)
     with pytest.raises(PublishError, match="bytes that a task wrote"):
-        sink.stage(handed, 1)
+        sink.publish(session, 1, summary, low_watermark(1))
 
 
 def test_a_row_that_a_file_lacks_stops_the_epoch(
@@ -275,6 +277,7 @@ def test_a_row_that_a_file_lacks_stops_the_epoch(
 
 def test_readers_find_what_a_broken_disk_has_changed(session: SparkSession, tmp_path: Path) -> None:
     sink = make_sink(tmp_path, format="parquet")
+    sink.position(session)
     write_in_tasks(session, sink, 1, inserts(1, at=1))
     (file,) = tmp_path.glob("epoch=*/part-*")
     content = file.read_bytes()
@@ -302,24 +305,3 @@ def test_what_is_not_written_as_it_is_read_is_left_to_spark(
     sink = make_sink(tmp_path, **settings)
     assert isinstance(sink, TaskWriting)
     assert sink.task_writer(session, frame(session, []).schema) is None
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("spark.sql.parquet.compression.codec", "zstd"),
-        ("spark.sql.parquet.outputTimestampType", "INT96"),
-        ("spark.sql.files.maxRecordsPerFile", "1000"),
-        ("spark.hadoop.parquet.block.size", "1000000"),
-    ],
-)
-def test_settings_of_sparks_writers_are_obeyed(
-    session: SparkSession, tmp_path: Path, name: str, value: str
-) -> None:
-    sink = make_sink(tmp_path, format="parquet")
-    assert isinstance(sink, TaskWriting)
-    own = session.newSession()
-    schema = frame(session, []).schema
-    assert sink.task_writer(own, schema) is not None
-    own.conf.set(name, value)
-    assert sink.task_writer(own, schema) is None

@@ -19,6 +19,7 @@ SCHEMA = "commit_timestamp TIMESTAMP, number_of_records_in_transaction BIGINT"
 
 def land(sink: Sink, session: SparkSession) -> None:
     epoch: DataFrame = session.createDataFrame([(AT, 1)], SCHEMA)
+    sink.position(session)
     sink.publish(session, 0, sink.stage(epoch, 0), AT)
 
 

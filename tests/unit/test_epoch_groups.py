@@ -9,14 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater.spark_sink.output.epoch_directory import epoch_name, parse_epoch_name
 from slackwater.spark_sink.output.epoch_groups import (
-    COMPACTED,
     GROUP_SIZE,
     Group,
     next_group,
     sort_names,
 )
+from slackwater.spark_sink.output.epoch_names import COMPACTED, epoch_name, parse_epoch_name
 
 START = datetime(2026, 1, 31, 9, tzinfo=UTC)
 SMALL = GROUP_SIZE // 4

@@ -49,7 +49,7 @@ def packages(*names: str, conf: dict[str, str] | None = None) -> list[str]:
         # The catalog's own client writes the tables.
         ({"kind": "mirror", "format": "iceberg", "catalog": "lake.orders", "path": "out"}, set()),
         ({"path": "out"}, set()),
-        ({"path": "hdfs://host/out"}, set()),
+        ({"path": "out", "checkpoint": "hdfs://host/c"}, set()),
     ],
 )
 def test_a_connector_is_needed_for_what_spark_reads_and_writes(

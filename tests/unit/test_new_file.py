@@ -143,7 +143,10 @@ def test_the_statement_captures_what_the_sink_needs(sink: str) -> None:
             "iceberg in an object store needs a catalog",
         ),
         ({"sink": "changelogs", "path": "az://c/orders"}, "Spark knows no file system az."),
-        ({"path": "foo://bucket"}, "Spark knows no file system foo. No sink runs there"),
+        (
+            {"path": "foo://bucket"},
+            "path is foo://bucket/changes, and format parquet is written to a local disk",
+        ),
         ({"file": Path("nowhere/s.yaml")}, "nowhere is not a writable folder"),
         ({"file": Path("taken.yaml")}, "taken.yaml is there already. Name another file"),
     ],

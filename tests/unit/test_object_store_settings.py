@@ -60,7 +60,6 @@ def test_a_delta_table_in_an_object_store_needs_neither_checkpoint_nor_jars() ->
     assert sink.has_expendable_checkpoint
     assert "delta" not in sink.spark_needs
     assert "delta" not in parse(path="out", checkpoint="c", format="delta").spark_needs
-    assert "delta" in parse(path="hdfs://host/out", checkpoint="c", format="delta").spark_needs
 
 
 def test_a_path_of_a_delta_table_that_would_be_taken_for_another_is_refused() -> None:
@@ -89,7 +88,7 @@ def test_mirrors_that_the_driver_merges_need_no_checkpoint_but_sparks_delta(path
             parse(path=path, checkpoint="c", storage_options={"aws_region": "r"}, **values)
 
 
-@pytest.mark.parametrize("path", ["out/changes", "hdfs://host/changes", "file:///changes"])
+@pytest.mark.parametrize("path", ["out/changes", "file:///changes"])
 def test_everything_else_needs_one(path: str) -> None:
     with pytest.raises(ValidationError, match="checkpoint"):
         parse(path=path)
@@ -176,15 +175,16 @@ def test_a_delta_table_that_spark_writes_to_s3_needs_a_log_store() -> None:
     in_gs.check_places({}, ["gcs-connector-4.jar"])
 
 
-def test_a_changelog_of_files_needs_a_commit_without_a_rename_or_an_atomic_one() -> None:
-    wasb = {"path": "wasbs://c@a.blob.core.windows.net/out", "checkpoint": "/data/c"}
-    own = {"spark.hadoop.fs.wasbs.impl": "Own"}
-    for file_format in ("parquet", "json", "orc"):
-        with pytest.raises(FileSystemError, match="needs no rename and deletes nothing"):
-            parse(**wasb, format=file_format).check_places(own, [])
-    # Its commits are Spark's.
-    parse(**wasb, format="delta").check_places(own, [])
-    for path in ("out", "/data/out", "file:///out", "hdfs://host/out", "s3://b/out", "gs://b/out"):
+def test_a_changelog_needs_a_place_with_commits() -> None:
+    for path in ("wasbs://c@a.blob.core.windows.net/out", "hdfs://host/out", "viewfs://out"):
+        for file_format in ("parquet", "json", "orc", "delta"):
+            with pytest.raises(
+                ValidationError, match="is written to a local disk, or to an object"
+            ):
+                parse(path=path, checkpoint="/data/c", format=file_format)
+        # As the message says.
+        parse(kind="spark", path="out", checkpoint="c", format="parquet", options={"path": path})
+    for path in ("out", "/data/out", "file:///out", "s3://b/out", "gs://b/out"):
         parse(path=path, checkpoint="/data/c").check_places({}, [])
 
 

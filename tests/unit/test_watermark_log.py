@@ -60,7 +60,7 @@ class SteppedFiles(LocalFiles):
         self._hook()
         return super().read(name)
 
-    def create(self, name: str, text: str, *, is_durable: bool = False) -> bool:
+    def create(self, name: str, text: str, *, is_durable: bool = False) -> str | None:
         self._hook()
         return super().create(name, text, is_durable=is_durable)
 

@@ -1,0 +1,161 @@
+"""Epochs on a local disk: each is a folder, which is staged and appears by one rename."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from slackwater.spark_sink.output.commit_log import FOLDER, CommittedFile
+from slackwater.spark_sink.output.epoch_place import (
+    COMPACTION,
+    EPOCHS,
+    Form,
+    StoredEpoch,
+    file_name,
+    gone,
+)
+from slackwater.spark_sink.output.file_writer import FileWriter, WrittenFile
+from slackwater.spark_sink.output.merged_files import sync
+from slackwater.spark_sink.output.small_files import LocalFiles
+from slackwater.spark_sink.output.staging_folder import (
+    StagingFolder,
+    disk_errors,
+    remove_path,
+    require_links,
+    require_this_disk,
+    staged_by_all,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Disk:
+    """A folder on a local disk; see EpochPlace.
+
+    Args:
+        folder: its path.
+        setting: as the settings have it.
+    """
+
+    is_one_object = False
+
+    def __init__(self, folder: Path, setting: str) -> None:
+        self.path = setting
+        self._root = folder
+        self.commits = LocalFiles(folder / FOLDER)
+        # An epoch's files never change.
+        self._stored: dict[str, StoredEpoch] = {}
+
+    def translating(self) -> AbstractContextManager[None]:
+        """Turn OSErrors into ours; see EpochPlace."""
+        return disk_errors(self.path)
+
+    def prepare(self, spark: SparkSession) -> None:
+        """Require hard links, and that Spark means the same disk; see EpochPlace."""
+        require_this_disk(spark, self._root, self.path)
+        require_links(self._root)
+
+    def writer(
+        self, owner: str, kind: str, file_format: str, partition_by: Sequence[str]
+    ) -> FileWriter:
+        """Return what stages all files; see EpochPlace."""
+        return StagingFolder(self._root, owner).writer(kind, file_format, partition_by)
+
+    def gather(
+        self, owner: str, kind: str, written: Sequence[WrittenFile], name: str, form: Form
+    ) -> list[CommittedFile]:
+        """Move all files to a folder, which is staged; see EpochPlace."""
+        staging = StagingFolder(self._root, owner)
+        staged = staging.path(kind) / uuid.uuid4().hex
+        staged.mkdir(parents=True)
+        for number, file in enumerate(written):
+            (staged / file.folder).mkdir(parents=True, exist_ok=True)
+            staging.take(kind, file, staged / file_name("", file.folder, number, form))
+        return [CommittedFile(name, staged=str(staged.relative_to(self._root)))]
+
+    def give_name(self, file: CommittedFile) -> None:
+        """Rename a folder; see EpochPlace."""
+        staged, final = self._root / (file.staged or ""), self._root / file.name
+        try:
+            os.rename(staged, final)
+        except OSError:
+            # Another process has done it, or this one before.
+            if not final.exists():
+                if staged.exists():
+                    raise
+                raise gone(self.path, file) from None
+            remove_path(staged)
+
+    def has(self, name: str) -> bool:
+        """Return whether there is such a folder; see EpochPlace."""
+        return (self._root / name).exists()
+
+    def staged(self) -> Sequence[str]:
+        """Return the folders of all owners; see EpochPlace."""
+        return [str(folder.relative_to(self._root)) for folder in staged_by_all(self._root)]
+
+    def remove(self, names: Sequence[str]) -> None:
+        """Remove folders; see EpochPlace."""
+        for name in names:
+            remove_path(self._root / name)
+
+    def discard(self, owner: str, kind: str, but: Collection[str]) -> None:
+        """Remove what is in the owner's folder; see EpochPlace."""
+        StagingFolder(self._root, owner).discard(kind, {self._root / name for name in but})
+
+    def first_after(self, name: str | None) -> str | None:
+        """Return the first of the folders' names that are later; see EpochPlace."""
+        # After what has the name and a suffix, too: the chunks of a scan.
+        after = "" if name is None else f"{name}0"
+        return min((other for other in self._names() if other > after), default=None)
+
+    def epochs(self) -> dict[str, StoredEpoch]:
+        """Return the folders; see EpochPlace."""
+        self._stored = {name: self._stored.get(name) or self._look(name) for name in self._names()}
+        return self._stored
+
+    def _names(self) -> list[str]:
+        return [name for name in os.listdir(self._root) if name.startswith(EPOCHS)]
+
+    def _look(self, name: str) -> StoredEpoch:
+        folder = self._root / name
+        # As of its rename, which changes when its status was changed, and nothing else.
+        epoch = StoredEpoch(changed_at=folder.stat().st_ctime)
+        for path, folders, names in os.walk(folder):
+            folders[:] = [below for below in folders if below[0] not in "._"]
+            for file in (Path(path, below) for below in names if below[0] not in "._"):
+                epoch.names.append(str(file.relative_to(self._root)))
+                epoch.size += file.stat().st_size
+        epoch.names.sort()
+        return epoch
+
+    def local_files(self, names: Sequence[str], folder: Path) -> list[Path]:  # noqa: ARG002
+        """Return the files themselves; see EpochPlace."""
+        return [self._root / name for name in names]
+
+    @contextmanager
+    def merging(self, owner: str) -> Iterator[Path]:
+        """Make a folder below the owner's; see EpochPlace."""
+        folder = StagingFolder(self._root, owner).path(COMPACTION) / uuid.uuid4().hex
+        folder.mkdir(parents=True)
+        try:
+            yield folder
+        finally:
+            remove_path(folder)
+
+    def stage_merged(self, owner: str, merged: Path, name: str) -> CommittedFile:  # noqa: ARG002
+        """Return the folder, whose names now survive a power cut; see EpochPlace."""
+        for path, _, _ in os.walk(merged):
+            sync(Path(path))
+        return CommittedFile(name, staged=str(merged.relative_to(self._root)))
+
+    def remove_epoch(self, name: str, epoch: StoredEpoch) -> None:  # noqa: ARG002
+        """Remove a folder; see EpochPlace."""
+        sync(self._root)
+        shutil.rmtree(self._root / name)

@@ -1,0 +1,150 @@
+"""Where epochs in files stand, as their log asks for it: a folder, on a disk or in a store."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol
+
+from slackwater.spark_sink.errors import ObjectStoreError
+from slackwater.spark_sink.output.commit_log import CommitFiles, CommittedFile
+from slackwater.spark_sink.output.file_writer import FileWriter, WrittenFile
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# With what the names of epochs begin.
+EPOCHS: Final = "epoch="
+# What is staged, besides epochs and chunks of a scan.
+COMPACTION: Final = "compaction"
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How an output's files are written and called.
+
+    Attributes:
+        file_format: see FileWriter.
+        suffix: of their names.
+    """
+
+    file_format: str
+    suffix: str
+
+
+@dataclass(slots=True)
+class StoredEpoch:
+    """The files of an epoch that readers see.
+
+    Attributes:
+        names: from the output on, in order.
+        size: in bytes.
+        changed_at: when the last of them got its name, as a Unix time.
+    """
+
+    names: list[str] = field(default_factory=list)
+    size: int = 0
+    changed_at: float = 0.0
+
+
+class EpochPlace(Protocol):
+    """The place of one output."""
+
+    path: str
+
+    @property
+    def commits(self) -> CommitFiles:
+        """The folder of the output's commits."""
+
+    @property
+    def is_one_object(self) -> bool:
+        """Whether what replaces epochs has to be one object, to appear at one moment."""
+
+    def translating(self) -> AbstractContextManager[None]:
+        """Turn the errors of the place into ours."""
+
+    def prepare(self, spark: SparkSession) -> None:
+        """See whether epochs can be committed here.
+
+        Raises:
+            FileSystemError: they can't, or Spark takes the path for another place.
+        """
+
+    def writer(
+        self, owner: str, kind: str, file_format: str, partition_by: Sequence[str]
+    ) -> FileWriter:
+        """Return what writes files in tasks, and stages those that have to be.
+
+        Args:
+            owner: the process, by a name that no other has.
+            kind: what is staged, such as epochs.
+            file_format, partition_by: see FileWriter.
+        """
+
+    def gather(
+        self, owner: str, kind: str, written: Sequence[WrittenFile], name: str, form: Form
+    ) -> list[CommittedFile]:
+        """Return the files of a commit, staged unless they are in it.
+
+        Args:
+            owner, kind: see writer().
+            written: by tasks.
+            name: the epoch's.
+            form: of the files.
+        """
+
+    def give_name(self, file: CommittedFile) -> None:
+        """Give a committed file the name that readers see, unless it has it.
+
+        Raises:
+            ObjectStoreError: the staged file is gone.
+        """
+
+    def has(self, name: str) -> bool:
+        """Return whether there is an epoch of this name."""
+
+    def staged(self) -> Sequence[str]:
+        """Return the names of what is staged, by any process."""
+
+    def remove(self, names: Sequence[str]) -> None:
+        """Remove files or folders, of which some may be gone."""
+
+    def discard(self, owner: str, kind: str, but: Collection[str]) -> None:
+        """Remove what a process has staged of a kind, but for these names."""
+
+    def first_after(self, name: str | None) -> str | None:
+        """Return the name of an epoch that is later than another one, or than none, if any is."""
+
+    def epochs(self) -> dict[str, StoredEpoch]:
+        """Return the epochs by their names."""
+
+    def local_files(self, names: Sequence[str], folder: Path) -> list[Path]:
+        """Return files on a disk, copied to a folder if they are elsewhere.
+
+        Raises:
+            PublishError: one was removed meanwhile.
+        """
+
+    def merging(self, owner: str) -> AbstractContextManager[Path]:
+        """Make a folder in which epochs are merged; what is not staged is removed at the end."""
+
+    def stage_merged(self, owner: str, merged: Path, name: str) -> CommittedFile:
+        """Stage what was merged in such a folder, durably, to replace epochs by a name."""
+
+    def remove_epoch(self, name: str, epoch: StoredEpoch) -> None:
+        """Remove an epoch."""
+
+
+def gone(path: str, file: CommittedFile) -> ObjectStoreError:
+    """Return the error for a committed file that is not there any more, under neither name."""
+    return ObjectStoreError(
+        f"{path}: {file.staged}, which was committed as {file.name}, is gone.",
+        "Restore it. If the epoch is not wanted any more, put anything in its place",
+    )
+
+
+def file_name(epoch: str, folder: str, number: int, form: Form) -> str:
+    """Return the name of an epoch's file, in a folder of it that may be empty."""
+    return "/".join(filter(None, (epoch, folder, f"part-{number:05d}.{form.suffix}")))
