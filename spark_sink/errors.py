@@ -117,7 +117,7 @@ class MessageRefusedError(SinkError):
 
 
 class ObjectStoreError(SinkError):
-    """An object store can't be opened, or refuses: look at its address, its options, its rights."""
+    """An output is not as its commits say, or its object store can't be opened or refuses."""
 
     user_error = True
 

@@ -12,7 +12,7 @@ import threading
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +20,7 @@ from typing import Any, Final
 from obstore.exceptions import GenericError
 from obstore.store import MemoryStore
 
+from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.formats import TEXT
 from slackwater.spark_sink.output.bucket_place import Bucket
 from slackwater.spark_sink.output.disk_place import Disk
@@ -30,6 +31,8 @@ from slackwater.spark_sink.output.file_writer import WrittenFile
 from slackwater.spark_sink.output.staging_folder import StagingFolder
 
 _SUFFIXES: Final = {TEXT: "txt"}
+# Of a thread that waits for another; none waits for a time.
+_SECONDS_MAX: Final = 60
 START: Final = datetime(2026, 1, 31, 9, tzinfo=UTC)
 _REQUESTS: Final = ("put", "get", "head", "list", "list_with_delimiter", "delete", "copy")
 _CALLS: Final = (
@@ -166,8 +169,9 @@ class OnDisk(FilePlace):
     holds_content = False
 
     def __init__(self) -> None:
-        # Removed with this object.
-        self._folder = tempfile.TemporaryDirectory()
+        # Removed with this object; in memory where that can be: nothing here is about power cuts.
+        memory = "/dev/shm"
+        self._folder = tempfile.TemporaryDirectory(dir=memory if Path(memory).is_dir() else None)
         self.path = Path(self._folder.name)
 
     def opened(self, steps: Steps) -> EpochPlace:
@@ -325,3 +329,65 @@ def freeze_at(step: int, then: Callable[[], None]) -> Callable[[], None]:
             then()
 
     return before
+
+
+class Hold:
+    """Holds a thread back before its step of a number, counted from 1, until it may go on.
+
+    Attributes:
+        stands: is set when it is held back, or has ended.
+        may_go_on: lets it go on.
+        count: how many steps there were.
+    """
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+        self.count = 0
+        self.stands = threading.Event()
+        self.may_go_on = threading.Event()
+
+    def __call__(self) -> None:
+        self.count += 1
+        if self.count == self.step:
+            self.stands.set()
+            assert self.may_go_on.wait(_SECONDS_MAX)
+
+    def run(self, work: Callable[[], object]) -> threading.Thread:
+        """Do work in a thread, and return it when it stands; it may be told that it is no owner."""
+
+        def done() -> None:
+            try:
+                with suppress(PublishError):
+                    work()
+            finally:
+                self.stands.set()
+
+        thread = threading.Thread(target=done)
+        thread.start()
+        assert self.stands.wait(_SECONDS_MAX)
+        return thread
+
+
+def at_two_switches(
+    first: Process,
+    work: Callable[[], object],
+    at: Hold,
+    second: Process,
+    other: Callable[[], object],
+    to: Hold,
+) -> None:
+    """Do work until a step, then other work until a step, then each to its end.
+
+    Args:
+        first, work, at: what a process does, which stands before the step of `at`.
+        second, other, to: what another one does meanwhile, until it stands before that of `to`.
+    """
+    first.before(at)
+    second.before(to)
+    threads = [at.run(work), to.run(other)]
+    for hold, thread in zip((at, to), threads, strict=True):
+        hold.may_go_on.set()
+        thread.join(_SECONDS_MAX)
+        assert not thread.is_alive()
+    first.before(nothing)
+    second.before(nothing)

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Final
 
 from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.output.commit_log import FOLDER, CommittedFile
-from slackwater.spark_sink.output.epoch_names import STAGING_FOLDER
+from slackwater.spark_sink.output.epoch_names import STAGING_FOLDER, parse_epoch_name
 from slackwater.spark_sink.output.epoch_place import (
     COMPACTION,
-    EPOCHS,
+    EPOCH_PREFIX,
     Form,
     StoredEpoch,
     file_name,
@@ -138,15 +138,18 @@ class Bucket:
     def first_after(self, name: str | None) -> str | None:
         """Return the epoch of the first object after a name; see EpochPlace."""
         # After all files of an epoch, whose folder's name is a part of theirs.
-        after = EPOCHS if name is None else f"{name}0"
-        first = next((item["path"] for item in next(iter(self._store.list(offset=after)), [])), "")
-        folder: str = first.partition("/")[0]
-        return folder if folder.startswith(EPOCHS) else None
+        after = EPOCH_PREFIX if name is None else f"{name}0"
+        folders = (
+            item["path"].partition("/")[0]
+            for page in self._store.list(offset=after)
+            for item in page
+        )
+        return next(filter(parse_epoch_name, folders), None)
 
     def epochs(self) -> dict[str, StoredEpoch]:
         """Return the objects of each epoch; see EpochPlace."""
         epochs: defaultdict[str, StoredEpoch] = defaultdict(StoredEpoch)
-        for page in self._store.list(offset=EPOCHS):
+        for page in self._store.list(offset=EPOCH_PREFIX):
             for item in page:
                 epoch = epochs[item["path"].partition("/")[0]]
                 epoch.names.append(item["path"])
@@ -182,9 +185,9 @@ class Bucket:
         self._store.put(staged, file)
         return CommittedFile(f"{name}/{file.name}", staged=staged)
 
-    def remove_epoch(self, name: str, epoch: StoredEpoch) -> None:  # noqa: ARG002
+    def remove_epochs(self, epochs: Mapping[str, StoredEpoch]) -> None:
         """Remove the objects; see EpochPlace."""
-        remove_together(self._store, epoch.names)
+        remove_together(self._store, [name for epoch in epochs.values() for name in epoch.names])
 
 
 def _staging(owner: str, kind: str) -> str:

@@ -33,7 +33,7 @@ _NAME: Final = re.compile(r"(\d{20})\.json")
 
 @dataclass(frozen=True, slots=True)
 class CommittedFile:
-    """A file of an epoch.
+    """A file of an epoch, or on a disk the folder with all of its files.
 
     Attributes:
         name: which readers see.
@@ -57,8 +57,7 @@ class Commit:
             before the first. Of a chunk of an initial scan it is that of the epoch before.
         line: that epoch's in the watermark log, which may lack it; None before the first.
         named_by: when the watermark log has this low watermark, the files have had their names;
-            None but for an epoch. Files that replace those of many epochs need no name if their
-            process dies.
+            None but for an epoch.
         is_chunk: whether the files are those of a chunk of a scan. They have had their names when
             there is a later commit. The log does not tell: it may have the scan's low watermark.
         files: an epoch's, a chunk's, or one that replaces those of many epochs; none if a process
@@ -72,6 +71,11 @@ class Commit:
     named_by: datetime | None = None
     files: Sequence[CommittedFile] = ()
     is_chunk: bool = False
+
+    @property
+    def replaces_epochs(self) -> bool:
+        """Whether the files are what many epochs become, which are there as long as it is not."""
+        return bool(self.files) and self.named_by is None and not self.is_chunk
 
     @property
     def name(self) -> str:

@@ -57,8 +57,6 @@ class DeltaEpochs:
         policy: when the table is maintained.
     """
 
-    is_one_commit = True
-
     def __init__(
         self,
         commits: DeltaCommits,

@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import shutil
 import uuid
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slackwater.spark_sink.output.commit_log import FOLDER, CommittedFile
+from slackwater.spark_sink.output.epoch_names import parse_epoch_name
 from slackwater.spark_sink.output.epoch_place import (
     COMPACTION,
-    EPOCHS,
+    EPOCH_PREFIX,
     Form,
     StoredEpoch,
     file_name,
@@ -49,8 +50,8 @@ class Disk:
         self.path = setting
         self._root = folder
         self.commits = LocalFiles(folder / FOLDER)
-        # An epoch's files never change.
-        self._stored: dict[str, StoredEpoch] = {}
+        # By name and time of change; there may be many.
+        self._stored: dict[tuple[str, int], StoredEpoch] = {}
 
     def translating(self) -> AbstractContextManager[None]:
         """Turn OSErrors into ours; see EpochPlace."""
@@ -113,15 +114,17 @@ class Disk:
         """Return the first of the folders' names that are later; see EpochPlace."""
         # After what has the name and a suffix, too: the chunks of a scan.
         after = "" if name is None else f"{name}0"
-        return min((other for other in self._names() if other > after), default=None)
+        later = (other for other in self._names() if other > after and parse_epoch_name(other))
+        return min(later, default=None)
 
     def epochs(self) -> dict[str, StoredEpoch]:
         """Return the folders; see EpochPlace."""
-        self._stored = {name: self._stored.get(name) or self._look(name) for name in self._names()}
-        return self._stored
+        names = [(name, (self._root / name).stat().st_mtime_ns) for name in self._names()]
+        self._stored = {key: self._stored.get(key) or self._look(key[0]) for key in names}
+        return {name: self._stored[name, time] for name, time in names}
 
     def _names(self) -> list[str]:
-        return [name for name in os.listdir(self._root) if name.startswith(EPOCHS)]
+        return [name for name in os.listdir(self._root) if name.startswith(EPOCH_PREFIX)]
 
     def _look(self, name: str) -> StoredEpoch:
         folder = self._root / name
@@ -149,13 +152,17 @@ class Disk:
         finally:
             remove_path(folder)
 
-    def stage_merged(self, owner: str, merged: Path, name: str) -> CommittedFile:  # noqa: ARG002
-        """Return the folder, whose names now survive a power cut; see EpochPlace."""
+    def stage_merged(self, owner: str, merged: Path, name: str) -> CommittedFile:
+        """Have the folder's names survive a power cut, and rename it; see EpochPlace."""
         for path, _, _ in os.walk(merged):
             sync(Path(path))
-        return CommittedFile(name, staged=str(merged.relative_to(self._root)))
+        # It stays, unless it gets its name: if a commit fails, it may have been made all the same.
+        staged = StagingFolder(self._root, owner).path(COMPACTION) / uuid.uuid4().hex
+        merged.rename(staged)
+        return CommittedFile(name, staged=str(staged.relative_to(self._root)))
 
-    def remove_epoch(self, name: str, epoch: StoredEpoch) -> None:  # noqa: ARG002
-        """Remove a folder; see EpochPlace."""
+    def remove_epochs(self, epochs: Mapping[str, StoredEpoch]) -> None:
+        """Remove folders, after what replaces them survives a power cut; see EpochPlace."""
         sync(self._root)
-        shutil.rmtree(self._root / name)
+        for name in epochs:
+            shutil.rmtree(self._root / name)

@@ -10,6 +10,7 @@ epoch_groups.
 from __future__ import annotations
 
 import logging
+import shutil
 import tempfile
 import time
 from collections import defaultdict
@@ -20,7 +21,7 @@ from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.output.epoch_groups import Group, first_of, next_group, sort_names
 from slackwater.spark_sink.output.epoch_place import EpochPlace, StoredEpoch
 from slackwater.spark_sink.output.file_log import FileLog
-from slackwater.spark_sink.output.merged_files import schema_of, write_merged
+from slackwater.spark_sink.output.merged_files import schema_of, sync, write_merged
 
 _log = logging.getLogger(__name__)
 
@@ -48,17 +49,19 @@ class EpochCompaction:
             OSError: the disk for temporary files is full, or refuses.
         """
         with self._place.translating():
-            epochs = self._place.epochs()
+            # Before the list: another process may compact while this one has lost the pipeline.
+            owner, epochs = self._epochs.owner, self._place.epochs()
             while (group := _next_group(epochs)) is not None:
-                done = self._compact(group, epochs)
+                done = self._compact(group, epochs, owner)
                 _log.info("%s: %d epochs are one now", self._place.path, len(done.folders))
-                epochs = self._place.epochs()
+                owner, epochs = self._epochs.owner, self._place.epochs()
             if keep_s is not None:
                 self._remove_replaced(epochs, keep_s)
 
-    def _compact(self, group: Group, epochs: Mapping[str, StoredEpoch]) -> Group:
+    def _compact(self, group: Group, epochs: Mapping[str, StoredEpoch], owner: str) -> Group:
         """Compact a group, as far as its files become one object if they have to."""
-        owner = self._epochs.owner
+        if self._place.is_one_object:
+            self._require_no_folders(group, epochs)
         with (
             tempfile.TemporaryDirectory(prefix="slackwater-") as copies,
             self._place.merging(owner) as merged,
@@ -73,7 +76,7 @@ class EpochCompaction:
                 (merged / folder).mkdir(parents=True, exist_ok=True)
                 if len(part.folders) == 1 and not self._place.is_one_object:
                     for path in paths:
-                        (merged / folder / path.name).hardlink_to(path)
+                        _link(path, merged / folder / path.name)
                 else:
                     write_merged(paths, merged / folder)
             self._epochs.replace(self._place.stage_merged(owner, merged, part.name), owner)
@@ -93,13 +96,8 @@ class EpochCompaction:
     def _of_one_object(
         self, group: Group, files: Mapping[str, Sequence[tuple[str, Path]]]
     ) -> Group:
-        """Return the first epochs of a group, whose files have one schema and no folders."""
+        """Return the first epochs of a group, whose files have one schema."""
         path, first = self._place.path, files[group.folders[0]]
-        if any(folder for of_epoch in files.values() for folder, _ in of_epoch):
-            raise PublishError(
-                f"{path}: {group.folders[0]}, or an epoch after it, has folders, and only epochs"
-                " without folders are compacted in an object store."
-            )
         schema = schema_of(first[0][1])
         count = next(
             (
@@ -117,13 +115,37 @@ class EpochCompaction:
             )
         return part
 
+    def _require_no_folders(self, group: Group, epochs: Mapping[str, StoredEpoch]) -> None:
+        """Refuse epochs with folders in them: several objects would not appear at one moment."""
+        for name in (name for epoch in group.folders for name in epochs[epoch].names):
+            if len(PurePosixPath(name).parts) > 2:
+                raise PublishError(
+                    f"{self._place.path}: {name} is in a folder of its epoch, and only epochs"
+                    " without folders are compacted in an object store."
+                )
+
     def _remove_replaced(self, epochs: Mapping[str, StoredEpoch], keep_s: float) -> None:
         now_s = time.time()
-        for name, by in sort_names(epochs).replaced:
-            if now_s - epochs[by].changed_at >= keep_s:
-                self._place.remove_epoch(name, epochs[name])
+        replaced = {
+            name: epochs[name]
+            for name, by in sort_names(epochs).replaced
+            if now_s - epochs[by].changed_at >= keep_s
+        }
+        if replaced:
+            self._place.remove_epochs(replaced)
 
 
 def _next_group(epochs: Mapping[str, StoredEpoch]) -> Group | None:
     names = sort_names(epochs).epochs
     return next_group(names, [epochs[name].size for name in names])
+
+
+def _link(path: Path, target: Path) -> None:
+    """Have a file in another folder, too, without copying it if the system lets this user."""
+    try:
+        target.hardlink_to(path)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        shutil.copyfile(path, target)
+        sync(target)

@@ -30,10 +30,6 @@ class LatestEpoch:
 class EpochFiles(Protocol):
     """The epochs of one output, each with files of its own."""
 
-    @property
-    def is_one_commit(self) -> bool:
-        """Whether one commit decides on all of an epoch. After take_over()."""
-
     def take_over(self, spark: SparkSession, logged: Callable[[], datetime | None]) -> LatestEpoch:
         """Let no former owner publish any more; return the latest epoch.
 

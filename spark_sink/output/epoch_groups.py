@@ -46,20 +46,17 @@ class EpochNames:
     Attributes:
         epochs: the names of those that count, in their order.
         replaced: the names of those whose records are in a compacted folder, with its name.
-        compacted: the names of compacted folders, in their order.
     """
 
     epochs: tuple[str, ...]
     replaced: tuple[tuple[str, str], ...]
-    compacted: tuple[str, ...]
 
 
 def sort_names(names: Iterable[str]) -> EpochNames:
     """Return the folders among the names in an output's directory."""
     listed = sorted(names)
-    compacted = tuple(name for name in listed if _COMPACTED.fullmatch(name))
+    pending = list(filter(_COMPACTED.fullmatch, listed))
     epochs, replaced = [], []
-    pending = list(compacted)
     for name in listed:
         if not _EPOCH.fullmatch(name):
             continue
@@ -70,7 +67,7 @@ def sort_names(names: Iterable[str]) -> EpochNames:
             replaced.append((name, pending[0]))
         else:
             epochs.append(name)
-    return EpochNames(tuple(epochs), tuple(replaced), compacted)
+    return EpochNames(tuple(epochs), tuple(replaced))
 
 
 def next_group(epochs: Sequence[str], sizes: Sequence[int]) -> Group | None:

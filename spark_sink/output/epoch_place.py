@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # With what the names of epochs begin.
-EPOCHS: Final = "epoch="
+EPOCH_PREFIX: Final = "epoch="
 # What is staged, besides epochs and chunks of a scan.
 COMPACTION: Final = "compaction"
 
@@ -115,7 +115,7 @@ class EpochPlace(Protocol):
         """Remove what a process has staged of a kind, but for these names."""
 
     def first_after(self, name: str | None) -> str | None:
-        """Return the name of an epoch that is later than another one, or than none, if any is."""
+        """Return the name of an epoch, and no chunk, after another one, or of any; None without."""
 
     def epochs(self) -> dict[str, StoredEpoch]:
         """Return the epochs by their names."""
@@ -133,8 +133,8 @@ class EpochPlace(Protocol):
     def stage_merged(self, owner: str, merged: Path, name: str) -> CommittedFile:
         """Stage what was merged in such a folder, durably, to replace epochs by a name."""
 
-    def remove_epoch(self, name: str, epoch: StoredEpoch) -> None:
-        """Remove an epoch."""
+    def remove_epochs(self, epochs: Mapping[str, StoredEpoch]) -> None:
+        """Remove epochs, by their names."""
 
 
 def gone(path: str, file: CommittedFile) -> ObjectStoreError:

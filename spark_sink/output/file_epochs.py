@@ -39,8 +39,6 @@ class FileEpochs:
         log: of which these are the chunks of a scan; None for epochs, and a log of their own.
     """
 
-    is_one_commit = True
-
     def __init__(
         self,
         place: EpochPlace,

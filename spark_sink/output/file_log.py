@@ -76,6 +76,7 @@ class FileLog:
                 if last is None:
                     latest = LatestEpoch(logged())
                 else:
+                    # Before it is removed: its owner may wake up and give it its name.
                     if not self._has_names(last, logged):
                         self._name_files(last)
                     latest = LatestEpoch(last.low_watermark, last.line)
@@ -118,13 +119,13 @@ class FileLog:
             log = self._log
             self._finish(log)
             if self._is_published(name, low_watermark, chunk):
-                self.discard(kind, written)
+                self._discard(kind, written)
                 return False
             files = self._place.gather(owner, kind, written, name, self._form)
             self._unnamed = self._commit(log, files, LatestEpoch(low_watermark, line), chunk)
             self._finish(log)
             # Attempts of tasks that failed may have staged more than was committed.
-            self.discard(kind, written)
+            self._discard(kind, written)
             log.remove_old()
         return True
 
@@ -151,7 +152,7 @@ class FileLog:
     def replace(self, file: CommittedFile, owner: str) -> None:
         """Give a staged file a name by which it replaces epochs; see EpochCompaction.
 
-        Only the pipeline's owner can. A process that dies meanwhile leaves the epochs as they were.
+        Only the pipeline's owner can. If a process dies meanwhile, its successor gives the name.
 
         Args:
             file: it may be a folder.
@@ -163,14 +164,9 @@ class FileLog:
         with self._lock, self._place.translating():
             self._require_same(owner)
             self._finish(self._log)
-            self._log.add(self._latest.low_watermark, self._latest.line, None, [file])
-            try:
-                self._place.give_name(file)
-            except ObjectStoreError:
-                # A successor has removed what was staged.
-                self._require_owner()
-                raise
-            self._place.remove([file.staged or ""])
+            latest = self._latest
+            self._unnamed = self._log.add(latest.low_watermark, latest.line, None, [file])
+            self._finish(self._log)
 
     def _finish(self, log: CommitLog) -> None:
         """Give the files of this process's last commit their names, if a request failed before."""
@@ -193,11 +189,14 @@ class FileLog:
 
     def discard(self, kind: str, written: Sequence[WrittenFile]) -> None:
         """Remove what is staged of a kind; a small epoch may have nothing staged."""
+        with self._lock, self._place.translating():
+            self._discard(kind, written)
+
+    def _discard(self, kind: str, written: Sequence[WrittenFile]) -> None:
         if any(file.staged for file in written):
             unnamed = self._unnamed.files if self._unnamed else ()
             committed = {file.staged for file in unnamed if file.staged}
-            with self._place.translating():
-                self._place.discard(self.owner, kind, committed)
+            self._place.discard(self.owner, kind, committed)
 
     def _is_published(self, name: str, low_watermark: datetime, chunk: int | None) -> bool:
         if chunk is not None:
@@ -209,17 +208,24 @@ class FileLog:
         """Return whether all files of a commit had their names; a user may have removed some."""
         if not commit.files:
             return True
-        if commit.is_chunk:
-            return False
         if commit.named_by is None:
-            return True
+            return False
         line = logged()
         return line is not None and line >= commit.named_by
 
     def _name_files(self, commit: Commit) -> None:
-        """Give a commit's files their names, unless they have them."""
+        """Give a commit's files their names, unless they have them.
+
+        Raises:
+            ObjectStoreError: a file of an epoch, or of a chunk, is gone.
+        """
         for file in commit.files:
-            self._place.give_name(file)
+            try:
+                self._place.give_name(file)
+            except ObjectStoreError:
+                # What would have replaced epochs: these are still there.
+                if not commit.replaces_epochs:
+                    raise
 
     def _require_owner(self) -> None:
         """Check, where something is amiss, that no other process has taken the pipeline over."""

@@ -51,7 +51,7 @@ class SmallFiles(Protocol):
         Args:
             name: the file's.
             text: all of it.
-            is_durable: wait until it would survive a power cut.
+            is_durable: wait until its content survives a power cut, if its name does.
         """
 
     def remove(self, names: Iterable[str], *, in_any_order: bool = False) -> None:

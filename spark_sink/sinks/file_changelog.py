@@ -49,9 +49,7 @@ class FileChangelog:
             self._watermarks.add_line(spark, *parse_lines(latest.line))
             self._require_epochs(spark, latest.low_watermark)
         logged = self._watermarks.last(spark)
-        return output_position(
-            logged, latest.low_watermark, is_one_commit=self._files.is_one_commit
-        )
+        return output_position(logged, latest.low_watermark, is_one_commit=True)
 
     def _require_epochs(self, spark: SparkSession, last: datetime | None) -> None:
         """Check that of the epochs with records that the log has none is later than the last."""

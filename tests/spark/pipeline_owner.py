@@ -34,6 +34,7 @@ class Owner:
         lease = acquire_lease(store, "orders", "owner", read_lease(store, "orders"))
         assert lease is not None
         self._sink = make_sink(settings)
+        self._sink.position(spark)
         self._source = connect(settings)
         held: Any = SimpleNamespace(generation=lease.generation)
         self.rescanner = Rescanner(spark, settings, self._source, store, held, self._sink)

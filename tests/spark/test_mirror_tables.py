@@ -373,6 +373,7 @@ def test_parquet_epochs_are_what_bigquery_asks_for(session: SparkSession, tmp_pa
     epochs = Epochs(session, Mirrors(str(tmp_path), "orders", Delta()), {"Id": "INT64"})
     epochs.change("INSERT", "1")
     sink = make_sink(tmp_path)
+    sink.position(session)
     summary = sink.stage(epochs.records(), 0)
     sink.publish(session, 0, summary, epochs.low_watermark)
     (epoch,) = tmp_path.glob("epoch=*")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -17,7 +17,16 @@ import pytest
 
 from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.output.epoch_names import COMPACTED
-from tests.file_places import START, FilePlace, InMemory, OnDisk, Process, owner
+from tests.file_places import (
+    START,
+    FilePlace,
+    Hold,
+    InMemory,
+    OnDisk,
+    Process,
+    at_two_switches,
+    owner,
+)
 
 # The first six are a day's; the last is the next day's, and two hours later.
 HOURS = (0, 1, 2, 3, 4, 14.5, 17)
@@ -47,11 +56,13 @@ def publish_in_folders(process: Process, hours: float) -> None:
     process.publish_files(written, START + timedelta(hours=hours))
 
 
-def with_two_days(kind: type[FilePlace]) -> tuple[FilePlace, Process]:
+def with_two_days(
+    kind: type[FilePlace], hours: Sequence[float] = HOURS
+) -> tuple[FilePlace, Process]:
     place = kind()
     process = owner(place)
-    for number, hours in enumerate(HOURS):
-        publish(process, hours, f"row {number}")
+    for number, hour in enumerate(hours):
+        publish(process, hour, f"row {number}")
     return place, process
 
 
@@ -73,6 +84,8 @@ def rows(place: FilePlace, listed: list[str] | None = None) -> Counter[str]:
 
 
 ALL = Counter({f"row {number}": 1 for number in range(len(HOURS))})
+# For what is tried at each pair of steps.
+FEW, FEW_ROWS = (0, 1, 17), Counter(["row 0", "row 1", "row 2"])
 
 
 @in_each_place
@@ -193,6 +206,51 @@ def test_of_two_owners_at_any_two_steps_one_compacts(
         # All but what the user has removed, if it counted then, and the successor's.
         assert len(counts) >= len(HOURS), step
     assert step > 10
+
+
+@in_each_place
+def test_a_compaction_and_its_successor_at_any_two_steps_leave_each_row_once(
+    kind: type[FilePlace],
+) -> None:
+    """The one stands before a step while the other takes over as far as a step, and so on."""
+    for step in itertools.count(1):
+        for other_step in itertools.count(1):
+            place, process = with_two_days(kind, FEW)
+            successor = Process(place)
+            here, there = Hold(step), Hold(other_step)
+            at_two_switches(process, process.compact, here, successor, successor.take_over, there)
+            assert rows(place) == FEW_ROWS, (step, other_step)
+            last = owner(place)
+            last.compact(keep_s=0)
+            assert rows(place) == FEW_ROWS, (step, other_step)
+            assert names(place, "_staging") == []
+            if there.count < other_step:
+                break
+        assert other_step > 5
+        if here.count < step:
+            break
+    assert step > 5
+
+
+@pytest.mark.parametrize("is_answer_lost", [False, True])
+@in_each_place
+def test_a_compaction_whose_steps_fail_anywhere_keeps_no_epoch_back(
+    kind: type[FilePlace], is_answer_lost: bool
+) -> None:
+    for step in itertools.count(1):
+        place, process = with_two_days(kind, FEW)
+        process.before(lambda: None)
+        process.steps.fails_at, process.steps.is_answer_lost = step, is_answer_lost
+        with suppress(PublishError):
+            process.compact()
+        count, process.steps.fails_at = process.steps.count, 0
+        assert rows(place) == FEW_ROWS, step
+        publish(process, 18, "row 3")
+        process.compact(keep_s=0)
+        assert rows(place) == FEW_ROWS + Counter(["row 3"]), step
+        if count < step:
+            break
+    assert step > 5
 
 
 @in_each_place

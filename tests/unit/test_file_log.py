@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import threading
 from contextlib import suppress
@@ -14,16 +15,20 @@ from slackwater.spark_sink.output.commit_log import KEPT, CommittedFile
 from tests.file_places import (
     PLACES,
     FilePlace,
+    Hold,
     InMemory,
     InMemoryStaged,
     OnDisk,
     Process,
     at,
+    at_two_switches,
     freeze_at,
     nothing,
     owner,
 )
 
+# Fewer no epoch takes on a disk.
+STEPS_MIN = 10
 in_each_place = pytest.mark.parametrize("kind", PLACES.values(), ids=list(PLACES))
 
 # So many epochs that the commits of the former owner are removed, all or some of them.
@@ -56,13 +61,57 @@ def test_a_former_owner_that_wakes_at_any_step_publishes_nothing_twice(
                 former.take_over()
             former.publish(former.last + 1)
         if former.steps.count < step:
-            return
+            break
         published = max(successor.last, former.last) if takes_over else successor.last
         assert place.visible() == list(range(1, published + 1))
         last = owner(place)
         assert last.last == published
         last.publish(last.last + 1)
         assert place.visible() == list(range(1, last.last + 1))
+    assert step > 3
+
+
+@in_each_place
+def test_an_owner_and_its_successor_at_any_two_steps_publish_each_number_once(
+    kind: type[FilePlace],
+) -> None:
+    """The one stands before a step while the other goes on as far as a step, and so on."""
+    for step in itertools.count(1):
+        for other_step in itertools.count(1):
+            place = kind()
+            former, successor = owner(place), Process(place)
+            former.publish(1)
+
+            def go_on(former: Process = former) -> None:
+                former.publish(3)
+
+            def succeed(successor: Process = successor) -> None:
+                successor.take_over()
+                successor.publish(successor.last + 1)
+
+            here, there = Hold(step), Hold(other_step)
+            at_two_switches(former, go_on, here, successor, succeed, there)
+            last = owner(place)
+            assert place.visible() == list(range(1, last.last + 1)), (step, other_step)
+            assert last.last in (2, 4)
+            if there.count < other_step:
+                break
+        assert other_step > 3
+        if here.count < step:
+            break
+    assert step > 3
+
+
+@in_each_place
+def test_a_replay_changes_nothing(kind: type[FilePlace]) -> None:
+    place = kind()
+    process = owner(place)
+    assert process.publish(2)
+    shown = {name: place.read(name) for name in place.names() if name[0] != "_"}
+    process.last = 0
+    assert not process.publish(2)
+    assert {name: place.read(name) for name in place.names() if name[0] != "_"} == shown
+    assert not [name for name in place.names() if name.startswith("_staging")]
 
 
 @in_each_place
@@ -87,8 +136,9 @@ def test_a_former_owner_that_wakes_while_old_commits_are_removed_publishes_nothi
         last.before(freeze_at(step, wake))
         last.publish(2)
         if last.steps.count < step:
-            return
+            break
         assert place.visible() == [1, 2]
+    assert step > 3
 
 
 @pytest.mark.parametrize("kind", [InMemoryStaged, OnDisk])
@@ -150,6 +200,10 @@ def test_epochs_after_the_last_commit_are_refused(kind: type[FilePlace]) -> None
     place.put("epoch=20260131T090009.000000Z/part-00000.txt", b"9")
     with pytest.raises(ObjectStoreError, match="remove the epochs after"):
         owner(place)
+    # Nor if the first of them is a chunk of a scan, which has a number.
+    place.put("epoch=20260131T090004.000000Z.000000/part-00000.txt", b"5")
+    with pytest.raises(ObjectStoreError, match="remove the epochs after"):
+        owner(place)
     empty = kind()
     empty.put("epoch=20260131T090009.000000Z/part-00000.txt", b"9")
     with pytest.raises(ObjectStoreError, match="later than the last epoch"):
@@ -168,6 +222,8 @@ def test_an_epoch_at_whose_publication_a_disk_fails_is_published_once_by_the_nex
     process.steps.fails_at = step
     with suppress(PublishError):
         process.publish(2)
+    # The last of them is one too many.
+    assert process.steps.count >= step or step > STEPS_MIN
     process.steps.fails_at = 0
     # It is tried again by a process that takes over, or by the same one.
     if takes_over:
