@@ -32,7 +32,7 @@ from slackwater.spark_sink.output.staging_folder import StagingFolder
 
 _SUFFIXES: Final = {TEXT: "txt"}
 # Of a thread that waits for another; none waits for a time.
-_SECONDS_MAX: Final = 60
+_SECONDS_MAX: Final = 120
 START: Final = datetime(2026, 1, 31, 9, tzinfo=UTC)
 _REQUESTS: Final = ("put", "get", "head", "list", "list_with_delimiter", "delete", "copy")
 _CALLS: Final = (

@@ -160,23 +160,23 @@ class Bucket:
             epoch.names.sort()
         return dict(epochs)
 
-    def local_files(self, names: Sequence[str], folder: Path) -> list[Path]:
-        """Return copies; see EpochPlace."""
-        copies = []
-        for name, content in zip(names, read_together(self._store, names), strict=True):
-            if content is None:
-                raise PublishError(f"{self.path}: {name} was removed meanwhile.")
-            copy = folder / name
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            copy.write_bytes(content)
-            copies.append(copy)
-        return copies
-
     @contextmanager
-    def merging(self, owner: str) -> Iterator[Path]:  # noqa: ARG002
+    def local_files(self, names: Sequence[str]) -> Iterator[list[Path]]:
+        """Make copies; see EpochPlace."""
+        with _temporary_folder() as folder:
+            copies = []
+            for name, content in zip(names, read_together(self._store, names), strict=True):
+                if content is None:
+                    raise PublishError(f"{self.path}: {name} was removed meanwhile.")
+                copy = folder / name
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                copy.write_bytes(content)
+                copies.append(copy)
+            yield copies
+
+    def merging(self, owner: str) -> AbstractContextManager[Path]:  # noqa: ARG002
         """Make a folder for temporary files; see EpochPlace."""
-        with tempfile.TemporaryDirectory(prefix="slackwater-") as folder:
-            yield Path(folder)
+        return _temporary_folder()
 
     def stage_merged(self, owner: str, merged: Path, name: str) -> CommittedFile:
         """Upload the only file; see EpochPlace."""
@@ -188,6 +188,12 @@ class Bucket:
     def remove_epochs(self, epochs: Mapping[str, StoredEpoch]) -> None:
         """Remove the objects; see EpochPlace."""
         remove_together(self._store, [name for epoch in epochs.values() for name in epoch.names])
+
+
+@contextmanager
+def _temporary_folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="slackwater-") as folder:
+        yield Path(folder)
 
 
 def _staging(owner: str, kind: str) -> str:

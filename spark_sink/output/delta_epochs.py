@@ -16,19 +16,17 @@ import pyarrow.parquet as pq
 from slackwater.arrow_schema import arrow_schema_of
 from slackwater.spark_sink.errors import ObjectStoreError, PublishError
 from slackwater.spark_sink.formats import PARQUET
-from slackwater.spark_sink.java import map_in_arrow
 from slackwater.spark_sink.output import delta_maintenance
 from slackwater.spark_sink.output.application import scan_application
 from slackwater.spark_sink.output.delta_commits import DataFile, DeltaCommits
 from slackwater.spark_sink.output.delta_compaction import DeltaUnsupportedError, compact
 from slackwater.spark_sink.output.epoch_files import LatestEpoch
 from slackwater.spark_sink.output.file_writer import (
-    RESULT,
     FileWriter,
     WrittenFile,
     folder_values,
     merge_files,
-    written_files,
+    written_by_tasks,
 )
 from slackwater.spark_sink.output.maintenance import NO_MAINTENANCE, Maintenance, MaintenancePolicy
 from slackwater.spark_sink.output.parquet_stats import stats_text
@@ -117,8 +115,7 @@ class DeltaEpochs:
         if self._schema is None:
             self._schema = arrow_schema_of(prepared.frame.schema)
         writer = self._writer(self._schema)
-        result = map_in_arrow(prepared.frame, writer.write, RESULT).toArrow()
-        self._written = {epoch_id: written_files(result)}
+        self._written = {epoch_id: written_by_tasks(prepared.frame, writer)}
         return prepared.counts().summary
 
     def publish(

@@ -6,7 +6,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -138,9 +138,9 @@ class Disk:
         epoch.names.sort()
         return epoch
 
-    def local_files(self, names: Sequence[str], folder: Path) -> list[Path]:  # noqa: ARG002
+    def local_files(self, names: Sequence[str]) -> AbstractContextManager[list[Path]]:
         """Return the files themselves; see EpochPlace."""
-        return [self._root / name for name in names]
+        return nullcontext([self._root / name for name in names])
 
     @contextmanager
     def merging(self, owner: str) -> Iterator[Path]:

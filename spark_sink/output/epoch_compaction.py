@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 import shutil
-import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -62,15 +61,13 @@ class EpochCompaction:
         """Compact a group, as far as its files become one object if they have to."""
         if self._place.is_one_object:
             self._require_no_folders(group, epochs)
-        with (
-            tempfile.TemporaryDirectory(prefix="slackwater-") as copies,
-            self._place.merging(owner) as merged,
-        ):
-            files = self._files(group, epochs, Path(copies))
+        names = [name for epoch in group.folders for name in epochs[epoch].names]
+        with self._place.local_files(names) as local, self._place.merging(owner) as merged:
+            files = _by_epoch(names, local)
             part = self._of_one_object(group, files) if self._place.is_one_object else group
             by_folder: defaultdict[str, list[Path]] = defaultdict(list)
             for name in part.folders:
-                for folder, file in files[name]:
+                for folder, file in files.get(name, ()):
                     by_folder[folder].append(file)
             for folder, paths in by_folder.items():
                 (merged / folder).mkdir(parents=True, exist_ok=True)
@@ -81,17 +78,6 @@ class EpochCompaction:
                     write_merged(paths, merged / folder)
             self._epochs.replace(self._place.stage_merged(owner, merged, part.name), owner)
         return part
-
-    def _files(
-        self, group: Group, epochs: Mapping[str, StoredEpoch], copies: Path
-    ) -> dict[str, list[tuple[str, Path]]]:
-        """Return the files of each epoch, with their folders in it."""
-        names = [name for epoch in group.folders for name in epochs[epoch].names]
-        files: dict[str, list[tuple[str, Path]]] = {name: [] for name in group.folders}
-        for name, file in zip(names, self._place.local_files(names, copies), strict=True):
-            epoch, *folders, _ = PurePosixPath(name).parts
-            files[epoch].append(("/".join(folders), file))
-        return files
 
     def _of_one_object(
         self, group: Group, files: Mapping[str, Sequence[tuple[str, Path]]]
@@ -138,6 +124,15 @@ class EpochCompaction:
 def _next_group(epochs: Mapping[str, StoredEpoch]) -> Group | None:
     names = sort_names(epochs).epochs
     return next_group(names, [epochs[name].size for name in names])
+
+
+def _by_epoch(names: Sequence[str], files: Sequence[Path]) -> dict[str, list[tuple[str, Path]]]:
+    """Return the files of each epoch, with their folders in it, by the names of both."""
+    by_epoch: defaultdict[str, list[tuple[str, Path]]] = defaultdict(list)
+    for name, file in zip(names, files, strict=True):
+        epoch, *folders, _ = PurePosixPath(name).parts
+        by_epoch[epoch].append(("/".join(folders), file))
+    return by_epoch
 
 
 def _link(path: Path, target: Path) -> None:

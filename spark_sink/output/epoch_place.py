@@ -120,8 +120,8 @@ class EpochPlace(Protocol):
     def epochs(self) -> dict[str, StoredEpoch]:
         """Return the epochs by their names."""
 
-    def local_files(self, names: Sequence[str], folder: Path) -> list[Path]:
-        """Return files on a disk, copied to a folder if they are elsewhere.
+    def local_files(self, names: Sequence[str]) -> AbstractContextManager[list[Path]]:
+        """Have files on a disk, as copies for the time if they are elsewhere.
 
         Raises:
             PublishError: one was removed meanwhile.

@@ -7,12 +7,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from slackwater.spark_sink.formats import JSON, ORC, PARQUET, TEXT, write_options
-from slackwater.spark_sink.java import map_in_arrow
 from slackwater.spark_sink.output.epoch_compaction import EpochCompaction
 from slackwater.spark_sink.output.epoch_files import LatestEpoch
 from slackwater.spark_sink.output.epoch_place import EpochPlace, Form
 from slackwater.spark_sink.output.file_log import CHUNKS, EPOCHS, FileLog
-from slackwater.spark_sink.output.file_writer import RESULT, WrittenFile, written_files
+from slackwater.spark_sink.output.file_writer import WrittenFile, written_by_tasks
 from slackwater.spark_sink.output.maintenance import (
     NO_MAINTENANCE,
     Maintenance,
@@ -99,8 +98,7 @@ class FileEpochs:
         elif file_format == TEXT:
             frame = frame.select("value", *self._partition_by)
         writer = self._log.writer(self._kind, file_format, self._partition_by)
-        result = map_in_arrow(frame, writer.write, RESULT).toArrow()
-        self._written = {epoch_id: (owner, written_files(result))}
+        self._written = {epoch_id: (owner, written_by_tasks(frame, writer))}
         return prepared.counts().summary
 
     def publish(

@@ -16,7 +16,7 @@ from typing import Final
 from slackwater.spark_sink.errors import ObjectStoreError, PublishError
 from slackwater.spark_sink.output.commit_log import Commit, CommitLog, CommittedFile
 from slackwater.spark_sink.output.epoch_files import LatestEpoch
-from slackwater.spark_sink.output.epoch_names import epoch_name, parse_epoch_name
+from slackwater.spark_sink.output.epoch_names import epoch_name
 from slackwater.spark_sink.output.epoch_place import EpochPlace, Form
 from slackwater.spark_sink.output.file_writer import FileWriter, WrittenFile
 
@@ -242,8 +242,7 @@ class FileLog:
         """
         latest = self._latest.low_watermark
         name = self._place.first_after(None if latest is None else epoch_name(latest))
-        time = None if name is None else parse_epoch_name(name)
-        if time is not None and (latest is None or time > latest):
+        if name is not None:
             self._require_owner()
             raise ObjectStoreError(
                 f"{self._place.path} has {name}, which is later than the last epoch in _commits and"

@@ -22,6 +22,7 @@ import pyarrow.orc as orc
 import pyarrow.parquet as pq
 
 from slackwater.spark_sink.formats import ORC, PARQUET, TEXT
+from slackwater.spark_sink.java import map_in_arrow
 from slackwater.spark_sink.output.object_store import is_object_store, open_object_store
 from slackwater.spark_sink.output.parquet_stats import stats_text
 from slackwater.spark_sink.output.staged_file import (
@@ -33,6 +34,7 @@ from slackwater.spark_sink.output.staged_file import (
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
+    from pyspark.sql import DataFrame
 
 # What a task hands on, in Spark's words.
 RESULT: Final = "folder string, content binary, staged string, size long, stats string"
@@ -153,6 +155,11 @@ def _result(folder: str, file: _OpenFile, *, is_staged: bool) -> pa.RecordBatch:
 def written_files(result: pa.Table) -> list[WrittenFile]:
     """Return what the tasks handed on."""
     return [WrittenFile(**fields) for fields in result.to_pylist()]
+
+
+def written_by_tasks(frame: DataFrame, writer: FileWriter) -> list[WrittenFile]:
+    """Have tasks write a frame's rows, and return what they handed on."""
+    return written_files(map_in_arrow(frame, writer.write, RESULT).toArrow())
 
 
 def merge_files(files: Sequence[WrittenFile], file_format: str) -> list[tuple[str, bytes]]:

@@ -45,13 +45,13 @@ class SmallFiles(Protocol):
     def create(self, name: str, text: str, *, is_durable: bool = False) -> str | None:
         """Create a file, and return a tag of its content.
 
-        Returns:
-            None if there is one of this name, which is left as it is.
-
         Args:
             name: the file's.
             text: all of it.
             is_durable: wait until its content survives a power cut, if its name does.
+
+        Returns:
+            None if there is one of this name, which is left as it is.
         """
 
     def remove(self, names: Iterable[str], *, in_any_order: bool = False) -> None:

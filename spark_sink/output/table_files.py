@@ -13,16 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from slackwater.spark_sink.formats import PARQUET
+from slackwater.spark_sink.output.disk_place import Disk
 from slackwater.spark_sink.output.file_writer import FileWriter, WrittenFile
 from slackwater.spark_sink.output.object_store import open_object_store, remove, requests_to
-from slackwater.spark_sink.output.staging_folder import (
-    StagingFolder,
-    disk_errors,
-    remove_path,
-    require_links,
-    require_this_disk,
-    staged_by_all,
-)
+from slackwater.spark_sink.output.staging_folder import StagingFolder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -74,23 +68,21 @@ class DiskFiles:
 
     def __init__(self, folder: Path, setting: str, epochs: DiskFiles | None = None) -> None:
         self._folder = folder
-        self._setting = setting
+        self._place = Disk(folder, setting)
         self._staging: StagingFolder = epochs._staging if epochs else StagingFolder(folder)
         self._kind = "scan" if epochs else "epochs"
 
     def for_scan(self) -> DiskFiles:
         """Return the same owner's for a scan; see TableFiles."""
-        return DiskFiles(self._folder, self._setting, self)
+        return DiskFiles(self._folder, self._place.path, self)
 
     def take_over(self, spark: SparkSession) -> None:
         """Remove the folders of all former owners, this process before it among them."""
-        require_this_disk(spark, self._folder, self._setting)
-        with disk_errors(self._setting):
-            require_links(self._folder)
+        with self._place.translating():
+            self._place.prepare(spark)
             # A thread from before may still be at work, if this process had lost the pipeline.
             self._staging.owner = uuid.uuid4().hex
-            for folder in staged_by_all(self._folder):
-                remove_path(folder)
+            self._place.remove(self._place.staged())
 
     def writer(self, partition_by: Sequence[str]) -> FileWriter:
         """Return what writes files into the owner's folder; see TableFiles."""

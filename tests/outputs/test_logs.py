@@ -9,9 +9,8 @@ from __future__ import annotations
 import threading
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Final
@@ -29,13 +28,12 @@ from slackwater.spark_sink.output.epoch_place import Form
 from slackwater.spark_sink.output.file_log import EPOCHS, FileLog
 from slackwater.spark_sink.output.file_writer import WrittenFile
 from slackwater.spark_sink.output.object_store import open_object_store, read
+from tests.file_places import Hold
 from tests.object_stores import ServedStore, nothing, s3
 
 START: Final = datetime(2026, 1, 31, 9, tzinfo=UTC)
 APPLICATION: Final = "slackwater orders"
 SCHEMA: Final = pa.schema({"number": pa.int64()})
-# Of one that waits for another; none waits for a time.
-SECONDS_MAX: Final = 120
 
 
 class Log(ABC):
@@ -156,44 +154,17 @@ def stores() -> Iterator[Stores]:
         yield Stores(store, other)
 
 
-@dataclass
-class Stop:
-    """Holds a process back before one of its requests, until it may go on.
+class Stop(Hold):
+    """Holds a process back before one of its requests: of all, or of those that write."""
 
-    Attributes:
-        step: the number of the request, from 1.
-        is_of_all: all requests count; otherwise those that write.
-        stands: is set when it is held back, or has ended.
-        may_go_on: lets it go on.
-        requests: how many there were.
-    """
+    def __init__(self, step: int, *, is_of_all: bool = True) -> None:
+        super().__init__(step)
+        self._is_of_all = is_of_all
 
-    step: int
-    is_of_all: bool = True
-    stands: threading.Event = field(default_factory=threading.Event)
-    may_go_on: threading.Event = field(default_factory=threading.Event)
-    requests: int = 0
-
-    def __call__(self, method: str, name: str) -> None:
-        self.requests += self.is_of_all or method not in {"GET", "HEAD"}
-        if self.requests == self.step and not self.stands.is_set():
-            self.stands.set()
-            assert self.may_go_on.wait(SECONDS_MAX)
-
-
-def in_thread(work: Callable[[], None], stop: Stop) -> threading.Thread:
-    """Do what an owner does, until another one is the owner."""
-
-    def run() -> None:
-        try:
-            with suppress(PublishError):
-                work()
-        finally:
-            stop.stands.set()
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    return thread
+    def at_request(self, method: str, name: str) -> None:
+        """Count a request, if it is one of those."""
+        if self._is_of_all or method not in {"GET", "HEAD"}:
+            self()
 
 
 def require_one_history(log: type[Log], url: str, stores: Stores, *owners: Log) -> None:
@@ -232,8 +203,8 @@ def test_of_two_owners_whose_requests_come_in_any_order_with_two_switches_one_co
             first, second = log(url, stores.first), log(url, stores.second)
             first.take_over()
             first.commit(1)
-            one, other = Stop(step), Stop(other_step, is_of_all)
-            stores.first.before, stores.second.before = one, other
+            one, other = Stop(step), Stop(other_step, is_of_all=is_of_all)
+            stores.first.before, stores.second.before = one.at_request, other.at_request
 
             def go_on(first: Log = first) -> None:
                 if takes_over:
@@ -244,19 +215,16 @@ def test_of_two_owners_whose_requests_come_in_any_order_with_two_switches_one_co
                 second.take_over()
                 second.commit(second.last + 1)
 
-            threads = [in_thread(go_on, one)]
-            assert one.stands.wait(SECONDS_MAX)
-            threads.append(in_thread(succeed, other))
-            assert other.stands.wait(SECONDS_MAX)
+            threads = [one.run(go_on), other.run(succeed)]
             one.may_go_on.set()
             threads[0].join()
             other.may_go_on.set()
             threads[1].join()
             stores.first.before = stores.second.before = nothing
             require_one_history(log, url, stores, first, second)
-            if other.requests < other_step:
+            if other.count < other_step:
                 break
-        if one.requests < step:
+        if one.count < step:
             return
 
 
