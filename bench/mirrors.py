@@ -29,7 +29,7 @@ from slackwater.spark_sink.sinks.mirrors import Mirrors
 from slackwater.spark_sink.tables.delta import Delta
 from slackwater.spark_sink.tables.iceberg import Iceberg
 from slackwater.spark_sink.tables.table_format import TableFormat
-from tests.epoch_rows import START, Record, record
+from tests.epoch_rows import START, Record, on_disk, record
 
 COLUMNS: Final = {"Id": "INT64", "Name": "STRING", "Price": "FLOAT64", "At": "TIMESTAMP"}
 LARGE_TABLE: Final = "Large"
@@ -53,7 +53,7 @@ class Way:
         self._session = session
         self._path = path
         self._format = table_format
-        self._sink = Mirrors(str(path), "bench", table_format)
+        self._sink = Mirrors(on_disk(path), "bench", table_format)
         self._epoch = 0
 
     def write(self, changes: DataFrame) -> float:

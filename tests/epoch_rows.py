@@ -16,6 +16,7 @@ from slackwater.reader.schema import SCHEMA, ddl
 from slackwater.spark_sink.envelopes.message import Origin
 from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.filters.record_filter import RecordFilter
+from slackwater.spark_sink.output.disk_place import Disk
 from slackwater.spark_sink.output.staged_file import IN_MEMORY_MAX
 from slackwater.spark_sink.sink import Sink
 from slackwater.spark_sink.sinks.registry import parse_sink_settings
@@ -87,6 +88,11 @@ def make_sink(path: Path | str, **settings: Any) -> Sink:
     origin = Origin(PIPELINE, "p", "i", "d", "Stream")
     made: Sink = parsed.make_sink(origin, RecordFilter())
     return made
+
+
+def on_disk(path: Path | str) -> Disk:
+    """Return a folder as the place of a sink."""
+    return Disk(Path(path), str(path))
 
 
 def low_watermark(epoch: int) -> datetime:

@@ -247,6 +247,7 @@ class Process:
     Attributes:
         last: the last number.
         steps: what it does; replaced by before().
+        opened: the place, as the process has it.
     """
 
     def __init__(
@@ -254,8 +255,8 @@ class Process:
     ) -> None:
         self.place = place
         self.steps = Steps(before)
-        self._opened = place.opened(self.steps)
-        self.log = FileLog(self._opened, Form(file_format, _SUFFIXES.get(file_format, file_format)))
+        self.opened = place.opened(self.steps)
+        self.log = FileLog(self.opened, Form(file_format, _SUFFIXES.get(file_format, file_format)))
         self.last = 0
 
     def before(self, before: Callable[[], None]) -> None:
@@ -308,7 +309,7 @@ class Process:
     def compact(self, keep_s: float | None = None) -> None:
         """Compact the epochs."""
         with self.place.watching(self.steps):
-            EpochCompaction(self._opened, self.log).run(keep_s)
+            EpochCompaction(self.opened, self.log).run(keep_s)
 
 
 def owner(place: FilePlace, file_format: str = TEXT) -> Process:

@@ -47,7 +47,7 @@ from slackwater.spark_sink.tables.delta import Delta
 from slackwater.spark_sink.tables.iceberg import Iceberg
 from slackwater.spark_sink.tables.mirror_table import read_mirror
 from slackwater.spark_sink.tables.table_format import TableFormat
-from tests.epoch_rows import PIPELINE, START, record
+from tests.epoch_rows import PIPELINE, START, on_disk, record
 
 DAYS: Final = 30
 TENTHS: Final = 10
@@ -66,7 +66,7 @@ MakeSink = Callable[[Path, MaintenancePolicy], Sink]
 
 def parquet(path: Path, policy: MaintenancePolicy) -> Sink:
     files = FileEpochs(Disk(path, str(path)), "parquet", Preparation(), policy=policy)
-    return FileChangelog(files, WatermarkLog(str(path), PIPELINE))
+    return FileChangelog(files, WatermarkLog(on_disk(path), PIPELINE))
 
 
 def delta(path: Path, policy: MaintenancePolicy) -> Sink:
@@ -76,22 +76,22 @@ def delta(path: Path, policy: MaintenancePolicy) -> Sink:
     files = DiskFiles(path, str(path))
     return FileChangelog(
         DeltaEpochs(commits, files, Preparation(), policy=policy),
-        WatermarkLog(str(path), PIPELINE),
+        WatermarkLog(on_disk(path), PIPELINE),
     )
 
 
 def iceberg(path: Path, policy: MaintenancePolicy) -> Sink:
-    watermarks = WatermarkLog(str(path), PIPELINE)
-    staging = Staging(str(path))
+    watermarks = WatermarkLog(on_disk(path), PIPELINE)
+    staging = Staging(on_disk(path))
     return TableChangelog(str(path), Iceberg(), staging, watermarks, policy=policy)
 
 
 def mirror(table_format: type[TableFormat]) -> MakeSink:
-    return lambda path, policy: Mirrors(str(path), PIPELINE, table_format(), policy=policy)
+    return lambda path, policy: Mirrors(on_disk(path), PIPELINE, table_format(), policy=policy)
 
 
 def typed(path: Path, policy: MaintenancePolicy) -> Sink:
-    return TypedChangelogs(str(path), PIPELINE, Delta(), policy=policy)
+    return TypedChangelogs(on_disk(path), PIPELINE, Delta(), policy=policy)
 
 
 KINDS: Final[Mapping[str, MakeSink]] = {

@@ -39,7 +39,6 @@ from slackwater.pipeline.spark.checkpoint import (
     put_aside,
     read_checkpoint,
 )
-from slackwater.pipeline.spark.jvm import names_in
 from slackwater.scheduler.errors import ForeignCheckpointError
 from slackwater.scheduler.options import SourceOptions
 from slackwater.scheduler.start_position import earliest_watermark_ns, require_readable
@@ -204,9 +203,9 @@ class ResumePoint:
         sink = self._settings.sink
         if self._settings.initial_scan == "no":
             return None
-        names = sink.output_names()
-        if names is None:
-            names = names_in(self._spark, sink.path)
+        place = sink.make_place()
+        with place.translating():
+            names = place.names()
         if any(not name.startswith(("_", ".")) for name in names):
             return True
         return False if isinstance(sink, TableSettings) and sink.catalog is None else None

@@ -19,6 +19,8 @@ from slackwater.spark_sink.output.dead_letters import publish_letters
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
+    from slackwater.spark_sink.output.epoch_place import EpochPlace
+
 _log = logging.getLogger(__name__)
 
 # What a message has besides its key and value, in a batch of its own.
@@ -30,16 +32,19 @@ class KafkaDeadLetters:
     """Sends the messages of an epoch that the broker takes, and sets the others' records aside.
 
     Args:
-        path: the sink's directory.
+        place: the sink's.
         delivery: sends the messages.
         size_max: returns the largest message, in bytes, that a topic takes; None stands for any
             topic.
     """
 
     def __init__(
-        self, path: str, delivery: Delivery, size_max: Callable[[SparkSession, str | None], int]
+        self,
+        place: EpochPlace,
+        delivery: Delivery,
+        size_max: Callable[[SparkSession, str | None], int],
     ) -> None:
-        self._path, self._delivery, self._size_max = path, delivery, size_max
+        self._place, self._delivery, self._size_max = place, delivery, size_max
 
     def send(self, message_rows: DataFrame, changes: DataFrame, mark: Mark) -> Collection[str]:
         """Send messages; see Delivery. Records of refused messages are written to the folder.
@@ -100,7 +105,7 @@ class KafkaDeadLetters:
             .select("table_name", "topic", F.col("number").alias("message_number"), "record")
         )
         about = f"{count}-{hashed % 2**64:016x}"
-        folder = publish_letters(letters, self._path, about, mark.low_watermark, mark.chunk)
+        folder = publish_letters(letters, self._place, about, mark.low_watermark, mark.chunk)
         _log.warning(
             "messages were refused (%s); their records were set aside in %s", reason, folder
         )

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from slackwater.spark_sink.errors import PublishError
-from slackwater.spark_sink.output.commit_log import FOLDER, CommittedFile
+from slackwater.spark_sink.output.commit_log import CommittedFile
 from slackwater.spark_sink.output.epoch_names import STAGING_FOLDER, parse_epoch_name
 from slackwater.spark_sink.output.epoch_place import (
     COMPACTION,
@@ -31,8 +31,10 @@ from slackwater.spark_sink.output.object_store import (
     ObjectFiles,
     create,
     etag,
+    names_at_top,
     names_below,
     open_object_store,
+    read,
     read_together,
     remove,
     remove_together,
@@ -66,14 +68,29 @@ class Bucket:
         self.path = path
         self._options = dict(options)
         self._store = store or open_object_store(path, options)
-        self.commits = ObjectFiles(path, options, FOLDER, self._store)
+        self._is_reached = False
+
+    def folder(self, name: str) -> ObjectFiles:
+        """Return the objects below a name; see EpochPlace."""
+        return ObjectFiles(self.path, self._options, name, self._store)
+
+    def names(self) -> list[str]:
+        """Return the names of objects and folders; see EpochPlace."""
+        return names_at_top(self._store)
 
     def translating(self) -> AbstractContextManager[None]:
         """Turn the errors of the store's client into ours; see EpochPlace."""
         return requests_to(self.path)
 
-    def prepare(self, spark: SparkSession) -> None:
-        """Do nothing: a store is reached by its client alone; see EpochPlace."""
+    def prepare(self, spark: SparkSession) -> None:  # noqa: ARG002
+        """Ask the store for a list, once; see EpochPlace."""
+        if not self._is_reached:
+            with requests_to(self.path, is_start=True, purpose="listing the objects"):
+                next(iter(self._store.list(f"{STAGING_FOLDER}/")), None)
+            self._is_reached = True
+
+    def require_commits(self) -> None:
+        """Do nothing: `check` looks for conditional requests; see EpochPlace."""
 
     def writer(
         self, owner: str, kind: str, file_format: str, partition_by: Sequence[str]
@@ -81,6 +98,31 @@ class Bucket:
         """Return what stages large files; see EpochPlace."""
         prefix = f"{_staging(owner, kind)}/"
         return FileWriter(self.path, self._options, prefix, file_format, tuple(partition_by))
+
+    def content(self, owner: str, kind: str, file: WrittenFile) -> bytes:  # noqa: ARG002
+        """Return what a file holds, or its object; see EpochPlace."""
+        if file.content is not None:
+            return file.content
+        content = read(self._store, file.staged or "")
+        if content is None:
+            raise PublishError(
+                f"{self.path}/{file.staged} is gone.",
+                "Another process may have taken the pipeline over; the epoch is read again",
+            )
+        return content
+
+    def urls(self, owner: str, kind: str, written: Sequence[WrittenFile]) -> list[str]:
+        """Upload what is in memory, and return the URLs; see EpochPlace."""
+        root = self.path.rstrip("/")
+        return [f"{root}/{self._uploaded(owner, kind, file)}" for file in written]
+
+    def _uploaded(self, owner: str, kind: str, file: WrittenFile) -> str:
+        """Return the name of a file's object, which is made if the file is in memory."""
+        if file.content is None:
+            return file.staged or ""
+        name = f"{_staging(owner, kind)}/{uuid.uuid4().hex}.parquet"
+        self._store.put(name, file.content, use_multipart=False)
+        return name
 
     def gather(
         self, owner: str, kind: str, written: Sequence[WrittenFile], name: str, form: Form

@@ -9,15 +9,17 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from slackwater.spark_sink.errors import BadRecordError
-from slackwater.spark_sink.formats import JSON, write_options
+from slackwater.spark_sink.formats import JSON, TEXT, write_options
 from slackwater.spark_sink.java import java_raised
-from slackwater.spark_sink.output.epoch_directory import EpochDirectory
 from slackwater.spark_sink.output.epoch_names import epoch_name
 from slackwater.spark_sink.table_names import plain_name
 from slackwater.timestamp import datetime_to_rfc3339
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from slackwater.spark_sink.output.epoch_place import EpochPlace
+    from slackwater.spark_sink.output.file_writer import WrittenFile
 
 _log = logging.getLogger(__name__)
 
@@ -51,16 +53,16 @@ class DeadLetters:
     """The dead letters of one output; a replay with the same ones adds none.
 
     Args:
-        path: the output's directory.
+        place: the output's.
         is_enabled: False if a bad record stops the pipeline.
         mod_columns: columns that identify a bad row's mods: some of key, server_transaction_id,
             record_sequence and mod_number.
     """
 
     def __init__(
-        self, path: str, *, is_enabled: bool, mod_columns: Sequence[str] = ("key",)
+        self, place: EpochPlace, *, is_enabled: bool, mod_columns: Sequence[str] = ("key",)
     ) -> None:
-        self._path = path
+        self._place = place
         self._is_enabled = is_enabled
         self._mod_columns = tuple(mod_columns)
 
@@ -140,13 +142,13 @@ class DeadLetters:
             F.lit(table).alias("table_name"), "key", "bad_columns", "record"
         )
         about = f"{plain_name(table)}-{all_bad['identity'] % 2**64:016x}"
-        folder = publish_letters(letters, self._path, about, low_watermark, chunk)
+        folder = publish_letters(letters, self._place, about, low_watermark, chunk)
         _log.warning("records of %s can't be converted and were set aside in %s", table, folder)
         return checked.where(F.size("bad_columns") == 0)
 
 
 def publish_letters(
-    letters: DataFrame, path: str, about: str, low_watermark: datetime, chunk: int | None
+    letters: DataFrame, place: EpochPlace, about: str, low_watermark: datetime, chunk: int | None
 ) -> str:
     """Write letters to a folder of their own, unless it is there; return the folder.
 
@@ -155,7 +157,7 @@ def publish_letters(
 
     Args:
         letters: a row for each.
-        path: the output's directory.
+        place: of the output.
         about: tells them from others of the epoch, such as by a hash: the same letters have the
             same, others another.
         low_watermark: the epoch's.
@@ -164,20 +166,37 @@ def publish_letters(
     Raises:
         PublishError: another process has removed the staged letters.
     """
+    from pyspark.sql import functions as F
+
+    from slackwater.spark_sink.output.file_writer import written_by_tasks
+
     # Without =, so that readers do not take it for a partition column.
     time = epoch_name(low_watermark, chunk).partition("=")[2]
     name = f"{FOLDER}/{time}-{about}"
-    directory = EpochDirectory(letters.sparkSession, path, uuid.uuid4().hex)
-    options = write_options(JSON)
-    if directory.is_atomic:
-        directory.hold_staging()
-        letters.write.options(**options).json(directory.staging(0))
-        directory.require_held(0)
-        directory.publish_as(0, name)
-        directory.remove_staging()
-    else:
-        # An object store renames no folder at once, but a file. So there is one, of one name.
-        writer = letters.repartition(1).write.options(**options, **_ONE_FILE)
-        writer.json(directory.staging(0))
-        directory.publish_file(0, f"{name}/part-00000.json")
-    return f"{path}/{name}"
+    line = F.to_json(F.struct(*letters.columns), dict(write_options(JSON)))
+    # A store gives names one by one: so there is one file, of one name.
+    lines = letters.select(line.alias("value")).repartition(1)
+    owner = uuid.uuid4().hex
+    written = written_by_tasks(lines, place.writer(owner, FOLDER, TEXT, ()))
+    publish_files(written, place, owner, name)
+    return f"{place.path}/{name}"
+
+
+def publish_files(written: Sequence[WrittenFile], place: EpochPlace, owner: str, name: str) -> None:
+    """Give files a name that no other process takes away, unless there are some of this name.
+
+    Args:
+        written: by tasks, of one owner.
+        place: of the output.
+        owner: the owner's name.
+        name: of the folder.
+
+    Raises:
+        ObjectStoreError, PublishError: they are gone, or the place refuses or fails.
+    """
+    from slackwater.spark_sink.output.epoch_place import Form
+
+    with place.translating():
+        for file in place.gather(owner, FOLDER, written, name, Form(TEXT, JSON)):
+            place.give_name(file)
+        place.discard(owner, FOLDER, ())

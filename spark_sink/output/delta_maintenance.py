@@ -18,8 +18,8 @@ from typing import Final
 from urllib.parse import unquote
 
 from slackwater.spark_sink.errors import PublishError
-from slackwater.spark_sink.output.object_store import ObjectFiles
-from slackwater.spark_sink.output.small_files import LocalFiles, SmallFiles
+from slackwater.spark_sink.output.object_store import ObjectFiles, is_object_store
+from slackwater.spark_sink.output.small_files import LocalFiles, SmallFiles, without_scheme
 
 _LOG: Final = "_delta_log"
 _FILE_RETENTION: Final = "delta.deletedFileRetentionDuration"
@@ -59,7 +59,9 @@ def files_in(path: str, options: Mapping[str, str], folder: str) -> SmallFiles:
         path, options: see log_files().
         folder: its name.
     """
-    return ObjectFiles(path, options, folder) if "://" in path else LocalFiles(Path(path, folder))
+    if is_object_store(path):
+        return ObjectFiles(path, options, folder)
+    return LocalFiles(Path(without_scheme(path), folder))
 
 
 def commit_name(version: int) -> str:

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slackwater.spark_sink.output.commit_log import FOLDER, CommittedFile
+from slackwater.spark_sink.output.commit_log import CommittedFile
 from slackwater.spark_sink.output.epoch_names import parse_epoch_name
 from slackwater.spark_sink.output.epoch_place import (
     COMPACTION,
@@ -49,17 +49,27 @@ class Disk:
     def __init__(self, folder: Path, setting: str) -> None:
         self.path = setting
         self._root = folder
-        self.commits = LocalFiles(folder / FOLDER)
         # By name and time of change; there may be many.
         self._stored: dict[tuple[str, int], StoredEpoch] = {}
+
+    def folder(self, name: str) -> LocalFiles:
+        """Return a folder below this one; see EpochPlace."""
+        return LocalFiles(self._root / name)
+
+    def names(self) -> list[str]:
+        """Return the names in the folder, which may not exist; see EpochPlace."""
+        return os.listdir(self._root) if self._root.exists() else []
 
     def translating(self) -> AbstractContextManager[None]:
         """Turn OSErrors into ours; see EpochPlace."""
         return disk_errors(self.path)
 
     def prepare(self, spark: SparkSession) -> None:
-        """Require hard links, and that Spark means the same disk; see EpochPlace."""
+        """Require that Spark means the same disk; see EpochPlace."""
         require_this_disk(spark, self._root, self.path)
+
+    def require_commits(self) -> None:
+        """Require hard links; see EpochPlace."""
         require_links(self._root)
 
     def writer(
@@ -67,6 +77,17 @@ class Disk:
     ) -> FileWriter:
         """Return what stages all files; see EpochPlace."""
         return StagingFolder(self._root, owner).writer(kind, file_format, partition_by)
+
+    def content(self, owner: str, kind: str, file: WrittenFile) -> bytes:
+        """Read a staged file; see EpochPlace."""
+        return self._staged_path(owner, kind, file).read_bytes()
+
+    def urls(self, owner: str, kind: str, written: Sequence[WrittenFile]) -> list[str]:
+        """Return the paths of the files; see EpochPlace."""
+        return [str(self._staged_path(owner, kind, file)) for file in written]
+
+    def _staged_path(self, owner: str, kind: str, file: WrittenFile) -> Path:
+        return StagingFolder(self._root, owner).path(kind) / (file.staged or "")
 
     def gather(
         self, owner: str, kind: str, written: Sequence[WrittenFile], name: str, form: Form
@@ -83,6 +104,7 @@ class Disk:
     def give_name(self, file: CommittedFile) -> None:
         """Rename a folder; see EpochPlace."""
         staged, final = self._root / (file.staged or ""), self._root / file.name
+        final.parent.mkdir(parents=True, exist_ok=True)
         try:
             os.rename(staged, final)
         except OSError:
@@ -124,7 +146,7 @@ class Disk:
         return {name: self._stored[name, time] for name, time in names}
 
     def _names(self) -> list[str]:
-        return [name for name in os.listdir(self._root) if name.startswith(EPOCH_PREFIX)]
+        return [name for name in self.names() if name.startswith(EPOCH_PREFIX)]
 
     def _look(self, name: str) -> StoredEpoch:
         folder = self._root / name

@@ -50,13 +50,15 @@ class StoredEpoch:
 
 
 class EpochPlace(Protocol):
-    """The place of one output."""
+    """The place of one output: of epochs in files, or of what waits beside tables and topics."""
 
     path: str
 
-    @property
-    def commits(self) -> CommitFiles:
-        """The folder of the output's commits."""
+    def folder(self, name: str) -> CommitFiles:
+        """Return a folder of small files in it."""
+
+    def names(self) -> list[str]:
+        """Return the names of the files and folders that lie directly in it."""
 
     @property
     def is_one_object(self) -> bool:
@@ -66,10 +68,18 @@ class EpochPlace(Protocol):
         """Turn the errors of the place into ours."""
 
     def prepare(self, spark: SparkSession) -> None:
+        """See whether the place can be used.
+
+        Raises:
+            FileSystemError: Spark takes the path for another place.
+            ObjectStoreError: the store refuses, or there is no such bucket.
+        """
+
+    def require_commits(self) -> None:
         """See whether epochs can be committed here.
 
         Raises:
-            FileSystemError: they can't, or Spark takes the path for another place.
+            FileSystemError: they can't.
         """
 
     def writer(
@@ -82,6 +92,16 @@ class EpochPlace(Protocol):
             kind: what is staged, such as epochs.
             file_format, partition_by: see FileWriter.
         """
+
+    def content(self, owner: str, kind: str, file: WrittenFile) -> bytes:
+        """Return the content of what a task has written.
+
+        Raises:
+            PublishError: it is gone.
+        """
+
+    def urls(self, owner: str, kind: str, written: Sequence[WrittenFile]) -> list[str]:
+        """Return the paths by which Spark reads what tasks have written, staged for it."""
 
     def gather(
         self, owner: str, kind: str, written: Sequence[WrittenFile], name: str, form: Form

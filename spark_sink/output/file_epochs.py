@@ -70,6 +70,7 @@ class FileEpochs:
         """
         with self._place.translating():
             self._place.prepare(spark)
+            self._place.require_commits()
         return self._log.take_over(logged)
 
     def for_scan(self) -> FileEpochs:

@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Final
 
 from slackwater.spark_sink.errors import ObjectStoreError, PublishError
-from slackwater.spark_sink.output.commit_log import Commit, CommitLog, CommittedFile
+from slackwater.spark_sink.output.commit_log import FOLDER, Commit, CommitLog, CommittedFile
 from slackwater.spark_sink.output.epoch_files import LatestEpoch
 from slackwater.spark_sink.output.epoch_names import epoch_name
 from slackwater.spark_sink.output.epoch_place import EpochPlace, Form
@@ -39,7 +39,7 @@ class FileLog:
         self._form = form
         # Another one after each take-over: what was staged before can't be published any more.
         self.owner = uuid.uuid4().hex
-        self._log = CommitLog(place.commits, self.owner)
+        self._log = CommitLog(place.folder(FOLDER), self.owner)
         self._latest = LatestEpoch()
         # Committed, and not all of its files have their names.
         self._unnamed: Commit | None = None
@@ -67,7 +67,7 @@ class FileLog:
                 the same time.
         """
         owner = uuid.uuid4().hex
-        log = CommitLog(self._place.commits, owner)
+        log = CommitLog(self._place.folder(FOLDER), owner)
         with self._lock, self._place.translating():
             for _ in range(_TRIES):
                 # Not what is staged later, by a process that takes the pipeline over from this one.

@@ -162,6 +162,12 @@ def written_by_tasks(frame: DataFrame, writer: FileWriter) -> list[WrittenFile]:
     return written_files(map_in_arrow(frame, writer.write, RESULT).toArrow())
 
 
+def written_files_of(writer: FileWriter, rows: pa.Table) -> list[WrittenFile]:
+    """Write rows here, and return the files; none for no rows."""
+    results = list(writer.write(rows.to_batches()))
+    return written_files(pa.Table.from_batches(results, RESULT_SCHEMA))
+
+
 def merge_files(files: Sequence[WrittenFile], file_format: str) -> list[tuple[str, bytes]]:
     """Return one file for each folder, with the rows of all; their contents are in memory."""
     by_folder: defaultdict[str, list[bytes]] = defaultdict(list)

@@ -1,4 +1,4 @@
-"""Small text files that are created once and never changed, on any file system that Spark reaches.
+"""Small text files that are created once and never changed, in any place.
 
 Two processes may create a file at the same time: a former owner that was frozen wakes up while the
 new one works. One of them creates it, and the other one is told so.
@@ -12,22 +12,16 @@ import re
 import uuid
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
-from slackwater.spark_sink.java import hadoop_conf, java_array, java_raised, jvm_of
+from slackwater.spark_sink.java import hadoop_conf, jvm_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOCAL_SCHEME: Final = "file"
-# Hadoop's, with others below its folders.
-_MOUNTS: Final = "viewfs"
-# On these a rename is atomic, and refused if the target exists.
-ATOMIC_RENAME: Final = frozenset({LOCAL_SCHEME, "hdfs", _MOUNTS})
 # Errors of file systems without hard links.
 NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
-# Readers ignore what begins so, and it is not listed.
-_UNFINISHED: Final = "_"
 
 
 class SmallFiles(Protocol):
@@ -63,21 +57,6 @@ class SmallFiles(Protocol):
         """
 
 
-def small_files(spark: SparkSession, path: str) -> SmallFiles:
-    """Return a folder, which need not exist.
-
-    Args:
-        spark: the session, for its Hadoop configuration.
-        path: a path or URL that Spark accepts.
-    """
-    folder = local_path(spark, path)
-    if folder is not None:
-        # Without Hadoop, which would write checksum files beside them.
-        return LocalFiles(folder)
-    root = jvm_of(spark).org.apache.hadoop.fs.Path(path)
-    return HadoopFiles(spark, root, root.getFileSystem(hadoop_conf(spark)))
-
-
 def local_path(spark: SparkSession, path: str) -> Path | None:
     """Return a path on a local disk as Python names it; None if it is elsewhere.
 
@@ -91,52 +70,9 @@ def local_path(spark: SparkSession, path: str) -> Path | None:
     return Path(str(root.toUri().getPath()))
 
 
-def has_atomic_rename(files: Any, path: Any) -> bool:
-    """Return whether a folder becomes visible by one rename, and no existing one is replaced.
-
-    Args:
-        files: Hadoop's FileSystem.
-        path: Hadoop's Path of a folder, which need not exist.
-    """
-    if (scheme := str(files.getScheme())) != _MOUNTS:
-        return scheme in ATOMIC_RENAME
-    folder = f"{files.makeQualified(path).toUri().getPath()}/"
-    schemes = [
-        str(target.getScheme())
-        for mount in files.getMountPoints()
-        for target in mount.getTargetFileSystemURIs()
-        if folder.startswith(f"{str(mount.getMountedOnPath().toUri().getPath()).rstrip('/')}/")
-    ]
-    return all(mounted in ATOMIC_RENAME for mounted in schemes)
-
-
-def rename_to_new(spark: SparkSession, source: Any, target: Any) -> None:
-    """Rename a file or directory by Hadoop, and fail if the target exists.
-
-    Hadoop's plain rename does not help: if the target is a directory, it copies the source into it
-    on a local disk, and moves the source below it on HDFS.
-
-    Raises:
-        Py4JJavaError: the target exists, or the rename was refused.
-    """
-    hadoop = jvm_of(spark).org.apache.hadoop.fs
-    options = hadoop.Options.Rename
-    never_overwrite = java_array(spark, options, options.valueOf("NONE"))
-    context = hadoop.FileContext.getFileContext(target.toUri(), hadoop_conf(spark))
-    context.rename(source, target, never_overwrite)
-
-
-def paths_of(jvm: Any, statuses: Any) -> Any:
-    """Return the paths of an array of Hadoop's FileStatus as a Java collection."""
-    count = len(statuses)
-    status = jvm.java.lang.Class.forName("org.apache.hadoop.fs.FileStatus")
-    # A connector's own array, as S3A's, is not one of FileStatus for py4j.
-    plain = jvm.java.lang.reflect.Array.newInstance(status, count)
-    jvm.java.lang.System.arraycopy(statuses, 0, plain, 0, count)
-    paths = jvm.org.apache.hadoop.fs.FileUtil.stat2Paths(plain)
-    # py4j finds no method of Java's that takes an array of objects.
-    scala = jvm.scala.collection.immutable.ArraySeq.unsafeWrapArray(paths)
-    return jvm.scala.jdk.javaapi.CollectionConverters.asJavaCollection(scala)
+def without_scheme(path: str) -> str:
+    """Return a path on a disk, as Hadoop takes it, without file: or file:// before it."""
+    return re.sub(rf"^{LOCAL_SCHEME}:(?=/)(//(?=/))?", "", path)
 
 
 class LocalFiles:
@@ -203,76 +139,3 @@ class LocalFiles:
         """Remove files; see SmallFiles."""
         for name in names:
             (self._folder / name).unlink(missing_ok=True)
-
-
-class HadoopFiles:
-    """A folder on a file system of Hadoop's; see SmallFiles.
-
-    On an object store a file becomes visible whole, and the store's connector makes sure that it is
-    new. HDFS shows a file while it grows, so there it is renamed when it is whole.
-
-    Args:
-        spark: the session, for its Hadoop configuration.
-        root: the folder, a Hadoop Path.
-        files: its FileSystem.
-    """
-
-    def __init__(self, spark: SparkSession, root: Any, files: Any) -> None:
-        self._spark = spark
-        self._jvm = jvm_of(spark)
-        self._root = root
-        self._files = files
-
-    def names(self) -> list[str]:
-        """Return the names of the files, in any order."""
-        if not self._files.exists(self._root):
-            return []
-        # As one text, because each name would be three calls.
-        listed = paths_of(self._jvm, self._files.listStatus(self._root)).toString()
-        return re.findall(r"/([^/_.,][^/,]*)(?=, |\]$)", str(listed))
-
-    def read(self, name: str) -> str | None:
-        """Return a file's text; None if it does not exist."""
-        try:
-            stream = self._files.open(self._path(name))
-        except java_raised():
-            if self._files.exists(self._path(name)):
-                raise
-            return None
-        try:
-            return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
-        finally:
-            stream.close()
-
-    def read_all(self, names: Sequence[str]) -> list[str | None]:
-        """Return the texts of files, None for one that does not exist."""
-        return [self.read(name) for name in names]
-
-    def create(self, name: str, text: str, *, is_durable: bool = False) -> str | None:  # noqa: ARG002
-        """Create a file; see SmallFiles."""
-        final = self._path(name)
-        is_renamed = has_atomic_rename(self._files, self._root)
-        made = self._path(f"{_UNFINISHED}{uuid.uuid4().hex}") if is_renamed else final
-        try:
-            stream = self._files.create(made, False)
-            try:
-                stream.write(bytearray(text.encode()))
-            finally:
-                stream.close()
-            if is_renamed:
-                rename_to_new(self._spark, made, final)
-        except java_raised():
-            if not self._files.exists(final):
-                raise
-            if is_renamed:
-                self._files.delete(made, False)
-            return None
-        return name
-
-    def remove(self, names: Iterable[str], *, in_any_order: bool = False) -> None:  # noqa: ARG002
-        """Remove files; see SmallFiles."""
-        for name in names:
-            self._files.delete(self._path(name), False)
-
-    def _path(self, name: str) -> Any:
-        return self._jvm.org.apache.hadoop.fs.Path(self._root, name)

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
 from slackwater.spark_sink.errors import PublishError
-from slackwater.spark_sink.java import java_call_failed
-from slackwater.spark_sink.output.small_files import SmallFiles, small_files
+from slackwater.spark_sink.output.small_files import SmallFiles
 from slackwater.spark_sink.output.watermark_lines import (
     FILES_IN_ONE,
     LEVELS,
@@ -33,7 +32,7 @@ from slackwater.spark_sink.sink import EpochSummary, OutputPosition
 from slackwater.timestamp import datetime_to_rfc3339
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from slackwater.spark_sink.output.epoch_place import EpochPlace
 
 FOLDER: Final = "_watermarks"
 _LISTINGS_MAX: Final = 10
@@ -82,26 +81,25 @@ class WatermarkLog:
     """The watermark log of one output.
 
     Args:
-        path: the output's directory, a path or URL that Spark accepts.
+        place: the output's.
         pipeline: the pipeline's name.
-        files: returns the log's folder; None to reach it through Spark.
+
+    Attributes:
+        path: the output's.
     """
 
-    def __init__(
-        self, path: str, pipeline: str, files: Callable[[], SmallFiles] | None = None
-    ) -> None:
-        self.path = path
+    def __init__(self, place: EpochPlace, pipeline: str) -> None:
+        self.path = place.path
         self.pipeline = pipeline
-        self._open = files
+        self._files = place.folder(FOLDER)
         self._writer: LogWriter | None = None
 
-    def add_scan(self, spark: SparkSession, records: int, low_watermark: datetime) -> None:
+    def add_scan(self, records: int, low_watermark: datetime) -> None:
         """Add the line of an initial scan, which has no epoch number."""
-        self.add_line(spark, self._line(None, records, 0, low_watermark))
+        self.add_line(self._line(None, records, 0, low_watermark))
 
     def add(
         self,
-        spark: SparkSession,
         epoch_id: int,
         summary: EpochSummary,
         low_watermark: datetime,
@@ -111,7 +109,7 @@ class WatermarkLog:
         line = self.line(epoch_id, summary, low_watermark)
         if names := sorted(incomplete):
             line = replace(line, text=json.dumps({**line.fields, "incomplete": names}))
-        self.add_line(spark, line)
+        self.add_line(line)
 
     def line(self, epoch_id: int, summary: EpochSummary, low_watermark: datetime) -> LogLine:
         """Return the line of an epoch that becomes visible now."""
@@ -130,42 +128,36 @@ class WatermarkLog:
         }
         return LogLine(low_watermark.astimezone(UTC), json.dumps(fields))
 
-    def add_line(self, spark: SparkSession, line: LogLine) -> None:
+    def add_line(self, line: LogLine) -> None:
         """Add a line, unless the log has one of this low watermark."""
         if self._writer is None:
-            self._writer = LogWriter(self._files(spark))
+            self._writer = LogWriter(self._files)
         self._writer.add(line)
         try:
             self._writer.merge()
-        except (OSError, PublishError, java_call_failed()) as error:
+        except (OSError, PublishError) as error:
             # The epoch's line is there; the files are merged with the next ones.
             _log.warning("%s/%s: its files were not merged: %s", self.path, FOLDER, error)
             self._writer = None
 
-    def last(self, spark: SparkSession) -> LoggedWatermark | None:
+    def last(self) -> LoggedWatermark | None:
         """Return the latest line; None without one."""
-        return _logged(latest_line(self._files(spark)))
+        return _logged(latest_line(self._files))
 
-    def last_until(self, spark: SparkSession, time: datetime) -> LoggedWatermark | None:
+    def last_until(self, time: datetime) -> LoggedWatermark | None:
         """Return the latest line at or before a time; None without one."""
-        return _logged(latest_line(self._files(spark), time))
+        return _logged(latest_line(self._files, time))
 
-    def has_records_after(self, spark: SparkSession, time: datetime) -> bool:
+    def has_records_after(self, time: datetime) -> bool:
         """Return whether there is a line of an epoch with records that is later than a time."""
-        files = self._files(spark)
-        later = (file for file in _listed(files) if file.last > time)
-        texts = files.read_all([file.name for file in later])
+        later = (file for file in _listed(self._files) if file.last > time)
+        texts = self._files.read_all([file.name for file in later])
         lines = (line for text in texts for line in parse_lines(text or ""))
         return any(line.low_watermark > time and line.is_epoch_with_records for line in lines)
 
-    def first(self, spark: SparkSession) -> LoggedWatermark | None:
+    def first(self) -> LoggedWatermark | None:
         """Return the earliest line; None without one."""
-        return _logged(earliest_line(self._files(spark)))
-
-    def _files(self, spark: SparkSession) -> SmallFiles:
-        if self._open is not None:
-            return self._open()
-        return small_files(spark, f"{self.path}/{FOLDER}")
+        return _logged(earliest_line(self._files))
 
 
 def latest_line(files: SmallFiles, until: datetime | None = None) -> LogLine | None:

@@ -22,20 +22,15 @@ from slackwater.spark_sink.output.application import application_of
 from slackwater.spark_sink.output.epoch_files import EpochFiles
 from slackwater.spark_sink.output.maintenance import NO_MAINTENANCE
 from slackwater.spark_sink.output.object_store import (
-    SCHEMES,
-    ObjectFiles,
     is_object_store,
-    names_at_top,
-    open_object_store,
-    requests_to,
 )
 from slackwater.spark_sink.output.preparation import DATE_COLUMN, Preparation
-from slackwater.spark_sink.output.small_files import SmallFiles
+from slackwater.spark_sink.output.small_files import without_scheme
 from slackwater.spark_sink.output.staging import Staging
-from slackwater.spark_sink.output.watermark_log import FOLDER, WatermarkLog
+from slackwater.spark_sink.output.watermark_log import WatermarkLog
 from slackwater.spark_sink.sink import Sink
 from slackwater.spark_sink.sinks.file_changelog import FileChangelog
-from slackwater.spark_sink.sinks.sink_settings import EnvelopeSettings, Kind, without_scheme
+from slackwater.spark_sink.sinks.sink_settings import EnvelopeSettings, Kind
 from slackwater.spark_sink.sinks.store_settings import ObjectStoreSettings
 from slackwater.spark_sink.sinks.table_changelog import TableChangelog
 from slackwater.spark_sink.tables.delta import Delta
@@ -43,6 +38,8 @@ from slackwater.spark_sink.tables.registry import table_formats
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from slackwater.spark_sink.output.epoch_place import EpochPlace
 
 _FORMATS: Final = (PARQUET, JSON, ORC, *table_formats())
 # What delta-rs takes for another character, or can't have, in a path.
@@ -59,7 +56,6 @@ class ChangelogSettings(EnvelopeSettings, ObjectStoreSettings):
 
     formats = _FORMATS
     has_rescans = True
-    takes_options = "format parquet, json, orc or delta in an object store"
 
     kind: Kind = "changelog"
     partition_by: Annotated[tuple[PartitionColumn, ...], BeforeValidator(listed)] = ()
@@ -100,25 +96,18 @@ class ChangelogSettings(EnvelopeSettings, ObjectStoreSettings):
             self._shape(self.make_envelope_or_none(origin)),
             has_date=DATE_COLUMN in self.partition_by,
         )
-        files = self._watermark_files if self.is_written_by_client else None
-        watermarks = WatermarkLog(self.path, origin.pipeline, files)
+        place = self.make_place()
+        watermarks = WatermarkLog(place, origin.pipeline)
         table_format = self.table_format(self.partition_by)
         if self.is_written_without_spark or table_format is None:
-            return FileChangelog(self._epoch_files(origin, preparation), watermarks)
+            return FileChangelog(self._epoch_files(origin, place, preparation), watermarks)
         return TableChangelog(
             self.path,
             table_format,
-            Staging(self.path, preparation),
+            Staging(place, preparation),
             watermarks,
             policy=self.maintenance_policy,
         )
-
-    def output_names(self) -> Sequence[str] | None:
-        """Return the names in the output; see SinkSettings."""
-        if not self.is_written_by_client:
-            return None
-        with requests_to(self.path):
-            return names_at_top(open_object_store(self.path, self.storage_options))
 
     def _shape(self, envelope: Envelope | None) -> Callable[[DataFrame], DataFrame] | None:
         if envelope is None:
@@ -127,18 +116,14 @@ class ChangelogSettings(EnvelopeSettings, ObjectStoreSettings):
             return partial(_lines, envelope=envelope, partition_by=self.partition_by)
         return partial(messages, envelope=envelope)
 
-    def _epoch_files(self, origin: Origin, preparation: Preparation) -> EpochFiles:
+    def _epoch_files(
+        self, origin: Origin, place: EpochPlace, preparation: Preparation
+    ) -> EpochFiles:
         if self.format == Delta.using:
             return self._table_epochs(origin, preparation)
-        from slackwater.spark_sink.output.bucket_place import Bucket
-        from slackwater.spark_sink.output.disk_place import Disk
         from slackwater.spark_sink.output.file_epochs import FileEpochs
 
         has_lines = self.format == JSON and self.envelope != "record"
-        if self.is_on_disk:
-            place: Bucket | Disk = Disk(self._folder, self.path)
-        else:
-            place = Bucket(self.path, self.storage_options)
         return FileEpochs(
             place,
             TEXT if has_lines else self.format,
@@ -146,11 +131,6 @@ class ChangelogSettings(EnvelopeSettings, ObjectStoreSettings):
             self.partition_by,
             self.maintenance_policy if self.compacts_epochs else NO_MAINTENANCE,
         )
-
-    @property
-    def _folder(self) -> Path:
-        """The output's folder, on a disk."""
-        return Path(without_scheme(self.path))
 
     @property
     def compacts_epochs(self) -> bool:
@@ -166,8 +146,8 @@ class ChangelogSettings(EnvelopeSettings, ObjectStoreSettings):
         path, options, policy = self.path, self.storage_options, self.maintenance_policy
         files: TableFiles
         if self.is_on_disk:
-            path = str(self._folder)
-            files = DiskFiles(self._folder, self.path)
+            path = without_scheme(self.path)
+            files = DiskFiles(Path(path), self.path)
         else:
             files = BucketFiles(path, options)
         commits = DeltaCommits(
@@ -177,9 +157,6 @@ class ChangelogSettings(EnvelopeSettings, ObjectStoreSettings):
             delta_maintenance.retention_properties(policy.keep_s),
         )
         return DeltaEpochs(commits, files, preparation, self.partition_by, policy)
-
-    def _watermark_files(self) -> SmallFiles:
-        return ObjectFiles(self.path, self.storage_options, FOLDER)
 
     @model_validator(mode="after")
     def _path_that_delta_rs_takes_as_it_is(self) -> Self:
@@ -192,18 +169,8 @@ class ChangelogSettings(EnvelopeSettings, ObjectStoreSettings):
         return self
 
     @model_validator(mode="after")
-    def _on_a_disk_or_in_an_object_store(self) -> Self:
-        if self.is_written_without_spark and not (self.is_on_disk or self.is_written_by_client):
-            raise ValueError(
-                f"path is {self.path}, and format {self.format} is written to a local disk, or to"
-                f" an object store ({', '.join(f'{scheme}://' for scheme in sorted(SCHEMES))})."
-                " Kind spark writes, at least once, wherever Spark can"
-            )
-        return self
-
-    @model_validator(mode="after")
     def _compaction_in_object_store(self) -> Self:
-        if self.compacts_epochs and self.is_written_by_client and self.partition_by:
+        if self.compacts_epochs and self.is_in_store and self.partition_by:
             raise ValueError(
                 "compact_every does not go with partition_by in an object store: many epochs become"
                 " one object there, so that they are replaced at one moment"

@@ -40,20 +40,20 @@ class FileChangelog:
         """
 
         def logged_time() -> datetime | None:
-            line = self._watermarks.last(spark)
+            line = self._watermarks.last()
             return line.low_watermark if line else None
 
         latest = self._files.take_over(spark, logged_time)
         if latest.line is not None:
             # Its owner may have died before it added the line.
-            self._watermarks.add_line(spark, *parse_lines(latest.line))
-            self._require_epochs(spark, latest.low_watermark)
-        logged = self._watermarks.last(spark)
+            self._watermarks.add_line(*parse_lines(latest.line))
+            self._require_epochs(latest.low_watermark)
+        logged = self._watermarks.last()
         return output_position(logged, latest.low_watermark, is_one_commit=True)
 
-    def _require_epochs(self, spark: SparkSession, last: datetime | None) -> None:
+    def _require_epochs(self, last: datetime | None) -> None:
         """Check that of the epochs with records that the log has none is later than the last."""
-        if last is not None and self._watermarks.has_records_after(spark, last):
+        if last is not None and self._watermarks.has_records_after(last):
             raise PublishError(
                 f"{self._watermarks.path}: the watermark log has epochs with records after"
                 f" {datetime_to_rfc3339(last)}, the last one in the output.",
@@ -80,7 +80,7 @@ class FileChangelog:
             self._files.publish(spark, epoch_id, low_watermark, line=line.text)
         else:
             self._files.discard(spark, epoch_id)
-        self._watermarks.add_line(spark, line)
+        self._watermarks.add_line(line)
 
     def begin_scan(self, spark: SparkSession, tables: Mapping[str, Sequence[Column]]) -> None:
         """Do nothing: nothing has to be prepared."""
@@ -91,6 +91,11 @@ class FileChangelog:
         self._scanned.publish(rows.sparkSession, chunk, low_watermark, chunk=chunk)
         return records
 
-    def end_scan(self, spark: SparkSession, records: int, low_watermark: datetime) -> None:
+    def end_scan(
+        self,
+        spark: SparkSession,  # noqa: ARG002
+        records: int,
+        low_watermark: datetime,
+    ) -> None:
         """Write the scan's low watermark; see Sink."""
-        self._watermarks.add_scan(spark, records, low_watermark)
+        self._watermarks.add_scan(records, low_watermark)

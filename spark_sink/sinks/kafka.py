@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from slackwater.spark_sink.avro.messages import AvroMessages
+    from slackwater.spark_sink.output.epoch_place import EpochPlace
 
 AVRO: Final = "avro"
 # Up to this estimate an epoch's messages may be held by the driver.
@@ -111,7 +112,7 @@ class KafkaSettings(EnvelopeSettings):
             avro = AvroMessages(envelope, registry, by_table=not topics.has_one_per_table)
         delivery = self._make_delivery(origin.pipeline, topics)
         return Kafka(
-            self.path,
+            self.make_place(),
             origin.pipeline,
             topics,
             envelope,
@@ -154,7 +155,8 @@ class KafkaSettings(EnvelopeSettings):
         return replace(envelope, options=options)
 
     def check(self) -> None:
-        """Ask a broker, and the schema registry, for an answer; see SinkSettings."""
+        """Ask also a broker, and the schema registry; see SinkSettings."""
+        super().check()
         require_broker(librdkafka_settings(self._topics.client_settings))
         if self.confluent_schema_registry is not None:
             from slackwater.spark_sink.avro.registry import SchemaRegistry
@@ -239,7 +241,7 @@ class Kafka(StagedByTasks):
     """Sends epochs to Kafka.
 
     Args:
-        staging: a directory in which epochs wait for their audit.
+        place: in which epochs wait for their audit.
         pipeline: the pipeline's name.
         topics: where messages go.
         envelope: of the messages.
@@ -252,7 +254,7 @@ class Kafka(StagedByTasks):
 
     def __init__(
         self,
-        staging: str,
+        place: EpochPlace,
         pipeline: str,
         topics: Topics,
         envelope: Envelope,
@@ -267,16 +269,16 @@ class Kafka(StagedByTasks):
         self._topics = topics
         self._envelope = envelope
         self._delivery = delivery
-        letters = KafkaDeadLetters(staging, delivery, delivery.size_max)
+        letters = KafkaDeadLetters(place, delivery, delivery.size_max)
         self._send_messages = letters.send if keeps_bad_records else delivery.send
-        self._written = WrittenTopics(staging)
+        self._written = WrittenTopics(place)
         self._read_key_columns: ReadKeyColumns | None = None
         preparation = Preparation(
             record_filter,
             distinct=("table_name", "value_capture_type"),
             has_message_bytes=True,
         )
-        self._staging = Staging(staging, preparation)
+        self._staging = Staging(place, preparation)
         self._scanned = self._staging.for_scan()
         self._resolved_at = float("-inf")
 
@@ -304,9 +306,9 @@ class Kafka(StagedByTasks):
         is_small = message_bytes is not None and message_bytes <= _SMALL_BYTES_MAX
         mark = Mark(low_watermark, epoch_id, is_small=is_small)
         if summary.written:
-            self._look_at(spark, self._staging, epoch_id, low_watermark)
+            self._look_at(self._staging, epoch_id, low_watermark)
             self._send(self._staging.read_staged(spark, epoch_id), mark)
-        self._staging.discard(spark, epoch_id)
+        self._staging.discard(epoch_id)
         self._close(spark, mark, summary.written, summary.transactions)
 
     def begin_scan(self, spark: SparkSession, tables: Mapping[str, Sequence[Column]]) -> None:
@@ -317,20 +319,19 @@ class Kafka(StagedByTasks):
         spark = rows.sparkSession
         records = self._scanned.stage(rows, chunk).records
         mark = Mark(low_watermark, chunk=chunk)
-        self._look_at(spark, self._scanned, chunk, low_watermark)
+        self._look_at(self._scanned, chunk, low_watermark)
         self._send(self._scanned.read_staged(spark, chunk), mark)
-        self._scanned.discard(spark, chunk)
+        self._scanned.discard(chunk)
         return records
 
     def end_scan(self, spark: SparkSession, records: int, low_watermark: datetime) -> None:
         """Send the scan's low watermark; see Sink."""
         self._close(spark, Mark(low_watermark), records, 0)
 
-    def _look_at(self, spark: SparkSession, staging: Staging, epoch_id: int, at: datetime) -> None:
+    def _look_at(self, staging: Staging, epoch_id: int, at: datetime) -> None:
         """Refuse parts of rows and shared topics, and look up the primary keys of new tables.
 
         Args:
-            spark: the session.
             staging: what has staged the epoch, or the chunk of a scan.
             epoch_id: its number.
             at: its end.
@@ -338,7 +339,7 @@ class Kafka(StagedByTasks):
         for capture_type in staging.distinct(epoch_id, "value_capture_type"):
             require_rows_after(capture_type, self._envelope)
         tables = staging.distinct(epoch_id, "table_name")
-        self._written.require_own(spark, self._topics, tables)
+        self._written.require_own(self._topics, tables)
         options = self._envelope.options
         is_known = not self._envelope.has_key_order or options.key_columns.keys() >= tables
         if self._read_key_columns is None or is_known:
@@ -357,7 +358,7 @@ class Kafka(StagedByTasks):
         sent_to = self._send_messages(
             message_rows.withColumn("topic", topic), changes.withColumn("topic", topic), mark
         )
-        self._written.add(changes.sparkSession, sent_to)
+        self._written.add(sent_to)
 
     def _close(self, spark: SparkSession, mark: Mark, records: int, transactions: int) -> None:
         """Send, after the records, that everything up to the low watermark was sent."""
@@ -385,7 +386,7 @@ class Kafka(StagedByTasks):
     ) -> list[ClosingMessage]:
         body = self._envelope.resolved(datetime_to_ns(low_watermark))
         closing = []
-        counts = self._delivery.partition_counts(spark, self._written.names(spark))
+        counts = self._delivery.partition_counts(spark, self._written.names())
         for topic, partitions in counts.items():
             if self._avro is None:
                 value = dumps(body.value).encode()

@@ -17,7 +17,6 @@ from slackwater.spark_sink.output.dead_letters import DeadLetters
 from slackwater.spark_sink.output.maintenance import Maintenance, MaintenancePolicy
 from slackwater.spark_sink.output.preparation import Preparation
 from slackwater.spark_sink.output.staging import StagedByTasks, Staging
-from slackwater.spark_sink.output.store_staging import StoreStaging
 from slackwater.spark_sink.output.watermark_log import WatermarkLog, output_position
 from slackwater.spark_sink.sink import EpochSummary, OutputPosition
 from slackwater.spark_sink.sinks.sink_settings import TableSettings
@@ -35,6 +34,8 @@ from slackwater.timestamp import us_to_datetime
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from slackwater.spark_sink.output.epoch_place import EpochPlace
 
 # How many tables are committed to at the same time.
 _TABLES_AT_ONCE: Final = 4
@@ -59,7 +60,9 @@ class ManagedTableSettings(TableSettings, ABC):
 
     def require_table_format(self) -> TableFormat:
         """Return the table format, which these kinds always have."""
-        return table_formats()[self.format].from_settings(self.catalog, ())
+        made = table_formats()[self.format].from_settings(self.catalog, ())
+        made.storage_options = self.storage_options
+        return made
 
     def check_tables(self, tables: Mapping[str, Sequence[Column]]) -> None:
         """Refuse names that folders and the tables in them can't have; see SinkSettings."""
@@ -78,7 +81,7 @@ class ManagedTables(StagedByTasks, ABC, Generic[T]):
     """The base class of sinks that keep one table for each of Spanner's.
 
     Args:
-        path: the directory with the tables' directories, each named by plain_name().
+        place: of the tables' directories, each named by plain_name().
         pipeline: the pipeline's name.
         table_format: of the tables.
         record_filter: which records are written, and which of their columns.
@@ -88,7 +91,7 @@ class ManagedTables(StagedByTasks, ABC, Generic[T]):
 
     def __init__(
         self,
-        path: str,
+        place: EpochPlace,
         pipeline: str,
         table_format: TableFormat,
         record_filter: RecordFilter | None,
@@ -96,20 +99,15 @@ class ManagedTables(StagedByTasks, ABC, Generic[T]):
         dead_letters: DeadLetters,
         policy: MaintenancePolicy,
     ) -> None:
-        self._path = path
+        self._path = place.path
         self._format = table_format
         self._policy = policy
         self._maintenance = Maintenance(self._maintain, policy.every_s)
         self._dead_letters = dead_letters
         self._application = application_of(pipeline)
-        preparation, options = Preparation(record_filter), table_format.storage_options
-        # Where the driver changes tables in an object store.
-        self._in_store = None if options is None else StoreStaging(path, options, preparation)
-        self._staging = self._in_store or Staging(path, preparation)
+        self._staging = Staging(place, Preparation(record_filter))
         self._scanned = self._staging.for_scan()
-        self._watermarks = WatermarkLog(path, pipeline)
-        if self._in_store is not None:
-            self._watermarks = self._in_store.watermark_log(pipeline)
+        self._watermarks = WatermarkLog(place, pipeline)
         self._scanned_tables: dict[str, Sequence[Column]] = {}
         self._tables: dict[str, T] = {}
 
@@ -120,8 +118,6 @@ class ManagedTables(StagedByTasks, ABC, Generic[T]):
             ObjectStoreError, PublishError: the object store refuses, or does not answer.
         """
         self._staging.take_over(spark)
-        if self._in_store is not None:
-            self._in_store.require_reached()
 
         def last_version(table: str) -> int | None:
             return self._format.last_version(spark, self._place(table), self._application)
@@ -130,7 +126,7 @@ class ManagedTables(StagedByTasks, ABC, Generic[T]):
         versions = self._at_once(last_version, existing)
         last = max((version for version in versions if version is not None), default=None)
         committed = None if last is None else us_to_datetime(last)
-        return output_position(self._watermarks.last(spark), committed, is_one_commit=False)
+        return output_position(self._watermarks.last(), committed, is_one_commit=False)
 
     def stage(self, epoch: DataFrame, epoch_id: int) -> EpochSummary:
         """Stage an epoch beside the output; see Sink."""
@@ -152,12 +148,17 @@ class ManagedTables(StagedByTasks, ABC, Generic[T]):
         for row in staged.select("table_name").distinct().collect():
             table = row["table_name"]
             self._add(staged, table, self._scanned_tables[table], append_id)
-        self._scanned.discard(spark, chunk)
+        self._scanned.discard(chunk)
         return records
 
-    def end_scan(self, spark: SparkSession, records: int, low_watermark: datetime) -> None:
+    def end_scan(
+        self,
+        spark: SparkSession,  # noqa: ARG002
+        records: int,
+        low_watermark: datetime,
+    ) -> None:
         """Write the scan's low watermark; see Sink."""
-        self._watermarks.add_scan(spark, records, low_watermark)
+        self._watermarks.add_scan(records, low_watermark)
 
     @abstractmethod
     def _make(self, spark: SparkSession, path: str, table: str) -> T:
@@ -198,7 +199,8 @@ class ManagedTables(StagedByTasks, ABC, Generic[T]):
             return [
                 name for name in filter(None, map(table_of, listed)) if self._is_own(spark, name)
             ]
-        names = self._staging.epoch_directory(spark).list_names()
+        with self._staging.place.translating():
+            names = self._staging.place.names()
         tables = filter(None, (table_of(name) for name in names if not name.startswith("_")))
         return [name for name in tables if self._format.exists(spark, self._place(name))]
 

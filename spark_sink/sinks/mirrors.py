@@ -48,6 +48,7 @@ from slackwater.timestamp import datetime_to_rfc3339
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from slackwater.spark_sink.output.epoch_place import EpochPlace
     from slackwater.spark_sink.tables.row_merges.mirror_corrections import (
         MirrorCorrections,
         StagedCorrections,
@@ -76,7 +77,6 @@ class MirrorSettings(ManagedTableSettings, ObjectStoreSettings):
     are_streamed = False
     has_rescans = True
     needs_all_changes = True
-    takes_options = "format delta in gs:// or abfss://"
 
     kind: Kind = "mirror"
     deletes: Literal["apply", "mark"] = "apply"
@@ -90,13 +90,10 @@ class MirrorSettings(ManagedTableSettings, ObjectStoreSettings):
 
     def make_sink(self, origin: Origin, record_filter: RecordFilter) -> Mirrors:
         """Return the sink; see SinkSettings."""
-        table_format = self.require_table_format()
-        if self.is_written_by_client:
-            table_format.change_directly(self.storage_options)
         return Mirrors(
-            self.path,
+            self.make_place(),
             origin.pipeline,
-            table_format,
+            self.require_table_format(),
             record_filter,
             GoneRows(self.deletes == "mark", self.when_recreated == "clear"),
             properties=self.table_properties,
@@ -114,7 +111,7 @@ class Mirrors(ManagedTables[MirrorTable]):
     """Merges each epoch into the mirrors of the tables that it changes.
 
     Args:
-        path, pipeline, table_format, policy: see ManagedTables.
+        place, pipeline, table_format, policy: see ManagedTables.
         record_filter: which records are applied.
         gone_rows: what becomes of rows that the table no longer has.
         properties: of tables that are created.
@@ -123,7 +120,7 @@ class Mirrors(ManagedTables[MirrorTable]):
 
     def __init__(
         self,
-        path: str,
+        place: EpochPlace,
         pipeline: str,
         table_format: TableFormat,
         record_filter: RecordFilter | None = None,
@@ -134,11 +131,11 @@ class Mirrors(ManagedTables[MirrorTable]):
         policy: MaintenancePolicy = NO_MAINTENANCE,
     ) -> None:
         super().__init__(
-            path,
+            place,
             pipeline,
             table_format,
             record_filter,
-            dead_letters=DeadLetters(path, is_enabled=keeps_bad_records),
+            dead_letters=DeadLetters(place, is_enabled=keeps_bad_records),
             policy=policy,
         )
         self._gone_rows = gone_rows
@@ -168,12 +165,12 @@ class Mirrors(ManagedTables[MirrorTable]):
         changed = self._merge(
             spark, changes if summary.written else None, small, former, low_watermark
         )
-        self._staging.discard(spark, epoch_id)
-        self._watermarks.add(spark, epoch_id, summary, low_watermark, self._unpublished)
+        self._staging.discard(epoch_id)
+        self._watermarks.add(epoch_id, summary, low_watermark, self._unpublished)
         # The first epoch of a new checkpoint has no changes, and the output's low watermark. Some
         # mirrors may have merged the next epoch already, which the former owner did not finish.
         is_first = epoch_id == 0 and not summary.written
-        last = self._watermarks.last(spark)
+        last = self._watermarks.last()
         # Otherwise another process owns the pipeline, and has published a later one.
         if not is_first and (last is None or last.low_watermark <= low_watermark):
             self._publish_watermark(spark, changed, low_watermark)
@@ -193,7 +190,7 @@ class Mirrors(ManagedTables[MirrorTable]):
             AsOfTimeError: no low watermark is at or before the time, another pipeline has written
                 the one that is, commits of that time were removed, or a table lacks rows.
         """
-        logged = low_watermark_at(spark, self._watermarks, time)
+        logged = low_watermark_at(self._watermarks, time)
         low_watermark = logged.low_watermark
 
         def version_of(table: str) -> TableVersion:
@@ -229,7 +226,7 @@ class Mirrors(ManagedTables[MirrorTable]):
 
         if self._corrections is None:
             self._corrections = MirrorCorrections(self._staging)
-        return self._corrections.compare(spark, self._table(spark, chunk.table), chunk)
+        return self._corrections.compare(self._table(spark, chunk.table), chunk)
 
     def leave_unpublished(self, tables: frozenset[str]) -> None:
         """Publish no low watermark of tables that are not complete; see Rescannable."""
@@ -279,7 +276,7 @@ class Mirrors(ManagedTables[MirrorTable]):
         from slackwater.spark_sink.tables.row_merges.small_epoch import SmallEpoch
 
         columns = SmallEpoch.columns_read()
-        records = self._staging.read_small(spark, epoch_id, columns, _SMALL_BYTES_MAX)
+        records = self._staging.read_small(epoch_id, columns, _SMALL_BYTES_MAX)
         return None if records is None else SmallEpoch(records)
 
     def _merge(

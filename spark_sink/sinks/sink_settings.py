@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import os
 import posixpath
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
-from typing import Annotated, ClassVar, Final, Literal, Self
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
-from slackwater.setting_values import DurationMs, Section
+from slackwater.setting_values import DurationMs, Section, TextMapping
 from slackwater.spark_sink.envelopes.envelope import Envelope, EnvelopeOptions
 from slackwater.spark_sink.envelopes.message import Origin
 from slackwater.spark_sink.envelopes.registry import (
@@ -24,6 +24,7 @@ from slackwater.spark_sink.envelopes.registry import (
     envelopes,
     with_timestamp_options,
 )
+from slackwater.spark_sink.errors import ObjectStoreError
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.output.hadoop_connectors import connectors_for
 from slackwater.spark_sink.output.hadoop_files import (
@@ -32,14 +33,22 @@ from slackwater.spark_sink.output.hadoop_files import (
     require_log_store,
 )
 from slackwater.spark_sink.output.maintenance import MaintenancePolicy
-from slackwater.spark_sink.output.object_store import is_object_store
-from slackwater.spark_sink.output.small_files import LOCAL_SCHEME
+from slackwater.spark_sink.output.object_store import (
+    SCHEMES,
+    is_object_store,
+    open_object_store,
+    probe,
+)
+from slackwater.spark_sink.output.small_files import LOCAL_SCHEME, without_scheme
 from slackwater.spark_sink.sink import Sink
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.tables.delta import Delta
 from slackwater.spark_sink.tables.registry import table_formats
 from slackwater.spark_sink.tables.table_format import TableFormat
 from slackwater.timestamp import ms_to_seconds
+
+if TYPE_CHECKING:
+    from slackwater.spark_sink.output.epoch_place import EpochPlace
 
 _HOUR_MS: Final = 3_600_000
 # A stream finds in Delta's log where it stopped. In Iceberg a snapshot makes every commit larger.
@@ -95,6 +104,7 @@ class SinkSettings(Section, ABC):
         path: where epochs appear, or wait for their audit; absolute, or a URL.
         checkpoint: the directory of Spark's checkpoint.
         catalog: of table formats that have catalogs.
+        storage_options: of the object store with the path; see open_object_store().
         file_mode: who may read what the pipeline's process writes to disks, as chmod has it.
         formats: the formats of the kind; empty if only Spark has a list of them.
         refused_keys: keys that make no sense for the kind, each with the message that says so.
@@ -114,6 +124,7 @@ class SinkSettings(Section, ABC):
     path: Place
     checkpoint: Place
     catalog: Annotated[str, Field(pattern=r"^[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*$")] | None = None
+    storage_options: TextMapping = Field(default_factory=dict)
     file_mode: Annotated[
         Literal["0600", "0640", "0644", "0660", "0664"], BeforeValidator(_octal)
     ] = "0600"
@@ -163,6 +174,21 @@ class SinkSettings(Section, ABC):
         return urlsplit(self.path).scheme in {"", LOCAL_SCHEME}
 
     @property
+    def is_in_store(self) -> bool:
+        """Whether the path is in an object store."""
+        return is_object_store(self.path)
+
+    def make_place(self) -> EpochPlace:
+        """Return the path's place; nothing is asked of it yet."""
+        # With Arrow, which the settings do without.
+        from slackwater.spark_sink.output.bucket_place import Bucket
+        from slackwater.spark_sink.output.disk_place import Disk
+
+        if self.is_in_store:
+            return Bucket(self.path, self.storage_options)
+        return Disk(Path(without_scheme(self.path)), self.path)
+
+    @property
     def has_expendable_checkpoint(self) -> bool:
         """Whether the checkpoint may be lost: the output alone says where to go on."""
         return False
@@ -201,11 +227,15 @@ class SinkSettings(Section, ABC):
         """
 
     def check(self) -> None:
-        """Connect to the services that the sink needs and write nothing, for `slackwater check`.
+        """Ask the services that the sink needs, for `slackwater check`.
+
+        An object is written to an object store, read and removed.
 
         Raises:
             SinkError: one of them does not answer, or refuses.
         """
+        if self.is_in_store:
+            probe(self.path, self.storage_options)
 
     def check_capture_type(self, capture_type: str) -> None:
         """Check that the change stream captures what the sink needs, before a pipeline starts.
@@ -227,14 +257,6 @@ class SinkSettings(Section, ABC):
             TableNameError, ColumnNameError: there is one.
         """
 
-    def output_names(self) -> Sequence[str] | None:
-        """Return the names in the output; None if they are to be listed by Spark.
-
-        Raises:
-            SinkError: the output can't be listed.
-        """
-        return None
-
     @field_validator("format")
     @classmethod
     def _format_of_kind(cls, name: str) -> str:
@@ -251,6 +273,27 @@ class SinkSettings(Section, ABC):
         having = [name for name, made in table_formats().items() if made.has_catalogs]
         if self.catalog is not None and self.format not in having:
             raise ValueError(f"catalog goes with format {' and '.join(having)} only")
+        return self
+
+    @model_validator(mode="after")
+    def _place_of_path(self) -> Self:
+        if self.is_in_store:
+            try:
+                open_object_store(self.path, self.storage_options)
+            except ObjectStoreError as error:
+                raise ValueError(error.message) from error
+            return self
+        if not self.is_on_disk:
+            raise ValueError(
+                f"path is {self.path}, which is neither on a local disk nor in an object store"
+                f" ({', '.join(f'{scheme}://' for scheme in sorted(SCHEMES))}). Kind spark writes,"
+                " at least once, to any place that its format reaches"
+            )
+        if self.storage_options:
+            raise ValueError(
+                "storage_options goes with a path in an object store. What Spark needs to reach one"
+                " goes into spark.conf"
+            )
         return self
 
     @model_validator(mode="after")
@@ -342,11 +385,6 @@ class EnvelopeSettings(SinkSettings, ABC):
                 " have the commit timestamp, or none"
             )
         return self
-
-
-def without_scheme(path: str) -> str:
-    """Return a path on a disk, as Hadoop takes it, without file: or file:// before it."""
-    return re.sub(rf"^{LOCAL_SCHEME}:(?=/)(//(?=/))?", "", path)
 
 
 def _one_spelling(path: str) -> str:

@@ -29,6 +29,8 @@ from slackwater.spark_sink.sql.columns import Column
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from slackwater.spark_sink.output.epoch_place import EpochPlace
+
 
 class SparkFormatSettings(EnvelopeSettings):
     """The settings of a sink in a format of Spark's.
@@ -44,7 +46,7 @@ class SparkFormatSettings(EnvelopeSettings):
         """Return the sink; see SinkSettings."""
         envelope = self.make_envelope_or_none(origin)
         return SparkFormat(
-            self.path, self.format, origin.pipeline, self.options, record_filter, envelope
+            self.make_place(), self.format, origin.pipeline, self.options, record_filter, envelope
         )
 
     @model_validator(mode="after")
@@ -58,7 +60,7 @@ class SparkFormat(StagedByTasks):
     """Appends epochs with one of Spark's formats, at least once.
 
     Args:
-        path: a directory for staged epochs and the watermark log.
+        place: for staged epochs and the watermark log.
         file_format: Spark's name of the format.
         pipeline: the pipeline's name.
         options: of the format.
@@ -68,7 +70,7 @@ class SparkFormat(StagedByTasks):
 
     def __init__(
         self,
-        path: str,
+        place: EpochPlace,
         file_format: str,
         pipeline: str,
         options: Mapping[str, str],
@@ -78,14 +80,14 @@ class SparkFormat(StagedByTasks):
         self._format = file_format
         self._options = {**write_options(file_format), **options}
         self._envelope = envelope
-        self._staging = Staging(path, Preparation(record_filter))
+        self._staging = Staging(place, Preparation(record_filter))
         self._scanned = self._staging.for_scan()
-        self._watermarks = WatermarkLog(path, pipeline)
+        self._watermarks = WatermarkLog(place, pipeline)
 
     def position(self, spark: SparkSession) -> OutputPosition:
         """Return the watermark log's last line; see Sink."""
         self._staging.take_over(spark)
-        return output_position(self._watermarks.last(spark), None, is_one_commit=False)
+        return output_position(self._watermarks.last(), None, is_one_commit=False)
 
     def stage(self, epoch: DataFrame, epoch_id: int) -> EpochSummary:
         """Stage an epoch beside the output; see Sink."""
@@ -95,11 +97,11 @@ class SparkFormat(StagedByTasks):
         self, spark: SparkSession, epoch_id: int, summary: EpochSummary, low_watermark: datetime
     ) -> None:
         """Write a staged epoch, unless the watermark log has its low watermark; see Sink."""
-        last = self._watermarks.last(spark)
+        last = self._watermarks.last()
         if summary.written and (last is None or last.low_watermark < low_watermark):
             self._write(self._staging.read_staged(spark, epoch_id))
-        self._staging.discard(spark, epoch_id)
-        self._watermarks.add(spark, epoch_id, summary, low_watermark)
+        self._staging.discard(epoch_id)
+        self._watermarks.add(epoch_id, summary, low_watermark)
 
     def begin_scan(self, spark: SparkSession, tables: Mapping[str, Sequence[Column]]) -> None:
         """Do nothing: whatever the format writes to has to exist."""
@@ -109,12 +111,17 @@ class SparkFormat(StagedByTasks):
         spark = rows.sparkSession
         records = self._scanned.stage(rows, chunk).records
         self._write(self._scanned.read_staged(spark, chunk))
-        self._scanned.discard(spark, chunk)
+        self._scanned.discard(chunk)
         return records
 
-    def end_scan(self, spark: SparkSession, records: int, low_watermark: datetime) -> None:
+    def end_scan(
+        self,
+        spark: SparkSession,  # noqa: ARG002
+        records: int,
+        low_watermark: datetime,
+    ) -> None:
         """Write the scan's low watermark; see Sink."""
-        self._watermarks.add_scan(spark, records, low_watermark)
+        self._watermarks.add_scan(records, low_watermark)
 
     def _write(self, changes: DataFrame) -> None:
         rows = changes if self._envelope is None else messages(changes, self._envelope)

@@ -6,43 +6,28 @@ import hashlib
 import tempfile
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from slackwater.own_folder import own_folder
-from slackwater.setting_values import TextMapping
 from slackwater.spark_sink.errors import ObjectStoreError
-from slackwater.spark_sink.output.object_store import open_object_store, probe
 from slackwater.spark_sink.sinks.sink_settings import TableSettings
 
 
 class ObjectStoreSettings(TableSettings, ABC):
-    """The settings of such kinds.
-
-    Attributes:
-        storage_options: of the object store that is written to; see open_object_store().
-        takes_options: what a path and format have to be for that, for people.
-    """
-
-    takes_options: ClassVar[str]
-
-    storage_options: TextMapping = Field(default_factory=dict)
+    """The settings of kinds whose output in an object store says all that a checkpoint says."""
 
     @classmethod
     @abstractmethod
     def is_by_client(cls, path: str, file_format: str) -> bool:
-        """Return whether a format at a path is written by the client of an object store."""
-
-    @property
-    def is_written_by_client(self) -> bool:
-        """Whether the output is in an object store that is reached by its client."""
-        return self.is_by_client(self.path, self.format)
+        """Return whether the output's own commits say where to go on."""
 
     @property
     def has_expendable_checkpoint(self) -> bool:
         """Whether it is the default one, in this machine's folder for temporary files."""
-        return self.is_written_by_client and self.checkpoint == _temporary_checkpoint(self.path)
+        is_by_client = self.is_by_client(self.path, self.format)
+        return is_by_client and self.checkpoint == _temporary_checkpoint(self.path)
 
     def claim_places(self) -> None:
         """Take the default checkpoint's folder; see SinkSettings."""
@@ -54,11 +39,6 @@ class ObjectStoreSettings(TableSettings, ABC):
                     f"the default checkpoint can't be used: {error}.",
                     "Set sink.checkpoint to a folder of this user's, or TMPDIR to another folder",
                 ) from error
-
-    def check(self) -> None:
-        """Write, read and remove an object; see SinkSettings."""
-        if self.is_written_by_client:
-            probe(self.path, self.storage_options)
 
     @model_validator(mode="before")
     @classmethod
@@ -72,20 +52,6 @@ class ObjectStoreSettings(TableSettings, ABC):
         if not cls.is_by_client(path, file_format):
             return values
         return {**values, "checkpoint": _temporary_checkpoint(path)}
-
-    @model_validator(mode="after")
-    def _can_be_opened(self) -> Self:
-        if self.is_written_by_client:
-            try:
-                open_object_store(self.path, self.storage_options)
-            except ObjectStoreError as error:
-                raise ValueError(error.message) from error
-        elif self.storage_options:
-            raise ValueError(
-                f"storage_options goes with {self.takes_options}; what Spark writes takes its"
-                " settings from spark.conf"
-            )
-        return self
 
 
 def _default_format(kind: type[TableSettings]) -> object:

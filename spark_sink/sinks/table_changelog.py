@@ -55,7 +55,7 @@ class TableChangelog(StagedByTasks):
     def position(self, spark: SparkSession) -> OutputPosition:
         """Return the later of the log's last line and the last commit; see Sink."""
         self._staging.take_over(spark)
-        logged = self._watermarks.last(spark)
+        logged = self._watermarks.last()
         version = self._table.last_version(spark, self._path, self._application)
         committed = None if version is None else us_to_datetime(version)
         return output_position(logged, committed, is_one_commit=True)
@@ -75,8 +75,8 @@ class TableChangelog(StagedByTasks):
             if self._maintenance.is_due:
                 # Here, because it would make an append at the same time fail.
                 self._table.ensure_retention(spark, self._path, self._policy.keep_s)
-        self._staging.discard(spark, epoch_id)
-        self._watermarks.add(spark, epoch_id, summary, low_watermark)
+        self._staging.discard(epoch_id)
+        self._watermarks.add(epoch_id, summary, low_watermark)
         if summary.written:
             self._maintenance.begin_if_due(spark, lambda: [self._path])
 
@@ -89,12 +89,17 @@ class TableChangelog(StagedByTasks):
         records = self._scanned.stage(rows, chunk).records
         scan = scan_application(self._application, low_watermark)
         self._table.append(_staged(self._scanned, spark, chunk), self._path, scan, chunk)
-        self._scanned.discard(spark, chunk)
+        self._scanned.discard(chunk)
         return records
 
-    def end_scan(self, spark: SparkSession, records: int, low_watermark: datetime) -> None:
+    def end_scan(
+        self,
+        spark: SparkSession,  # noqa: ARG002
+        records: int,
+        low_watermark: datetime,
+    ) -> None:
         """Write the scan's low watermark; see Sink."""
-        self._watermarks.add_scan(spark, records, low_watermark)
+        self._watermarks.add_scan(records, low_watermark)
 
     def _maintain(self, spark: SparkSession, path: str) -> None:
         self._table.maintain(spark, path, self._application, self._policy.keep_s)
@@ -103,4 +108,4 @@ class TableChangelog(StagedByTasks):
 def _staged(staging: Staging, spark: SparkSession, epoch_id: int) -> DataFrame:
     """Return the rows of a staged epoch, of a small one for one file."""
     rows = staging.read_staged(spark, epoch_id)
-    return rows.coalesce(1) if staging.is_small(spark, epoch_id, _ONE_FILE_MAX) else rows
+    return rows.coalesce(1) if staging.is_small(epoch_id, _ONE_FILE_MAX) else rows

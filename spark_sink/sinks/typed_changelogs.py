@@ -27,6 +27,8 @@ from slackwater.timestamp import datetime_to_us
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from slackwater.spark_sink.output.epoch_place import EpochPlace
+
 
 class TypedChangelogSettings(ManagedTableSettings):
     """The settings of typed changelogs."""
@@ -42,7 +44,7 @@ class TypedChangelogSettings(ManagedTableSettings):
     def make_sink(self, origin: Origin, record_filter: RecordFilter) -> TypedChangelogs:
         """Return the sink; see SinkSettings."""
         return TypedChangelogs(
-            self.path,
+            self.make_place(),
             origin.pipeline,
             self.require_table_format(),
             record_filter,
@@ -56,14 +58,14 @@ class TypedChangelogs(ManagedTables[ChangelogTable]):
     """Appends each epoch to the typed changelogs of the tables that it changes.
 
     Args:
-        path, pipeline, table_format, record_filter, policy: see ManagedTables.
+        place, pipeline, table_format, record_filter, policy: see ManagedTables.
         properties: of tables that are created.
         keeps_bad_records: records that can't be converted are set aside; otherwise the epoch fails.
     """
 
     def __init__(
         self,
-        path: str,
+        place: EpochPlace,
         pipeline: str,
         table_format: TableFormat,
         record_filter: RecordFilter | None = None,
@@ -73,11 +75,11 @@ class TypedChangelogs(ManagedTables[ChangelogTable]):
         policy: MaintenancePolicy = NO_MAINTENANCE,
     ) -> None:
         super().__init__(
-            path,
+            place,
             pipeline,
             table_format,
             record_filter,
-            dead_letters=DeadLetters(path, is_enabled=keeps_bad_records, mod_columns=MOD_ID),
+            dead_letters=DeadLetters(place, is_enabled=keeps_bad_records, mod_columns=MOD_ID),
             policy=policy,
         )
         self._properties = {
@@ -102,8 +104,8 @@ class TypedChangelogs(ManagedTables[ChangelogTable]):
                 self._add(changes, table, columns, append_id)
 
             self._at_once(add, columns_by_table(changes).items())
-        self._staging.discard(spark, epoch_id)
-        self._watermarks.add(spark, epoch_id, summary, low_watermark)
+        self._staging.discard(epoch_id)
+        self._watermarks.add(epoch_id, summary, low_watermark)
         self._begin_maintenance(spark)
 
     def _add(

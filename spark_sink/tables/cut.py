@@ -12,7 +12,7 @@ from slackwater.spark_sink.output.watermark_log import LoggedWatermark, Watermar
 from slackwater.timestamp import datetime_to_rfc3339
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,17 +40,15 @@ class Cut:
     tables: tuple[TableVersion, ...]
 
 
-def low_watermark_at(
-    spark: SparkSession, log: WatermarkLog, time: datetime | None
-) -> LoggedWatermark:
+def low_watermark_at(log: WatermarkLog, time: datetime | None) -> LoggedWatermark:
     """Return the newest low watermark at or before a time; for None, the newest of all.
 
     Raises:
         AsOfTimeError: there is none, or another pipeline has written it.
     """
-    logged = log.last(spark) if time is None else log.last_until(spark, time)
+    logged = log.last() if time is None else log.last_until(time)
     if logged is None:
-        first = log.first(spark)
+        first = log.first()
         if time is None or first is None:
             raise AsOfTimeError(
                 f"{log.path} has no low watermark yet.",

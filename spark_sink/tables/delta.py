@@ -21,9 +21,8 @@ from slackwater.spark_sink.errors import AsOfTimeError, commit_conflict
 from slackwater.spark_sink.java import java_session, jvm_of
 from slackwater.spark_sink.output import delta_maintenance
 from slackwater.spark_sink.output.delta_features import COLUMN_MAPPING
-from slackwater.spark_sink.output.small_files import small_files
 from slackwater.spark_sink.sql.quoting import identifier, literal
-from slackwater.spark_sink.tables.delta_log import LOG, missing_files, read_history
+from slackwater.spark_sink.tables.delta_log import missing_files, read_history
 from slackwater.spark_sink.tables.delta_low_watermark import publish_by_spark
 from slackwater.spark_sink.tables.direct_table import (
     DeltaMergeRefusedError,
@@ -188,8 +187,8 @@ class Delta(TableFormat):
             return {unquote(posixpath.basename(file)) for file in files}
 
         delta_maintenance.remove_old_versions(
-            small_files(spark, f"{path}/{LOG}"),
-            small_files(spark, path),
+            delta_maintenance.log_files(path, self.storage_options),
+            delta_maintenance.files_in(path, self.storage_options, ""),
             seconds_to_ms(time.time() - keep_s),
             current,
             has_checksums=True,
@@ -234,7 +233,7 @@ class Delta(TableFormat):
         """Return an application's latest transaction identifier in Delta's log."""
         if not self.exists(spark, path):
             return None
-        direct = self._direct.table(spark, path)
+        direct = self._direct.table(spark, path, self.storage_options)
         if direct is not None:
             # Spark computes the table's whole state for that.
             with suppress(DeltaMergeRefusedError):
@@ -280,13 +279,9 @@ class Delta(TableFormat):
             for name, value in former.items():
                 spark.conf.set(name, value)
 
-    def change_directly(self, storage_options: Mapping[str, str]) -> None:
-        """Have the driver change tables in an object store; see TableFormat."""
-        self.storage_options = self._direct.storage_options = storage_options
-
     def merges_rows(self, spark: SparkSession, path: str) -> bool:
         """Return whether the tables are on a local disk, or are changed directly."""
-        return self._direct.table(spark, path) is not None
+        return self._direct.table(spark, path, self.storage_options) is not None
 
     def merge_rows(
         self,
@@ -299,7 +294,7 @@ class Delta(TableFormat):
         keeps_deleted: bool,
     ) -> bool:
         """Merge a few rows by delta-rs, if it can; see TableFormat."""
-        direct = self._direct.table(spark, path)
+        direct = self._direct.table(spark, path, self.storage_options)
         if direct is None or path in self._merged_by_spark:
             return False
         try:
@@ -325,7 +320,7 @@ class Delta(TableFormat):
 
     def publish_watermark(self, spark: SparkSession, path: str, merge_id: MergeId) -> None:
         """Write to the table's properties up to when it has all changes; see TableFormat."""
-        direct = self._direct.table(spark, path)
+        direct = self._direct.table(spark, path, self.storage_options)
         if direct is not None:
             with suppress(DeltaMergeRefusedError):
                 publish_low_watermark(direct, merge_id)
@@ -370,7 +365,7 @@ class Delta(TableFormat):
         """Return the version at a low watermark, by the MERGEs' transaction identifiers."""
         from pyspark.errors import AnalysisException
 
-        history = read_history(spark, path, application)
+        history = read_history(spark, path, application, self.storage_options)
         at_us = datetime_to_us(low_watermark)
 
         def is_readable(us: int) -> bool:
@@ -379,7 +374,7 @@ class Delta(TableFormat):
                 # VACUUM removes no file of the newest version.
                 if version is None or version == history.commits[-1].version:
                     return True
-                return not missing_files(spark, path, version)
+                return not missing_files(spark, path, version, self.storage_options)
             except (AsOfTimeError, AnalysisException):
                 return False
 

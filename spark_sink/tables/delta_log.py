@@ -9,11 +9,11 @@ from __future__ import annotations
 import posixpath
 import re
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
-from slackwater.spark_sink.output.small_files import small_files
+from slackwater.spark_sink.output.delta_maintenance import files_in, log_files
 from slackwater.spark_sink.tables.table_history import BEFORE_ALL_US, Commit, History
 
 if TYPE_CHECKING:
@@ -28,18 +28,21 @@ _ACTIONS: Final = (
 )
 
 
-def read_history(spark: SparkSession, path: str, application: str) -> History:
+def read_history(
+    spark: SparkSession, path: str, application: str, options: Mapping[str, str]
+) -> History:
     """Return the commits from which a table can still be read.
 
     Args:
         spark: a session.
         path: the table's directory.
         application: the writer whose transaction identifiers are low watermarks.
+        options: of the object store; see open_object_store().
     """
     from pyspark.sql import functions as F
 
     folder = f"{path}/{LOG}"
-    first, checkpoint = first_readable(small_files(spark, folder).names())
+    first, checkpoint = first_readable(log_files(path, options).names())
     name = F.col("_metadata.file_name")
     info = F.col("commitInfo")
     commits = (
@@ -96,7 +99,7 @@ def first_readable(names: Collection[str]) -> tuple[int, Sequence[str]]:
     return first, [file for file in files if file.endswith(".parquet")] or files
 
 
-def missing_files(spark: SparkSession, path: str, version: int) -> bool:
+def missing_files(spark: SparkSession, path: str, version: int, options: Mapping[str, str]) -> bool:
     """Return whether a version's data files were removed, as VACUUM does.
 
     Only files in the table's own directory are looked for: a mirror has no partitions.
@@ -111,7 +114,7 @@ def missing_files(spark: SparkSession, path: str, version: int) -> bool:
         for file in files
         if unquote(posixpath.basename(posixpath.dirname(file))) == root
     }
-    return not names <= set(small_files(spark, path).names())
+    return not names <= set(files_in(path, options, "").names())
 
 
 def _checkpoint_watermark_us(spark: SparkSession, files: Sequence[str], application: str) -> int:

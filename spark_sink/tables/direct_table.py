@@ -237,7 +237,6 @@ class DirectTables:
     """
 
     def __init__(self) -> None:
-        self.storage_options: Mapping[str, str] | None = None
         # Asking costs calls to the JVM.
         self._folders: dict[str, str | None] = {}
         self._tables: dict[str, DirectTable] = {}
@@ -249,14 +248,22 @@ class DirectTables:
             self._folders[path] = None if folder is None else str(folder)
         return self._folders[path]
 
-    def table(self, spark: SparkSession, path: str) -> DirectTable | None:
-        """Return a table that the driver may change; None if Spark has to."""
+    def table(
+        self, spark: SparkSession, path: str, options: Mapping[str, str]
+    ) -> DirectTable | None:
+        """Return a table that the driver may change; None if Spark has to.
+
+        Args:
+            spark: the session.
+            path: the table's.
+            options: of the object store; see open_object_store().
+        """
         if path not in self._tables:
             folder = self.folder(spark, path)
             if folder is not None:
                 self._tables[path] = DirectTable(folder)
-            elif self.storage_options is not None:
-                self._tables[path] = DirectTable(path, self.storage_options)
+            elif is_direct(path):
+                self._tables[path] = DirectTable(path, options)
         return self._tables.get(path)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
+from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from slackwater.timestamp import datetime_to_ns, datetime_to_us, parse_rfc3339
@@ -63,15 +64,14 @@ class TableFormat(ABC):
         has_catalogs: its tables can be in a catalog, which the setting sink.catalog names.
         marks_refused: marks that the name of a column must not have.
         names_any_column: a table property, and values of it with which a column may have any name.
-        storage_options: of the object store in which the driver changes tables by itself; None for
-            none. See open_object_store().
+        storage_options: of the object store with the tables; see open_object_store().
     """
 
     using: ClassVar[str]
     has_catalogs: ClassVar[bool] = False
     marks_refused: ClassVar[str] = ""
     names_any_column: ClassVar[tuple[str, Sequence[str]]] = ("", ())
-    storage_options: Mapping[str, str] | None = None
+    storage_options: Mapping[str, str] = MappingProxyType({})
 
     @classmethod
     @abstractmethod
@@ -194,14 +194,6 @@ class TableFormat(ABC):
 
         The table remembers the low watermark, see last_version().
         """
-
-    def change_directly(self, storage_options: Mapping[str, str]) -> None:
-        """Have the driver change tables in an object store by itself, if the format can.
-
-        Args:
-            storage_options: see open_object_store().
-        """
-        del storage_options
 
     def merges_rows(self, spark: SparkSession, path: str) -> bool:
         """Return whether merge_rows() may merge into tables at a path or below it."""

@@ -28,7 +28,7 @@ from slackwater.testing.emulator_database import update_ddl
 from tests import hostile_names
 from tests.command_line import rounds_of_verify, slackwater
 from tests.emulators import NewDatabase
-from tests.epoch_rows import Mods, Record, make_sink, record, write
+from tests.epoch_rows import Mods, Record, make_sink, on_disk, record, write
 from tests.hostile_names import EVERY_MARK, IN_SCHEMA, KEY, OF_COLUMNS, REFUSED_COLUMN
 from tests.kafka_broker import kafka_broker as kafka_broker
 from tests.kafka_broker import read_topics
@@ -90,7 +90,7 @@ def test_mirrors_have_the_rows_of_any_table(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(mirrors_module, "_SMALL_RECORDS_MAX", records_max)
-    sink = Mirrors(str(tmp_path), "orders", table_format)
+    sink = Mirrors(on_disk(tmp_path), "orders", table_format)
     epochs = Epochs(session, sink, {})
     for table in TABLES:
         for number in (1, 2, 3):
@@ -114,7 +114,7 @@ def test_mirrors_have_the_rows_of_any_table(
 def test_typed_changelogs_have_the_changes_of_any_table(
     session: SparkSession, table_format: TableFormat, tmp_path: Path
 ) -> None:
-    sink = TypedChangelogs(str(tmp_path), "orders", table_format)
+    sink = TypedChangelogs(on_disk(tmp_path), "orders", table_format)
     write(session, sink, 1, *changes(1))
     for table in TABLES:
         after = [row["after"] for row in current(tmp_path / plain_name(table)).rows]
@@ -141,7 +141,7 @@ def test_a_table_is_not_given_what_belongs_to_another_one(
     session: SparkSession, table_format: TableFormat, tmp_path: Path
 ) -> None:
     """As where a file system or a catalog takes orders for Orders."""
-    former = Mirrors(str(tmp_path), "orders", table_format)
+    former = Mirrors(on_disk(tmp_path), "orders", table_format)
     epochs = Epochs(session, former, {"Id": "INT64", "A": "STRING"})
     epochs.table = "Orders"
     epochs.change("INSERT", "1", A="a")
@@ -169,7 +169,7 @@ def test_a_table_is_not_given_what_belongs_to_another_one(
 def test_a_column_that_a_table_can_not_have_is_named(session: SparkSession, tmp_path: Path) -> None:
     epochs = Epochs(
         session,
-        Mirrors(str(tmp_path), "orders", Delta()),
+        Mirrors(on_disk(tmp_path), "orders", Delta()),
         {"Id": "INT64", REFUSED_COLUMN: "STRING"},
     )
     epochs.change("INSERT", "1", **{REFUSED_COLUMN: "a"})

@@ -12,6 +12,7 @@ from slackwater.spark_sink.sinks.mirrors import Mirrors
 from slackwater.spark_sink.tables.delta import Delta
 from slackwater.spark_sink.tables.iceberg import Iceberg
 from slackwater.spark_sink.tables.row_merges import iceberg_merge, small_table
+from tests.epoch_rows import on_disk
 from tests.merge_epochs import COLUMNS, one, operations, publish, record
 from tests.mirrors import current, iceberg_table
 
@@ -22,7 +23,7 @@ DELETION_VECTORS = "delta.enableDeletionVectors"
 def test_spark_merges_into_large_tables_and_tables_that_others_can_not_write(
     session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sink = Mirrors(str(tmp_path), "orders", Delta())
+    sink = Mirrors(on_disk(tmp_path), "orders", Delta())
     publish(session, sink, 1, one(1, "one"))
     with monkeypatch.context() as patch:
         patch.setattr(small_table, "BYTES_MAX", 0)
@@ -38,7 +39,7 @@ def test_spark_merges_into_large_tables_and_tables_that_others_can_not_write(
     assert detail["properties"][DELETION_VECTORS] == "true"
     assert session.conf.get("spark.sql.codegen.wholeStage") == "false"
     # A new process looks again.
-    sink = Mirrors(str(tmp_path), "orders", Delta())
+    sink = Mirrors(on_disk(tmp_path), "orders", Delta())
     publish(session, sink, 4, one(4, "four"))
     assert operations(tmp_path / "T")[-1] == "driver"
     properties = "'delta.columnMapping.mode' = 'name'"
@@ -52,7 +53,7 @@ def test_spark_merges_into_large_tables_and_tables_that_others_can_not_write(
 def test_spark_merges_into_large_iceberg_tables_and_their_files_of_deletes(
     session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sink = Mirrors(str(tmp_path), "orders", Iceberg())
+    sink = Mirrors(on_disk(tmp_path), "orders", Iceberg())
     rows = [("INSERT", {"Id": str(key)}, {"A": "one"}, "NEW_ROW") for key in range(1, 21)]
     publish(session, sink, 1, [record(1, change, COLUMNS, "T") for change in rows])
     files = set((tmp_path / "T" / "data").glob("*.parquet"))
@@ -60,7 +61,7 @@ def test_spark_merges_into_large_iceberg_tables_and_their_files_of_deletes(
         patch.setattr(small_table, "ROWS_MAX", 19)
         publish(session, sink, 2, one(2, "two"))
     # A new process, for which the table is small, but has files of deletes.
-    sink = Mirrors(str(tmp_path), "orders", Iceberg())
+    sink = Mirrors(on_disk(tmp_path), "orders", Iceberg())
     for epoch in (3, 4, 5, 6):
         publish(session, sink, epoch, one(epoch, f"e{epoch}"))
     assert operations(tmp_path / "T") == ["driver", *["spark"] * 5]
@@ -84,7 +85,7 @@ def test_spark_merges_rows_whose_texts_arrow_can_not_hold(
         # As pyarrow does for more than 2 GiB of a column's text.
         raise pa.ArrowInvalid("offset overflow while concatenating arrays")
 
-    sink = Mirrors(str(tmp_path), "orders", Iceberg())
+    sink = Mirrors(on_disk(tmp_path), "orders", Iceberg())
     publish(session, sink, 1, one(1, "one"))
     monkeypatch.setattr(iceberg_merge, "updated_rows", overflow)
     publish(session, sink, 2, one(2, "two"))

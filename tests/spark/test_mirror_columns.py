@@ -15,6 +15,7 @@ from slackwater.spark_sink.tables.delta import Delta
 from slackwater.spark_sink.tables.iceberg import Iceberg
 from slackwater.spark_sink.tables.mirror_table import read_mirror
 from slackwater.spark_sink.tables.table_format import TableFormat
+from tests.epoch_rows import on_disk
 from tests.merge_epochs import FOLDER, Change, publish, record
 from tests.mirror_epochs import START, Epochs
 from tests.mirrors import current
@@ -30,7 +31,7 @@ def test_columns_named_like_the_mark_of_deleted_rows_are_the_tables_own(
     session: SparkSession, table_format: TableFormat, tmp_path: Path
 ) -> None:
     types = {"Id": "INT64", "_is_deleted": "BOOL", "_commit_timestamp": "TIMESTAMP"}
-    sink = Mirrors(str(tmp_path), "orders", table_format)
+    sink = Mirrors(on_disk(tmp_path), "orders", table_format)
     epochs = Epochs(session, sink, types)
     values = {"_is_deleted": True, "_commit_timestamp": "2026-01-31T09:00:00Z"}
     epochs.change("INSERT", "1", **values)
@@ -57,7 +58,7 @@ def test_columns_named_like_the_mark_of_deleted_rows_are_the_tables_own(
 def test_a_column_whose_name_a_mirror_needs_is_refused_before_anything_lands(
     session: SparkSession, tmp_path: Path, types: dict[str, str], name: str, *, keeps_deleted: bool
 ) -> None:
-    sink = Mirrors(str(tmp_path), "orders", Delta(), gone_rows=GoneRows(are_kept=keeps_deleted))
+    sink = Mirrors(on_disk(tmp_path), "orders", Delta(), gone_rows=GoneRows(are_kept=keeps_deleted))
     epochs = Epochs(session, sink, types)
     epochs.change("INSERT", None, **{name: None})
     with pytest.raises(ColumnNameError, match=f"column T.{name}: its mirror needs") as refused:
@@ -72,7 +73,7 @@ def test_a_table_without_key_columns_has_one_row(
     session: SparkSession, tmp_path: Path, format_class: type[TableFormat], *, keeps_deleted: bool
 ) -> None:
     rows = GoneRows(are_kept=keeps_deleted)
-    sink = Mirrors(str(tmp_path), "orders", format_class(), gone_rows=rows)
+    sink = Mirrors(on_disk(tmp_path), "orders", format_class(), gone_rows=rows)
     epochs: list[tuple[list[Change], list[dict[str, str]]]] = [
         ([("INSERT", {}, {"A": "a", "B": "b"}, "OLD_AND_NEW_VALUES")], [{"A": "a", "B": "b"}]),
         ([("UPDATE", {}, {"B": "c"}, "OLD_AND_NEW_VALUES")], [{"A": "a", "B": "c"}]),

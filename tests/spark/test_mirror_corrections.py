@@ -21,6 +21,7 @@ from slackwater.spark_sink.tables.delta import Delta
 from slackwater.spark_sink.tables.iceberg import Iceberg
 from slackwater.spark_sink.tables.row_merges import mirror_corrections
 from slackwater.spark_sink.tables.table_format import TableFormat
+from tests.epoch_rows import on_disk
 from tests.mirror_epochs import Epochs
 from tests.mirrors import current, mirrored_rows
 from tests.spark.test_small_merges import DeltaBySpark, IcebergBySpark
@@ -95,7 +96,7 @@ def test_a_mirror_that_lost_its_table_is_corrected_in_chunks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(mirror_corrections, "_WRONG_ROWS_MAX", 2)
-    sink = Mirrors(str(tmp_path), "orders", table_format, gone_rows=GoneRows(deletes == "mark"))
+    sink = Mirrors(on_disk(tmp_path), "orders", table_format, gone_rows=GoneRows(deletes == "mark"))
     epochs = Epochs(session, sink, {"Id": "INT64", "A": "STRING", "B": "BOOL"})
     table = Table(epochs, seed=5)
     table.change(60, range(60))

@@ -29,7 +29,7 @@ from slackwater.spark_sink.tables.iceberg import Iceberg
 from slackwater.spark_sink.tables.mirror_table import read_mirror
 from slackwater.spark_sink.tables.table_format import MergeId, TableFormat
 from slackwater.timestamp import datetime_to_rfc3339
-from tests.epoch_rows import make_sink
+from tests.epoch_rows import make_sink, on_disk
 from tests.mirror_epochs import (
     START,
     Epochs,
@@ -63,7 +63,7 @@ def present(folder: Path) -> list[tuple[Any, ...]]:
 def test_timestamp_keys_that_differ_by_nanoseconds_are_rows_of_their_own(
     session: SparkSession, tmp_path: Path
 ) -> None:
-    sink = Mirrors(str(tmp_path), "orders", Delta())
+    sink = Mirrors(on_disk(tmp_path), "orders", Delta())
     epochs = Epochs(session, sink, {"At": "TIMESTAMP", "A": "STRING"})
     one, two, three = (f"2026-01-31T09:00:00.12345600{n}Z" for n in (1, 2, 3))
     whole = "2026-01-31T09:00:00Z"
@@ -91,7 +91,7 @@ def test_a_changed_type_moves_the_former_column_out_of_the_way(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    sink = Mirrors(str(tmp_path), "orders", table_format)
+    sink = Mirrors(on_disk(tmp_path), "orders", table_format)
     epochs = Epochs(session, sink, {"Id": "INT64", "A": "STRING", "B": "BOOL"})
     epochs.change("INSERT", "1", A="one", B=True)
     epochs.change("INSERT", "2", A="two", B=False)
@@ -110,7 +110,7 @@ def test_a_changed_type_moves_the_former_column_out_of_the_way(
         (3, None, True, None),
     ]
     # Again, by a process that has just been started.
-    epochs.sink = Mirrors(str(tmp_path), "orders", table_format)
+    epochs.sink = Mirrors(on_disk(tmp_path), "orders", table_format)
     epochs.types["A"] = "STRING"
     epochs.change("UPDATE", "1", A="five")
     epochs.write()
@@ -123,7 +123,7 @@ def test_what_a_former_table_and_a_former_column_left_is_dropped(
 ) -> None:
     keeps_deleted = table_format.using == "iceberg"
     sink = Mirrors(
-        str(tmp_path), "orders", table_format, gone_rows=GoneRows(are_kept=keeps_deleted)
+        on_disk(tmp_path), "orders", table_format, gone_rows=GoneRows(are_kept=keeps_deleted)
     )
     epochs = Epochs(session, sink, {"Id": "INT64", "A": "STRING", "B": "STRING"})
     for number in ("1", "2", "3"):
@@ -150,7 +150,7 @@ def test_what_a_former_table_and_a_former_column_left_is_dropped(
 def test_a_mirror_that_is_not_to_be_cleared_stops_the_pipeline(
     session: SparkSession, tmp_path: Path
 ) -> None:
-    sink = Mirrors(str(tmp_path), "orders", Delta(), gone_rows=GoneRows(are_cleared=False))
+    sink = Mirrors(on_disk(tmp_path), "orders", Delta(), gone_rows=GoneRows(are_cleared=False))
     epochs = Epochs(session, sink, {"Id": "INT64", "A": "STRING"})
     epochs.change("INSERT", "1", A="old")
     epochs.write(Former(tables={"T": START - timedelta(seconds=1)}), times=2)
@@ -159,7 +159,7 @@ def test_a_mirror_that_is_not_to_be_cleared_stops_the_pipeline(
         epochs.write(Former(tables={"T": at}))
     assert "Set sink.when_recreated to clear" in caught.value.hint
     # As the hint says.
-    epochs.sink = Mirrors(str(tmp_path), "orders", Delta())
+    epochs.sink = Mirrors(on_disk(tmp_path), "orders", Delta())
     epochs.write(Former(tables={"T": at}))
     assert present(tmp_path) == []
 
@@ -168,7 +168,7 @@ def test_a_column_that_somebody_altered_is_looked_at_again(
     session: SparkSession, tmp_path: Path
 ) -> None:
     """A mirror's schema is cached; a pipeline that is resumed must not fail by the cached one."""
-    sink = Mirrors(str(tmp_path), "orders", Delta())
+    sink = Mirrors(on_disk(tmp_path), "orders", Delta())
     epochs = Epochs(session, sink, {"Id": "INT64", "A": "STRING"})
     epochs.change("INSERT", "1", A="one")
     epochs.write()
@@ -182,7 +182,7 @@ def test_a_column_that_somebody_altered_is_looked_at_again(
 def test_a_scanned_timestamp_key_keeps_its_nanoseconds(
     session: SparkSession, tmp_path: Path
 ) -> None:
-    sink = Mirrors(str(tmp_path), "orders", Delta())
+    sink = Mirrors(on_disk(tmp_path), "orders", Delta())
     columns = (Column("At", "TIMESTAMP", is_key=True), Column("A", "STRING(MAX)", is_key=False))
     sink.begin_scan(session, {"T": columns})
     epochs = Epochs(session, sink, {"At": "TIMESTAMP", "A": "STRING"})
@@ -199,7 +199,7 @@ def test_a_mirror_is_read_as_it_stood_at_its_low_watermark(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    sink = Mirrors(str(tmp_path), "orders", table_format)
+    sink = Mirrors(on_disk(tmp_path), "orders", table_format)
     epochs = Epochs(session, sink, {"Id": "INT64", "A": "STRING"})
     epochs.change("INSERT", "1", A="published")
     low_watermark = epochs.low_watermark
@@ -229,11 +229,11 @@ def test_all_tables_are_read_as_of_one_time(
 ) -> None:
     def process() -> Mirrors:
         return Mirrors(
-            str(tmp_path), "orders", table_format, properties={"delta.checkpointInterval": "4"}
+            on_disk(tmp_path), "orders", table_format, properties={"delta.checkpointInterval": "4"}
         )
 
     def cut_at(time: datetime | None) -> Cut:
-        return Mirrors(str(tmp_path), "orders", type(table_format)()).as_of(session, time)
+        return Mirrors(on_disk(tmp_path), "orders", type(table_format)()).as_of(session, time)
 
     def die_at(owner: object, step: str) -> None:
         monkeypatch.setattr(owner, step, Mock(side_effect=OSError("no space")))
@@ -321,7 +321,7 @@ def test_mirrors_are_what_bigquery_asks_for(
 ) -> None:
     """The lists of requirements are in docs/bigquery.md."""
     properties = {"delta.checkpointInterval": "1"}
-    sink = Mirrors(str(tmp_path), "orders", table_format, properties=properties)
+    sink = Mirrors(on_disk(tmp_path), "orders", table_format, properties=properties)
     codes = {name: code for name, (code, _) in VALUES.items()}
     epochs = Epochs(session, sink, {"At": "TIMESTAMP"} | codes)
     at, values = "2026-01-31T09:00:00.123456789Z", {n: value for n, (_, value) in VALUES.items()}
@@ -370,7 +370,7 @@ def test_mirrors_are_what_bigquery_asks_for(
 
 
 def test_parquet_epochs_are_what_bigquery_asks_for(session: SparkSession, tmp_path: Path) -> None:
-    epochs = Epochs(session, Mirrors(str(tmp_path), "orders", Delta()), {"Id": "INT64"})
+    epochs = Epochs(session, Mirrors(on_disk(tmp_path), "orders", Delta()), {"Id": "INT64"})
     epochs.change("INSERT", "1")
     sink = make_sink(tmp_path)
     sink.position(session)

@@ -23,7 +23,7 @@ from slackwater.spark_sink.tables.iceberg import Iceberg
 from slackwater.spark_sink.tables.row_merges.iceberg_merge import IcebergMerge
 from slackwater.spark_sink.tables.table_format import TableFormat
 from slackwater.timestamp import datetime_to_us
-from tests.epoch_rows import START, Record
+from tests.epoch_rows import START, Record, on_disk
 from tests.merge_epochs import (
     COLUMNS,
     FOLDER,
@@ -117,7 +117,7 @@ def test_random_epochs_leave_the_rows_that_spark_leaves(
     rows = GoneRows(are_kept=keeps_deleted)
     ways = {"driver": by_driver(format_class), "spark": by_spark(format_class)}
     sinks = {
-        way: Mirrors(str(tmp_path / way), "orders", table_format, gone_rows=rows)
+        way: Mirrors(on_disk(tmp_path / way), "orders", table_format, gone_rows=rows)
         for way, table_format in ways.items()
     }
     at = 0
@@ -153,7 +153,7 @@ def test_values_of_all_types_are_those_that_spark_writes(
     looks = []
     for way in (by_driver(format_class), by_spark(format_class)):
         path = tmp_path / type(way).__name__
-        sink = Mirrors(str(path), "orders", way)
+        sink = Mirrors(on_disk(path), "orders", way)
         publish(session, sink, 1, _named(inserts))
         first = sorted(map(repr, current(path / FOLDER).rows))
         publish(session, sink, 2, _named(swapped))
@@ -213,13 +213,13 @@ def test_a_former_owner_merges_nothing_after_an_epoch_that_adds_no_row(
     kind: str,
 ) -> None:
     """Its epoch ends earlier than its successor's."""
-    former = Mirrors(str(tmp_path), "orders", by_driver(format_class))
+    former = Mirrors(on_disk(tmp_path), "orders", by_driver(format_class))
     publish(session, former, 1, one(1, "one"))
     delete: Change = ("DELETE", {"Id": "1"}, {}, "NEW_ROW")
     epoch = _nothing(3) if kind != "delete" else [record(3, delete, COLUMNS, "T")]
 
     def succeed() -> None:
-        successor = Mirrors(str(tmp_path), "orders", by_driver(format_class))
+        successor = Mirrors(on_disk(tmp_path), "orders", by_driver(format_class))
         publish(session.newSession(), successor, 3, epoch)
 
     before_merge(monkeypatch, succeed)
@@ -239,11 +239,11 @@ def test_a_former_owner_that_has_read_the_table_merges_nothing(
     monkeypatch: pytest.MonkeyPatch,
     format_class: type[TableFormat],
 ) -> None:
-    former = Mirrors(str(tmp_path), "orders", by_driver(format_class))
+    former = Mirrors(on_disk(tmp_path), "orders", by_driver(format_class))
     publish(session, former, 1, one(1, "one"))
 
     def succeed() -> None:
-        successor = Mirrors(str(tmp_path), "orders", by_driver(format_class))
+        successor = Mirrors(on_disk(tmp_path), "orders", by_driver(format_class))
         publish(session.newSession(), successor, 2, one(2, "two"))
         publish(session.newSession(), successor, 3, one(3, "three"))
 
@@ -252,7 +252,7 @@ def test_a_former_owner_that_has_read_the_table_merges_nothing(
         publish(session, former, 2, one(2, "former"))
     assert value(tmp_path) == "three"
     # Woken before it has loaded the table, it has nothing to do.
-    late = Mirrors(str(tmp_path), "orders", by_driver(format_class))
+    late = Mirrors(on_disk(tmp_path), "orders", by_driver(format_class))
     publish(session, late, 2, one(2, "former"))
     assert value(tmp_path) == "three"
     assert properties(tmp_path / "T")["slackwater.low_watermark"] == "2026-01-31T09:00:03.000000Z"
@@ -265,7 +265,7 @@ def test_files_that_were_compacted_meanwhile_send_the_epoch_round_again(
     monkeypatch: pytest.MonkeyPatch,
     format_class: type[TableFormat],
 ) -> None:
-    sink = Mirrors(str(tmp_path), "orders", by_driver(format_class))
+    sink = Mirrors(on_disk(tmp_path), "orders", by_driver(format_class))
     publish(session, sink, 1, one(1, "one"))
     keys = [("INSERT", {"Id": str(key)}, {"A": "other"}, "NEW_ROW") for key in (2, 3)]
     for epoch, change in enumerate(keys, 2):
@@ -292,12 +292,12 @@ def test_files_that_were_compacted_meanwhile_send_the_epoch_round_again(
 def test_many_epochs_leave_checkpoints_and_a_table_that_spark_goes_on_with(
     session: SparkSession, tmp_path: Path
 ) -> None:
-    sink = Mirrors(str(tmp_path), "orders", Delta())
+    sink = Mirrors(on_disk(tmp_path), "orders", Delta())
     for epoch in range(1, 36):
         publish(session, sink, epoch, one(epoch, f"e{epoch}"))
     log = tmp_path / "T" / "_delta_log"
     assert len(list(log.glob("*.checkpoint.parquet"))) == 2
-    by_spark = Mirrors(str(tmp_path), "orders", DeltaBySpark())
+    by_spark = Mirrors(on_disk(tmp_path), "orders", DeltaBySpark())
     assert by_spark.position(session).complete == START + timedelta(seconds=35)
     publish(session, by_spark, 35, one(35, "again"))
     assert value(tmp_path) == "e35"
@@ -313,7 +313,7 @@ def test_a_commit_that_was_made_before_its_failure_is_not_made_again(
     session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The driver may be told that a commit failed which is there."""
-    sink = Mirrors(str(tmp_path), "orders", Delta())
+    sink = Mirrors(on_disk(tmp_path), "orders", Delta())
     publish(session, sink, 1, one(1, "one"))
     execute = TableMerger.execute
 
@@ -330,7 +330,7 @@ def test_a_commit_that_was_made_before_its_failure_is_not_made_again(
 def test_a_table_with_another_pipelines_transactions_is_merged_into(
     session: SparkSession, tmp_path: Path
 ) -> None:
-    sink = Mirrors(str(tmp_path), "orders", Delta())
+    sink = Mirrors(on_disk(tmp_path), "orders", Delta())
     publish(session, sink, 1, one(1, "one"))
     later = Transaction(application_of("other"), datetime_to_us(START + timedelta(days=1)))
     DeltaTable(tmp_path / "T").alter.set_table_properties(
@@ -348,7 +348,7 @@ def test_a_row_that_was_written_without_nanoseconds_gets_them(
 ) -> None:
     columns = {"At": "TIMESTAMP", "A": "STRING"}
     key = {"At": "2026-01-31T09:00:00.000001002Z"}
-    sink = Mirrors(str(tmp_path), "orders", by_driver(format_class))
+    sink = Mirrors(on_disk(tmp_path), "orders", by_driver(format_class))
     first = record(1, ("INSERT", key, {"A": "one"}, "NEW_ROW"), columns, "T")
     publish(session, sink, 1, [first])
     name = by_driver(format_class).name(session, str(tmp_path / "T"))
@@ -362,7 +362,7 @@ def test_a_row_that_was_written_without_nanoseconds_gets_them(
 def test_spark_takes_over_a_table_with_a_feature_that_others_do_not_know(
     session: SparkSession, tmp_path: Path
 ) -> None:
-    sink = Mirrors(str(tmp_path), "orders", Delta())
+    sink = Mirrors(on_disk(tmp_path), "orders", Delta())
     publish(session, sink, 1, one(1, "one"))
     widening = "'delta.enableTypeWidening' = 'true'"
     session.sql(f"ALTER TABLE delta.`{tmp_path}/T` SET TBLPROPERTIES ({widening})")
@@ -378,7 +378,7 @@ def test_a_query_for_large_numbers_finds_the_rows_that_are_not_numbers(
 ) -> None:
     """For Spark NaN is larger than all others, and it skips files by their statistics."""
     columns = {"Id": "INT64", "D": "FLOAT64"}
-    sink = Mirrors(str(tmp_path), "orders", by_driver(format_class))
+    sink = Mirrors(on_disk(tmp_path), "orders", by_driver(format_class))
     inserts = [("INSERT", {"Id": str(n)}, {"D": d}, "NEW_ROW") for n, d in ((1, "NaN"), (2, 0.5))]
     publish(session, sink, 1, [record(1, change, columns, "T") for change in inserts])
     assert operations(tmp_path / "T") == ["driver"]

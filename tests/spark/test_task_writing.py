@@ -32,6 +32,7 @@ from tests.epoch_rows import (
     low_watermark,
     make_sink,
     of_two_tables,
+    on_disk,
     write,
 )
 from tests.object_stores import ServedStore
@@ -157,7 +158,7 @@ def test_tables_get_the_same_rows_from_tasks_and_from_spark(
 def test_tasks_count_what_spark_counts(session: SparkSession, tmp_path: Path) -> None:
     columns = ("table_name", "value_capture_type")
     preparation = Preparation(distinct=columns, has_message_bytes=True)
-    staging = Staging(str(tmp_path), preparation)
+    staging = Staging(on_disk(tmp_path), preparation)
     for epoch, records in ((1, of_two_tables(1)), (2, [])):
         rows = frame(session, records)
         counted_by: list[Any] = []

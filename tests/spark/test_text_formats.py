@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from slackwater.reader.schema import ddl
 from slackwater.spark_sink.sink import Sink
 from slackwater.spark_sink.sinks.spark_format import SparkFormat
-from tests.epoch_rows import frame, inserts, make_sink
+from tests.epoch_rows import frame, inserts, make_sink, on_disk
 
 AT = datetime(2026, 1, 31, 9, 0, 0, 123456, tzinfo=UTC)
 SCHEMA = "commit_timestamp TIMESTAMP, number_of_records_in_transaction BIGINT"
@@ -51,12 +51,12 @@ def test_a_text_format_of_sparks_gets_microseconds(
 ) -> None:
     folder = tmp_path / "output"
     options = {"path": str(folder), "rowTag": "row"}
-    land(SparkFormat(str(tmp_path / "staging"), file_format, "orders", options), session)
+    land(SparkFormat(on_disk(tmp_path / "staging"), file_format, "orders", options), session)
     assert "2026-01-31T09:00:00.123456Z" in texts(folder)
 
 
 def test_a_users_own_format_of_timestamps_wins(session: SparkSession, tmp_path: Path) -> None:
     folder = tmp_path / "output"
     options = {"path": str(folder), "TIMESTAMPFORMAT": "yyyy"}
-    land(SparkFormat(str(tmp_path / "staging"), "csv", "orders", options), session)
+    land(SparkFormat(on_disk(tmp_path / "staging"), "csv", "orders", options), session)
     assert texts(folder) == "2026,1\n"

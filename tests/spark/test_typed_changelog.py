@@ -21,7 +21,7 @@ from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.tables.delta import Delta
 from slackwater.spark_sink.tables.iceberg import Iceberg
 from slackwater.spark_sink.tables.table_format import TableFormat
-from tests.epoch_rows import START, Mods, Record, frame, record
+from tests.epoch_rows import START, Mods, Record, frame, on_disk, record
 from tests.typed_changelogs import rows_of
 from tests.typed_values import VALUES
 
@@ -41,7 +41,7 @@ class Epochs:
 
     def sink(self, **options: Any) -> TypedChangelogs:
         kept_in = type(self._format)()
-        return TypedChangelogs(str(self.path), "orders", kept_in, **options)
+        return TypedChangelogs(on_disk(self.path), "orders", kept_in, **options)
 
     def write(self, *records: Record, times: int = 1, **options: Any) -> None:
         number = next(self._numbers)

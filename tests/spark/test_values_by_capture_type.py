@@ -22,7 +22,7 @@ from slackwater.spark_sink.sinks.mirrors import Mirrors
 from slackwater.spark_sink.tables.delta import Delta
 from slackwater.spark_sink.tables.iceberg import Iceberg
 from slackwater.spark_sink.tables.table_format import TableFormat
-from tests.epoch_rows import START, Record, frame, low_watermark, make_sink
+from tests.epoch_rows import START, Record, frame, low_watermark, make_sink, on_disk
 from tests.mirrors import current
 from tests.typed_changelogs import rows_of
 from tests.typed_values import VALUES
@@ -141,7 +141,7 @@ def _plain_value(value: Any) -> Any:
 def test_rows_are_the_models(
     session: SparkSession, tmp_path: Path, format_class: type[TableFormat]
 ) -> None:
-    mirrors = Mirrors(str(tmp_path / "mirrors"), "orders", format_class())
+    mirrors = Mirrors(on_disk(tmp_path / "mirrors"), "orders", format_class())
     using = format_class().using
     typed = make_sink(tmp_path / "typed", kind="changelogs", format=using)
     choose = random.Random(43)

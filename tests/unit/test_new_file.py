@@ -142,10 +142,10 @@ def test_the_statement_captures_what_the_sink_needs(sink: str) -> None:
             {"sink": "iceberg", "path": "gs://bucket/orders"},
             "iceberg in an object store needs a catalog",
         ),
-        ({"sink": "changelogs", "path": "az://c/orders"}, "Spark knows no file system az."),
+        ({"sink": "changelogs", "path": "az://c/orders"}, "Account must be specified"),
         (
             {"path": "foo://bucket"},
-            "path is foo://bucket/changes, and format parquet is written to a local disk",
+            "path is foo://bucket/changes, which is neither on a local disk nor in an object store",
         ),
         ({"file": Path("nowhere/s.yaml")}, "nowhere is not a writable folder"),
         ({"file": Path("taken.yaml")}, "taken.yaml is there already. Name another file"),

@@ -14,10 +14,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-import pyarrow.parquet as pq
 from pyspark.sql import functions as F
 
-from slackwater.spark_sink.output.small_files import local_path
 from slackwater.spark_sink.sink import Chunk, ChunkResult
 from slackwater.spark_sink.sql.columns import Column, mirror_columns
 from slackwater.spark_sink.sql.quoting import identifier, literal
@@ -37,7 +35,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_FOLDER: Final = "corrections"
+_KIND: Final = "corrections"
 # Of an epoch, which gets longer by them; the range is compared again after it.
 _WRONG_ROWS_MAX: Final = 2_000
 
@@ -48,18 +46,18 @@ class StagedCorrections:
 
     Attributes:
         corrections: what differs.
-        path: the staged file or directory with the same rows. A successor removes it, so that
-            Spark can't merge it any more.
+        paths: of staged files with the same rows. A successor removes them, so that Spark can't
+            merge them any more.
     """
 
     corrections: Corrections
-    path: str
+    paths: Sequence[str]
 
     def frame(self, spark: SparkSession) -> DataFrame:
         """Return the rows in the columns of latest_changes()."""
         columns = self.corrections.columns
         fields = (F.col(identifier(column.name)) for column in columns)
-        return spark.read.parquet(self.path).select(
+        return spark.read.parquet(*self.paths).select(
             F.col(COMMIT_TIMESTAMP).alias("commit_timestamp"),
             F.lit("").alias("key"),
             F.col(IS_DELETED).alias("deleted"),
@@ -90,7 +88,7 @@ class MirrorCorrections:
         self._staging = staging
         self._awaiting: dict[str, StagedCorrections] = {}
 
-    def compare(self, spark: SparkSession, mirror: MirrorTable, chunk: Chunk) -> ChunkResult:
+    def compare(self, mirror: MirrorTable, chunk: Chunk) -> ChunkResult:
         """Compare a chunk with its mirror; see Rescannable.take_chunk()."""
         columns = mirror_columns(chunk.columns)
         # An empty table gets a mirror, too.
@@ -106,7 +104,7 @@ class MirrorCorrections:
             return ChunkResult(is_done=True, corrected=0)
         wrong = compared.wrong.slice(0, _WRONG_ROWS_MAX)
         corrections = Corrections(columns, chunk.low_watermark, wrong)
-        return self._keep(spark, chunk.table, corrections)
+        return self._keep(chunk.table, corrections)
 
     def take(
         self,
@@ -130,16 +128,9 @@ class MirrorCorrections:
             and staged.corrections.fit(changed.get(table, ()))
         }
 
-    def _keep(self, spark: SparkSession, table: str, corrections: Corrections) -> ChunkResult:
-        folder = self._staging.epoch_directory(spark).staging_beside_epochs(_FOLDER)
-        path = f"{folder}/{table}"
-        local = local_path(spark, path)
-        if local is None and corrections.rows.num_rows:
-            spark.createDataFrame(corrections.rows).write.mode("overwrite").parquet(path)
-        elif local is not None:
-            local.parent.mkdir(parents=True, exist_ok=True)
-            pq.write_table(corrections.rows, local)
-        self._awaiting[table] = StagedCorrections(corrections, path)
+    def _keep(self, table: str, corrections: Corrections) -> ChunkResult:
+        paths = self._staging.stage_beside(_KIND, corrections.rows)
+        self._awaiting[table] = StagedCorrections(corrections, paths)
         return ChunkResult(is_done=False, corrected=corrections.rows.num_rows)
 
 
