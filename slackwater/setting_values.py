@@ -6,10 +6,12 @@ The sinks' settings use this, too, so it lies below the settings as a whole (sla
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic.fields import FieldInfo
 
 from slackwater.timestamp import parse_duration_ms
 
@@ -40,7 +42,24 @@ class Section(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    @classmethod
-    def setting_names(cls) -> Sequence[str]:
-        """Return the keys of the section, from which messages suggest a near name."""
-        return list(cls.model_fields)
+
+@dataclass(frozen=True, slots=True)
+class KeysOfKinds:
+    """Annotates a section that is one of several kinds.
+
+    Attributes:
+        keys: returns those of all kinds.
+    """
+
+    keys: Callable[[], Sequence[str]]
+
+
+def keys_of(section: FieldInfo) -> Sequence[str]:
+    """Return the keys that a section may have, from which messages suggest a near one."""
+    for annotation in section.metadata:
+        if isinstance(annotation, KeysOfKinds):
+            return annotation.keys()
+    kind = section.annotation
+    if isinstance(kind, type) and issubclass(kind, Section):
+        return list(kind.model_fields)
+    return []

@@ -278,7 +278,7 @@ FIGURES: Final[dict[str, dict[str, str]]] = {
         "16,000 rows": "slackwater/pipeline/epochs/chunk_size.py::_ROWS_MAX: Final = 16_000",
         "8 MiB": "slackwater/pipeline/epochs/rescanner.py::_BYTES_MAX: Final = 8 << 20",
         "2,000 rows": (
-            "spark_sink/tables/row_merges/mirror_corrections.py::_WRONG_ROWS_MAX: Final = 2_000"
+            "spark_sink/tables/rescans/mirror_corrections.py::_WRONG_ROWS_MAX: Final = 2_000"
         ),
     },
     "runbook.md": {

@@ -28,7 +28,7 @@ from slackwater.reader.errors import ReaderError
 from slackwater.spark_sink.errors import SinkError
 from slackwater.spark_sink.output.dead_letters import spark_errors
 from slackwater.spark_sink.sql.columns import mirror_columns
-from slackwater.spark_sink.tables.row_merges.chunk_comparison import ChunkComparison, compare_chunk
+from slackwater.spark_sink.tables.rescans.chunk_comparison import ChunkComparison, compare_chunk
 from slackwater.spark_sink.tables.row_merges.row_changes import IS_DELETED
 from slackwater.state.errors import StateError
 from slackwater.state.rescan_models import REPAIR, Rescan, RescanState

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from slackwater.errors import SettingsError
 from slackwater.secrecy import masked
-from slackwater.setting_values import Section
+from slackwater.setting_values import Section, keys_of
 
 PREFIX: Final = "SLACKWATER_"
 Key = tuple[str, ...]
@@ -168,11 +168,7 @@ def _reason(item: Mapping[str, Any], key: Key, model: type[Section]) -> str:
 
 
 def _siblings(key: Key, model: type[Section]) -> Sequence[str]:
-    for part in key[:-1]:
-        field = model.model_fields.get(part)
-        if field is None or not (
-            isinstance(field.annotation, type) and issubclass(field.annotation, Section)
-        ):
-            return []
-        model = field.annotation
-    return model.setting_names()
+    if len(key) == 1:
+        return list(model.model_fields)
+    section = model.model_fields.get(key[0])
+    return [] if section is None else keys_of(section)

@@ -367,7 +367,7 @@ class PipelineSupervisor:
             self.lease,
             self._spanner_clock(source).now_ns,
             writer.take,
-            self._observer,
+            partial(self._observer.epoch_committed, self.name),
             RecordPolicy(self._until_ns, source.options.end_ns, ms_to_ns(settings.state.keep)),
         )
 

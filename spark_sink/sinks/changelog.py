@@ -30,7 +30,7 @@ from slackwater.spark_sink.output.staging import Staging
 from slackwater.spark_sink.output.watermark_log import WatermarkLog
 from slackwater.spark_sink.sink import Sink
 from slackwater.spark_sink.sinks.file_changelog import FileChangelog
-from slackwater.spark_sink.sinks.sink_settings import EnvelopeSettings, Kind
+from slackwater.spark_sink.sinks.sink_settings import EnvelopeSettings
 from slackwater.spark_sink.sinks.store_settings import ObjectStoreSettings
 from slackwater.spark_sink.sinks.table_changelog import TableChangelog
 from slackwater.spark_sink.tables.delta import Delta
@@ -57,7 +57,7 @@ class ChangelogSettings(EnvelopeSettings, ObjectStoreSettings):
     formats = _FORMATS
     has_rescans = True
 
-    kind: Kind = "changelog"
+    kind: str = "changelog"
     partition_by: Annotated[tuple[PartitionColumn, ...], BeforeValidator(listed)] = ()
 
     @classmethod

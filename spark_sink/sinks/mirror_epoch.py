@@ -16,7 +16,7 @@ from slackwater.spark_sink.tables.table_format import MergeId
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from slackwater.spark_sink.tables.row_merges.mirror_corrections import StagedCorrections
+    from slackwater.spark_sink.tables.rescans.mirror_corrections import StagedCorrections
     from slackwater.spark_sink.tables.row_merges.small_epoch import SmallEpoch
 
 

@@ -28,7 +28,6 @@ from slackwater.spark_sink.sinks.managed_tables import (
     ManagedTableSettings,
 )
 from slackwater.spark_sink.sinks.mirror_epoch import MirrorEpoch
-from slackwater.spark_sink.sinks.sink_settings import Kind
 from slackwater.spark_sink.sinks.store_settings import ObjectStoreSettings
 from slackwater.spark_sink.sql.columns import Column, mirror_columns
 from slackwater.spark_sink.sql.latest_changes import columns_by_table, whole_rows
@@ -49,7 +48,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from slackwater.spark_sink.output.epoch_place import EpochPlace
-    from slackwater.spark_sink.tables.row_merges.mirror_corrections import (
+    from slackwater.spark_sink.tables.rescans.mirror_corrections import (
         MirrorCorrections,
         StagedCorrections,
     )
@@ -78,7 +77,7 @@ class MirrorSettings(ManagedTableSettings, ObjectStoreSettings):
     has_rescans = True
     needs_all_changes = True
 
-    kind: Kind = "mirror"
+    kind: str = "mirror"
     deletes: Literal["apply", "mark"] = "apply"
     when_recreated: Literal["clear", "stop"] = "clear"
 
@@ -222,7 +221,7 @@ class Mirrors(ManagedTables[MirrorTable]):
 
         The chunk is done when nothing differs any more.
         """
-        from slackwater.spark_sink.tables.row_merges.mirror_corrections import MirrorCorrections
+        from slackwater.spark_sink.tables.rescans.mirror_corrections import MirrorCorrections
 
         if self._corrections is None:
             self._corrections = MirrorCorrections(self._staging)

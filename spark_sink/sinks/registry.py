@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, BeforeValidator, TypeAdapter, ValidationError
 
+from slackwater.setting_values import KeysOfKinds
 from slackwater.spark_sink.modules import classes_by_name
 from slackwater.spark_sink.output.hadoop_connectors import CONNECTORS
-from slackwater.spark_sink.sinks.sink_settings import Kind, SinkSettings
+from slackwater.spark_sink.sinks.sink_settings import SinkSettings, one_of
 from slackwater.spark_sink.tables.registry import table_formats
 
 DEFAULT_KIND: Final = "changelog"
@@ -46,7 +47,9 @@ def spark_confs() -> Mapping[str, SparkConf]:
 class _KindOfSink(BaseModel):
     """The kind alone, which decides what the other keys may be."""
 
-    kind: Kind = DEFAULT_KIND
+    kind: Annotated[str, BeforeValidator(lambda kind: one_of(kind, list(sink_kinds())))] = (
+        DEFAULT_KIND
+    )
 
 
 def parse_sink_settings(values: Any) -> Any:
@@ -89,4 +92,11 @@ def _is_switched_off(annotation: Any, value: object) -> bool:
         return False
 
 
-AnySinkSettings = Annotated[SinkSettings, BeforeValidator(parse_sink_settings)]
+def _keys_of_kinds() -> Sequence[str]:
+    """Return the keys of all kinds."""
+    return list(dict.fromkeys(key for kind in sink_kinds().values() for key in kind.model_fields))
+
+
+AnySinkSettings = Annotated[
+    SinkSettings, BeforeValidator(parse_sink_settings), KeysOfKinds(_keys_of_kinds)
+]

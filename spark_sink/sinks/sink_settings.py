@@ -67,19 +67,11 @@ def one_of(value: object, names: Sequence[str]) -> object:
     return value
 
 
-def _kind(value: object) -> object:
-    # The modules that the registry finds import this one.
-    from slackwater.spark_sink.sinks.registry import sink_kinds
-
-    return one_of(value, list(sink_kinds()))
-
-
 def _never(value: object) -> object:
     return None if value == "never" else value
 
 
 _Never = BeforeValidator(_never)
-Kind = Annotated[str, BeforeValidator(_kind)]
 
 
 def _absolute(place: str) -> str:
@@ -119,7 +111,7 @@ class SinkSettings(Section, ABC):
     has_rescans: ClassVar[bool] = False
     needs_all_changes: ClassVar[bool] = False
 
-    kind: Kind
+    kind: str
     format: Annotated[str, Field(min_length=1)] = "parquet"
     path: Place
     checkpoint: Place
@@ -133,15 +125,6 @@ class SinkSettings(Section, ABC):
     def kind_name(cls) -> str:
         """Return the name of the kind: the default of the field kind."""
         return str(cls.model_fields["kind"].default)
-
-    @classmethod
-    def setting_names(cls) -> Sequence[str]:
-        """Return the keys of all kinds, so that a near name is found in any of them."""
-        from slackwater.spark_sink.sinks.registry import sink_kinds
-
-        return list(
-            dict.fromkeys(key for kind in sink_kinds().values() for key in kind.model_fields)
-        )
 
     @staticmethod
     def spark_conf(spark_version: str) -> Mapping[str, str]:  # noqa: ARG004

@@ -23,7 +23,7 @@ from slackwater.spark_sink.output.preparation import Preparation
 from slackwater.spark_sink.output.staging import StagedByTasks, Staging
 from slackwater.spark_sink.output.watermark_log import WatermarkLog, output_position
 from slackwater.spark_sink.sink import EpochSummary, OutputPosition
-from slackwater.spark_sink.sinks.sink_settings import EnvelopeSettings, Kind
+from slackwater.spark_sink.sinks.sink_settings import EnvelopeSettings
 from slackwater.spark_sink.sql.columns import Column
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class SparkFormatSettings(EnvelopeSettings):
         options: of the format.
     """
 
-    kind: Kind = "spark"
+    kind: str = "spark"
     options: TextMapping = Field(default_factory=dict)
 
     def make_sink(self, origin: Origin, record_filter: RecordFilter) -> SparkFormat:

@@ -15,7 +15,6 @@ from slackwater.spark_sink.sinks.managed_tables import (
     ManagedTables,
     ManagedTableSettings,
 )
-from slackwater.spark_sink.sinks.sink_settings import Kind
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.sql.latest_changes import columns_by_table
 from slackwater.spark_sink.sql.typed_changes import MOD_ID, typed_changes
@@ -39,7 +38,7 @@ class TypedChangelogSettings(ManagedTableSettings):
 
     has_rescans = True
 
-    kind: Kind = "changelogs"
+    kind: str = "changelogs"
 
     def make_sink(self, origin: Origin, record_filter: RecordFilter) -> TypedChangelogs:
         """Return the sink; see SinkSettings."""

@@ -19,7 +19,7 @@ from slackwater.spark_sink.sql.key_ranges import SortOrder, range_condition
 from slackwater.spark_sink.sql.types import nanoseconds_expression, value_expression
 from slackwater.spark_sink.tables.delta import Delta
 from slackwater.spark_sink.tables.iceberg import Iceberg
-from slackwater.spark_sink.tables.row_merges import mirror_corrections
+from slackwater.spark_sink.tables.rescans import mirror_corrections
 from slackwater.spark_sink.tables.table_format import TableFormat
 from tests.epoch_rows import on_disk
 from tests.mirror_epochs import Epochs

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from slackwater.config.settings import Settings
-from slackwater.setting_values import Section
+from slackwater.setting_values import keys_of
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
@@ -63,8 +63,7 @@ DEFINED = defined_names()
 def setting_keys() -> set[str]:
     keys: set[str] = set()
     for section, field in Settings.model_fields.items():
-        if isinstance(field.annotation, type) and issubclass(field.annotation, Section):
-            keys |= {f"{section}.{name}" for name in field.annotation.setting_names()}
+        keys |= {f"{section}.{name}" for name in keys_of(field)}
     return keys
 
 

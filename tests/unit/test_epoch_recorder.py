@@ -14,7 +14,6 @@ from slackwater.pipeline.epochs.audit import AuditedEpoch
 from slackwater.pipeline.epochs.recorder import EpochRecorder, RecordPolicy
 from slackwater.pipeline.epochs.report import EpochReport
 from slackwater.pipeline.epochs.writer import WrittenEpoch
-from slackwater.pipeline.progress import Progress
 from slackwater.spark_sink.sink import EpochSummary
 from slackwater.state.epochs import last_epochs
 from slackwater.state.errors import StoreUnreachableError
@@ -78,7 +77,7 @@ class Scene:
         self.reports: list[EpochReport] = []
         policy = RecordPolicy(until_ns, end_ns, 10**18)
         self.recorder = EpochRecorder(
-            "orders", store, self, self.clock_ns, self.written, self, policy
+            "orders", store, self, self.clock_ns, self.written, self.reports.append, policy
         )
 
     def clock_ns(self) -> int:
@@ -87,15 +86,6 @@ class Scene:
     def written(self, epoch: int) -> WrittenEpoch | None:
         summary = EpochSummary(7, 7, 3, None, None)
         return WrittenEpoch(summary, AuditedEpoch(0, 0, 0, TaskMetrics()), 10, 20, after(epoch))
-
-    def scanned(self, pipeline: str, progress: Progress) -> None:
-        raise AssertionError
-
-    def epoch_committed(self, pipeline: str, report: EpochReport) -> None:
-        self.reports.append(report)
-
-    def failed(self, pipeline: str) -> None:
-        raise AssertionError
 
     @property
     def epochs(self) -> list[int]:

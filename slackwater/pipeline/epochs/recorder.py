@@ -15,7 +15,6 @@ import structlog
 from slackwater.pipeline.catch_up import EPOCHS_CONSIDERED, catch_up
 from slackwater.pipeline.epochs.report import EpochReport, Progress, parse_progress
 from slackwater.pipeline.epochs.writer import WrittenEpoch
-from slackwater.pipeline.observer import Observer
 from slackwater.scheduler.lineage import unfinished
 from slackwater.state.commit import commit_epoch
 from slackwater.state.epochs import forget_epochs, record_epoch
@@ -76,7 +75,7 @@ class EpochRecorder:
         spanner_clock_ns: returns Spanner's clock at once: while Spanner is away the epochs that it
             has already served are recorded all the same.
         take_written: returns an epoch that this process wrote; None if another one wrote it.
-        observer: is told of each.
+        committed: is called with each.
         policy: until when epochs are recorded, and how long they are kept.
     """
 
@@ -87,7 +86,7 @@ class EpochRecorder:
         lease: HeldLease,
         spanner_clock_ns: Callable[[], int],
         take_written: Callable[[int], WrittenEpoch | None],
-        observer: Observer,
+        committed: Callable[[EpochReport], None],
         policy: RecordPolicy,
     ) -> None:
         self._pipeline = pipeline
@@ -95,7 +94,7 @@ class EpochRecorder:
         self._lease = lease
         self._spanner_clock_ns = spanner_clock_ns
         self._take_written = take_written
-        self._observer = observer
+        self._report = committed
         self._policy = policy
         self._epochs = 0
         self._last_epoch = -1
@@ -172,7 +171,7 @@ class EpochRecorder:
         self._recent.append(epoch)
         if progress.epoch % _FORGET_EVERY == 0:
             forget_epochs(self._store, self._pipeline, before_ns=end_ns - self._policy.keep_ns)
-        self._observer.epoch_committed(self._pipeline, self._report(progress, written, epoch))
+        self._report(self._report_of(progress, written, epoch))
 
     def _epoch(
         self, progress: Progress, written: WrittenEpoch, start_ns: int, end_ns: int
@@ -190,7 +189,7 @@ class EpochRecorder:
             late_records=written.audited.late_records,
         )
 
-    def _report(self, progress: Progress, written: WrittenEpoch, epoch: Epoch) -> EpochReport:
+    def _report_of(self, progress: Progress, written: WrittenEpoch, epoch: Epoch) -> EpochReport:
         now_ns = time.time_ns()
         clock_ns = self._spanner_clock_ns()
         lag_ns = clock_ns - epoch.end_ns

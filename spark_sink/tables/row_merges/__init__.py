@@ -5,8 +5,7 @@
 - delta_merge: into a Delta table, by delta-rs.
 - iceberg_merge: into an Iceberg table, by Arrow and Iceberg's library; merged_rows: what becomes of
   its rows.
-- corrections: what a rescan has to correct in a table, in Arrow, and what an epoch does after it;
-  mirror_corrections: found by Spark after one epoch, kept for the next.
+- corrections: what a rescan has to correct in a table, in Arrow, and what an epoch does after it.
 - small_table: which tables are small enough.
 
 What else they leave to Spark is decided in delta_merge and iceberg_merge.

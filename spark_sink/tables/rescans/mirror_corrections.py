@@ -20,7 +20,7 @@ from slackwater.spark_sink.sink import Chunk, ChunkResult
 from slackwater.spark_sink.sql.columns import Column, mirror_columns
 from slackwater.spark_sink.sql.quoting import identifier, literal
 from slackwater.spark_sink.tables.mirror_table import MirrorTable
-from slackwater.spark_sink.tables.row_merges.chunk_comparison import compare_chunk
+from slackwater.spark_sink.tables.rescans.chunk_comparison import compare_chunk
 from slackwater.spark_sink.tables.row_merges.corrections import Corrections
 from slackwater.spark_sink.tables.row_merges.row_changes import (
     COMMIT_TIMESTAMP,
