@@ -64,15 +64,6 @@ def java_items(collection: Any) -> Iterator[Any]:
         yield iterator.next()
 
 
-def java_array(spark: SparkSession, java_class: Any, *items: Any) -> Any:
-    """Return a Java array of the items."""
-    gateway: Any = spark.sparkContext._gateway
-    array = gateway.new_array(java_class, len(items))
-    for index, item in enumerate(items):
-        array[index] = item
-    return array
-
-
 def java_exception(error: Exception) -> Any:
     """Return the Java exception of an error that is java_raised()."""
     return getattr(error, "java_exception", None)

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from slackwater.spark_sink.output.epoch_place import EpochPlace
 
 FOLDER: Final = "_topics"
-_SUFFIX: Final = ".topic"
+# A topic's name may begin with a mark by which a file is hidden.
+_PREFIX: Final = "topic-"
 
 
 class WrittenTopics:
@@ -33,7 +34,7 @@ class WrittenTopics:
     def add(self, names: Collection[str]) -> None:
         """Add topics that messages were sent to; those that are known cost nothing."""
         for name in sorted(set(names) - self._known_names):
-            self._files.create(f"{name}{_SUFFIX}", "")
+            self._files.create(f"{_PREFIX}{name}", "")
             self._known_names.add(name)
 
     def require_own(self, topics: Topics, tables: Collection[str]) -> None:
@@ -49,4 +50,4 @@ class WrittenTopics:
     def names(self) -> frozenset[str]:
         """Return the names of all topics that were added, by whichever process."""
         names = self._files.names()
-        return frozenset(n.removesuffix(_SUFFIX) for n in names if n.endswith(_SUFFIX))
+        return frozenset(n.removeprefix(_PREFIX) for n in names if n.startswith(_PREFIX))

@@ -36,7 +36,6 @@ from slackwater.spark_sink.output.object_store import (
     open_object_store,
     read,
     read_together,
-    remove,
     remove_together,
     requests_to,
 )
@@ -170,12 +169,16 @@ class Bucket:
 
     def remove(self, names: Sequence[str]) -> None:
         """Remove objects; see EpochPlace."""
-        remove(self._store, names)
+        remove_together(self._store, names)
 
     def discard(self, owner: str, kind: str, but: Collection[str]) -> None:
         """Remove what is below the owner's folder; see EpochPlace."""
         names = names_below(self._store, _staging(owner, kind))
-        remove(self._store, [name for name in names if name not in but])
+        remove_together(self._store, [name for name in names if name not in but])
+
+    def forget(self, owner: str) -> None:
+        """Remove what is below the owner's folder; see EpochPlace."""
+        remove_together(self._store, names_below(self._store, f"{STAGING_FOLDER}/{owner}"))
 
     def first_after(self, name: str | None) -> str | None:
         """Return the epoch of the first object after a name; see EpochPlace."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from slackwater.spark_sink.errors import BadRecordError
+from slackwater.spark_sink.errors import BadRecordError, ObjectStoreError, PublishError
 from slackwater.spark_sink.formats import JSON, TEXT, write_options
 from slackwater.spark_sink.java import java_raised
 from slackwater.spark_sink.output.epoch_names import epoch_name
@@ -25,7 +25,6 @@ _log = logging.getLogger(__name__)
 
 FOLDER: Final = "_dead_letters"
 # Whatever the session's settings say.
-_ONE_FILE: Final = {"compression": "none", "maxRecordsPerFile": "0"}
 _CONDITIONS: Final = (
     "CAST_INVALID_INPUT",
     "CAST_OVERFLOW",
@@ -192,11 +191,18 @@ def publish_files(written: Sequence[WrittenFile], place: EpochPlace, owner: str,
         name: of the folder.
 
     Raises:
-        ObjectStoreError, PublishError: they are gone, or the place refuses or fails.
+        PublishError: they are gone, or the place refuses or fails.
     """
     from slackwater.spark_sink.output.epoch_place import Form
 
     with place.translating():
-        for file in place.gather(owner, FOLDER, written, name, Form(TEXT, JSON)):
-            place.give_name(file)
-        place.discard(owner, FOLDER, ())
+        try:
+            for file in place.gather(owner, FOLDER, written, name, Form(TEXT, JSON)):
+                place.give_name(file)
+        except ObjectStoreError as error:
+            raise PublishError(
+                f"{place.path}: the dead letters {name} were removed before they had their name.",
+                "Another process may have taken the pipeline over; the epoch is read again",
+            ) from error
+        finally:
+            place.forget(owner)

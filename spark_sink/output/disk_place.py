@@ -6,12 +6,13 @@ import os
 import shutil
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.output.commit_log import CommittedFile
-from slackwater.spark_sink.output.epoch_names import parse_epoch_name
+from slackwater.spark_sink.output.epoch_names import STAGING_FOLDER, parse_epoch_name
 from slackwater.spark_sink.output.epoch_place import (
     COMPACTION,
     EPOCH_PREFIX,
@@ -22,7 +23,7 @@ from slackwater.spark_sink.output.epoch_place import (
 )
 from slackwater.spark_sink.output.file_writer import FileWriter, WrittenFile
 from slackwater.spark_sink.output.merged_files import sync
-from slackwater.spark_sink.output.small_files import LocalFiles
+from slackwater.spark_sink.output.small_files import LOCAL_SCHEME, LocalFiles
 from slackwater.spark_sink.output.staging_folder import (
     StagingFolder,
     disk_errors,
@@ -80,11 +81,19 @@ class Disk:
 
     def content(self, owner: str, kind: str, file: WrittenFile) -> bytes:
         """Read a staged file; see EpochPlace."""
-        return self._staged_path(owner, kind, file).read_bytes()
+        path = self._staged_path(owner, kind, file)
+        try:
+            return path.read_bytes()
+        except FileNotFoundError as error:
+            raise PublishError(
+                f"{path}, a task's file, is not there.",
+                "Each executor needs the same directory. Or another process has taken the pipeline"
+                " over; the epoch is read again",
+            ) from error
 
     def urls(self, owner: str, kind: str, written: Sequence[WrittenFile]) -> list[str]:
-        """Return the paths of the files; see EpochPlace."""
-        return [str(self._staged_path(owner, kind, file)) for file in written]
+        """Return the URLs of the files, whatever Spark takes a path for; see EpochPlace."""
+        return [f"{LOCAL_SCHEME}://{self._staged_path(owner, kind, file)}" for file in written]
 
     def _staged_path(self, owner: str, kind: str, file: WrittenFile) -> Path:
         return StagingFolder(self._root, owner).path(kind) / (file.staged or "")
@@ -124,9 +133,19 @@ class Disk:
         return [str(folder.relative_to(self._root)) for folder in staged_by_all(self._root)]
 
     def remove(self, names: Sequence[str]) -> None:
-        """Remove folders; see EpochPlace."""
+        """Remove folders; see EpochPlace.
+
+        Each by a rename first: nobody gives a name to what is removed in part.
+        """
         for name in names:
-            remove_path(self._root / name)
+            removed = self._root / STAGING_FOLDER / uuid.uuid4().hex
+            with suppress(FileNotFoundError):
+                (self._root / name).rename(removed)
+                remove_path(removed)
+
+    def forget(self, owner: str) -> None:
+        """Remove the owner's folder; see EpochPlace."""
+        remove_path(self._root / STAGING_FOLDER / owner)
 
     def discard(self, owner: str, kind: str, but: Collection[str]) -> None:
         """Remove what is in the owner's folder; see EpochPlace."""

@@ -134,6 +134,9 @@ class EpochPlace(Protocol):
     def discard(self, owner: str, kind: str, but: Collection[str]) -> None:
         """Remove what a process has staged of a kind, but for these names."""
 
+    def forget(self, owner: str) -> None:
+        """Remove all that a process has staged, which stages no more."""
+
     def first_after(self, name: str | None) -> str | None:
         """Return the name of an epoch, and no chunk, after another one, or of any; None without."""
 

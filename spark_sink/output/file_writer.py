@@ -87,6 +87,7 @@ class FileWriter:
         prefix, suffix: how the names of staged files begin and end, such as a folder and a slash.
         file_format: parquet, orc, or text, of which each row's value is a line.
         partition_by: columns that name folders and are not in the files.
+        hands_on: whether small files go to an object store only if the driver has them go there.
     """
 
     path: str
@@ -95,6 +96,7 @@ class FileWriter:
     file_format: str
     partition_by: tuple[str, ...] = ()
     suffix: str = ""
+    hands_on: bool = True
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write all batches, and yield a row for each file.
@@ -117,7 +119,8 @@ class FileWriter:
                 for file in files.values():
                     file.flush()
         for folder, file in files.items():
-            result = _result(folder, file, is_staged=in_memory > IN_MEMORY_MAX)
+            is_staged = not self.hands_on or in_memory > IN_MEMORY_MAX
+            result = _result(folder, file, is_staged=is_staged)
             in_memory += result.nbytes
             yield result
 

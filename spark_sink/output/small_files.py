@@ -106,7 +106,7 @@ class LocalFiles:
     def create(self, name: str, text: str, *, is_durable: bool = False) -> str | None:
         """Create a file, whole if the file system has hard links; see SmallFiles."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        unfinished, final = self._folder / f".{name}.{uuid.uuid4().hex}", self._folder / name
+        unfinished, final = self._folder / f".{uuid.uuid4().hex}", self._folder / name
         try:
             with unfinished.open("w") as out:
                 out.write(text)

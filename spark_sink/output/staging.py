@@ -1,7 +1,7 @@
 """Staged epochs: rows that readers of the output do not see, until the epoch is audited.
 
-Tasks write them as files in Parquet, on a disk below a folder of one owner. In an object store they
-hand small ones to the driver, so that a small epoch takes no request.
+Tasks write them as files in Parquet, below a folder of one owner. Its successor removes them: a
+former owner that wakes up finds nothing that it could publish.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from slackwater.spark_sink.errors import PublishError
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from slackwater.spark_sink.output.epoch_place import EpochPlace
-    from slackwater.spark_sink.output.file_writer import WrittenFile
+    from slackwater.spark_sink.output.file_writer import FileWriter, WrittenFile
 
 # Whatever the session's settings say: a file that a successor has removed is not one without rows.
 _ALL_FILES: Final = {"ignoreCorruptFiles": "false", "ignoreMissingFiles": "false"}
@@ -71,6 +71,9 @@ class Staging:
         place: of the output.
         preparation: makes what is written; None writes all records as they are.
         epochs: the staging of epochs, if this one is a scan's.
+        holds_small: in an object store the driver holds small files, so that a small epoch takes no
+            request. It is for outputs that refuse a former owner themselves: what it holds, its
+            successor can't remove.
 
     Attributes:
         place: as given.
@@ -81,9 +84,12 @@ class Staging:
         place: EpochPlace,
         preparation: Preparation | None = None,
         epochs: Staging | None = None,
+        *,
+        holds_small: bool = False,
     ) -> None:
         self.place = place
         self._preparation = preparation or Preparation()
+        self._holds_small = holds_small
         self._owner: Owner = epochs._owner if epochs else Owner()
         self._kind = _CHUNKS if epochs else _EPOCHS
         # The one that was staged last.
@@ -93,7 +99,8 @@ class Staging:
 
     def for_scan(self) -> Staging:
         """Return a staging for an initial scan: unfiltered, as the scan's reads are filtered."""
-        return Staging(self.place, self._preparation.unfiltered(), self)
+        unfiltered = self._preparation.unfiltered()
+        return Staging(self.place, unfiltered, self, holds_small=self._holds_small)
 
     def task_writer(self, spark: SparkSession, schema: StructType) -> str | None:  # noqa: ARG002
         """Return how tasks write epochs; None if they write what Spark makes of their records.
@@ -108,8 +115,7 @@ class Staging:
         from slackwater.spark_sink.output.task_writer import TaskWriter
 
         self._schema = self._preparation.schema_of(schema)
-        writer = self.place.writer(self._owner.name, self._kind, PARQUET, ())
-        return TaskWriter.of(self._preparation, writer).to_text()
+        return TaskWriter.of(self._preparation, self._writer(self._kind)).to_text()
 
     def stage(self, epoch: DataFrame, epoch_id: int) -> EpochSummary:
         """Have tasks write one epoch, or take what they have written; return what it held."""
@@ -125,8 +131,7 @@ class Staging:
             prepared = self._preparation.prepare(epoch)
             if self._schema is None:
                 self._schema = prepared.frame.schema
-            writer = self.place.writer(owner, self._kind, PARQUET, ())
-            files = written_by_tasks(prepared.frame, writer)
+            files = written_by_tasks(prepared.frame, self._writer(self._kind))
             counts = prepared.counts()
         self._staged = {epoch_id: _StagedEpoch(owner, counts, files)}
         return counts.summary
@@ -208,7 +213,8 @@ class Staging:
         if present != staged:
             raise PublishError(
                 f"{self.place.path} has {present} of the {staged} {things} that were staged.",
-                "Another process may have taken the pipeline over; the epoch is read again",
+                "Each executor needs the same directory. Or another process has taken the pipeline"
+                " over; the epoch is read again",
             )
 
     def discard(self, epoch_id: int) -> None:
@@ -241,9 +247,19 @@ class Staging:
         """
         from slackwater.spark_sink.output.file_writer import written_files_of
 
-        writer = self.place.writer(self._owner.name, kind, PARQUET, ())
         with self.place.translating():
-            return self.place.urls(self._owner.name, kind, written_files_of(writer, rows))
+            written = written_files_of(self._writer(kind), rows)
+            return self.place.urls(self._owner.name, kind, written)
+
+    def discard_beside(self, kind: str) -> None:
+        """Remove what stage_beside() has staged of a kind."""
+        with self.place.translating():
+            self.place.discard(self._owner.name, kind, ())
+
+    def _writer(self, kind: str) -> FileWriter:
+        """Return what tasks of this owner write with, as it is called now."""
+        writer = self.place.writer(self._owner.name, kind, PARQUET, ())
+        return replace(writer, hands_on=self._holds_small)
 
 
 class StagedByTasks:

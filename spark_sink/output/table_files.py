@@ -80,6 +80,7 @@ class DiskFiles:
         """Remove the folders of all former owners, this process before it among them."""
         with self._place.translating():
             self._place.prepare(spark)
+            self._place.require_commits()
             # A thread from before may still be at work, if this process had lost the pipeline.
             self._staging.owner = uuid.uuid4().hex
             self._place.remove(self._place.staged())

@@ -98,6 +98,7 @@ class ManagedTables(StagedByTasks, ABC, Generic[T]):
         *,
         dead_letters: DeadLetters,
         policy: MaintenancePolicy,
+        holds_small: bool = False,
     ) -> None:
         self._path = place.path
         self._format = table_format
@@ -105,7 +106,7 @@ class ManagedTables(StagedByTasks, ABC, Generic[T]):
         self._maintenance = Maintenance(self._maintain, policy.every_s)
         self._dead_letters = dead_letters
         self._application = application_of(pipeline)
-        self._staging = Staging(place, Preparation(record_filter))
+        self._staging = Staging(place, Preparation(record_filter), holds_small=holds_small)
         self._scanned = self._staging.for_scan()
         self._watermarks = WatermarkLog(place, pipeline)
         self._scanned_tables: dict[str, Sequence[Column]] = {}

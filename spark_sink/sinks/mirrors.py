@@ -136,6 +136,7 @@ class Mirrors(ManagedTables[MirrorTable]):
             record_filter,
             dead_letters=DeadLetters(place, is_enabled=keeps_bad_records),
             policy=policy,
+            holds_small=table_format.merges_once,
         )
         self._gone_rows = gone_rows
         self._properties = {

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import posixpath
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 _HOUR_MS: Final = 3_600_000
 # A stream finds in Delta's log where it stopped. In Iceberg a snapshot makes every commit larger.
 _DAY_MS: Final = 24 * _HOUR_MS
+_READ_DIFFERENTLY: Final = re.compile(r"%[0-9A-Fa-f]{2}|[#?]")
 
 
 def one_of(value: object, names: Sequence[str]) -> object:
@@ -261,6 +263,11 @@ class SinkSettings(Section, ABC):
     @model_validator(mode="after")
     def _place_of_path(self) -> Self:
         if self.is_in_store:
+            if marks := _READ_DIFFERENTLY.search(self.path):
+                raise ValueError(
+                    f"path has {marks[0]!r}, which Spark and the object store's client take for"
+                    " different names; choose another name"
+                )
             try:
                 open_object_store(self.path, self.storage_options)
             except ObjectStoreError as error:
@@ -269,8 +276,8 @@ class SinkSettings(Section, ABC):
         if not self.is_on_disk:
             raise ValueError(
                 f"path is {self.path}, which is neither on a local disk nor in an object store"
-                f" ({', '.join(f'{scheme}://' for scheme in sorted(SCHEMES))}). Kind spark writes,"
-                " at least once, to any place that its format reaches"
+                f" ({', '.join(f'{scheme}://' for scheme in sorted(SCHEMES))}). Set path to one"
+                " that is. Kind spark writes, at least once, to any place that its format reaches"
             )
         if self.storage_options:
             raise ValueError(

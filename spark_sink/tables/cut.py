@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from slackwater.spark_sink.errors import AsOfTimeError
 from slackwater.spark_sink.output.watermark_log import LoggedWatermark, WatermarkLog
 from slackwater.timestamp import datetime_to_rfc3339
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,6 +91,7 @@ class Delta(TableFormat):
     """The table format Delta Lake, of typed changelogs and mirrors."""
 
     using = "delta"
+    merges_once = True
     marks_refused = " ,;{}()\n\t="
     names_any_column = (COLUMN_MAPPING, ("name", "id"))
 

@@ -64,6 +64,7 @@ class TableFormat(ABC):
         has_catalogs: its tables can be in a catalog, which the setting sink.catalog names.
         marks_refused: marks that the name of a column must not have.
         names_any_column: a table property, and values of it with which a column may have any name.
+        merges_once: a table refuses a merge for a low watermark that it has, or for an earlier one.
         storage_options: of the object store with the tables; see open_object_store().
     """
 
@@ -71,6 +72,7 @@ class TableFormat(ABC):
     has_catalogs: ClassVar[bool] = False
     marks_refused: ClassVar[str] = ""
     names_any_column: ClassVar[tuple[str, Sequence[str]]] = ("", ())
+    merges_once: ClassVar[bool] = False
     storage_options: Mapping[str, str] = MappingProxyType({})
 
     @classmethod

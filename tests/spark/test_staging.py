@@ -13,6 +13,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from slackwater.reader.schema import SCHEMA
 from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.output.bucket_place import Bucket
+from slackwater.spark_sink.output.disk_place import Disk
 from slackwater.spark_sink.output.staging import Staging
 from slackwater.spark_sink.output.task_writer import TaskWriter
 from tests.epoch_rows import frame, inserts, of_two_tables, on_disk
@@ -46,10 +47,34 @@ def test_what_is_staged_on_a_disk_is_read_whole_or_refused(
     first.unlink()
     with pytest.raises(PublishError, match=r"has . of the 2 files"):
         staging.read_staged(spark, 1)
-    with pytest.raises(PublishError, match="No such file"):
+    with pytest.raises(PublishError, match="a task's file, is not there"):
         staging.read_small(1, ["table_name"], 1 << 20)
     with pytest.raises(Exception, match="FILE_NOT_EXIST"):
         listed_before.count()
+
+
+def test_what_is_staged_on_a_disk_is_read_there_whatever_paths_are_by_default(
+    session: SparkSession, tmp_path: Path
+) -> None:
+    spark = session.newSession()
+    spark.conf.set("fs.defaultFS", "hdfs://192.0.2.1:1")
+    staging = Staging(Disk(tmp_path, f"file://{tmp_path}"))
+    staging.stage(frame(session, of_two_tables(1)), 1)
+    assert staging.read_staged(spark, 1).count() == 2
+
+
+def test_in_a_store_a_former_owner_holds_nothing_that_its_successor_does_not_remove(
+    s3a: tuple[SparkSession, ServedStore],
+) -> None:
+    spark, store = s3a
+    former, successor = (Staging(Bucket(f"s3a://{BUCKET}/owners", store.options)) for _ in range(2))
+    former.take_over(spark)
+    former.stage(frame(spark, of_two_tables(1)), 1)
+    assert former.read_staged(spark, 1).count() == 2
+    former.stage(frame(spark, of_two_tables(2)), 2)
+    successor.take_over(spark)
+    with pytest.raises(PublishError, match="has 0 of the 2 files"):
+        former.read_staged(spark, 2)
 
 
 def test_in_a_store_a_former_owner_merges_no_part_of_what_tasks_staged(

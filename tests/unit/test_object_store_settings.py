@@ -109,6 +109,9 @@ def test_options_that_nothing_would_use_are_refused() -> None:
     ("path", "options", "said"),
     [
         ("s3:///changes", {}, "recognise URL"),
+        ("s3a://bucket/a%20b", {}, "path has '%20', which Spark and the object store's client"),
+        ("gs://bucket/changes#1", {}, "path has '#'"),
+        ("s3://bucket/changes?1", {}, "path has '?'"),
         ("az://bucket/changes", {}, "Account must be specified"),
         ("gs://bucket/changes", {"google_service_account": "/none"}, "/none"),
         ("gs://bucket/changes", {"aws_region": "r"}, "aws_region"),

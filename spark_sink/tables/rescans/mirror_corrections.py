@@ -129,6 +129,9 @@ class MirrorCorrections:
         }
 
     def _keep(self, table: str, corrections: Corrections) -> ChunkResult:
+        if not self._awaiting:
+            # Those before were merged, or forgotten.
+            self._staging.discard_beside(_KIND)
         paths = self._staging.stage_beside(_KIND, corrections.rows)
         self._awaiting[table] = StagedCorrections(corrections, paths)
         return ChunkResult(is_done=False, corrected=corrections.rows.num_rows)
