@@ -9,6 +9,6 @@ sinks and tables.
 - epoch_names: what epochs are called.
 - watermark_log: up to when the output is complete, a line for each epoch.
 - watermark_lines: the log's files and lines, and which files become one.
-- small_files: files that are created once, on any file system.
+- small_files: files that are created once, on a disk or in a store.
 - dead_letters: which records can't be converted, and what becomes of them.
 """

@@ -21,12 +21,12 @@ import pyarrow as pa
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
 from slackwater.spark_sink.errors import ObjectStoreError, PublishError
+from slackwater.spark_sink.output.delta_errors import DeltaUnsupportedError, delta_errors
 from slackwater.spark_sink.output.delta_features import (
     COLUMN_MAPPING,
     column_types,
     demands_on_rows,
     has_column_mapping,
-    is_unsupported,
 )
 from slackwater.spark_sink.output.delta_maintenance import commit_name, forget_checksum, log_files
 
@@ -196,7 +196,7 @@ class DeltaCommits:
             return None
         table = self._loaded()
         if application not in self._versions:
-            with self._translating():
+            with self._errors():
                 self._versions[application] = table.transaction_version(application)
         return self._versions[application]
 
@@ -229,16 +229,13 @@ class DeltaCommits:
         return None
 
     def _load_and_own(self) -> None:
-        from deltalake.exceptions import TableNotFoundError
-
         self._table, self._versions, self._owner, self._line = None, {}, 0, None
-        try:
-            table = self._load()
-        except TableNotFoundError:
+        table = self._load()
+        if table is None:
             return
         # Each take-over hands it on: there may be any number of them before the next epoch.
         self._line = self._read_line(table)
-        with self._translating():
+        with self._errors():
             self._owner = (table.transaction_version(self._owner_application) or 0) + 1
         with self._committing(table):
             table.create_write_transaction(
@@ -254,7 +251,7 @@ class DeltaCommits:
 
         self._owner = 1
         try:
-            with self._translating():
+            with self._errors():
                 self._table = DeltaTable.create(
                     self.path,
                     _nullable(schema),
@@ -267,24 +264,25 @@ class DeltaCommits:
             self._owner = 0
             raise
 
-    def _load(self) -> DeltaTable:
+    def _load(self) -> DeltaTable | None:
+        """Return the table as it is now; None without one."""
         from deltalake import DeltaTable
         from deltalake.exceptions import TableNotFoundError
 
-        with self._translating(TableNotFoundError):
-            return DeltaTable(self.path, storage_options=self.options)
+        with self._errors():
+            try:
+                return DeltaTable(self.path, storage_options=self.options)
+            except TableNotFoundError:
+                return None
 
     def _loaded(self) -> DeltaTable:
         """Return the table of which this process is the owner."""
-        from deltalake.exceptions import TableNotFoundError
-
         if self._owner == 0:
             raise PublishError(f"{self.path}: this process does not own the table.")
         if self._table is None:
-            try:
-                table = self._load()
-            except TableNotFoundError as error:
-                raise PublishError(f"{self.path}: the table is gone.") from error
+            table = self._load()
+            if table is None:
+                raise PublishError(f"{self.path}: the table is gone.")
             self._versions = {}
             if not self._has_owner(table):
                 raise PublishError(f"{self.path}: another process has taken the pipeline over.")
@@ -292,7 +290,7 @@ class DeltaCommits:
         return self._table
 
     def _has_owner(self, table: DeltaTable) -> bool:
-        with self._translating():
+        with self._errors():
             return table.transaction_version(self._owner_application) == self._owner
 
     @contextmanager
@@ -302,7 +300,7 @@ class DeltaCommits:
         version = table.version()
         # The commit may write a checkpoint.
         forget_checksum(self.path)
-        with self._translating():
+        with self._errors():
             yield
             table.update_incremental()
         # Another commit may be that of a process that has taken the pipeline over.
@@ -317,25 +315,18 @@ class DeltaCommits:
         return CommitProperties(metadata, app_transactions=[*transactions, owner])
 
     @contextmanager
-    def _translating(self, *expected: type[Exception]) -> Iterator[None]:
-        """Turn the errors of delta-rs into ours, but for those that are expected.
+    def _errors(self) -> Iterator[None]:
+        """Turn the errors of delta-rs into ours.
 
         Raises:
             ObjectStoreError: the table has features that delta-rs can't write.
-            PublishError: the store refuses or fails, or another process has committed.
+            PublishError: see delta_errors().
         """
-        from deltalake.exceptions import CommitFailedError, DeltaError
-
         try:
-            yield
-        except expected:
-            raise
-        except (DeltaError, OSError) as error:
-            if is_unsupported(error):
-                raise self._refusal(str(error)) from error
-            is_conflict = isinstance(error, CommitFailedError)
-            what = "another process has committed" if is_conflict else "Delta's log failed"
-            raise PublishError(f"{self.path}: {what}: {error}.") from error
+            with delta_errors(self.path):
+                yield
+        except DeltaUnsupportedError as error:
+            raise self._refusal(str(error)) from error
 
     def _refusal(self, reason: str) -> ObjectStoreError:
         return ObjectStoreError(

@@ -15,7 +15,6 @@ import time
 import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -25,12 +24,9 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from slackwater.spark_sink.errors import PublishError, commit_conflict
-from slackwater.spark_sink.output.delta_features import (
-    COLUMN_MAPPING,
-    has_column_mapping,
-    is_unsupported,
-)
+from slackwater.spark_sink.errors import commit_conflict
+from slackwater.spark_sink.output.delta_errors import DeltaUnsupportedError, delta_errors
+from slackwater.spark_sink.output.delta_features import COLUMN_MAPPING, has_column_mapping
 from slackwater.spark_sink.output.delta_maintenance import commit_name, is_inside, log_files
 from slackwater.spark_sink.output.merged_files import in_row_groups, sync
 from slackwater.spark_sink.output.object_store import download, open_object_store, remove
@@ -48,10 +44,6 @@ _COMPACTED_SIZE: Final = 256 << 20
 _FEATURES: Final = frozenset({"timestampNtz"})
 # A pipeline may commit between two of them.
 _TRIES: Final = 50
-
-
-class DeltaUnsupportedError(Exception):
-    """Spark has to compact this table; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +76,7 @@ def compact(path: str, options: Mapping[str, str]) -> None:
     """
     from deltalake import DeltaTable
 
-    with _translating(path):
+    with delta_errors(path, "its compaction failed"):
         compact_loaded(DeltaTable(path, storage_options=dict(options)), path, options)
 
 
@@ -333,17 +325,3 @@ def _require_readable(table: DeltaTable) -> None:
 
 def _now_ms() -> int:
     return round(time.time() * 1_000)
-
-
-@contextmanager
-def _translating(path: str) -> Iterator[None]:
-    """Turn the errors of the clients into ours."""
-    from deltalake.exceptions import DeltaError
-    from obstore.exceptions import BaseError
-
-    try:
-        yield
-    except (DeltaError, BaseError, OSError) as error:
-        if is_unsupported(error):
-            raise DeltaUnsupportedError(str(error)) from error
-        raise PublishError(f"{path}: its compaction failed: {error}.") from error

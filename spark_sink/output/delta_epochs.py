@@ -5,7 +5,6 @@ Tasks write the table's files, or hand small ones on; the driver commits them.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
@@ -19,7 +18,8 @@ from slackwater.spark_sink.formats import PARQUET
 from slackwater.spark_sink.output import delta_maintenance
 from slackwater.spark_sink.output.application import scan_application
 from slackwater.spark_sink.output.delta_commits import DataFile, DeltaCommits
-from slackwater.spark_sink.output.delta_compaction import DeltaUnsupportedError, compact
+from slackwater.spark_sink.output.delta_compaction import compact
+from slackwater.spark_sink.output.delta_errors import DeltaUnsupportedError
 from slackwater.spark_sink.output.epoch_files import LatestEpoch
 from slackwater.spark_sink.output.file_writer import (
     FileWriter,
@@ -34,7 +34,7 @@ from slackwater.spark_sink.output.preparation import Preparation
 from slackwater.spark_sink.output.table_files import TableFiles
 from slackwater.spark_sink.output.task_writer import TaskWriter, handed_on, is_handed_on
 from slackwater.spark_sink.sink import EpochSummary
-from slackwater.timestamp import datetime_to_us, seconds_to_ms, us_to_datetime
+from slackwater.timestamp import datetime_to_us, us_to_datetime
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -154,24 +154,15 @@ class DeltaEpochs:
 
     def _maintain(self, spark: SparkSession, path: str) -> None:  # noqa: ARG002
         options, keep_s = self._commits.options, self._policy.keep_s
-        refusal: DeltaUnsupportedError | None = None
         try:
             compact(path, options)
         except DeltaUnsupportedError as error:
-            refusal = error
-        if keep_s is not None:
-            delta_maintenance.remove_old_versions(
-                delta_maintenance.log_files(path, options),
-                delta_maintenance.files_in(path, options, ""),
-                seconds_to_ms(time.time() - keep_s),
-                lambda: delta_maintenance.current_files(path, options),
-                # Of a table to which Spark has written.
-                has_checksums="://" not in path,
-            )
-        if refusal is not None:
             raise ObjectStoreError(
-                f"{path} is not compacted: {refusal}.", "Compact it by Spark's OPTIMIZE"
-            ) from refusal
+                f"{path} is not compacted: {error}.", "Compact it by Spark's OPTIMIZE"
+            ) from error
+        finally:
+            if keep_s is not None:
+                delta_maintenance.expire(path, options, keep_s)
 
     def _data_file(self, file: WrittenFile) -> DataFile:
         """Return a file that is in the table's folder."""

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 COLUMN_MAPPING: Final = "delta.columnMapping.mode"
 _CONSTRAINTS: Final = "delta.constraints."
 _NULLABILITY: Final = ("nullable", "containsNull", "valueContainsNull", "metadata")
-# In what delta-rs says of a table that it can't write, one with features that it does not know too.
-_UNSUPPORTED: Final = ("Unsupported", "append-only", "appendOnly")
 
 
 def has_column_mapping(table: DeltaTable) -> bool:
@@ -49,8 +47,3 @@ def column_types(schema: Schema) -> dict[str, str]:
 
 def _without_nullability(part: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in part.items() if key not in _NULLABILITY}
-
-
-def is_unsupported(error: Exception) -> bool:
-    """Return whether an error of delta-rs says that it can't write the table."""
-    return any(word in str(error) for word in _UNSUPPORTED)

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
-from slackwater.spark_sink.errors import PublishError
+from slackwater.spark_sink.output.delta_errors import delta_errors
 from slackwater.spark_sink.output.object_store import ObjectFiles, is_object_store
 from slackwater.spark_sink.output.small_files import LocalFiles, SmallFiles, without_scheme
+from slackwater.timestamp import seconds_to_ms
 
 _LOG: Final = "_delta_log"
 _FILE_RETENTION: Final = "delta.deletedFileRetentionDuration"
@@ -98,9 +99,29 @@ def current_files(path: str, options: Mapping[str, str]) -> set[str]:
     """
     from deltalake import DeltaTable
 
-    with _translating(path):
+    with delta_errors(path, "its maintenance failed"):
         table = DeltaTable(path, storage_options=dict(options))
         return {unquote(file.rpartition("/")[2]) for file in table.file_uris()}
+
+
+def expire(path: str, options: Mapping[str, str], keep_s: float) -> None:
+    """Remove a table's versions that were replaced some time ago.
+
+    Args:
+        path, options: see log_files().
+        keep_s: for how many seconds a version that was replaced can still be read.
+
+    Raises:
+        PublishError: the disk or the store refuses or fails.
+    """
+    remove_old_versions(
+        log_files(path, options),
+        files_in(path, options, ""),
+        seconds_to_ms(time.time() - keep_s),
+        lambda: current_files(path, options),
+        # Of a table to which Spark has written.
+        has_checksums=not is_object_store(path),
+    )
 
 
 def remove_old_versions(
@@ -244,14 +265,3 @@ def _with_checksums(names: Iterable[str]) -> Iterator[str]:
         yield name
         folder, slash, file = name.rpartition("/")
         yield f"{folder}{slash}.{file}.crc"
-
-
-@contextmanager
-def _translating(path: str) -> Iterator[None]:
-    """Turn the errors of delta-rs into ours."""
-    from deltalake.exceptions import DeltaError
-
-    try:
-        yield
-    except (DeltaError, OSError) as error:
-        raise PublishError(f"{path}: its maintenance failed: {error}.") from error

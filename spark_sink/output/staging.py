@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.formats import PARQUET
+from slackwater.spark_sink.output.epoch_names import STAGING_FOLDER
 from slackwater.spark_sink.output.preparation import Counts, Preparation
 from slackwater.spark_sink.sink import EpochSummary
 
@@ -151,7 +152,10 @@ class Staging:
         if not self._owner.is_alone:
             with self.place.translating():
                 self.place.prepare(spark)
-                self.place.remove(self.place.staged())
+                own = f"{STAGING_FOLDER}/{self._owner.name}"
+                # Tasks may have begun.
+                names = (name for name in self.place.staged() if not name.startswith(own))
+                self.place.remove(list(names))
             self._owner.is_alone = True
 
     def read_staged(self, spark: SparkSession, epoch_id: int) -> DataFrame:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -42,8 +41,6 @@ if TYPE_CHECKING:
     from slackwater.spark_sink.output.epoch_place import EpochPlace
 
 _FORMATS: Final = (PARQUET, JSON, ORC, *table_formats())
-# What delta-rs takes for another character, or can't have, in a path.
-_NOT_AS_IT_IS: Final = re.compile(r"%[0-9A-Fa-f]{2}|[\\\x00-\x1f\x7f]")
 PartitionColumn = Literal["table_name", "date"]
 
 
@@ -157,16 +154,6 @@ class ChangelogSettings(EnvelopeSettings, ObjectStoreSettings):
             delta_maintenance.retention_properties(policy.keep_s),
         )
         return DeltaEpochs(commits, files, preparation, self.partition_by, policy)
-
-    @model_validator(mode="after")
-    def _path_that_delta_rs_takes_as_it_is(self) -> Self:
-        is_table_on_disk = self.format == Delta.using and self.is_on_disk
-        if is_table_on_disk and (match := _NOT_AS_IT_IS.search(self.path)):
-            raise ValueError(
-                f"path has {match[0]!r}, which the writer of Delta tables takes for another"
-                " character, or refuses: choose another name"
-            )
-        return self
 
     @model_validator(mode="after")
     def _compaction_in_object_store(self) -> Self:

@@ -288,6 +288,7 @@ class Kafka(StagedByTasks):
 
     def position(self, spark: SparkSession) -> OutputPosition | None:
         """Return how far everything was sent, if Kafka says so; see Sink."""
+        self._staging.take_over(spark)
         return self._delivery.position(spark)
 
     def stage(self, epoch: DataFrame, epoch_id: int) -> EpochSummary:

@@ -54,6 +54,8 @@ if TYPE_CHECKING:
 _HOUR_MS: Final = 3_600_000
 # A stream finds in Delta's log where it stopped. In Iceberg a snapshot makes every commit larger.
 _DAY_MS: Final = 24 * _HOUR_MS
+# What delta-rs takes for another character, or can't have, in a path.
+_NOT_AS_IT_IS: Final = re.compile(r"%[0-9A-Fa-f]{2}|[\\\x00-\x1f\x7f]")
 _READ_DIFFERENTLY: Final = re.compile(r"%[0-9A-Fa-f]{2}|[#?]")
 
 
@@ -324,6 +326,16 @@ class TableSettings(SinkSettings, ABC):
         """Return the table format; None if epochs are files."""
         made = table_formats().get(self.format)
         return None if made is None else made.from_settings(self.catalog, partition_by)
+
+    @model_validator(mode="after")
+    def _path_that_delta_rs_takes_as_it_is(self) -> Self:
+        is_table_on_disk = self.format == Delta.using and self.is_on_disk
+        if is_table_on_disk and (match := _NOT_AS_IT_IS.search(self.path)):
+            raise ValueError(
+                f"path has {match[0]!r}, which the writer of Delta tables takes for another"
+                " character, or refuses: choose another name"
+            )
+        return self
 
     @model_validator(mode="after")
     def _catalog_in_object_store(self) -> Self:

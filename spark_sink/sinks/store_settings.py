@@ -1,4 +1,4 @@
-"""The settings of kinds that can write to an object store by its client, without Hadoop's."""
+"""The settings of kinds whose output in an object store may say where to go on."""
 
 from __future__ import annotations
 

@@ -7,28 +7,22 @@ one changes nothing (Delta's protocol, "Transaction Identifiers"). The version i
 from __future__ import annotations
 
 import logging
-import posixpath
-import time
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final
-from urllib.parse import unquote
 
 from slackwater.spark_sink.errors import AsOfTimeError, commit_conflict
 from slackwater.spark_sink.java import java_session, jvm_of
 from slackwater.spark_sink.output import delta_maintenance
+from slackwater.spark_sink.output.delta_errors import DeltaUnsupportedError
 from slackwater.spark_sink.output.delta_features import COLUMN_MAPPING
 from slackwater.spark_sink.sql.quoting import identifier, literal
 from slackwater.spark_sink.tables.delta_log import missing_files, read_history
 from slackwater.spark_sink.tables.delta_low_watermark import publish_by_spark
-from slackwater.spark_sink.tables.direct_table import (
-    DeltaMergeRefusedError,
-    DirectTable,
-    DirectTables,
-)
+from slackwater.spark_sink.tables.direct_table import DirectTable, DirectTables
 from slackwater.spark_sink.tables.row_merges.delta_merge import (
     LargeTableError,
     has_property,
@@ -41,7 +35,7 @@ from slackwater.spark_sink.tables.table_format import (
     TableFormat,
 )
 from slackwater.spark_sink.tables.table_history import gone_error, version_at
-from slackwater.timestamp import datetime_to_us, seconds_to_ms
+from slackwater.timestamp import datetime_to_us
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -182,18 +176,7 @@ class Delta(TableFormat):
         if keep_s is None:
             return
         self.ensure_retention(spark, path, keep_s)
-
-        def current() -> set[str]:
-            files = spark.read.format(self.using).load(path).inputFiles()
-            return {unquote(posixpath.basename(file)) for file in files}
-
-        delta_maintenance.remove_old_versions(
-            delta_maintenance.log_files(path, self.storage_options),
-            delta_maintenance.files_in(path, self.storage_options, ""),
-            seconds_to_ms(time.time() - keep_s),
-            current,
-            has_checksums=True,
-        )
+        delta_maintenance.expire(path, self.storage_options, keep_s)
 
     def ensure_retention(self, spark: SparkSession, path: str, keep_s: float | None) -> None:
         """Set the property for removed files, unless the table has one; see TableFormat."""
@@ -205,7 +188,7 @@ class Delta(TableFormat):
 
     def _compact(self, spark: SparkSession, path: str) -> None:
         """Compact a table; the session is nobody else's."""
-        from slackwater.spark_sink.output.delta_compaction import DeltaUnsupportedError, compact
+        from slackwater.spark_sink.output.delta_compaction import compact
 
         folder = self._direct.folder(spark, path)
         if folder is not None:
@@ -237,7 +220,7 @@ class Delta(TableFormat):
         direct = self._direct.table(spark, path, self.storage_options)
         if direct is not None:
             # Spark computes the table's whole state for that.
-            with suppress(DeltaMergeRefusedError):
+            with suppress(DeltaUnsupportedError):
                 return direct.last_version(application)
         log = jvm_of(spark).org.apache.spark.sql.delta.DeltaLog
         nothing = jvm_of(spark).scala.Option.empty()
@@ -300,7 +283,7 @@ class Delta(TableFormat):
             return False
         try:
             merge_rows(direct, rows, columns, merge_id, keeps_deleted=keeps_deleted)
-        except DeltaMergeRefusedError as error:
+        except DeltaUnsupportedError as error:
             self._merged_by_spark.add(path)
             _log.info("Spark merges into %s from now on: %s", path, error)
             self._merged_by_driver.discard(path)
@@ -323,7 +306,7 @@ class Delta(TableFormat):
         """Write to the table's properties up to when it has all changes; see TableFormat."""
         direct = self._direct.table(spark, path, self.storage_options)
         if direct is not None:
-            with suppress(DeltaMergeRefusedError):
+            with suppress(DeltaUnsupportedError):
                 publish_low_watermark(direct, merge_id)
                 return
         with self.translating_conflicts(path):

@@ -15,12 +15,9 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from slackwater.spark_sink.errors import PublishError, commit_conflict
-from slackwater.spark_sink.output.delta_features import (
-    COLUMN_MAPPING,
-    has_column_mapping,
-    is_unsupported,
-)
+from slackwater.spark_sink.errors import commit_conflict
+from slackwater.spark_sink.output.delta_errors import DeltaUnsupportedError, delta_errors
+from slackwater.spark_sink.output.delta_features import COLUMN_MAPPING, has_column_mapping
 from slackwater.spark_sink.output.delta_maintenance import commit_name, forget_checksum, log_files
 from slackwater.spark_sink.output.small_files import SmallFiles, local_path
 
@@ -46,10 +43,6 @@ _FEATURES: Final = frozenset(
         "timestampNtz",
     }
 )
-
-
-class DeltaMergeRefusedError(Exception):
-    """Spark has to change this table; the message says why."""
 
 
 def is_direct(path: str) -> bool:
@@ -89,7 +82,7 @@ class DirectTable:
         """Return the table as it is now. Inside translating().
 
         Raises:
-            DeltaMergeRefusedError: its files have other names for its columns.
+            DeltaUnsupportedError: its files have other names for its columns.
         """
         from deltalake import DeltaTable
 
@@ -103,7 +96,7 @@ class DirectTable:
             table = self._table
             table.update_incremental()
         if has_column_mapping(table):
-            raise DeltaMergeRefusedError(f"it has {COLUMN_MAPPING}")
+            raise DeltaUnsupportedError(f"it has {COLUMN_MAPPING}")
         if self._looked_at is None:
             # An earlier process may have compacted the table, and stated a low watermark, since.
             self._looked_at = max(0, table.version() - 2)
@@ -115,7 +108,7 @@ class DirectTable:
         """Return the latest version that an application has committed, as the table is now.
 
         Raises:
-            DeltaMergeRefusedError, PublishError: see load() and translating().
+            DeltaUnsupportedError, PublishError: see load() and translating().
         """
         with self.translating():
             return self.transaction_version(self.load(), application)
@@ -167,7 +160,7 @@ class DirectTable:
             is_due: is called with the table that the commit would follow, without one between.
 
         Raises:
-            DeltaMergeRefusedError: the table has features that the commit would have to heed.
+            DeltaUnsupportedError: the table has features that the commit would have to heed.
             PublishError: other processes go on committing at the same time, or the store fails.
         """
         # As it was left: if it is not what it was since, the name of the commit is taken.
@@ -186,7 +179,7 @@ class DirectTable:
         """
         features = set(table.protocol().writer_features or ())
         if not features <= _FEATURES:
-            raise DeltaMergeRefusedError(f"it has {', '.join(sorted(features - _FEATURES))}")
+            raise DeltaUnsupportedError(f"it has {', '.join(sorted(features - _FEATURES))}")
         commit = "\n".join(map(json.dumps, _property_actions(table, name, value)))
         if not self._log.create(commit_name(table.version() + 1), commit):
             return False
@@ -199,42 +192,23 @@ class DirectTable:
 
     @contextmanager
     def translating(self) -> Iterator[None]:
-        """Turn the errors of delta-rs into ours.
-
-        A commit that failed for another reason than a conflict may have been made: who tries again
-        by another way finds its transaction identifier.
+        """Turn the errors of delta-rs into ours; after one the table is loaded anew.
 
         Raises:
-            DeltaMergeRefusedError: delta-rs can't write the table, or on a local disk can't reach
+            DeltaUnsupportedError: delta-rs can't write the table, or on a local disk can't reach
                 it.
             PublishError: another process has committed, or the object store fails.
         """
-        from deltalake.exceptions import CommitFailedError, DeltaError
-
         try:
-            yield
-        except (DeltaError, OSError) as error:
-            self._table = None
-            if is_unsupported(error):
-                raise DeltaMergeRefusedError(str(error)) from error
-            if isinstance(error, CommitFailedError):
-                raise commit_conflict(self.path) from error
-            if self.is_local:
-                raise DeltaMergeRefusedError(str(error)) from error
-            raise PublishError(
-                f"{self.path}: Delta's log failed: {error}.", "The epoch is read again"
-            ) from error
+            with delta_errors(self.path, is_for_spark=self.is_local):
+                yield
         except BaseException:
             self._table = None
             raise
 
 
 class DirectTables:
-    """The tables of one sink, by their paths.
-
-    Attributes:
-        storage_options: of the object store in which the driver changes tables; None for none.
-    """
+    """The tables of one sink, by their paths."""
 
     def __init__(self) -> None:
         # Asking costs calls to the JVM.

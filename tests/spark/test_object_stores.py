@@ -18,7 +18,7 @@ import pytest
 from obstore.store import ObjectStore
 from pyspark.sql import SparkSession
 
-from slackwater.spark_sink.errors import PublishError
+from slackwater.spark_sink.errors import ObjectStoreError, PublishError
 from slackwater.spark_sink.formats import ORC, PARQUET, TEXT
 from slackwater.spark_sink.output.bucket_place import Bucket
 from slackwater.spark_sink.output.epoch_compaction import EpochCompaction
@@ -188,7 +188,7 @@ def test_a_bucket_that_does_not_exist_is_named_at_once(
     sink = make_sink(
         store.path.replace(BUCKET, "other") + "/changes", storage_options=store.options
     )
-    with pytest.raises(PublishError, match="bucket"):
+    with pytest.raises(ObjectStoreError, match="bucket"):
         sink.position(session)
 
 

@@ -14,10 +14,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from slackwater.spark_sink.envelopes.registry import envelopes
+from slackwater.spark_sink.output.delta_errors import DeltaUnsupportedError
 from slackwater.spark_sink.output.watermark_log import WatermarkLog
 from slackwater.spark_sink.sink import OutputPosition
 from slackwater.spark_sink.tables.delta import Delta
-from slackwater.spark_sink.tables.direct_table import DeltaMergeRefusedError, DirectTable
+from slackwater.spark_sink.tables.direct_table import DirectTable
 from slackwater.spark_sink.tables.iceberg import Iceberg
 from tests.epoch_rows import PIPELINE, inserts, low_watermark, make_sink, write
 from tests.former_owner import frozen_at
@@ -123,7 +124,7 @@ def test_a_table_s_position_is_read_by_the_driver_or_spark_and_after_others_comm
     monkeypatch.setattr("slackwater.spark_sink.tables.iceberg_history._ANCESTORS_MAX", 1)
 
     def refuse(*_: object) -> None:
-        raise DeltaMergeRefusedError
+        raise DeltaUnsupportedError
 
     if not is_direct:
         monkeypatch.setattr(DirectTable, "last_version", refuse)

@@ -10,7 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from slackwater.spark_sink.errors import AsOfTimeError, PublishError
-from slackwater.spark_sink.tables.direct_table import DeltaMergeRefusedError, DirectTable
+from slackwater.spark_sink.output.delta_errors import DeltaUnsupportedError
+from slackwater.spark_sink.tables.direct_table import DirectTable
 from slackwater.spark_sink.tables.mirror_table import read_mirror
 from slackwater.spark_sink.tables.table_format import MergeId
 from slackwater.timestamp import datetime_to_rfc3339
@@ -99,7 +100,7 @@ def test_spark_states_no_low_watermark_beside_the_merge_of_a_later_epoch(
         assert may_be_published
         return True
 
-    monkeypatch.setattr(DirectTable, "set_property", Mock(side_effect=DeltaMergeRefusedError))
+    monkeypatch.setattr(DirectTable, "set_property", Mock(side_effect=DeltaUnsupportedError))
     monkeypatch.setattr(MergeId, "may_be_published", before_a_merge)
     with pytest.raises(PublishError, match="another process"):
         mirrors.publish(former, 2)

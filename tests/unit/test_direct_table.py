@@ -14,10 +14,10 @@ from deltalake.schema import Field, PrimitiveType, Schema
 
 from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.output import delta_compaction
+from slackwater.spark_sink.output.delta_errors import DeltaUnsupportedError
 from slackwater.spark_sink.output.object_store import ObjectFiles
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.tables.direct_table import (
-    DeltaMergeRefusedError,
     DirectTable,
     is_direct,
 )
@@ -168,7 +168,7 @@ def test_a_process_for_each_epoch_writes_checkpoints_all_the_same(place: tuple[s
 
 def test_a_table_that_asks_more_of_its_writers_is_left_to_spark(tmp_path: Path) -> None:
     create((str(tmp_path), None), {"delta.columnMapping.mode": "name"})
-    with pytest.raises(DeltaMergeRefusedError, match="columnMapping"):
+    with pytest.raises(DeltaUnsupportedError, match="columnMapping"):
         merge(DirectTable(str(tmp_path)), 1)
 
 

@@ -64,8 +64,9 @@ def test_a_delta_table_in_an_object_store_needs_neither_checkpoint_nor_jars() ->
 
 def test_a_path_of_a_delta_table_that_would_be_taken_for_another_is_refused() -> None:
     for path in ("/data/a%20b", "file:///data/a%20b", "/data/a\\b", "/data/a\tb"):
-        with pytest.raises(ValidationError, match=r"path has .*choose another name"):
-            parse(path=path, checkpoint="c", format="delta")
+        for kind in ("changelog", "changelogs", "mirror"):
+            with pytest.raises(ValidationError, match=r"path has .*choose another name"):
+                parse(kind=kind, path=path, checkpoint="c", format="delta")
         parse(path=path, checkpoint="c", format="parquet")
     parse(path="/data/100%", checkpoint="c", format="delta")
 

@@ -16,10 +16,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from slackwater.spark_sink.errors import PublishError
+from slackwater.spark_sink.output.delta_errors import DeltaUnsupportedError, delta_errors
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.sql.merge_statement import CHANGED_AT
 from slackwater.spark_sink.sql.merge_statement import IS_DELETED as IS_MARKED_DELETED
-from slackwater.spark_sink.tables.direct_table import DeltaMergeRefusedError, DirectTable
+from slackwater.spark_sink.tables.direct_table import DirectTable
 from slackwater.spark_sink.tables.row_merges import small_table
 from slackwater.spark_sink.tables.row_merges.row_changes import (
     COMMIT_TIMESTAMP,
@@ -44,7 +45,7 @@ _MIRROR: Final = "mirror"
 _LATEST: Final = "latest"
 
 
-class LargeTableError(DeltaMergeRefusedError):
+class LargeTableError(DeltaUnsupportedError):
     """The table is too large to have its files written again."""
 
 
@@ -67,7 +68,7 @@ def merge_rows(
 
     Raises:
         LargeTableError: the table is large.
-        DeltaMergeRefusedError: the table has features that delta-rs can't write, or no key that it
+        DeltaUnsupportedError: the table has features that delta-rs can't write, or no key that it
             compares as Spark does, or its disk does not take the commit.
         PublishError: another process committed since the table was read, or the object store fails;
             the epoch is read again.
@@ -130,7 +131,7 @@ def publish_low_watermark(direct: DirectTable, merge_id: MergeId) -> None:
     """Write to a table's properties up to when it has all changes; see TableFormat.
 
     Raises:
-        DeltaMergeRefusedError: the driver can't commit to the table.
+        DeltaUnsupportedError: the driver can't commit to the table.
         PublishError: other processes go on committing at the same time, or the object store fails.
     """
     low_watermark = datetime_to_rfc3339(merge_id.low_watermark)
@@ -148,7 +149,7 @@ def has_property(direct: DirectTable, name: str) -> bool:
     """Return whether a table says anything of a property.
 
     Raises:
-        DeltaMergeRefusedError: delta-rs can't read the table.
+        DeltaUnsupportedError: delta-rs can't read the table.
     """
     with direct.translating():
         return name in direct.load().metadata().configuration
@@ -168,14 +169,12 @@ def _require_small(table: DeltaTable) -> int:
 
 def _compact(direct: DirectTable, table: DeltaTable) -> None:
     """Make one file of many. If that fails, a later merge does it."""
-    from deltalake.exceptions import DeltaError
-    from obstore.exceptions import BaseError
-
-    from slackwater.spark_sink.output.delta_compaction import DeltaUnsupportedError, compact_loaded
+    from slackwater.spark_sink.output.delta_compaction import compact_loaded
 
     try:
-        commits = compact_loaded(table, direct.path, direct.options or {})
-    except (DeltaError, BaseError, OSError, DeltaUnsupportedError, PublishError) as error:
+        with delta_errors(direct.path):
+            commits = compact_loaded(table, direct.path, direct.options or {})
+    except (DeltaUnsupportedError, PublishError) as error:
         _log.info("%s was not compacted: %s", direct.path, error)
     else:
         direct.has_compacted(table, commits)
@@ -206,10 +205,10 @@ def _same_key(rows: pa.Table, columns: Sequence[Column]) -> str:
     """Return the join condition."""
     key = [column for column in columns if column.is_key]
     if not key:
-        raise DeltaMergeRefusedError("it has no key")
+        raise DeltaUnsupportedError("it has no key")
     # Spark takes -0.0 for 0.0.
     if any(column.spark_type in _FLOATS for column in key):
-        raise DeltaMergeRefusedError("its key has floating-point numbers")
+        raise DeltaUnsupportedError("its key has floating-point numbers")
     # A plain comparison lets delta-rs skip files by their statistics. Together with another one
     # it compares each row with each.
     is_plain = not any(
