@@ -8,20 +8,9 @@ from typing import Final
 import pyarrow as pa
 
 from slackwater.reader.schema import SCHEMA
+from slackwater.typed_changes import AFTER, BEFORE, GIVEN, KEY, MOD_NUMBER, SOURCES
 from slackwater.typed_values import arrow_type
 
-KEY: Final = "key"
-BEFORE: Final = "before"
-AFTER: Final = "after"
-# The struct columns that hold a table's columns.
-STRUCTS: Final = (KEY, BEFORE, AFTER)
-# The mod type whose changes have no such row.
-MOD_TYPE_WITHOUT: Final = {BEFORE: "INSERT", AFTER: "DELETE"}
-MOD_NUMBER: Final = pa.field("mod_number", pa.int32())
-# The names of the columns that a change has; it says nothing of the others.
-GIVEN: Final = pa.field(
-    "given", pa.struct([(BEFORE, pa.list_(pa.string())), (AFTER, pa.list_(pa.string()))])
-)
 POSITION: Final = (
     SCHEMA.field("commit_timestamp"),
     SCHEMA.field("server_transaction_id"),
@@ -50,14 +39,14 @@ def typed_schema(columns: Mapping[str, str], key: Collection[str]) -> pa.Schema:
     """
     fields = [pa.field(name, arrow_type(kind)) for name, kind in columns.items()]
     structs = {KEY: [field for field in fields if field.name in key], BEFORE: fields, AFTER: fields}
-    parts = [pa.field(part, pa.struct(structs[part])) for part in STRUCTS if structs[part]]
+    parts = [pa.field(part, pa.struct(structs[part])) for part in SOURCES if structs[part]]
     return pa.schema([*POSITION, *parts, GIVEN, *METADATA])
 
 
 def is_typed(schema: pa.Schema) -> bool:
     """Return whether a schema is that of a table's typed changes."""
-    structs = [field for field in schema if field.name in STRUCTS]
-    others = [field.name for field in schema if field.name not in STRUCTS]
+    structs = [field for field in schema if field.name in SOURCES]
+    others = [field.name for field in schema if field.name not in SOURCES]
     return others == [field.name for field in (*POSITION, GIVEN, *METADATA)] and all(
         pa.types.is_struct(field.type) for field in structs
     )

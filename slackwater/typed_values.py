@@ -73,11 +73,12 @@ def arrow_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     try:
         return pa.array([convert(value) for value in values], kind)
     except _NOT_OF_TYPE as error:
-        bad = next(value for value in values if not _is_of_type(value, kind))
+        bad = next(value for value in values if not is_of_type(value, kind))
         raise ValueTypeError(bad, kind) from error
 
 
-def _is_of_type(value: Any, kind: pa.DataType) -> bool:
+def is_of_type(value: Any, kind: pa.DataType) -> bool:
+    """Return whether a value, as JSON has it, is of a type of arrow_type()."""
     try:
         pa.array([_converter(kind)(value)], kind)
     except _NOT_OF_TYPE:

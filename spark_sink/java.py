@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import DataType
 
 
 def java_call_failed() -> type[Exception]:
@@ -72,7 +73,7 @@ def java_exception(error: Exception) -> Any:
 def map_in_arrow(
     frame: DataFrame,
     function: Callable[[Iterable[RecordBatch]], Iterator[RecordBatch]],
-    schema: str,
+    schema: str | DataType,
 ) -> DataFrame:
     """Return what a function makes of each partition; see DataFrame.mapInArrow.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 from functools import partial
 
+import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -16,10 +17,11 @@ from slackwater.arrow_schema import arrow_schema_of
 from slackwater.reader.change_stream import ChangeStream
 from slackwater.reader.database.change_stream_info import read_change_stream_info
 from slackwater.reader.database.watched_tables import watched_tables
-from slackwater.reader.decode.typed_changes import typed_changes
+from slackwater.reader.errors import ColumnTypeError
 from slackwater.reader.typed_schema import is_typed, typed_schema
 from slackwater.scheduler.errors import OptionError
 from slackwater.scheduler.spark.stream_reader import ToRows, connection_of
+from slackwater.typed_changes import ColumnValueError, typed_changes
 
 
 def table_schema(change_stream: ChangeStream, name: str) -> StructType:
@@ -55,4 +57,20 @@ def rows_of_table(name: str, schema: StructType) -> ToRows:
     arrow_schema = arrow_schema_of(schema)
     if not is_typed(arrow_schema):
         raise OptionError("option table: Spanner says the columns.", "Leave out .schema(...)")
-    return partial(map, partial(typed_changes, table=name, schema=arrow_schema))
+    return partial(map, partial(_typed, table=name, schema=arrow_schema))
+
+
+def _typed(records: pa.RecordBatch, table: str, schema: pa.Schema) -> pa.RecordBatch:
+    """Return a row for each mod of a table's records.
+
+    Raises:
+        ColumnTypeError: a value is not of its column's type.
+    """
+    try:
+        return typed_changes(records, table, schema)
+    except ColumnValueError as error:
+        raise ColumnTypeError(
+            str(error),
+            "The column had another type. If it was changed after the source was loaded, load the"
+            " source again; otherwise start after the change, or leave out the option table",
+        ) from error

@@ -24,13 +24,14 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 FOLDER: Final = "_dead_letters"
-# Whatever the session's settings say.
+# In errors of Spark's, and in that of typed changes.
 _CONDITIONS: Final = (
-    "CAST_INVALID_INPUT",
-    "CAST_OVERFLOW",
-    "CONVERSION_INVALID_INPUT",
-    "MALFORMED_RECORD_IN_PARSING",
-    "NUMERIC_VALUE_OUT_OF_RANGE",
+    "[CAST_INVALID_INPUT",
+    "[CAST_OVERFLOW",
+    "[CONVERSION_INVALID_INPUT",
+    "[MALFORMED_RECORD_IN_PARSING",
+    "[NUMERIC_VALUE_OUT_OF_RANGE",
+    "typed_changes.ColumnValueError",
 )
 
 
@@ -43,9 +44,9 @@ def spark_errors() -> tuple[type[Exception], type[Exception]]:
 
 
 def is_bad_record(error: Exception) -> bool:
-    """Return whether Spark failed at a value that is not of its column's type."""
+    """Return whether a query failed at a value that is not of its column's type."""
     text = str(error)
-    return any(f"[{condition}" in text for condition in _CONDITIONS)
+    return any(condition in text for condition in _CONDITIONS)
 
 
 class DeadLetters:

@@ -17,7 +17,6 @@ from slackwater.spark_sink.sinks.managed_tables import (
 )
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.sql.latest_changes import columns_by_table
-from slackwater.spark_sink.sql.typed_changes import MOD_ID, typed_changes
 from slackwater.spark_sink.tables.changelog_table import ChangelogTable
 from slackwater.spark_sink.tables.managed_table import AppendId
 from slackwater.spark_sink.tables.table_format import TableFormat
@@ -73,6 +72,9 @@ class TypedChangelogs(ManagedTables[ChangelogTable]):
         keeps_bad_records: bool = False,
         policy: MaintenancePolicy = NO_MAINTENANCE,
     ) -> None:
+        # With Arrow, which the settings do without.
+        from slackwater.spark_sink.typed_rows import MOD_ID
+
         super().__init__(
             place,
             pipeline,
@@ -110,11 +112,13 @@ class TypedChangelogs(ManagedTables[ChangelogTable]):
     def _add(
         self, changes: DataFrame, table: str, columns: Sequence[Column], append_id: AppendId
     ) -> None:
+        from slackwater.spark_sink.typed_rows import typed_rows
+
         changelog = self._table(changes.sparkSession, table)
         changelog.ensure_columns(columns)
         self._dead_letters.write(
-            lambda is_checked: typed_changes(
-                changes, table, columns, changelog.structs, is_checked=is_checked
+            lambda is_checked: typed_rows(
+                changes, table, columns, changelog.schema, is_checked=is_checked
             ),
             lambda rows: changelog.add(rows.select("row.*"), append_id),
             changes,

@@ -3,23 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
 from slackwater.spark_sink.errors import ChangelogColumnError
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.sql.quoting import identifier
-from slackwater.spark_sink.sql.typed_changes import (
-    CHANGED_COLUMNS,
-    METADATA,
-    POSITION,
-    STRUCTS,
-    StructFields,
-    struct_fields,
-)
 from slackwater.spark_sink.tables.managed_table import ManagedTable
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+KEY: Final = "key"
+BEFORE: Final = "before"
+AFTER: Final = "after"
+STRUCTS: Final = (KEY, BEFORE, AFTER)
+CHANGED_COLUMNS: Final = f"given STRUCT<{BEFORE}: ARRAY<STRING>, {AFTER}: ARRAY<STRING>>"
+POSITION: Final[Mapping[str, str]] = {
+    "commit_timestamp": "TIMESTAMP",
+    "server_transaction_id": "STRING",
+    "record_sequence": "STRING",
+    "mod_number": "INT",
+    "mod_type": "STRING",
+}
+METADATA: Final[Mapping[str, str]] = {
+    "is_last_record_in_transaction_in_partition": "BOOLEAN",
+    "value_capture_type": "STRING",
+    "number_of_records_in_transaction": "BIGINT",
+    "number_of_partitions_in_transaction": "BIGINT",
+    "transaction_tag": "STRING",
+    "is_system_transaction": "BOOLEAN",
+    "partition_token": "STRING",
+    "low_watermark": "TIMESTAMP",
+}
+_WRITTEN: Final = frozenset({*POSITION, *STRUCTS, "given", *METADATA})
+
+# For each struct its fields in their order, each with its Spark type.
+StructFields = Mapping[str, Mapping[str, str]]
 
 
 class ChangelogTable(ManagedTable):
     """The typed changelog of one Spanner table; ManagedTable says what the arguments are."""
+
+    @property
+    def schema(self) -> StructType:
+        """The table's columns that changes are written to. After ensure_columns()."""
+        from pyspark.sql.types import StructType
+
+        return StructType([field for field in self._schema or () if field.name in _WRITTEN])
 
     @property
     def structs(self) -> StructFields:
@@ -33,7 +63,7 @@ class ChangelogTable(ManagedTable):
         }
 
     def _column_definitions(self, columns: Sequence[Column]) -> str:
-        structs = struct_fields(columns)
+        structs = _struct_fields(columns)
         return ", ".join(
             [
                 *(f"{name} {kind}" for name, kind in POSITION.items()),
@@ -44,7 +74,7 @@ class ChangelogTable(ManagedTable):
         )
 
     def _missing_columns(self, columns: Sequence[Column]) -> str:
-        structs, needed = self.structs, struct_fields(columns)
+        structs, needed = self.structs, _struct_fields(columns)
         parts = (self._missing_fields(part, structs.get(part), needed[part]) for part in needed)
         return ", ".join(text for texts in parts for text in texts)
 
@@ -70,6 +100,14 @@ class ChangelogTable(ManagedTable):
             for name, kind in needed.items()
             if name.lower() not in present_types
         ]
+
+
+def _struct_fields(columns: Sequence[Column]) -> dict[str, dict[str, str]]:
+    """Return the structs that a table's columns need, without those that would have no fields."""
+    everything = {column.name: column.spark_type for column in columns}
+    key = {column.name: column.spark_type for column in columns if column.is_key}
+    structs = {KEY: key, BEFORE: everything, AFTER: everything}
+    return {part: fields for part, fields in structs.items() if fields}
 
 
 def _struct_type(fields: Mapping[str, str]) -> str:

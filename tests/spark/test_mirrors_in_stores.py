@@ -256,4 +256,4 @@ def test_a_store_that_refuses_is_named_at_the_start(place: Place, fault: str) ->
     options = place.store.options
     sink: Any = make_sink(path, kind="mirror", format="delta", storage_options=options)
     with pytest.raises(ObjectStoreError, match=r"sink\.storage_options"):
-        sink._in_store.require_reached()
+        sink.position(place.spark)

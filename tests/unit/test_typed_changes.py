@@ -13,17 +13,24 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql.pandas.types import from_arrow_schema
 
-from slackwater.reader.decode.typed_changes import typed_changes
 from slackwater.reader.errors import ColumnTypeError
 from slackwater.reader.schema import SCHEMA
 from slackwater.reader.typed_schema import (
-    AFTER,
-    BEFORE,
-    KEY,
     METADATA,
     is_typed,
     typed_schema,
+)
+from slackwater.scheduler.spark.typed_table import rows_of_table
+from slackwater.typed_changes import (
+    AFTER,
+    BAD_COLUMNS,
+    BEFORE,
+    KEY,
+    ColumnValueError,
+    RecordColumns,
+    typed_changes,
 )
 from slackwater.typed_values import arrow_type
 from tests.epoch_rows import Mods, Record, inserts, record
@@ -90,8 +97,26 @@ def test_a_value_of_another_type_is_named_and_not_made_null(spanner_type: str, v
     schema = typed_schema(columns, ["Id"])
     mods: Mods = [({"Id": "1"}, {"Value": said}, {}) for said in (None, value, None)]
     message = f"column sales.Orders.Value: {value!r} is not of type"
-    with pytest.raises(ColumnTypeError, match=re.escape(message)):
+    with pytest.raises(ColumnValueError, match=re.escape(message)):
         changes("INSERT", mods, schema, columns)
+    records = batch(record("INSERT", mods, columns, at=1))
+    with pytest.raises(ColumnTypeError, match=re.escape(message)):
+        list(rows_of_table(TABLE, from_arrow_schema(schema))(iter([records])))
+    checked = typed_changes(records, TABLE, schema, is_checked=True)
+    assert checked.column(BAD_COLUMNS.name).to_pylist() == [[], ["Value"], []]
+    assert [row[AFTER]["Value"] for row in checked.to_pylist()] == [None] * 3
+
+
+def test_columns_of_records_may_be_called_otherwise_and_be_no_key_any_more() -> None:
+    schema = typed_schema({"Id": "INT64", "Code": "STRING", "Name": "STRING"}, ["Id", "Code"])
+    then = {"Code": "STRING", "ID": "INT64", "Name": "STRING"}
+    values = {"ID": "7", "Name": "Ada"}
+    records = batch(record("INSERT", [({"Code": "x"}, values, {})], then, at=1))
+    columns = RecordColumns({"Code"}, {"Id": "ID"})
+    [change] = typed_changes(records, TABLE, schema, columns).to_pylist()
+    assert change[KEY] == {"Id": None, "Code": "x"}
+    assert change[AFTER] == {"Id": 7, "Code": "x", "Name": "Ada"}
+    assert change["given"]["after"] == ["ID", "Name"]
 
 
 def test_what_a_change_says_and_does_not_say() -> None:

@@ -1,0 +1,117 @@
+"""Typed rows: each mod of an epoch's records, as Spark's tasks convert it.
+
+A row has what the envelope flat has as JSON: the key, the row before and after, and the record's
+metadata.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from slackwater.arrow_schema import arrow_schema_of
+from slackwater.spark_sink.java import map_in_arrow
+from slackwater.spark_sink.sql.columns import Column
+from slackwater.typed_changes import BAD_COLUMNS, MOD_NUMBER, SOURCES, RecordColumns, typed_changes
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+# Identifies one mod, also among an initial scan's rows, which belong to no transaction.
+MOD_ID: Final = ("server_transaction_id", "record_sequence", MOD_NUMBER.name, "key")
+
+
+def typed_rows(
+    changes: DataFrame,
+    table: str,
+    columns: Sequence[Column],
+    schema: StructType,
+    *,
+    is_checked: bool = False,
+) -> DataFrame:
+    """Return one row for each mod of a table.
+
+    Returns:
+        row: struct of the typed changelog's columns. bad_columns: the columns whose values are not
+        of their types; empty unless is_checked. And the columns of MOD_ID, of which key is JSON.
+
+    Args:
+        changes: rows of the output's contract.
+        table: the table's full name.
+        columns: the columns that the records name.
+        schema: of the typed changelog.
+        is_checked: a value that is not of its column's type becomes NULL and is reported in
+            bad_columns; otherwise the query fails.
+    """
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import ArrayType, IntegerType, StringType, StructType
+
+    texts = [name for name in MOD_ID if name != MOD_NUMBER.name]
+    made = StructType().add(MOD_NUMBER.name, IntegerType())
+    for name in texts:
+        made = made.add(name, StringType())
+    made = made.add("row", schema).add(BAD_COLUMNS.name, ArrayType(StringType()))
+    tasks = _Tasks(
+        table,
+        arrow_schema_of(schema),
+        arrow_schema_of(made),
+        _record_columns(columns, schema),
+        is_checked=is_checked,
+    )
+    # Tasks know the columns; in each record their list is longer than what it says of itself.
+    records = changes.where(F.col("table_name") == table).drop("column_types")
+    return map_in_arrow(records, tasks.rows, made)
+
+
+def _record_columns(columns: Sequence[Column], schema: StructType) -> RecordColumns:
+    """Return how records have the columns: Spark and Spanner both ignore case in names."""
+    names = {column.name.lower(): column.name for column in columns}
+    structs = [schema[part].dataType for part in SOURCES if part in schema.names]
+    fields = {field for struct in structs for field in struct.fieldNames()}  # type: ignore[attr-defined]
+    return RecordColumns(
+        frozenset(column.name for column in columns if column.is_key),
+        {field: names.get(field.lower(), field) for field in fields},
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Tasks:
+    """What tasks do; see typed_rows().
+
+    Attributes:
+        table: the table's full name.
+        schema: of the typed changelog.
+        made: of what they make.
+        columns: of the records.
+        is_checked: see typed_rows().
+    """
+
+    table: str
+    schema: pa.Schema
+    made: pa.Schema
+    columns: RecordColumns
+    is_checked: bool
+
+    def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Convert the records of a task."""
+        for records in batches:
+            typed = typed_changes(
+                records, self.table, self.schema, self.columns, is_checked=self.is_checked
+            )
+            arrays = [typed.column(name) for name in self.schema.names]
+            present = {name: typed.column(name) for name in typed.schema.names}
+            columns = {
+                **present,
+                BAD_COLUMNS.name: present.get(
+                    BAD_COLUMNS.name, pa.array([[]] * typed.num_rows, BAD_COLUMNS.type)
+                ),
+                "key": records.column("mods").flatten().field("keys"),
+                "row": pa.StructArray.from_arrays(arrays, fields=list(self.schema)),
+            }
+            yield pa.RecordBatch.from_arrays(
+                [columns[name] for name in self.made.names], schema=self.made
+            )
