@@ -5,8 +5,9 @@ Sink and source share this: a typed changelog and a notebook show a change in th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -93,6 +94,17 @@ def typed_changes(
     return pa.RecordBatch.from_arrays([made[name] for name in checked.names], schema=checked)
 
 
+def in_pieces(records: pa.RecordBatch, mods_max: int) -> Iterator[pa.RecordBatch]:
+    """Yield records in batches of about so many mods: while these are converted, memory has them.
+
+    A record is not divided.
+    """
+    lengths = pc.list_value_length(records.column("mods")).to_numpy(zero_copy_only=False)
+    starts = np.flatnonzero(np.diff(np.cumsum(lengths) // mods_max)) + 1
+    for start, end in pairwise([0, *starts.tolist(), records.num_rows]):
+        yield records.slice(start, end - start)
+
+
 class _Mods:
     """The values of mods."""
 
@@ -151,7 +163,9 @@ class _Mods:
     def named_columns(self) -> pa.Array:
         """Return for each mod the columns that it has a value of, but for the key's."""
         struct = self._schema.field(GIVEN.name).type
-        names = [self._name(item) for item in self._schema.field(AFTER).type]
+        # A table whose columns were all filtered out has none.
+        has_columns = AFTER in self._schema.names
+        names = [self._name(item) for item in self._schema.field(AFTER).type] if has_columns else []
         others = [name for name in names if name not in self._columns.key]
         lists = [
             pa.array(

@@ -15,12 +15,21 @@ import pyarrow as pa
 from slackwater.arrow_schema import arrow_schema_of
 from slackwater.spark_sink.java import map_in_arrow
 from slackwater.spark_sink.sql.columns import Column
-from slackwater.typed_changes import BAD_COLUMNS, MOD_NUMBER, SOURCES, RecordColumns, typed_changes
+from slackwater.typed_changes import (
+    BAD_COLUMNS,
+    MOD_NUMBER,
+    SOURCES,
+    RecordColumns,
+    in_pieces,
+    typed_changes,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
+# How many a task converts at once: Spark's batches have 10,000 records, of any number of mods.
+_MODS_MAX: Final = 10_000
 # Identifies one mod, also among an initial scan's rows, which belong to no transaction.
 MOD_ID: Final = ("server_transaction_id", "record_sequence", MOD_NUMBER.name, "key")
 
@@ -98,7 +107,8 @@ class _Tasks:
 
     def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Convert the records of a task."""
-        for records in batches:
+        pieces = (piece for batch in batches for piece in in_pieces(batch, _MODS_MAX))
+        for records in pieces:
             typed = typed_changes(
                 records, self.table, self.schema, self.columns, is_checked=self.is_checked
             )

@@ -36,6 +36,7 @@ from slackwater.spark_sink.output.object_store import (
     open_object_store,
     read,
     read_together,
+    remove,
     remove_together,
     requests_to,
 )
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore
     from pyspark.sql import SparkSession
 
+# So few objects are removed one after the other.
+_FEW: Final = 16
 # In bytes: what a commit in an object store holds.
 IN_COMMIT_MAX: Final = 1 << 20
 # Of files that are merged to see whether they fit: schemas and footers are then there once.
@@ -169,16 +172,19 @@ class Bucket:
 
     def remove(self, names: Sequence[str]) -> None:
         """Remove objects; see EpochPlace."""
-        remove_together(self._store, names)
+        if len(names) > _FEW:
+            remove_together(self._store, names)
+        else:
+            remove(self._store, names)
 
     def discard(self, owner: str, kind: str, but: Collection[str]) -> None:
         """Remove what is below the owner's folder; see EpochPlace."""
         names = names_below(self._store, _staging(owner, kind))
-        remove_together(self._store, [name for name in names if name not in but])
+        self.remove([name for name in names if name not in but])
 
     def forget(self, owner: str) -> None:
         """Remove what is below the owner's folder; see EpochPlace."""
-        remove_together(self._store, names_below(self._store, f"{STAGING_FOLDER}/{owner}"))
+        self.remove(names_below(self._store, f"{STAGING_FOLDER}/{owner}"))
 
     def first_after(self, name: str | None) -> str | None:
         """Return the epoch of the first object after a name; see EpochPlace."""

@@ -76,7 +76,7 @@ def compact(path: str, options: Mapping[str, str]) -> None:
     """
     from deltalake import DeltaTable
 
-    with delta_errors(path, "its compaction failed"):
+    with delta_errors(path, "its compaction failed", hint=""):
         compact_loaded(DeltaTable(path, storage_options=dict(options)), path, options)
 
 

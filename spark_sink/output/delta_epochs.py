@@ -154,15 +154,17 @@ class DeltaEpochs:
 
     def _maintain(self, spark: SparkSession, path: str) -> None:  # noqa: ARG002
         options, keep_s = self._commits.options, self._policy.keep_s
+        refusal: DeltaUnsupportedError | None = None
         try:
             compact(path, options)
         except DeltaUnsupportedError as error:
+            refusal = error
+        if keep_s is not None:
+            delta_maintenance.expire(path, options, keep_s)
+        if refusal is not None:
             raise ObjectStoreError(
-                f"{path} is not compacted: {error}.", "Compact it by Spark's OPTIMIZE"
-            ) from error
-        finally:
-            if keep_s is not None:
-                delta_maintenance.expire(path, options, keep_s)
+                f"{path} is not compacted: {refusal}.", "Compact it by Spark's OPTIMIZE"
+            ) from refusal
 
     def _data_file(self, file: WrittenFile) -> DataFile:
         """Return a file that is in the table's folder."""

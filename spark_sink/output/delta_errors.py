@@ -18,7 +18,11 @@ class DeltaUnsupportedError(Exception):
 
 @contextmanager
 def delta_errors(
-    path: str, failed: str = "Delta's log failed", *, is_for_spark: bool = False
+    path: str,
+    failed: str = "Delta's log failed",
+    *,
+    hint: str = "The epoch is read again",
+    is_for_spark: bool = False,
 ) -> Iterator[None]:
     """Turn the errors of delta-rs, and of the store's client, into ours.
 
@@ -28,6 +32,7 @@ def delta_errors(
     Args:
         path: the table's, for messages.
         failed: what it is if it fails, likewise.
+        hint: what happens then.
         is_for_spark: whatever fails, but for a conflict, Spark may be able to do.
 
     Raises:
@@ -46,4 +51,4 @@ def delta_errors(
             raise commit_conflict(path) from error
         if is_for_spark:
             raise DeltaUnsupportedError(str(error)) from error
-        raise PublishError(f"{path}: {failed}: {error}.", "The epoch is read again") from error
+        raise PublishError(f"{path}: {failed}: {error}.", hint) from error

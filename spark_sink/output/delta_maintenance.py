@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
-from slackwater.spark_sink.output.delta_errors import delta_errors
+from slackwater.spark_sink.errors import PublishError
+from slackwater.spark_sink.output.delta_errors import DeltaUnsupportedError, delta_errors
 from slackwater.spark_sink.output.object_store import ObjectFiles, is_object_store
 from slackwater.spark_sink.output.small_files import LocalFiles, SmallFiles, without_scheme
 from slackwater.timestamp import seconds_to_ms
@@ -99,9 +100,15 @@ def current_files(path: str, options: Mapping[str, str]) -> set[str]:
     """
     from deltalake import DeltaTable
 
-    with delta_errors(path, "its maintenance failed"):
-        table = DeltaTable(path, storage_options=dict(options))
-        return {unquote(file.rpartition("/")[2]) for file in table.file_uris()}
+    place = path if is_object_store(path) else without_scheme(path)
+    try:
+        with delta_errors(path, "its maintenance failed", hint=""):
+            uris = DeltaTable(place, storage_options=dict(options)).file_uris()
+    except DeltaUnsupportedError as error:
+        raise PublishError(f"{path}: its maintenance failed: {error}.") from error
+    names = {uri.rpartition("/")[2] for uri in uris}
+    # As it is, too: one of a table's files must not be taken for another.
+    return names | {unquote(name) for name in names}
 
 
 def expire(path: str, options: Mapping[str, str], keep_s: float) -> None:

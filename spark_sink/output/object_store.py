@@ -38,8 +38,6 @@ _RETRIES: Final = 5
 _TIMEOUT: Final = "300s"
 # Requests for small objects, each of which mostly waits.
 _AT_ONCE: Final = 16
-# So few are asked for one after the other.
-_FEW: Final = 16
 
 
 def is_object_store(path: str) -> bool:
@@ -286,11 +284,8 @@ def remove(store: ObjectStore, names: Iterable[str]) -> None:
             store.delete(name)
 
 
-def remove_together(store: ObjectStore, names: Sequence[str]) -> None:
-    """Remove objects, in any order and many at the same time; see remove()."""
-    if len(names) <= _FEW:
-        remove(store, names)
-        return
+def remove_together(store: ObjectStore, names: Iterable[str]) -> None:
+    """Remove objects at the same time, in any order; one that does not exist is ignored."""
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         list(pool.map(lambda name: remove(store, [name]), names))
 

@@ -6,6 +6,7 @@ a new lease.
 
 from __future__ import annotations
 
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -59,6 +60,10 @@ class Owner:
         for watch in self._watches:
             watch.look(start_ns, end_ns)
         self._sink.publish(self._spark, number, summary, ns_to_datetime(end_ns))
+        # A pipeline's epochs go on meanwhile; these are counted.
+        for thread in threading.enumerate():
+            if thread.name == "rescan-warm-up":
+                thread.join()
         if not dies:
             for watch in self._watches:
                 watch.published(end_ns)

@@ -30,6 +30,7 @@ from slackwater.typed_changes import (
     KEY,
     ColumnValueError,
     RecordColumns,
+    in_pieces,
     typed_changes,
 )
 from slackwater.typed_values import arrow_type
@@ -151,6 +152,9 @@ def test_tables_without_a_key_or_with_nothing_else() -> None:
     assert KEY not in one_row.names
     [change] = changes("INSERT", [({}, {"Name": "Ada"}, {})], one_row, {"Name": "STRING"})
     assert change[AFTER] == {"Name": "Ada"}
+    nothing = typed_schema({}, [])
+    [change] = changes("UPDATE", [({}, {}, {})], nothing, {})
+    assert change["given"] == {"before": [], "after": []}
     key_only = typed_schema({"Id": "INT64"}, ["Id"])
     [change] = changes("DELETE", [({"Id": "7"}, {}, {})], key_only, {"Id": "INT64"})
     assert (change[KEY], change[BEFORE], change[AFTER]) == ({"Id": 7}, {"Id": 7}, None)
@@ -190,6 +194,14 @@ def test_each_mod_of_the_table_is_a_row_in_order(
     assert [[row[name] for name in metadata] for row in made] == [
         [whole[name][at].as_py() for name in metadata] for at, mods in of_table for _ in mods
     ]
+
+
+def test_many_mods_are_converted_in_pieces_that_are_all_of_them() -> None:
+    whole = batch(*(inserts(*range(mods), at=at) for at, mods in enumerate((2, 9, 0, 1, 3, 4))))
+    pieces = list(in_pieces(whole, 4))
+    assert [piece.num_rows for piece in pieces] == [1, 2, 2, 1]
+    assert pa.Table.from_batches(pieces).equals(pa.Table.from_batches([whole]))
+    assert [piece.num_rows for piece in in_pieces(whole.slice(0, 0), 4)] == [0]
 
 
 def test_types_that_are_not_known_are_texts() -> None:
