@@ -79,11 +79,12 @@ def typed_changes(
     rows = chosen.select(copied).take(pc.list_parent_indices(mods))
     lengths = pc.list_value_length(mods).to_numpy()
     first = np.repeat(np.cumsum(lengths) - lengths, lengths)
-    typed = _Mods(table, mods.flatten(), rows.column("mod_type").to_pylist(), schema, columns)
-    bad = [set[str]() for _ in first] if is_checked else None
+    mod_types = rows.column("mod_type").to_pylist()
+    bad = [set[str]() for _ in mod_types] if is_checked else None
+    typed = _Mods(table, mods.flatten(), mod_types, schema, columns, bad)
     made: dict[str, pa.Array] = {
         MOD_NUMBER.name: pa.array(np.arange(len(first)) - first, MOD_NUMBER.type),
-        **{part: typed.struct(schema.field(part), bad) for part in SOURCES if part in schema.names},
+        **{part: typed.struct(schema.field(part)) for part in SOURCES if part in schema.names},
         GIVEN.name: typed.named_columns(),
     }
     made.update((name, rows.column(name)) for name in copied)
@@ -106,7 +107,15 @@ def in_pieces(records: pa.RecordBatch, mods_max: int) -> Iterator[pa.RecordBatch
 
 
 class _Mods:
-    """The values of mods."""
+    """The values of mods.
+
+    Args:
+        table, schema, columns: see typed_changes().
+        mods: of the table's records.
+        mod_types: their types.
+        bad: takes for each the names of columns whose values are not of their types; None if such
+            a value is an error.
+    """
 
     def __init__(
         self,
@@ -115,8 +124,9 @@ class _Mods:
         mod_types: Sequence[str],
         schema: pa.Schema,
         columns: RecordColumns | None,
+        bad: Sequence[set[str]] | None,
     ) -> None:
-        self._table = table
+        self._table, self._bad = table, bad
         of_key = [item.name for item in schema.field(KEY).type] if KEY in schema.names else []
         self._columns = columns or RecordColumns(of_key)
         self._schema = schema
@@ -127,34 +137,32 @@ class _Mods:
             for part in SOURCES
         }
 
-    def struct(self, struct: pa.Field, bad: list[set[str]] | None) -> pa.Array:
-        """Return the column of a struct; the names of columns with bad values are added."""
-        arrays = [self._column(struct.name, item, bad) for item in struct.type]
+    def struct(self, struct: pa.Field) -> pa.Array:
+        """Return the column of a struct."""
+        arrays = [self._column(struct.name, item) for item in struct.type]
         missing = pa.array(self._missing[struct.name], pa.bool_())
         return pa.StructArray.from_arrays(arrays, fields=list(struct.type), mask=missing)
 
-    def _column(self, part: str, item: pa.Field, bad: list[set[str]] | None) -> pa.Array:
+    def _column(self, part: str, item: pa.Field) -> pa.Array:
         name = self._name(item)
         if name not in self._columns.key:
-            return self._typed(name, item, self._said[part], bad)
+            return self._typed(name, item, self._said[part])
         # The same in all parts.
         if item.name not in self._key:
-            self._key[item.name] = self._typed(name, item, self._said[KEY], bad)
+            self._key[item.name] = self._typed(name, item, self._said[KEY])
         return self._key[item.name]
 
-    def _typed(
-        self, name: str, item: pa.Field, rows: Sequence[Values], bad: list[set[str]] | None
-    ) -> pa.Array:
+    def _typed(self, name: str, item: pa.Field, rows: Sequence[Values]) -> pa.Array:
         values = [row.get(name) for row in rows]
         if all(value is None for value in values):
             return pa.nulls(len(values), item.type)
         try:
             return arrow_array(values, item.type)
         except ValueTypeError as error:
-            if bad is None:
+            if self._bad is None:
                 raise ColumnValueError(f"column {self._table}.{name}: {error}.") from error
         is_good = [is_of_type(value, item.type) for value in values]
-        for names, good in zip(bad, is_good, strict=True):
+        for names, good in zip(self._bad, is_good, strict=True):
             if not good:
                 names.add(name)
         good_values = [v if good else None for v, good in zip(values, is_good, strict=True)]

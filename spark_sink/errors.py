@@ -138,6 +138,15 @@ class PublishError(SinkError):
     """A file system, table or registry failed: the epoch is written again by the next attempt."""
 
 
+def missing_files(message: str) -> PublishError:
+    """Return the error for files of tasks that are not where the driver looks for them."""
+    return PublishError(
+        message,
+        "Each executor needs the same directory. Or another process has taken the pipeline over;"
+        " the epoch is read again",
+    )
+
+
 def commit_conflict(path: str) -> PublishError:
     """Return the error of two processes that committed to one table at the same time."""
     return PublishError(

@@ -45,8 +45,8 @@ def typed_rows(
     """Return one row for each mod of a table.
 
     Returns:
-        row: struct of the typed changelog's columns. bad_columns: the columns whose values are not
-        of their types; empty unless is_checked. And the columns of MOD_ID, of which key is JSON.
+        row: struct of the typed changelog's columns. bad_columns: if is_checked, the columns whose
+        values are not of their types. And the columns of MOD_ID, of which key is JSON.
 
     Args:
         changes: rows of the output's contract.
@@ -63,7 +63,9 @@ def typed_rows(
     made = StructType().add(MOD_NUMBER.name, IntegerType())
     for name in texts:
         made = made.add(name, StringType())
-    made = made.add("row", schema).add(BAD_COLUMNS.name, ArrayType(StringType()))
+    made = made.add("row", schema)
+    if is_checked:
+        made = made.add(BAD_COLUMNS.name, ArrayType(StringType()))
     tasks = _Tasks(
         table,
         arrow_schema_of(schema),
@@ -113,12 +115,8 @@ class _Tasks:
                 records, self.table, self.schema, self.columns, is_checked=self.is_checked
             )
             arrays = [typed.column(name) for name in self.schema.names]
-            present = {name: typed.column(name) for name in typed.schema.names}
             columns = {
-                **present,
-                BAD_COLUMNS.name: present.get(
-                    BAD_COLUMNS.name, pa.array([[]] * typed.num_rows, BAD_COLUMNS.type)
-                ),
+                **dict(zip(typed.schema.names, typed.columns, strict=True)),
                 "key": records.column("mods").flatten().field("keys"),
                 "row": pa.StructArray.from_arrays(arrays, fields=list(self.schema)),
             }

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slackwater.spark_sink.errors import PublishError
+from slackwater.spark_sink.errors import missing_files
 from slackwater.spark_sink.output.commit_log import CommittedFile
 from slackwater.spark_sink.output.epoch_names import STAGING_FOLDER, parse_epoch_name
 from slackwater.spark_sink.output.epoch_place import (
@@ -85,11 +85,7 @@ class Disk:
         try:
             return path.read_bytes()
         except FileNotFoundError as error:
-            raise PublishError(
-                f"{path}, a task's file, is not there.",
-                "Each executor needs the same directory. Or another process has taken the pipeline"
-                " over; the epoch is read again",
-            ) from error
+            raise missing_files(f"{path}, a task's file, is not there.") from error
 
     def urls(self, owner: str, kind: str, written: Sequence[WrittenFile]) -> list[str]:
         """Return the URLs of the files, whatever Spark takes a path for; see EpochPlace."""

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from slackwater.spark_sink.errors import PublishError
+from slackwater.spark_sink.errors import missing_files
 from slackwater.spark_sink.formats import PARQUET
 from slackwater.spark_sink.output.epoch_names import STAGING_FOLDER
 from slackwater.spark_sink.output.preparation import Counts, Preparation
@@ -215,10 +215,8 @@ class Staging:
             PublishError: it is not.
         """
         if present != staged:
-            raise PublishError(
-                f"{self.place.path} has {present} of the {staged} {things} that were staged.",
-                "Each executor needs the same directory. Or another process has taken the pipeline"
-                " over; the epoch is read again",
+            raise missing_files(
+                f"{self.place.path} has {present} of the {staged} {things} that were staged."
             )
 
     def discard(self, epoch_id: int) -> None:

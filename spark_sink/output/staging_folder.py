@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from slackwater.spark_sink.errors import FileSystemError, PublishError
+from slackwater.spark_sink.errors import FileSystemError, PublishError, missing_files
 from slackwater.spark_sink.output.epoch_names import STAGING_FOLDER
 from slackwater.spark_sink.output.file_writer import FileWriter, WrittenFile
 from slackwater.spark_sink.output.small_files import NO_LINKS, local_path
@@ -88,10 +88,8 @@ class StagingFolder:
             source.rename(target)
             size = target.stat().st_size
         except OSError as error:
-            raise PublishError(
-                f"a task's file {source} can't be moved to {target}: {error.strerror}.",
-                "Each executor needs the same directory. Or another process has taken the"
-                " pipeline over; the epoch is read again",
+            raise missing_files(
+                f"a task's file {source} can't be moved to {target}: {error.strerror}."
             ) from error
         if size != file.size:
             raise PublishError(

@@ -32,6 +32,8 @@ from slackwater.spark_sink.sink import EpochSummary, OutputPosition
 from slackwater.timestamp import datetime_to_rfc3339
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from slackwater.spark_sink.output.epoch_place import EpochPlace
 
 FOLDER: Final = "_watermarks"
@@ -158,6 +160,25 @@ class WatermarkLog:
     def first(self) -> LoggedWatermark | None:
         """Return the earliest line; None without one."""
         return _logged(earliest_line(self._files))
+
+
+class LoggedScans:
+    """A sink whose initial scan ends with a line of its watermark log.
+
+    Attributes:
+        _watermarks: the log.
+    """
+
+    _watermarks: WatermarkLog
+
+    def end_scan(
+        self,
+        spark: SparkSession,  # noqa: ARG002
+        records: int,
+        low_watermark: datetime,
+    ) -> None:
+        """Write the scan's low watermark; see Sink."""
+        self._watermarks.add_scan(records, low_watermark)
 
 
 def latest_line(files: SmallFiles, until: datetime | None = None) -> LogLine | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.output.epoch_files import EpochFiles
 from slackwater.spark_sink.output.watermark_lines import parse_lines
-from slackwater.spark_sink.output.watermark_log import WatermarkLog, output_position
+from slackwater.spark_sink.output.watermark_log import LoggedScans, WatermarkLog, output_position
 from slackwater.spark_sink.sink import EpochSummary, OutputPosition
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.timestamp import datetime_to_rfc3339
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-class FileChangelog:
+class FileChangelog(LoggedScans):
     """Writes each epoch as files.
 
     Args:
@@ -90,12 +90,3 @@ class FileChangelog:
         records = self._scanned.stage(rows, chunk).records
         self._scanned.publish(rows.sparkSession, chunk, low_watermark, chunk=chunk)
         return records
-
-    def end_scan(
-        self,
-        spark: SparkSession,  # noqa: ARG002
-        records: int,
-        low_watermark: datetime,
-    ) -> None:
-        """Write the scan's low watermark; see Sink."""
-        self._watermarks.add_scan(records, low_watermark)

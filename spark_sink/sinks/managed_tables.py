@@ -17,7 +17,7 @@ from slackwater.spark_sink.output.dead_letters import DeadLetters
 from slackwater.spark_sink.output.maintenance import Maintenance, MaintenancePolicy
 from slackwater.spark_sink.output.preparation import Preparation
 from slackwater.spark_sink.output.staging import StagedByTasks, Staging
-from slackwater.spark_sink.output.watermark_log import WatermarkLog, output_position
+from slackwater.spark_sink.output.watermark_log import LoggedScans, WatermarkLog, output_position
 from slackwater.spark_sink.sink import EpochSummary, OutputPosition
 from slackwater.spark_sink.sinks.sink_settings import TableSettings
 from slackwater.spark_sink.sql.columns import Column
@@ -77,7 +77,7 @@ class ManagedTableSettings(TableSettings, ABC):
         return self.bad_records == "dead_letter"
 
 
-class ManagedTables(StagedByTasks, ABC, Generic[T]):
+class ManagedTables(StagedByTasks, LoggedScans, ABC, Generic[T]):
     """The base class of sinks that keep one table for each of Spanner's.
 
     Args:
@@ -151,15 +151,6 @@ class ManagedTables(StagedByTasks, ABC, Generic[T]):
             self._add(staged, table, self._scanned_tables[table], append_id)
         self._scanned.discard(chunk)
         return records
-
-    def end_scan(
-        self,
-        spark: SparkSession,  # noqa: ARG002
-        records: int,
-        low_watermark: datetime,
-    ) -> None:
-        """Write the scan's low watermark; see Sink."""
-        self._watermarks.add_scan(records, low_watermark)
 
     @abstractmethod
     def _make(self, spark: SparkSession, path: str, table: str) -> T:

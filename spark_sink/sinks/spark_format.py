@@ -21,7 +21,7 @@ from slackwater.spark_sink.formats import write_options
 from slackwater.spark_sink.message_rows import messages
 from slackwater.spark_sink.output.preparation import Preparation
 from slackwater.spark_sink.output.staging import StagedByTasks, Staging
-from slackwater.spark_sink.output.watermark_log import WatermarkLog, output_position
+from slackwater.spark_sink.output.watermark_log import LoggedScans, WatermarkLog, output_position
 from slackwater.spark_sink.sink import EpochSummary, OutputPosition
 from slackwater.spark_sink.sinks.sink_settings import EnvelopeSettings
 from slackwater.spark_sink.sql.columns import Column
@@ -56,7 +56,7 @@ class SparkFormatSettings(EnvelopeSettings):
         return self
 
 
-class SparkFormat(StagedByTasks):
+class SparkFormat(StagedByTasks, LoggedScans):
     """Appends epochs with one of Spark's formats, at least once.
 
     Args:
@@ -113,15 +113,6 @@ class SparkFormat(StagedByTasks):
         self._write(self._scanned.read_staged(spark, chunk))
         self._scanned.discard(chunk)
         return records
-
-    def end_scan(
-        self,
-        spark: SparkSession,  # noqa: ARG002
-        records: int,
-        low_watermark: datetime,
-    ) -> None:
-        """Write the scan's low watermark; see Sink."""
-        self._watermarks.add_scan(records, low_watermark)
 
     def _write(self, changes: DataFrame) -> None:
         rows = changes if self._envelope is None else messages(changes, self._envelope)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from slackwater.spark_sink.output.application import application_of, scan_application
 from slackwater.spark_sink.output.maintenance import NO_MAINTENANCE, Maintenance, MaintenancePolicy
 from slackwater.spark_sink.output.staging import StagedByTasks, Staging
-from slackwater.spark_sink.output.watermark_log import WatermarkLog, output_position
+from slackwater.spark_sink.output.watermark_log import LoggedScans, WatermarkLog, output_position
 from slackwater.spark_sink.sink import EpochSummary, OutputPosition
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.tables.table_format import TableFormat
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _ONE_FILE_MAX: Final = 4 << 20
 
 
-class TableChangelog(StagedByTasks):
+class TableChangelog(StagedByTasks, LoggedScans):
     """Writes each epoch as a commit to a table.
 
     Args:
@@ -91,15 +91,6 @@ class TableChangelog(StagedByTasks):
         self._table.append(_staged(self._scanned, spark, chunk), self._path, scan, chunk)
         self._scanned.discard(chunk)
         return records
-
-    def end_scan(
-        self,
-        spark: SparkSession,  # noqa: ARG002
-        records: int,
-        low_watermark: datetime,
-    ) -> None:
-        """Write the scan's low watermark; see Sink."""
-        self._watermarks.add_scan(records, low_watermark)
 
     def _maintain(self, spark: SparkSession, path: str) -> None:
         self._table.maintain(spark, path, self._application, self._policy.keep_s)
