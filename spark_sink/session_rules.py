@@ -36,7 +36,7 @@ REQUIRED: Final[Mapping[str, str]] = {
             ("avro", "datetimeRebaseModeInRead"),
         )
     },
-    # What was staged is read whole, or not at all.
+    # A table's rows are read whole, or not at all.
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
     # Names and texts in statements are quoted for these.

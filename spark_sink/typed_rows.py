@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 # How many a task converts at once: Spark's batches have 10,000 records, of any number of mods.
-_MODS_MAX: Final = 10_000
+MODS_MAX: Final = 10_000
 # Identifies one mod, also among an initial scan's rows, which belong to no transaction.
 MOD_ID: Final = ("server_transaction_id", "record_sequence", MOD_NUMBER.name, "key")
 
@@ -70,7 +70,7 @@ def typed_rows(
         table,
         arrow_schema_of(schema),
         arrow_schema_of(made),
-        _record_columns(columns, schema),
+        record_columns(columns, schema),
         is_checked=is_checked,
     )
     # Tasks know the columns; in each record their list is longer than what it says of itself.
@@ -78,7 +78,7 @@ def typed_rows(
     return map_in_arrow(records, tasks.rows, made)
 
 
-def _record_columns(columns: Sequence[Column], schema: StructType) -> RecordColumns:
+def record_columns(columns: Sequence[Column], schema: StructType) -> RecordColumns:
     """Return how records have the columns: Spark and Spanner both ignore case in names."""
     names = {column.name.lower(): column.name for column in columns}
     structs = [schema[part].dataType for part in SOURCES if part in schema.names]
@@ -109,7 +109,7 @@ class _Tasks:
 
     def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Convert the records of a task."""
-        pieces = (piece for batch in batches for piece in in_pieces(batch, _MODS_MAX))
+        pieces = (piece for batch in batches for piece in in_pieces(batch, MODS_MAX))
         for records in pieces:
             typed = typed_changes(
                 records, self.table, self.schema, self.columns, is_checked=self.is_checked

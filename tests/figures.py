@@ -164,7 +164,7 @@ FIGURES: Final[dict[str, dict[str, str]]] = {
         "an hour by default": _SPANNER,
         "more than two seconds ... one in two seconds": _LOOKS,
         "seven days": _DDL,
-        "20,000 records": "spark_sink/sinks/mirrors.py::_SMALL_RECORDS_MAX: Final = 20_000",
+        "20,000 records": "spark_sink/sinks/managed_tables.py::_SMALL_RECORDS_MAX: Final = 20_000",
         "128 MiB": "spark_sink/tables/row_merges/small_table.py::BYTES_MAX: Final = 128 << 20",
         "two million rows": (
             "spark_sink/tables/row_merges/small_table.py::ROWS_MAX: Final = 2_000_000"

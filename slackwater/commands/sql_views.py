@@ -14,7 +14,7 @@ from slackwater.reader.transport.connection import Connection
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.output.epoch_groups import current_epochs
 from slackwater.spark_sink.sinks.changelog import ChangelogSettings
-from slackwater.spark_sink.sinks.sink_settings import EnvelopeSettings
+from slackwater.spark_sink.sinks.envelope_settings import EnvelopeSettings
 from slackwater.spark_sink.sql.quoting import identifier
 from slackwater.spark_sink.sql.rebuild_view import (
     WHOLE_ROW_CAPTURE_TYPES,

@@ -113,19 +113,6 @@ class Bucket:
             )
         return content
 
-    def urls(self, owner: str, kind: str, written: Sequence[WrittenFile]) -> list[str]:
-        """Upload what is in memory, and return the URLs; see EpochPlace."""
-        root = self.path.rstrip("/")
-        return [f"{root}/{self._uploaded(owner, kind, file)}" for file in written]
-
-    def _uploaded(self, owner: str, kind: str, file: WrittenFile) -> str:
-        """Return the name of a file's object, which is made if the file is in memory."""
-        if file.content is None:
-            return file.staged or ""
-        name = f"{_staging(owner, kind)}/{uuid.uuid4().hex}.parquet"
-        self._store.put(name, file.content, use_multipart=False)
-        return name
-
     def gather(
         self, owner: str, kind: str, written: Sequence[WrittenFile], name: str, form: Form
     ) -> list[CommittedFile]:

@@ -97,6 +97,16 @@ class DeltaCommits:
         self._versions: dict[str, int | None] = {}
 
     @property
+    def is_owner(self) -> bool:
+        """Whether there is a table, and this process has taken it over or created it."""
+        return self._owner > 0
+
+    @property
+    def schema_json(self) -> str:
+        """The table's columns, as Delta's log and Spark have them. After open()."""
+        return self._loaded().schema().to_json()
+
+    @property
     def partition_columns(self) -> tuple[str, ...]:
         """The table's partition columns. After open()."""
         return tuple(self._loaded().metadata().partition_columns)
@@ -127,7 +137,7 @@ class DeltaCommits:
             ObjectStoreError: the table has other columns.
             PublishError: another process has created it since, or the store fails.
         """
-        if self._owner == 0:
+        if not self.is_owner:
             self._create(schema, partition_by)
         table = self._loaded()
         if has_column_mapping(table):
@@ -141,6 +151,20 @@ class DeltaCommits:
                 f" {_listed(written, has)}.",
                 "Choose another path, or the envelope that the table was written with",
             )
+
+    def property(self, name: str) -> str | None:
+        """Return a property of the table; None if it says nothing of it. After open()."""
+        return self._loaded().metadata().configuration.get(name)
+
+    def add_columns(self, schema: pa.Schema) -> None:
+        """Add columns, in one commit; a struct that is there gets the fields that it lacks.
+
+        Raises:
+            ObjectStoreError, PublishError: see append().
+        """
+        table = self._loaded()
+        with self._committing(table):
+            table.alter.add_columns(_nullable(schema).fields, commit_properties=self._properties())
 
     def append(
         self,
@@ -192,7 +216,7 @@ class DeltaCommits:
 
     def last_version(self, application: str) -> int | None:
         """Return the latest version that an application has committed. After take_over()."""
-        if self._owner == 0:
+        if not self.is_owner:
             return None
         table = self._loaded()
         if application not in self._versions:
@@ -259,6 +283,8 @@ class DeltaCommits:
                     configuration=self._configuration,
                     storage_options=self.options,
                     commit_properties=self._properties(),
+                    # Some are the pipeline's own.
+                    raise_if_key_not_exists=False,
                 )
         except PublishError:
             self._owner = 0
@@ -277,7 +303,7 @@ class DeltaCommits:
 
     def _loaded(self) -> DeltaTable:
         """Return the table of which this process is the owner."""
-        if self._owner == 0:
+        if not self.is_owner:
             raise PublishError(f"{self.path}: this process does not own the table.")
         if self._table is None:
             table = self._load()

@@ -24,10 +24,10 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from slackwater.spark_sink.errors import commit_conflict
+from slackwater.spark_sink.errors import ObjectStoreError, commit_conflict
 from slackwater.spark_sink.output.delta_errors import DeltaUnsupportedError, delta_errors
 from slackwater.spark_sink.output.delta_features import COLUMN_MAPPING, has_column_mapping
-from slackwater.spark_sink.output.delta_maintenance import commit_name, is_inside, log_files
+from slackwater.spark_sink.output.delta_maintenance import commit_name, expire, is_inside, log_files
 from slackwater.spark_sink.output.merged_files import in_row_groups, sync
 from slackwater.spark_sink.output.object_store import download, open_object_store, remove
 from slackwater.spark_sink.output.parquet_stats import stats_text
@@ -61,6 +61,30 @@ class TableFile:
     size: int
     modified_ms: int
     partition: tuple[tuple[str, str | None], ...] = ()
+
+
+def compact_and_expire(path: str, options: Mapping[str, str], keep_s: float | None) -> None:
+    """Compact a table, and remove its old versions also if it can't be compacted.
+
+    Args:
+        path, options: see compact().
+        keep_s: see expire(); None for ever.
+
+    Raises:
+        ObjectStoreError: the driver can't rewrite the table.
+        PublishError: see compact() and expire().
+    """
+    refusal: DeltaUnsupportedError | None = None
+    try:
+        compact(path, options)
+    except DeltaUnsupportedError as error:
+        refusal = error
+    if keep_s is not None:
+        expire(path, options, keep_s)
+    if refusal is not None:
+        raise ObjectStoreError(
+            f"{path} is not compacted: {refusal}.", "Compact it by Spark's OPTIMIZE"
+        ) from refusal
 
 
 def compact(path: str, options: Mapping[str, str]) -> None:

@@ -7,31 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from slackwater.arrow_schema import arrow_schema_of
-from slackwater.spark_sink.errors import ObjectStoreError, PublishError
-from slackwater.spark_sink.formats import PARQUET
-from slackwater.spark_sink.output import delta_maintenance
+from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.output.application import scan_application
-from slackwater.spark_sink.output.delta_commits import DataFile, DeltaCommits
-from slackwater.spark_sink.output.delta_compaction import compact
-from slackwater.spark_sink.output.delta_errors import DeltaUnsupportedError
+from slackwater.spark_sink.output.delta_commits import DeltaCommits
+from slackwater.spark_sink.output.delta_compaction import compact_and_expire
 from slackwater.spark_sink.output.epoch_files import LatestEpoch
-from slackwater.spark_sink.output.file_writer import (
-    FileWriter,
-    WrittenFile,
-    folder_values,
-    merge_files,
-    written_by_tasks,
-)
+from slackwater.spark_sink.output.file_writer import FileWriter, WrittenFile, written_by_tasks
 from slackwater.spark_sink.output.maintenance import NO_MAINTENANCE, Maintenance, MaintenancePolicy
-from slackwater.spark_sink.output.parquet_stats import stats_text
 from slackwater.spark_sink.output.preparation import Preparation
-from slackwater.spark_sink.output.table_files import TableFiles
+from slackwater.spark_sink.output.table_files import TableFiles, data_files
 from slackwater.spark_sink.output.task_writer import TaskWriter, handed_on, is_handed_on
 from slackwater.spark_sink.sink import EpochSummary
 from slackwater.timestamp import datetime_to_us, us_to_datetime
@@ -39,9 +28,6 @@ from slackwater.timestamp import datetime_to_us, us_to_datetime
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
-
-# In bytes: of the files that become one.
-_MERGED_MAX: Final = 32 << 20
 
 
 class DeltaEpochs:
@@ -138,7 +124,7 @@ class DeltaEpochs:
         written = self._written.pop(epoch_id, None)
         if written is None:
             raise PublishError("another epoch was staged since this one.")
-        files = [self._data_file(file) for file in _merged(written)]
+        files = data_files(self._files, written)
         self._commits.append(files, application, version, line)
         self._files.discard([])
         self._maintenance.begin_if_due(spark, lambda: [self._commits.path])
@@ -153,34 +139,4 @@ class DeltaEpochs:
         return self._files.writer(self._commits.partition_columns)
 
     def _maintain(self, spark: SparkSession, path: str) -> None:  # noqa: ARG002
-        options, keep_s = self._commits.options, self._policy.keep_s
-        refusal: DeltaUnsupportedError | None = None
-        try:
-            compact(path, options)
-        except DeltaUnsupportedError as error:
-            refusal = error
-        if keep_s is not None:
-            delta_maintenance.expire(path, options, keep_s)
-        if refusal is not None:
-            raise ObjectStoreError(
-                f"{path} is not compacted: {refusal}.", "Compact it by Spark's OPTIMIZE"
-            ) from refusal
-
-    def _data_file(self, file: WrittenFile) -> DataFile:
-        """Return a file that is in the table's folder."""
-        stats = file.stats
-        if file.content is not None:
-            stats = stats_text(pq.read_metadata(pa.BufferReader(file.content)))
-        return DataFile(self._files.place(file), file.size, folder_values(file.folder), stats)
-
-
-def _merged(written: Sequence[WrittenFile]) -> list[WrittenFile]:
-    """Return an epoch's files, of the small ones that are in memory one for each folder."""
-    small = [file for file in written if file.content is not None]
-    if sum(file.size for file in small) > _MERGED_MAX:
-        return list(written)
-    merged = [
-        WrittenFile(folder, content, None, len(content))
-        for folder, content in merge_files(small, PARQUET)
-    ]
-    return [*merged, *(file for file in written if file.staged)]
+        compact_and_expire(path, self._commits.options, self._policy.keep_s)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -16,7 +17,12 @@ _NULLABILITY: Final = ("nullable", "containsNull", "valueContainsNull", "metadat
 
 def has_column_mapping(table: DeltaTable) -> bool:
     """Return whether a table's files have other names for its columns."""
-    return table.metadata().configuration.get(COLUMN_MAPPING, "none") != "none"
+    return maps_columns(table.metadata().configuration)
+
+
+def maps_columns(properties: Mapping[str, str]) -> bool:
+    """Return whether properties give the columns of a table other names in its files."""
+    return properties.get(COLUMN_MAPPING, "none") != "none"
 
 
 def demands_on_rows(table: DeltaTable) -> list[str]:

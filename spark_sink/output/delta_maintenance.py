@@ -24,6 +24,7 @@ from slackwater.spark_sink.output.small_files import LocalFiles, SmallFiles, wit
 from slackwater.timestamp import seconds_to_ms
 
 _LOG: Final = "_delta_log"
+_LAST_CHECKPOINT: Final = "_last_checkpoint"
 _FILE_RETENTION: Final = "delta.deletedFileRetentionDuration"
 _OF_VERSION: Final = re.compile(r"\d{20}\..+")
 _COMMIT: Final = re.compile(r"(\d{20})\.json")
@@ -69,6 +70,18 @@ def files_in(path: str, options: Mapping[str, str], folder: str) -> SmallFiles:
 def commit_name(version: int) -> str:
     """Return the name of a version's commit in the log."""
     return f"{version:020d}.json"
+
+
+def has_commits(path: str, options: Mapping[str, str]) -> bool:
+    """Return whether there is a table: its first commit, or a checkpoint where that was removed.
+
+    delta-rs has a function for it, too, which holds Python's lock meanwhile (1.6.6).
+
+    Args:
+        path, options: see log_files().
+    """
+    log = log_files(path, options)
+    return any(log.read(name) is not None for name in (commit_name(0), _LAST_CHECKPOINT))
 
 
 def forget_checksum(path: str) -> None:

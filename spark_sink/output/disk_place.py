@@ -23,7 +23,7 @@ from slackwater.spark_sink.output.epoch_place import (
 )
 from slackwater.spark_sink.output.file_writer import FileWriter, WrittenFile
 from slackwater.spark_sink.output.merged_files import sync
-from slackwater.spark_sink.output.small_files import LOCAL_SCHEME, LocalFiles
+from slackwater.spark_sink.output.small_files import LocalFiles
 from slackwater.spark_sink.output.staging_folder import (
     StagingFolder,
     disk_errors,
@@ -86,10 +86,6 @@ class Disk:
             return path.read_bytes()
         except FileNotFoundError as error:
             raise missing_files(f"{path}, a task's file, is not there.") from error
-
-    def urls(self, owner: str, kind: str, written: Sequence[WrittenFile]) -> list[str]:
-        """Return the URLs of the files, whatever Spark takes a path for; see EpochPlace."""
-        return [f"{LOCAL_SCHEME}://{self._staged_path(owner, kind, file)}" for file in written]
 
     def _staged_path(self, owner: str, kind: str, file: WrittenFile) -> Path:
         return StagingFolder(self._root, owner).path(kind) / (file.staged or "")

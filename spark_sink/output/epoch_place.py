@@ -100,9 +100,6 @@ class EpochPlace(Protocol):
             PublishError: it is gone.
         """
 
-    def urls(self, owner: str, kind: str, written: Sequence[WrittenFile]) -> list[str]:
-        """Return the paths by which Spark reads what tasks have written, staged for it."""
-
     def gather(
         self, owner: str, kind: str, written: Sequence[WrittenFile], name: str, form: Form
     ) -> list[CommittedFile]:

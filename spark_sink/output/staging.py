@@ -6,10 +6,9 @@ former owner that wakes up finds nothing that it could publish.
 
 from __future__ import annotations
 
-import threading
 import uuid
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from slackwater.spark_sink.errors import missing_files
@@ -25,15 +24,14 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from slackwater.spark_sink.output.epoch_place import EpochPlace
+    from slackwater.spark_sink.output.file_reader import FileReader
     from slackwater.spark_sink.output.file_writer import FileWriter, WrittenFile
 
-# Whatever the session's settings say: a file that a successor has removed is not one without rows.
-_ALL_FILES: Final = {"ignoreCorruptFiles": "false", "ignoreMissingFiles": "false"}
 _EPOCHS: Final = "epochs"
 _CHUNKS: Final = "chunks"
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _StagedEpoch:
     """An epoch that was staged.
 
@@ -41,14 +39,13 @@ class _StagedEpoch:
         owner: who staged it.
         counts: what it held.
         files: as tasks wrote them.
-        urls: by which Spark reads them; None before it does. Several tables ask at one time.
+        reader: reads them in other tasks.
     """
 
     owner: str
     counts: Counts
     files: Sequence[WrittenFile]
-    urls: Sequence[str] | None = None
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    reader: FileReader
 
 
 class Owner:
@@ -120,11 +117,12 @@ class Staging:
 
     def stage(self, epoch: DataFrame, epoch_id: int) -> EpochSummary:
         """Have tasks write one epoch, or take what they have written; return what it held."""
+        from slackwater.spark_sink.output.file_reader import FileReader
         from slackwater.spark_sink.output.file_writer import written_by_tasks
         from slackwater.spark_sink.output.task_writer import handed_on, is_handed_on
 
         self._be_alone(epoch.sparkSession)
-        owner = self._owner.name
+        owner, writer = self._owner.name, self._writer(self._kind)
         if is_handed_on(epoch):
             handed = handed_on(epoch)
             counts, files = handed.counts, handed.files
@@ -132,9 +130,9 @@ class Staging:
             prepared = self._preparation.prepare(epoch)
             if self._schema is None:
                 self._schema = prepared.frame.schema
-            files = written_by_tasks(prepared.frame, self._writer(self._kind))
+            files = written_by_tasks(prepared.frame, writer)
             counts = prepared.counts()
-        self._staged = {epoch_id: _StagedEpoch(owner, counts, files)}
+        self._staged = {epoch_id: _StagedEpoch(owner, counts, files, FileReader.of(writer))}
         return counts.summary
 
     def take_over(self, spark: SparkSession) -> None:
@@ -158,38 +156,35 @@ class Staging:
                 self.place.remove(list(names))
             self._owner.is_alone = True
 
-    def read_staged(self, spark: SparkSession, epoch_id: int) -> DataFrame:
-        """Return the rows of a staged epoch, of which none is missing.
+    def read_staged(
+        self, spark: SparkSession, epoch_id: int, columns: Sequence[str] | None = None
+    ) -> DataFrame:
+        """Return the rows of a staged epoch; a query fails if some are not there any more.
 
-        A successor may be removing it. Whoever merges a part keeps the successor from merging all.
+        A successor may be removing them. Whoever merges a part keeps the successor from merging
+        all.
 
-        Raises:
-            PublishError: not all of it is there any more.
+        Args:
+            spark: the session.
+            epoch_id: as it was staged.
+            columns: of the rows; None for all.
         """
-        from pyspark.errors import AnalysisException
+        from pyspark.sql.types import StructType
 
         assert self._schema is not None  # noqa: S101 - set by stage()
-        staged = self._staged[epoch_id]
-        with staged.lock, self.place.translating():
-            if staged.urls is None:
-                staged.urls = self.place.urls(staged.owner, self._kind, staged.files)
-        if not staged.urls:
-            return spark.createDataFrame([], self._schema)
-        try:
-            frame = spark.read.schema(self._schema).options(**_ALL_FILES).parquet(*staged.urls)
-            files = len(frame.inputFiles())
-        except AnalysisException:
-            files = 0
-        # Spark passes over one that is removed between its two looks at it.
-        self._require_all("files", files, len(staged.urls))
-        return frame
+        staged, schema = self._staged[epoch_id], self._schema
+        if columns is not None:
+            schema = StructType([schema[name] for name in columns])
+        return staged.reader.frame(spark, staged.files, schema)
 
-    def read_small(self, epoch_id: int, columns: Sequence[str], max_bytes: int) -> pa.Table | None:
+    def read_small(
+        self, epoch_id: int, columns: Sequence[str] | None, max_bytes: int
+    ) -> pa.Table | None:
         """Return columns of a staged epoch as Arrow, without a job of Spark's.
 
         Args:
             epoch_id: as it was staged.
-            columns: their names.
+            columns: their names; None for all.
             max_bytes: of its files, before they were compressed.
 
         Returns:
@@ -204,27 +199,19 @@ class Staging:
         with self.place.translating():
             contents = [self.place.content(staged.owner, self._kind, file) for file in staged.files]
         records = _read_small(contents, columns, max_bytes)
-        if records is not None:
-            self._require_all("rows", records.num_rows, staged.counts.rows)
-        return records
-
-    def _require_all(self, things: str, present: int, staged: int) -> None:
-        """Check that what was staged is there.
-
-        Raises:
-            PublishError: it is not.
-        """
-        if present != staged:
+        if records is not None and records.num_rows != staged.counts.rows:
             raise missing_files(
-                f"{self.place.path} has {present} of the {staged} {things} that were staged."
+                f"{self.place.path} has {records.num_rows} of the {staged.counts.rows} rows that"
+                " were staged."
             )
+        return records
 
     def discard(self, epoch_id: int) -> None:
         """Remove a staged epoch, and what failed attempts of its tasks have left."""
         staged = self._staged.pop(epoch_id, None)
         if staged is None:
             return
-        if staged.urls or any(file.staged for file in staged.files):
+        if any(file.staged for file in staged.files):
             with self.place.translating():
                 self.place.discard(staged.owner, self._kind, ())
 
@@ -240,18 +227,23 @@ class Staging:
         """Return an estimate of what the messages of an epoch take; see Counts."""
         return self._staged[epoch_id].counts.message_bytes
 
-    def stage_beside(self, kind: str, rows: pa.Table) -> list[str]:
-        """Stage rows that belong to no epoch, and return the paths by which Spark reads them.
+    def stage_beside(self, kind: str, rows: pa.Table) -> Callable[[SparkSession], DataFrame]:
+        """Stage rows that belong to no epoch, and return what reads them.
 
         Args:
             kind: what they are: others of the kind are left alone.
-            rows: none of them for no path.
+            rows: none of them are not read.
         """
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        from slackwater.spark_sink.output.file_reader import FileReader
         from slackwater.spark_sink.output.file_writer import written_files_of
 
+        writer = self._writer(kind)
         with self.place.translating():
-            written = written_files_of(self._writer(kind), rows)
-            return self.place.urls(self._owner.name, kind, written)
+            files = written_files_of(writer, rows)
+        schema = from_arrow_schema(rows.schema)
+        return lambda spark: FileReader.of(writer).frame(spark, files, schema)
 
     def discard_beside(self, kind: str) -> None:
         """Remove what stage_beside() has staged of a kind."""
@@ -282,7 +274,7 @@ class StagedByTasks:
 
 
 def _read_small(
-    contents: Sequence[bytes], columns: Sequence[str], max_bytes: int
+    contents: Sequence[bytes], columns: Sequence[str] | None, max_bytes: int
 ) -> pa.Table | None:
     """Return columns of Parquet files; None if they have more bytes, before compression."""
     import pyarrow as pa
@@ -294,7 +286,8 @@ def _read_small(
     ]
     if sum(_uncompressed_size(file.metadata) for file in files) > max_bytes:
         return None
-    return pa.concat_tables(file.read(list(columns)) for file in files)
+    names = None if columns is None else list(columns)
+    return pa.concat_tables(file.read(names) for file in files)
 
 
 def _uncompressed_size(footer: pq.FileMetaData) -> int:

@@ -12,10 +12,26 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from slackwater.spark_sink.formats import PARQUET
+from slackwater.spark_sink.output.delta_commits import DataFile
 from slackwater.spark_sink.output.disk_place import Disk
-from slackwater.spark_sink.output.file_writer import FileWriter, WrittenFile
-from slackwater.spark_sink.output.object_store import open_object_store, remove, requests_to
+from slackwater.spark_sink.output.file_writer import (
+    FileWriter,
+    WrittenFile,
+    folder_values,
+    merge_files,
+)
+from slackwater.spark_sink.output.object_store import (
+    is_object_store,
+    open_object_store,
+    remove,
+    requests_to,
+)
+from slackwater.spark_sink.output.parquet_stats import stats_text
+from slackwater.spark_sink.output.small_files import without_scheme
 from slackwater.spark_sink.output.staging_folder import StagingFolder
 
 if TYPE_CHECKING:
@@ -25,8 +41,18 @@ _PREFIX: Final = "part-"
 _SUFFIX: Final = ".parquet"
 
 
+# In bytes: of the files that become one.
+_MERGED_MAX: Final = 32 << 20
+
+
 class TableFiles(Protocol):
-    """The files of one table that no commit names yet."""
+    """The files of one table that no commit names yet.
+
+    Attributes:
+        path: the table's, as delta-rs takes it.
+    """
+
+    path: str
 
     def for_scan(self) -> TableFiles:
         """Return the same for an initial scan: its files wait beside those of epochs."""
@@ -67,6 +93,7 @@ class DiskFiles:
     """
 
     def __init__(self, folder: Path, setting: str, epochs: DiskFiles | None = None) -> None:
+        self.path = str(folder)
         self._folder = folder
         self._place = Disk(folder, setting)
         self._staging: StagingFolder = epochs._staging if epochs else StagingFolder(folder)
@@ -109,7 +136,7 @@ class BucketFiles:
     """
 
     def __init__(self, path: str, options: Mapping[str, str]) -> None:
-        self._path = path
+        self.path = path
         self._options = dict(options)
         self._store = open_object_store(path, options)
 
@@ -122,24 +149,65 @@ class BucketFiles:
 
         What was uploaded stays: the versions that somebody reads may have it.
         """
-        with requests_to(self._path):
+        with requests_to(self.path):
             next(iter(self._store.list("_delta_log/")), None)
 
     def writer(self, partition_by: Sequence[str]) -> FileWriter:
         """Return what uploads large files to their names; see TableFiles."""
         columns = tuple(partition_by)
-        return FileWriter(self._path, self._options, _PREFIX, PARQUET, columns, _SUFFIX)
+        return FileWriter(self.path, self._options, _PREFIX, PARQUET, columns, _SUFFIX)
 
     def place(self, file: WrittenFile) -> str:
         """Upload a file that is in memory; see TableFiles."""
         if file.content is None:
             return file.staged or ""
         name = f"{_PREFIX}{uuid.uuid4().hex}{_SUFFIX}"
-        with requests_to(self._path):
+        with requests_to(self.path):
             self._store.put(name, file.content, use_multipart=False)
         return name
 
     def discard(self, files: Iterable[WrittenFile]) -> None:
         """Remove files that were uploaded; see TableFiles."""
-        with requests_to(self._path):
+        with requests_to(self.path):
             remove(self._store, [file.staged for file in files if file.staged])
+
+
+def table_files(path: str, options: Mapping[str, str]) -> TableFiles:
+    """Return the files of a table.
+
+    Args:
+        path: the table's, on a local disk or in an object store, as the settings have it.
+        options: see open_object_store().
+    """
+    if is_object_store(path):
+        return BucketFiles(path, options)
+    return DiskFiles(Path(without_scheme(path)), path)
+
+
+def data_files(files: TableFiles, written: Sequence[WrittenFile]) -> list[DataFile]:
+    """Give what tasks have written its names in a table, and return it for a commit.
+
+    Of small files that are in memory, those of one folder become one.
+
+    Raises:
+        PublishError: see TableFiles.place().
+    """
+    return [_data_file(files, file) for file in _merged(written)]
+
+
+def _data_file(files: TableFiles, file: WrittenFile) -> DataFile:
+    stats = file.stats
+    if file.content is not None:
+        stats = stats_text(pq.read_metadata(pa.BufferReader(file.content)))
+    return DataFile(files.place(file), file.size, folder_values(file.folder), stats)
+
+
+def _merged(written: Sequence[WrittenFile]) -> list[WrittenFile]:
+    small = [file for file in written if file.content is not None]
+    if sum(file.size for file in small) > _MERGED_MAX:
+        return list(written)
+    merged = [
+        WrittenFile(folder, content, None, len(content))
+        for folder, content in merge_files(small, PARQUET)
+    ]
+    return [*merged, *(file for file in written if file.staged)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal, Self
 
 from pydantic import BeforeValidator, model_validator
@@ -24,12 +23,11 @@ from slackwater.spark_sink.output.object_store import (
     is_object_store,
 )
 from slackwater.spark_sink.output.preparation import DATE_COLUMN, Preparation
-from slackwater.spark_sink.output.small_files import without_scheme
 from slackwater.spark_sink.output.staging import Staging
 from slackwater.spark_sink.output.watermark_log import WatermarkLog
 from slackwater.spark_sink.sink import Sink
+from slackwater.spark_sink.sinks.envelope_settings import EnvelopeSettings
 from slackwater.spark_sink.sinks.file_changelog import FileChangelog
-from slackwater.spark_sink.sinks.sink_settings import EnvelopeSettings
 from slackwater.spark_sink.sinks.store_settings import ObjectStoreSettings
 from slackwater.spark_sink.sinks.table_changelog import TableChangelog
 from slackwater.spark_sink.tables.delta import Delta
@@ -64,19 +62,8 @@ class ChangelogSettings(EnvelopeSettings, ObjectStoreSettings):
 
     @property
     def is_written_without_spark(self) -> bool:
-        """Whether neither Spark's writers nor its tables make the output."""
+        """Whether neither Spark's writers nor its tables make the output; see SinkSettings."""
         return _is_without_spark(self.format)
-
-    @property
-    def spark_needs(self) -> frozenset[str]:
-        """Nothing for an output that Spark does not write; see SinkSettings."""
-        needs = super().spark_needs
-        return needs - {self.format} if self.is_written_without_spark else needs
-
-    @property
-    def hadoop_paths(self) -> tuple[str, ...]:
-        """The checkpoint alone where Spark does not write the output; see SinkSettings."""
-        return (self.checkpoint,) if self.is_written_without_spark else super().hadoop_paths
 
     def make_envelope(self, origin: Origin) -> Envelope:
         """Return the envelope; a file of JSON has no place for a message's key and table."""
@@ -138,17 +125,12 @@ class ChangelogSettings(EnvelopeSettings, ObjectStoreSettings):
     def _table_epochs(self, origin: Origin, preparation: Preparation) -> EpochFiles:
         from slackwater.spark_sink.output.delta_commits import DeltaCommits
         from slackwater.spark_sink.output.delta_epochs import DeltaEpochs
-        from slackwater.spark_sink.output.table_files import BucketFiles, DiskFiles, TableFiles
+        from slackwater.spark_sink.output.table_files import table_files
 
-        path, options, policy = self.path, self.storage_options, self.maintenance_policy
-        files: TableFiles
-        if self.is_on_disk:
-            path = without_scheme(self.path)
-            files = DiskFiles(Path(path), self.path)
-        else:
-            files = BucketFiles(path, options)
+        options, policy = self.storage_options, self.maintenance_policy
+        files = table_files(self.path, options)
         commits = DeltaCommits(
-            path,
+            files.path,
             options,
             application_of(origin.pipeline),
             delta_maintenance.retention_properties(policy.keep_s),

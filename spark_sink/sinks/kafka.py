@@ -34,7 +34,7 @@ from slackwater.spark_sink.message_rows import messages
 from slackwater.spark_sink.output.preparation import Preparation
 from slackwater.spark_sink.output.staging import StagedByTasks, Staging
 from slackwater.spark_sink.sink import EpochSummary, OutputPosition
-from slackwater.spark_sink.sinks.sink_settings import EnvelopeName, EnvelopeSettings
+from slackwater.spark_sink.sinks.envelope_settings import EnvelopeName, EnvelopeSettings
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.sql.rebuild_view import WHOLE_ROW_CAPTURE_TYPES
 from slackwater.timestamp import datetime_to_ns, datetime_to_rfc3339, ms_to_seconds

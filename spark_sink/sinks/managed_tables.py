@@ -33,12 +33,16 @@ from slackwater.spark_sink.tables.table_format import TableFormat
 from slackwater.timestamp import us_to_datetime
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from slackwater.spark_sink.output.epoch_place import EpochPlace
 
 # How many tables are committed to at the same time.
 _TABLES_AT_ONCE: Final = 4
+# An epoch up to both is applied by the driver, if it can: of records, and of staged bytes.
+_SMALL_RECORDS_MAX: Final = 20_000
+_SMALL_BYTES_MAX: Final = 32 << 20
 
 T = TypeVar("T", bound=ManagedTable)
 R = TypeVar("R")
@@ -119,12 +123,8 @@ class ManagedTables(StagedByTasks, LoggedScans, ABC, Generic[T]):
             ObjectStoreError, PublishError: the object store refuses, or does not answer.
         """
         self._staging.take_over(spark)
-
-        def last_version(table: str) -> int | None:
-            return self._format.last_version(spark, self._place(table), self._application)
-
-        existing = [(table,) for table in self._existing_tables(spark)]
-        versions = self._at_once(last_version, existing)
+        existing = [(spark, table) for table in self._existing_tables(spark)]
+        versions = self._at_once(self._last_version, existing)
         last = max((version for version in versions if version is not None), default=None)
         committed = None if last is None else us_to_datetime(last)
         return output_position(self._watermarks.last(), committed, is_one_commit=False)
@@ -164,6 +164,23 @@ class ManagedTables(StagedByTasks, LoggedScans, ABC, Generic[T]):
 
         begin_scan() has created the table.
         """
+
+    def _last_version(self, spark: SparkSession, table: str) -> int | None:
+        """Return the version of the last epoch in a table; None for none."""
+        return self._format.last_version(spark, self._place(table), self._application)
+
+    def _read_small(
+        self, epoch_id: int, summary: EpochSummary, columns: Sequence[str] | None = None
+    ) -> pa.Table | None:
+        """Return a staged epoch's records for the driver; None if it is not a small one.
+
+        Args:
+            epoch_id, summary: as it was staged.
+            columns: of the records; None for all.
+        """
+        if not 0 < summary.written <= _SMALL_RECORDS_MAX:
+            return None
+        return self._staging.read_small(epoch_id, columns, _SMALL_BYTES_MAX)
 
     def _at_once(self, work: Callable[..., R], tables: Iterable[tuple[Any, ...]]) -> list[R]:
         """Do work for several tables at the same time, and return the results.

@@ -58,9 +58,6 @@ _log = logging.getLogger(__name__)
 
 _APPLIED: Final = GoneRows()
 _PUBLISH_ALL_EVERY_S: Final = 60.0
-# An epoch up to both is applied by the driver, if the format can: of records, and of staged bytes.
-_SMALL_RECORDS_MAX: Final = 20_000
-_SMALL_BYTES_MAX: Final = 32 << 20
 
 
 class MirrorSettings(ManagedTableSettings, ObjectStoreSettings):
@@ -269,14 +266,11 @@ class Mirrors(ManagedTables[MirrorTable]):
         self, spark: SparkSession, epoch_id: int, summary: EpochSummary
     ) -> SmallEpoch | None:
         """Return a staged epoch if the driver may apply it; otherwise Spark does."""
-        if not 0 < summary.written <= _SMALL_RECORDS_MAX:
-            return None
         if not self._format.merges_rows(spark, self._path):
             return None
         from slackwater.spark_sink.tables.row_merges.small_epoch import SmallEpoch
 
-        columns = SmallEpoch.columns_read()
-        records = self._staging.read_small(epoch_id, columns, _SMALL_BYTES_MAX)
+        records = self._read_small(epoch_id, summary, SmallEpoch.columns_read())
         return None if records is None else SmallEpoch(records)
 
     def _merge(

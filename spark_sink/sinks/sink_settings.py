@@ -18,13 +18,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from slackwater.setting_values import DurationMs, Section, TextMapping
-from slackwater.spark_sink.envelopes.envelope import Envelope, EnvelopeOptions
 from slackwater.spark_sink.envelopes.message import Origin
-from slackwater.spark_sink.envelopes.registry import (
-    DEFAULT_ENVELOPE,
-    envelopes,
-    with_timestamp_options,
-)
 from slackwater.spark_sink.errors import ObjectStoreError
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.output.hadoop_connectors import connectors_for
@@ -153,7 +147,7 @@ class SinkSettings(Section, ABC):
     @property
     def hadoop_paths(self) -> tuple[str, ...]:
         """The paths that Spark reaches through Hadoop's file systems."""
-        return (self.path, self.checkpoint)
+        return (self.checkpoint,)
 
     @property
     def is_on_disk(self) -> bool:
@@ -311,6 +305,23 @@ class TableSettings(SinkSettings, ABC):
     keep_versions: Annotated[Annotated[DurationMs, Field(ge=600_000)] | None, _Never] = _HOUR_MS
 
     @property
+    def is_written_without_spark(self) -> bool:
+        """Whether neither Spark's writers nor its tables make the output."""
+        return False
+
+    @property
+    def spark_needs(self) -> frozenset[str]:
+        """Nothing for an output that Spark does not write; see SinkSettings."""
+        needs = super().spark_needs
+        return needs - {self.format} if self.is_written_without_spark else needs
+
+    @property
+    def hadoop_paths(self) -> tuple[str, ...]:
+        """The tables' place too, if Spark writes them and no catalog has them elsewhere."""
+        has_tables = not self.is_written_without_spark and self.catalog is None
+        return (self.path, *super().hadoop_paths) if has_tables else super().hadoop_paths
+
+    @property
     def maintenance_policy(self) -> MaintenancePolicy:
         """When the output is maintained."""
         every, keep = self.compact_every, self.keep_versions
@@ -346,45 +357,6 @@ class TableSettings(SinkSettings, ABC):
             raise ValueError(
                 f"{self.format} in an object store needs a catalog: in one of files another process"
                 " could replace a commit"
-            )
-        return self
-
-
-def _envelope_name(value: object) -> object:
-    return one_of(value, list(envelopes()))
-
-
-EnvelopeName = Annotated[str, BeforeValidator(_envelope_name)]
-
-
-class EnvelopeSettings(SinkSettings, ABC):
-    """The settings of kinds that write changes in an envelope.
-
-    Attributes:
-        envelope: its name.
-        updated, mvcc_timestamp: see EnvelopeOptions.
-    """
-
-    envelope: EnvelopeName = DEFAULT_ENVELOPE
-    updated: bool = False
-    mvcc_timestamp: bool = False
-
-    def make_envelope(self, origin: Origin) -> Envelope:
-        """Return the envelope."""
-        options = EnvelopeOptions(origin, self.updated, self.mvcc_timestamp)
-        return envelopes()[self.envelope](options)
-
-    def make_envelope_or_none(self, origin: Origin) -> Envelope | None:
-        """Return the envelope; None for record, whose rows are written as they are."""
-        return None if self.envelope == "record" else self.make_envelope(origin)
-
-    @model_validator(mode="after")
-    def _timestamps_of_envelope(self) -> Self:
-        names = with_timestamp_options()
-        if self.envelope not in names and (self.updated or self.mvcc_timestamp):
-            raise ValueError(
-                f"updated and mvcc_timestamp go with envelope {' and '.join(names)}; the others"
-                " have the commit timestamp, or none"
             )
         return self
 

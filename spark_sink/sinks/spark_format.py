@@ -23,7 +23,7 @@ from slackwater.spark_sink.output.preparation import Preparation
 from slackwater.spark_sink.output.staging import StagedByTasks, Staging
 from slackwater.spark_sink.output.watermark_log import LoggedScans, WatermarkLog, output_position
 from slackwater.spark_sink.sink import EpochSummary, OutputPosition
-from slackwater.spark_sink.sinks.sink_settings import EnvelopeSettings
+from slackwater.spark_sink.sinks.envelope_settings import EnvelopeSettings
 from slackwater.spark_sink.sql.columns import Column
 
 if TYPE_CHECKING:
@@ -41,6 +41,11 @@ class SparkFormatSettings(EnvelopeSettings):
 
     kind: str = "spark"
     options: TextMapping = Field(default_factory=dict)
+
+    @property
+    def hadoop_paths(self) -> tuple[str, ...]:
+        """The path too: what the format writes may be beside it; see SinkSettings."""
+        return (self.path, *super().hadoop_paths)
 
     def make_sink(self, origin: Origin, record_filter: RecordFilter) -> SparkFormat:
         """Return the sink; see SinkSettings."""

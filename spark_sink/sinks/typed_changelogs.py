@@ -4,31 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from slackwater.spark_sink.envelopes.message import Origin
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.output.dead_letters import DeadLetters
+from slackwater.spark_sink.output.delta_features import maps_columns
 from slackwater.spark_sink.output.maintenance import NO_MAINTENANCE, MaintenancePolicy
+from slackwater.spark_sink.output.object_store import is_object_store
+from slackwater.spark_sink.output.small_files import without_scheme
 from slackwater.spark_sink.sink import EpochSummary
 from slackwater.spark_sink.sinks.managed_tables import (
     ManagedTables,
     ManagedTableSettings,
 )
+from slackwater.spark_sink.sinks.store_settings import ObjectStoreSettings
 from slackwater.spark_sink.sql.columns import Column
-from slackwater.spark_sink.sql.latest_changes import columns_by_table
-from slackwater.spark_sink.tables.changelog_table import ChangelogTable
+from slackwater.spark_sink.sql.latest_changes import COLUMNS_OF_TABLES, columns_by_table
+from slackwater.spark_sink.tables.delta import Delta
 from slackwater.spark_sink.tables.managed_table import AppendId
 from slackwater.spark_sink.tables.table_format import TableFormat
 from slackwater.timestamp import datetime_to_us
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from slackwater.spark_sink.output.epoch_place import EpochPlace
+    from slackwater.spark_sink.tables.changelogs.changelog_table import ChangelogTable
+    from slackwater.spark_sink.tables.changelogs.delta_changelog import DeltaChangelog
 
 
-class TypedChangelogSettings(ManagedTableSettings):
+class TypedChangelogSettings(ManagedTableSettings, ObjectStoreSettings):
     """The settings of typed changelogs."""
 
     refused_keys: ClassVar[Mapping[str, str]] = {
@@ -38,6 +45,16 @@ class TypedChangelogSettings(ManagedTableSettings):
     has_rescans = True
 
     kind: str = "changelogs"
+
+    @classmethod
+    def is_by_client(cls, path: str, file_format: str) -> bool:
+        """Return whether tables are committed without Spark; see ObjectStoreSettings."""
+        return file_format == Delta.using and is_object_store(path)
+
+    @property
+    def is_written_without_spark(self) -> bool:
+        """Whether neither Spark's writers nor its tables make the output; see SinkSettings."""
+        return self.format == Delta.using and not maps_columns(self.table_properties)
 
     def make_sink(self, origin: Origin, record_filter: RecordFilter) -> TypedChangelogs:
         """Return the sink; see SinkSettings."""
@@ -52,7 +69,7 @@ class TypedChangelogSettings(ManagedTableSettings):
         )
 
 
-class TypedChangelogs(ManagedTables[ChangelogTable]):
+class TypedChangelogs(ManagedTables["ChangelogTable"]):
     """Appends each epoch to the typed changelogs of the tables that it changes.
 
     Args:
@@ -87,6 +104,7 @@ class TypedChangelogs(ManagedTables[ChangelogTable]):
             **table_format.retention_properties(policy.keep_s),
             **(properties or {}),
         }
+        self._is_by_driver = isinstance(table_format, Delta) and not maps_columns(self._properties)
 
     def publish(
         self, spark: SparkSession, epoch_id: int, summary: EpochSummary, low_watermark: datetime
@@ -97,17 +115,52 @@ class TypedChangelogs(ManagedTables[ChangelogTable]):
         log says up to when all of them are complete.
         """
         if summary.written:
-            changes = self._staging.read_staged(spark, epoch_id)
             version = datetime_to_us(low_watermark)
             append_id = AppendId(self._application, version, low_watermark)
-
-            def add(table: str, columns: Sequence[Column]) -> None:
-                self._add(changes, table, columns, append_id)
-
-            self._at_once(add, columns_by_table(changes).items())
+            self._append(spark, epoch_id, summary, append_id)
         self._staging.discard(epoch_id)
         self._watermarks.add(epoch_id, summary, low_watermark)
         self._begin_maintenance(spark)
+
+    def _append(
+        self, spark: SparkSession, epoch_id: int, summary: EpochSummary, append_id: AppendId
+    ) -> None:
+        """Append a staged epoch to the tables that it changes."""
+        changes = self._staging.read_staged(spark, epoch_id)
+        records = self._read_small(epoch_id, summary) if self._is_by_driver else None
+
+        def add(table: str, columns: Sequence[Column]) -> None:
+            if records is None or not self._add_small(spark, records, table, columns, append_id):
+                self._add(changes, table, columns, append_id)
+
+        if records is None:
+            of_tables = self._staging.read_staged(spark, epoch_id, COLUMNS_OF_TABLES)
+            by_table = columns_by_table(of_tables)
+        else:
+            # With Arrow, which the settings do without.
+            from slackwater.spark_sink.tables.row_merges.small_epoch import SmallEpoch
+
+            by_table = SmallEpoch(records).columns_by_table()
+        self._at_once(add, by_table.items())
+
+    def _add_small(
+        self,
+        spark: SparkSession,
+        records: pa.Table,
+        table: str,
+        columns: Sequence[Column],
+        append_id: AppendId,
+    ) -> bool:
+        """Append a table's records without a job of Spark's; return False if one is bad."""
+        from slackwater.typed_changes import ColumnValueError
+
+        changelog = self._delta_table(spark, table)
+        changelog.ensure_columns(columns)
+        try:
+            changelog.add_records(records, columns, append_id)
+        except ColumnValueError:
+            return False
+        return True
 
     def _add(
         self, changes: DataFrame, table: str, columns: Sequence[Column], append_id: AppendId
@@ -127,5 +180,29 @@ class TypedChangelogs(ManagedTables[ChangelogTable]):
             chunk=append_id.chunk,
         )
 
+    def _last_version(self, spark: SparkSession, table: str) -> int | None:
+        if not self._is_by_driver:
+            return super()._last_version(spark, table)
+        return self._delta_table(spark, table).take_over()
+
+    def _maintain(self, spark: SparkSession, path: str) -> None:
+        if not self._is_by_driver:
+            super()._maintain(spark, path)
+            return
+        from slackwater.spark_sink.output.delta_compaction import compact_and_expire
+
+        options, keep_s = self._format.storage_options, self._policy.keep_s
+        compact_and_expire(without_scheme(path), options, keep_s)
+
     def _make(self, spark: SparkSession, path: str, table: str) -> ChangelogTable:
-        return ChangelogTable(spark, path, table, self._format, properties=self._properties)
+        from slackwater.spark_sink.tables.changelogs.changelog_table import ChangelogTable
+        from slackwater.spark_sink.tables.changelogs.delta_changelog import DeltaChangelog
+
+        if not self._is_by_driver:
+            return ChangelogTable(spark, path, table, self._format, properties=self._properties)
+        return DeltaChangelog(
+            spark, path, table, self._format, self._application, properties=self._properties
+        )
+
+    def _delta_table(self, spark: SparkSession, table: str) -> DeltaChangelog:
+        return cast("DeltaChangelog", self._table(spark, table))

@@ -24,6 +24,8 @@ from slackwater.spark_sink.sql.types import (
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+# Those of records that columns_by_table() looks at.
+COLUMNS_OF_TABLES: Final = ("table_name", "column_types", "commit_timestamp")
 _EMPTY: Final = f"CAST(map() AS {VALUES})"
 
 

@@ -10,7 +10,7 @@ decided in sql/types, where a Spanner NUMERIC becomes DECIMAL(38,9).
 - managed_table: what mirrors and typed changelogs share; when columns are added.
 - mirror_table: a table kept equal to Spanner's; its merge and its low watermark.
 - rescans: how a mirror is made equal to its table again.
-- changelog_table: a table of all changes of one of Spanner's tables.
+- changelogs: tables of all changes of one of Spanner's tables.
 - table_history: which version stands at a low watermark; delta_log, iceberg_history: the commits.
 - cut: the versions of several tables at one low watermark.
 - iceberg_maintenance: removes old snapshots.

@@ -82,7 +82,7 @@ _EXCLUDED: Final = (
 
 
 class Delta(TableFormat):
-    """The table format Delta Lake, of typed changelogs and mirrors."""
+    """The table format Delta Lake, of mirrors; of typed changelogs if their columns are mapped."""
 
     using = "delta"
     merges_once = True
@@ -136,8 +136,8 @@ class Delta(TableFormat):
 
         The log's directory alone proves nothing: a first commit that broke off leaves one behind.
         """
-        tables = jvm_of(spark).io.delta.tables
-        return bool(tables.DeltaTable.isDeltaTable(java_session(spark), path))
+        del spark
+        return delta_maintenance.has_commits(path, self.storage_options)
 
     def list_tables(self, spark: SparkSession) -> None:
         """Return None: tables are directories."""

@@ -124,19 +124,19 @@ class ManagedTable(ABC):
             PublishError: two processes committed at the same time; the epoch is read again.
         """
         require_possible_names(self._table, columns, self._format, self._properties)
-        if self._schema is None and self._format.exists(self._spark, self._path):
+        if self._schema is None and self._exists():
             self._require_own()
             self._load_schema()
         if self._schema is None:
-            self._create(self._column_definitions(columns))
+            self._create(columns)
             self._load_schema()
         if self._fits(columns):
             return
         # Somebody may have altered the table since its schema was loaded.
         self._load_schema()
         self._make_way(columns)
-        if missing := self._missing_columns(columns):
-            self._sql(f"ALTER TABLE {self._name} ADD COLUMNS ({missing})")
+        if not self._fits(columns):
+            self._add_columns(columns)
             self._load_schema()
 
     def add(self, rows: DataFrame, append_id: AppendId) -> None:
@@ -175,7 +175,7 @@ class ManagedTable(ABC):
 
     def _require_own(self) -> None:
         """Refuse the table of another one of Spanner's, as where file systems ignore case."""
-        other = source_table(self._spark, self._name)
+        other = self._source_table()
         if other not in {None, self._table}:
             raise same_name_error(
                 str(other),
@@ -184,16 +184,31 @@ class ManagedTable(ABC):
                 f"If {other!r} is gone for good, move its table away",
             )
 
+    def _exists(self) -> bool:
+        return self._format.exists(self._spark, self._path)
+
+    def _source_table(self) -> str | None:
+        return source_table(self._spark, self._name)
+
     def _load_schema(self) -> None:
         self._schema = self._spark.table(self._name).schema
 
-    def _create(self, declared: str) -> None:
+    def _create(self, columns: Sequence[Column]) -> None:
         properties = {**self._properties, SOURCE_TABLE_PROPERTY: self._table}
         listed = ", ".join(f"{literal(k)} = {literal(v)}" for k, v in properties.items())
         self._sql(
-            f"CREATE TABLE IF NOT EXISTS {self._name} ({declared}) USING {self._format.using}"
-            f" TBLPROPERTIES ({listed})"
+            f"CREATE TABLE IF NOT EXISTS {self._name} ({self._column_definitions(columns)})"
+            f" USING {self._format.using} TBLPROPERTIES ({listed})"
         )
+
+    def _add_columns(self, columns: Sequence[Column]) -> None:
+        """Add those that the table lacks.
+
+        Raises:
+            ChangelogColumnError: a column's type has changed.
+        """
+        missing = self._missing_columns(columns)
+        self._sql(f"ALTER TABLE {self._name} ADD COLUMNS ({missing})")
 
     def _sql(self, statement: str) -> None:
         with self._format.translating_conflicts(self._path):

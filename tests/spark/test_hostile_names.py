@@ -17,7 +17,7 @@ from slackwater.reader.change_stream import Dialect
 from slackwater.spark_sink.comparison import compare
 from slackwater.spark_sink.errors import ColumnNameError, TableNameError
 from slackwater.spark_sink.kafka.topics import Topics
-from slackwater.spark_sink.sinks import mirrors as mirrors_module
+from slackwater.spark_sink.sinks import managed_tables
 from slackwater.spark_sink.sinks.mirrors import Mirrors
 from slackwater.spark_sink.sinks.typed_changelogs import TypedChangelogs
 from slackwater.spark_sink.table_names import plain_name
@@ -89,7 +89,7 @@ def test_mirrors_have_the_rows_of_any_table(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(mirrors_module, "_SMALL_RECORDS_MAX", records_max)
+    monkeypatch.setattr(managed_tables, "_SMALL_RECORDS_MAX", records_max)
     sink = Mirrors(on_disk(tmp_path), "orders", table_format)
     epochs = Epochs(session, sink, {})
     for table in TABLES:

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from slackwater.spark_sink.errors import ObjectStoreError, PublishError
 from slackwater.spark_sink.sink import EpochSummary
-from slackwater.spark_sink.sinks import mirrors
+from slackwater.spark_sink.sinks import managed_tables
 from slackwater.spark_sink.tables import direct_table
 from slackwater.spark_sink.tables.mirror_table import read_mirror
 from slackwater.timestamp import datetime_to_rfc3339
@@ -145,7 +145,7 @@ def test_an_epoch_that_is_too_large_for_the_driver_is_merged_by_spark(
     _, tasks = place.owner()
     tasks.write(1, *of_two_tables(1))
     with monkeypatch.context() as patched:
-        patched.setattr(mirrors, "_SMALL_RECORDS_MAX", 1)
+        patched.setattr(managed_tables, "_SMALL_RECORDS_MAX", 1)
         tasks.write(2, *of_two_tables(2))
         assert place.staged() == []
     before = len(place.store.requests)
@@ -160,7 +160,7 @@ def test_an_epoch_that_is_too_large_for_the_driver_is_merged_by_spark(
 def test_large_files_of_tasks_are_staged_and_removed(
     place: Place, monkeypatch: pytest.MonkeyPatch, rows_max: int
 ) -> None:
-    monkeypatch.setattr(mirrors, "_SMALL_RECORDS_MAX", rows_max)
+    monkeypatch.setattr(managed_tables, "_SMALL_RECORDS_MAX", rows_max)
     _, tasks = place.owner()
     tasks.write(1, *large_records())
     assert [list(place.rows(f"T{number}")) for number in range(4)] == [[1]] * 4

@@ -47,6 +47,7 @@ class Epochs:
         number = next(self._numbers)
         for _ in range(times):
             sink = self.sink(**options)
+            sink.position(self._session)
             epoch = frame(self._session, records)
             summary = sink.stage(epoch, number)
             at = START + timedelta(seconds=number)
@@ -218,6 +219,7 @@ def test_a_scan_comes_first_as_inserts_and_files_are_compacted(
     types = {"Id": "INT64", "A": "STRING"}
     for _ in range(2):
         sink = epochs.sink()
+        sink.position(session)
         sink.begin_scan(session, {"sales.Orders": columns, "Empty": columns})
         for chunk in range(CHUNKS):
             mods: Mods = [({"Id": str(chunk)}, {"A": f"a{chunk}"}, {})]

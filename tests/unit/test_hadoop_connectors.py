@@ -20,6 +20,8 @@ NAMES = {connector.name for connector in CONNECTORS}
 PACKAGES = "spark.jars.packages"
 GCS = "com.google.cloud.bigdataoss:gcs-connector:4.0.0:shaded"
 ABFSS = "abfss://c@account.dfs.core.windows.net/out"
+KAFKA = {"kafka.bootstrap.servers": "broker:9092"}
+MAPPED = {"delta.columnMapping.mode": "name"}
 
 
 def sink(**values: Any) -> Any:
@@ -37,8 +39,10 @@ def packages(*names: str, conf: dict[str, str] | None = None) -> list[str]:
     ("values", "names"),
     [
         ({"kind": "mirror", "path": "gs://bucket/out"}, {"gs"}),
-        ({"kind": "changelogs", "path": ABFSS}, {"abfss"}),
-        ({"kind": "changelogs", "path": ABFSS.replace("abfss", "abfs")}, {"abfss"}),
+        ({"kind": "mirror", "path": ABFSS}, {"abfss"}),
+        ({"kind": "mirror", "path": ABFSS.replace("abfss", "abfs")}, {"abfss"}),
+        ({"kind": "changelogs", "path": ABFSS}, set()),
+        ({"kind": "changelogs", "path": ABFSS, "table_properties": MAPPED}, {"abfss"}),
         ({"kind": "spark", "format": "csv", "path": "s3a://bucket/out"}, {"s3a"}),
         ({"kind": "mirror", "path": "out", "checkpoint": "s3a://bucket/c"}, {"s3a"}),
         ({"kind": "mirror", "path": "gs://bucket/out", "checkpoint": "s3a://b/c"}, {"gs", "s3a"}),
@@ -46,7 +50,10 @@ def packages(*names: str, conf: dict[str, str] | None = None) -> list[str]:
         ({"path": "gs://bucket/out"}, set()),
         ({"path": "s3a://bucket/out", "format": "delta"}, set()),
         ({"path": "s3a://bucket/out", "checkpoint": "gs://bucket/c"}, {"gs"}),
+        # Tasks write what is staged, and read it.
+        ({"kind": "kafka", "options": KAFKA, "path": "gs://bucket/out"}, set()),
         # The catalog's own client writes the tables.
+        ({"kind": "mirror", "format": "iceberg", "catalog": "a", "path": "gs://bucket/o"}, set()),
         ({"kind": "mirror", "format": "iceberg", "catalog": "lake.orders", "path": "out"}, set()),
         ({"path": "out"}, set()),
         ({"path": "out", "checkpoint": "hdfs://host/c"}, set()),

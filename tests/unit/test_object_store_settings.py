@@ -55,11 +55,16 @@ def test_files_in_an_object_store_need_no_checkpoint(scheme: str) -> None:
     assert not named.has_expendable_checkpoint
 
 
-def test_a_delta_table_in_an_object_store_needs_neither_checkpoint_nor_jars() -> None:
+def test_delta_tables_in_an_object_store_need_neither_checkpoint_nor_jars() -> None:
     sink = parse(path="s3://bucket/changes", format="delta", compact_every="1h")
     assert sink.has_expendable_checkpoint
     assert "delta" not in sink.spark_needs
     assert "delta" not in parse(path="out", checkpoint="c", format="delta").spark_needs
+    typed = parse(kind="changelogs", path="s3://bucket/tables")
+    assert typed.has_expendable_checkpoint
+    assert not typed.spark_needs & {"delta", "s3a"}
+    assert typed.hadoop_paths == (typed.checkpoint,)
+    assert "delta" not in parse(kind="changelogs", path="out", checkpoint="c").spark_needs
 
 
 def test_a_path_of_a_delta_table_that_would_be_taken_for_another_is_refused() -> None:
@@ -81,13 +86,14 @@ def test_mirrors_that_the_driver_merges_need_no_checkpoint_but_sparks_delta(path
     assert "delta" in sink.spark_needs
     assert sink.hadoop_paths == (path, sink.checkpoint)
     assert not parse(kind="mirror", path=path, checkpoint="c").has_expendable_checkpoint
-    # Spark writes these, from what waits in the bucket.
-    for values in ({"kind": "changelogs"}, {"kind": "mirror", "format": "iceberg", "catalog": "a"}):
-        with pytest.raises(ValidationError, match="checkpoint"):
-            parse(path=path, **values)
-        options = {"allow_http": "false"}
-        sink = parse(path=path, checkpoint="c", storage_options=options, **values)
-        assert sink.storage_options == options
+    # The catalog's client writes these, from what waits in the bucket.
+    values = {"kind": "mirror", "format": "iceberg", "catalog": "a", "path": path}
+    with pytest.raises(ValidationError, match="checkpoint"):
+        parse(**values)
+    options = {"allow_http": "false"}
+    sink = parse(checkpoint="c", storage_options=options, **values)
+    assert sink.storage_options == options
+    assert sink.hadoop_paths == (sink.checkpoint,)
 
 
 @pytest.mark.parametrize("path", ["out/changes", "file:///changes"])
@@ -167,8 +173,9 @@ def test_a_catalog_has_to_be_defined() -> None:
 
 def test_a_delta_table_that_spark_writes_to_s3_needs_a_log_store() -> None:
     values = {"path": "s3a://b/tables", "checkpoint": "/data/c", "format": "delta"}
-    for kind in ("mirror", "changelogs"):
-        sink = parse(kind=kind, **values)
+    mapped = {"table_properties": {"delta.columnMapping.mode": "name"}}
+    for by_spark in ({"kind": "mirror"}, {"kind": "changelogs", **mapped}):
+        sink = parse(**values, **by_spark)
         of_one_process = {"spark.delta.logStore.class": "io.delta.storage.S3SingleDriverLogStore"}
         for conf in ({}, of_one_process):
             with pytest.raises(FileSystemError, match=r"spark\.delta\.logStore\.s3a\.impl: io"):
@@ -176,6 +183,7 @@ def test_a_delta_table_that_spark_writes_to_s3_needs_a_log_store() -> None:
         sink.check_places(LOG_STORE, HADOOP_AWS)
     # Slackwater's own commits need none.
     parse(**values).check_places({}, [])
+    parse(kind="changelogs", **values).check_places({}, [])
     in_gs = parse(kind="mirror", **(values | {"path": "gs://b/tables"}))
     in_gs.check_places({}, ["gcs-connector-4.jar"])
 

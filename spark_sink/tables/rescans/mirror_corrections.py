@@ -9,7 +9,7 @@ nothing differs.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
@@ -46,18 +46,18 @@ class StagedCorrections:
 
     Attributes:
         corrections: what differs.
-        paths: of staged files with the same rows. A successor removes them, so that Spark can't
-            merge them any more.
+        staged: reads the same rows, which are staged: a successor removes them, so that Spark
+            can't merge them any more.
     """
 
     corrections: Corrections
-    paths: Sequence[str]
+    staged: Callable[[SparkSession], DataFrame]
 
     def frame(self, spark: SparkSession) -> DataFrame:
         """Return the rows in the columns of latest_changes()."""
         columns = self.corrections.columns
         fields = (F.col(identifier(column.name)) for column in columns)
-        return spark.read.parquet(*self.paths).select(
+        return self.staged(spark).select(
             F.col(COMMIT_TIMESTAMP).alias("commit_timestamp"),
             F.lit("").alias("key"),
             F.col(IS_DELETED).alias("deleted"),
@@ -132,8 +132,8 @@ class MirrorCorrections:
         if not self._awaiting:
             # Those before were merged, or forgotten.
             self._staging.discard_beside(_KIND)
-        paths = self._staging.stage_beside(_KIND, corrections.rows)
-        self._awaiting[table] = StagedCorrections(corrections, paths)
+        staged = self._staging.stage_beside(_KIND, corrections.rows)
+        self._awaiting[table] = StagedCorrections(corrections, staged)
         return ChunkResult(is_done=False, corrected=corrections.rows.num_rows)
 
 

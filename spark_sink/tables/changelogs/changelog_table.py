@@ -9,15 +9,13 @@ from slackwater.spark_sink.errors import ChangelogColumnError
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.sql.quoting import identifier
 from slackwater.spark_sink.tables.managed_table import ManagedTable
+from slackwater.typed_changes import AFTER, BEFORE, GIVEN, KEY
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-KEY: Final = "key"
-BEFORE: Final = "before"
-AFTER: Final = "after"
 STRUCTS: Final = (KEY, BEFORE, AFTER)
-CHANGED_COLUMNS: Final = f"given STRUCT<{BEFORE}: ARRAY<STRING>, {AFTER}: ARRAY<STRING>>"
+CHANGED_COLUMNS: Final = f"{GIVEN.name} STRUCT<{BEFORE}: ARRAY<STRING>, {AFTER}: ARRAY<STRING>>"
 POSITION: Final[Mapping[str, str]] = {
     "commit_timestamp": "TIMESTAMP",
     "server_transaction_id": "STRING",
@@ -35,7 +33,7 @@ METADATA: Final[Mapping[str, str]] = {
     "partition_token": "STRING",
     "low_watermark": "TIMESTAMP",
 }
-_WRITTEN: Final = frozenset({*POSITION, *STRUCTS, "given", *METADATA})
+_WRITTEN: Final = frozenset({*POSITION, *STRUCTS, GIVEN.name, *METADATA})
 
 # For each struct its fields in their order, each with its Spark type.
 StructFields = Mapping[str, Mapping[str, str]]
@@ -67,23 +65,40 @@ class ChangelogTable(ManagedTable):
         return ", ".join(
             [
                 *(f"{name} {kind}" for name, kind in POSITION.items()),
-                *(f"{part} {_struct_type(structs[part])}" for part in STRUCTS if part in structs),
+                *(f"{part} {struct_type(structs[part])}" for part in STRUCTS if part in structs),
                 CHANGED_COLUMNS,
                 *(f"{name} {kind}" for name, kind in METADATA.items()),
             ]
         )
 
     def _missing_columns(self, columns: Sequence[Column]) -> str:
-        structs, needed = self.structs, _struct_fields(columns)
-        parts = (self._missing_fields(part, structs.get(part), needed[part]) for part in needed)
-        return ", ".join(text for texts in parts for text in texts)
+        present = self.structs
+        return ", ".join(
+            definition
+            for part, fields in self._missing_fields(columns).items()
+            for definition in (
+                [f"{part}.{identifier(name)} {kind}" for name, kind in fields.items()]
+                if part in present
+                else [f"{part} {struct_type(fields)}"]
+            )
+        )
 
-    def _missing_fields(
-        self, part: str, present: Mapping[str, str] | None, needed: Mapping[str, str]
-    ) -> list[str]:
-        """Return the definitions of the fields that a struct lacks."""
-        if present is None:
-            return [f"{part} {_struct_type(needed)}"]
+    def _missing_fields(self, columns: Sequence[Column]) -> StructFields:
+        """Return the fields that the structs lack.
+
+        Raises:
+            ChangelogColumnError: a column's type has changed.
+        """
+        present, needed = self.structs, _struct_fields(columns)
+        lacking = {
+            part: self._lacking(part, present.get(part, {}), fields)
+            for part, fields in needed.items()
+        }
+        return {part: fields for part, fields in lacking.items() if fields}
+
+    def _lacking(
+        self, part: str, present: Mapping[str, str], needed: Mapping[str, str]
+    ) -> Mapping[str, str]:
         # Spark and Spanner both ignore case in names.
         present_types = {name.lower(): kind for name, kind in present.items()}
         for name, kind in needed.items():
@@ -95,11 +110,7 @@ class ChangelogTable(ManagedTable):
                     "Move the changelog away, so that a new one is created, and run the pipeline"
                     " again",
                 )
-        return [
-            f"{part}.{identifier(name)} {kind}"
-            for name, kind in needed.items()
-            if name.lower() not in present_types
-        ]
+        return {name: kind for name, kind in needed.items() if name.lower() not in present_types}
 
 
 def _struct_fields(columns: Sequence[Column]) -> dict[str, dict[str, str]]:
@@ -110,5 +121,6 @@ def _struct_fields(columns: Sequence[Column]) -> dict[str, dict[str, str]]:
     return {part: fields for part, fields in structs.items() if fields}
 
 
-def _struct_type(fields: Mapping[str, str]) -> str:
+def struct_type(fields: Mapping[str, str]) -> str:
+    """Return the type of a struct as Spark SQL writes it."""
     return f"STRUCT<{', '.join(f'{identifier(name)}: {kind}' for name, kind in fields.items())}>"

@@ -1,0 +1,121 @@
+"""The files of a staged epoch, read by tasks: Spark needs no connector for what tasks have written.
+
+A file that a successor has removed makes a task fail. None is passed over.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from slackwater.spark_sink.errors import missing_files
+from slackwater.spark_sink.java import map_in_arrow
+from slackwater.spark_sink.output.file_writer import (
+    RESULT_SCHEMA,
+    FileWriter,
+    WrittenFile,
+    written_files,
+)
+from slackwater.spark_sink.output.object_store import (
+    download,
+    is_object_store,
+    open_object_store,
+    read,
+)
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+# In bytes: a larger object is copied to a disk first.
+_IN_MEMORY_MAX: Final = 16 << 20
+# In rows: as Spark hands them over.
+_BATCH: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class FileReader:
+    """Reads what a FileWriter has written, in Parquet.
+
+    Attributes:
+        path, options: see FileWriter.
+        columns: of the rows, in this order; None for all.
+    """
+
+    path: str
+    options: Mapping[str, str]
+    columns: tuple[str, ...] | None = None
+
+    @classmethod
+    def of(cls, writer: FileWriter) -> FileReader:
+        """Return the reader of what a writer writes."""
+        return cls(writer.path, writer.options)
+
+    def frame(
+        self, spark: SparkSession, files: Sequence[WrittenFile], schema: StructType
+    ) -> DataFrame:
+        """Return the rows of files.
+
+        Args:
+            spark: the session.
+            files: as tasks wrote them.
+            schema: of the rows; the files may have more columns.
+        """
+        if not files:
+            return spark.createDataFrame([], schema)
+        listed = pa.Table.from_pylist([asdict(file) for file in files], RESULT_SCHEMA)
+        reader = replace(self, columns=tuple(schema.names))
+        return map_in_arrow(spark.createDataFrame(listed), reader.read, schema)
+
+    def read(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the files that batches of RESULT_SCHEMA name.
+
+        Raises:
+            PublishError: one is gone.
+        """
+        store = cache(partial(open_object_store, self.path, self.options))
+        for file in (file for batch in batches for file in _files(batch)):
+            with self._opened(file, store) as source:
+                opened = pq.ParquetFile(source)
+                columns = list(self.columns or opened.schema_arrow.names)
+                # The order is the file's.
+                for rows in opened.iter_batches(_BATCH, columns=columns):
+                    yield rows.select(columns)
+
+    @contextmanager
+    def _opened(self, file: WrittenFile, store: Callable[[], ObjectStore]) -> Iterator[Any]:
+        name = file.staged or ""
+        if file.content is not None:
+            yield pa.BufferReader(file.content)
+        elif not is_object_store(self.path):
+            path = Path(self.path, name)
+            if not path.exists():
+                raise self._gone(name)
+            yield path
+        elif file.size <= _IN_MEMORY_MAX:
+            if (content := read(store(), name)) is None:
+                raise self._gone(name)
+            yield pa.BufferReader(content)
+        else:
+            with tempfile.TemporaryDirectory(prefix="slackwater-") as folder:
+                try:
+                    [copy] = download(store(), [name], Path(folder))
+                except FileNotFoundError as error:
+                    raise self._gone(name) from error
+                yield copy
+
+    def _gone(self, name: str) -> Exception:
+        return missing_files(f"{name} in {self.path}, a task's file, is not there.")
+
+
+def _files(batch: pa.RecordBatch) -> Sequence[WrittenFile]:
+    return written_files(pa.Table.from_batches([batch]))

@@ -1,0 +1,56 @@
+"""The settings of kinds that write changes in an envelope."""
+
+from __future__ import annotations
+
+from abc import ABC
+from typing import Annotated, Self
+
+from pydantic import BeforeValidator, model_validator
+
+from slackwater.spark_sink.envelopes.envelope import Envelope, EnvelopeOptions
+from slackwater.spark_sink.envelopes.message import Origin
+from slackwater.spark_sink.envelopes.registry import (
+    DEFAULT_ENVELOPE,
+    envelopes,
+    with_timestamp_options,
+)
+from slackwater.spark_sink.sinks.sink_settings import SinkSettings, one_of
+
+
+def _envelope_name(value: object) -> object:
+    return one_of(value, list(envelopes()))
+
+
+EnvelopeName = Annotated[str, BeforeValidator(_envelope_name)]
+
+
+class EnvelopeSettings(SinkSettings, ABC):
+    """The settings of kinds that write changes in an envelope.
+
+    Attributes:
+        envelope: its name.
+        updated, mvcc_timestamp: see EnvelopeOptions.
+    """
+
+    envelope: EnvelopeName = DEFAULT_ENVELOPE
+    updated: bool = False
+    mvcc_timestamp: bool = False
+
+    def make_envelope(self, origin: Origin) -> Envelope:
+        """Return the envelope."""
+        options = EnvelopeOptions(origin, self.updated, self.mvcc_timestamp)
+        return envelopes()[self.envelope](options)
+
+    def make_envelope_or_none(self, origin: Origin) -> Envelope | None:
+        """Return the envelope; None for record, whose rows are written as they are."""
+        return None if self.envelope == "record" else self.make_envelope(origin)
+
+    @model_validator(mode="after")
+    def _timestamps_of_envelope(self) -> Self:
+        names = with_timestamp_options()
+        if self.envelope not in names and (self.updated or self.mvcc_timestamp):
+            raise ValueError(
+                f"updated and mvcc_timestamp go with envelope {' and '.join(names)}; the others"
+                " have the commit timestamp, or none"
+            )
+        return self

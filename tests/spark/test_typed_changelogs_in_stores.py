@@ -1,0 +1,186 @@
+"""Typed changelogs in an object store: neither a connector of Spark's nor Delta's jar is needed."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow.compute as pc
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from slackwater.spark_sink.errors import BadRecordError, PublishError
+from slackwater.spark_sink.output.object_store import open_object_store, read
+from slackwater.spark_sink.sinks import managed_tables
+from slackwater.spark_sink.sql.columns import Column
+from slackwater.spark_sink.tables.changelogs.delta_changelog import DeltaChangelog
+from tests.epoch_rows import (
+    START,
+    Mods,
+    frame,
+    inserts,
+    large_records,
+    low_watermark,
+    make_sink,
+    of_two_tables,
+    record,
+    require_one_owner,
+    write,
+)
+from tests.handed_on import Tasks
+from tests.object_stores import STORES, ServedStore
+
+TABLE = "sales.Orders"
+REQUESTS_OF_AN_EPOCH_AND_TABLE_MAX = 20
+
+
+@dataclass
+class Place:
+    """A folder of an object store."""
+
+    session: SparkSession
+    store: ServedStore
+    path: str
+
+    def sink(self, **settings: Any) -> Any:
+        options = self.store.options
+        return make_sink(self.path, kind="changelogs", storage_options=options, **settings)
+
+    def owner(self, **settings: Any) -> tuple[Any, Tasks]:
+        """Return a sink of a new process, and its tasks."""
+        sink = self.sink(**settings)
+        sink.position(self.session)
+        return sink, Tasks(sink, self.session)
+
+    def table(self, name: str) -> DeltaTable:
+        options = self.store.direct_options
+        return DeltaTable(f"{self.path}/{name}", storage_options=options)
+
+    def ids(self, name: str = TABLE) -> list[int]:
+        rows = self.table(name).to_pyarrow_table()
+        ids: list[int] = sorted(pc.struct_field(rows["key"], "Id").to_pylist())
+        return ids
+
+    def staged(self) -> list[str]:
+        folder = self.path.rpartition("/")[2]
+        return self.store.names(f"{folder}/_staging/")
+
+
+@pytest.fixture(scope="module", params=list(STORES))
+def store(request: pytest.FixtureRequest) -> Iterator[ServedStore]:
+    with STORES[request.param]() as served:
+        yield served
+
+
+@pytest.fixture
+def place(session: SparkSession, store: ServedStore) -> Place:
+    return Place(session, store, f"{store.path}/{uuid.uuid4().hex}")
+
+
+def test_one_owner_appends_each_epoch_once(place: Place) -> None:
+    require_one_owner(place.session, place.sink(), place.sink())
+    assert place.ids() == [2, 3, 4, 5, 6, 7]
+    assert place.ids("Keys") == [1, 2, 3]
+
+
+def test_a_small_epoch_costs_few_requests_and_their_number_stays(place: Place) -> None:
+    _, tasks = place.owner()
+    requests = []
+    for epoch in range(1, 41):
+        before = len(place.store.requests)
+        tasks.write(epoch, *of_two_tables(epoch))
+        requests.append(len(place.store.requests) - before)
+    # The first one creates the tables; some write a checkpoint of Delta's log.
+    of_two = 2 * REQUESTS_OF_AN_EPOCH_AND_TABLE_MAX
+    assert max(requests[1:28]) <= of_two, requests
+    assert max(requests[33:]) <= of_two, requests
+    assert place.ids("Keys") == list(range(1, 41))
+    assert place.staged() == []
+
+
+@pytest.mark.parametrize("records_max", [20_000, 0], ids=["by the driver", "by tasks"])
+def test_large_files_of_tasks_are_read_and_removed(
+    place: Place, monkeypatch: pytest.MonkeyPatch, records_max: int
+) -> None:
+    monkeypatch.setattr(managed_tables, "_SMALL_RECORDS_MAX", records_max)
+    _, tasks = place.owner()
+    tasks.write(1, *large_records())
+    tasks.write(2, *large_records())
+    assert [place.ids(f"T{number}") for number in range(4)] == [[1, 1]] * 4
+    assert place.staged() == []
+
+
+@pytest.mark.parametrize("records_max", [20_000, 0], ids=["by the driver", "by tasks"])
+def test_columns_come_and_a_bad_value_is_set_aside(
+    place: Place, monkeypatch: pytest.MonkeyPatch, records_max: int
+) -> None:
+    monkeypatch.setattr(managed_tables, "_SMALL_RECORDS_MAX", records_max)
+    sink, _ = place.owner(bad_records="dead_letter")
+    write(place.session, sink, 1, inserts(1, at=1))
+    columns = {"Id": "INT64", "Name": "STRING", "Fee": "INT64"}
+    mods: Mods = [({"Id": str(n)}, {"Fee": fee}, {}) for n, fee in enumerate(["7", "x", "8"], 2)]
+    bad = record("INSERT", mods, columns, at=2)
+    strict, _ = place.owner()
+    with pytest.raises(BadRecordError, match="column Fee is not of"):
+        write(place.session, strict, 2, bad)
+    for _ in range(2):
+        sink, _ = place.owner(bad_records="dead_letter")
+        write(place.session, sink, 2, bad)
+    rows = place.table(TABLE).to_pyarrow_table().sort_by("commit_timestamp")
+    assert [(row["key"]["Id"], row["after"]["Fee"]) for row in rows.to_pylist()] == [
+        (1, None),
+        (2, 7),
+        (4, 8),
+    ]
+    objects = open_object_store(place.path, place.store.direct_options)
+    names = [item["path"] for page in objects.list("_dead_letters/") for item in page]
+    (letter,) = (json.loads(read(objects, name) or b"") for name in names)
+    assert (letter["key"], letter["bad_columns"]) == ('{"Id": "3"}', ["Fee"])
+
+
+def test_a_scan_goes_on_after_a_kill(place: Place) -> None:
+    columns = (Column("Id", "INT64", True), Column("Name", "STRING(MAX)", False))
+    for chunks in (2, 3):
+        sink, _ = place.owner()
+        sink.begin_scan(place.session, {TABLE: columns, "Empty": columns})
+        for chunk in range(chunks):
+            scanned = frame(place.session, [inserts(chunk, at=0)])
+            assert sink.add_scanned(scanned, chunk, START) == 1
+    sink.end_scan(place.session, 3, START)
+    write(place.session, sink, 1, inserts(7, at=1))
+    assert place.ids() == [0, 1, 2, 7]
+    assert place.table("Empty").to_pyarrow_table().num_rows == 0
+    assert place.owner()[0].position(place.session).complete == low_watermark(1)
+
+
+def test_a_table_that_a_former_owner_creates_is_not_written_twice(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The former one is frozen at its creation, while its successor has found no table to fence."""
+    former, successor = place.sink(), place.sink()
+    former.position(place.session)
+    create = DeltaChangelog._create
+    stopped: list[bool] = []
+
+    def after_the_take_over(self: DeltaChangelog, columns: Any) -> None:
+        if not stopped:
+            stopped.append(True)
+            successor.position(place.session)
+        create(self, columns)
+
+    monkeypatch.setattr(DeltaChangelog, "_create", after_the_take_over)
+    # All of it is in the driver's memory by then.
+    write(place.session, former, 1, inserts(1, at=1))
+    assert place.ids() == [1]
+    with pytest.raises(PublishError, match="already exists"):
+        write(place.session, successor, 2, inserts(1, at=1), inserts(2, at=2))
+    # As the pipeline does then: it goes on after what is there.
+    assert successor.position(place.session).complete == low_watermark(1)
+    write(place.session, successor, 2, inserts(2, at=2))
+    with pytest.raises(PublishError):
+        write(place.session, former, 2, inserts(2, at=2))
+    assert place.ids() == [1, 2]
