@@ -22,7 +22,7 @@ from slackwater.spark_sink.tables.direct_table import DirectTable
 from slackwater.spark_sink.tables.row_merges.delta_merge import merge_rows
 from slackwater.spark_sink.tables.row_merges.row_changes import RowChange
 from slackwater.spark_sink.tables.row_merges.small_epoch import latest_rows
-from slackwater.spark_sink.tables.table_format import MergeId
+from slackwater.spark_sink.tables.table_format import MergeId, OtherRows
 
 _COLUMNS: Final = (Column("Id", "INT64", is_key=True), Column("Name", "STRING", is_key=False))
 _MERGES: Final = 21
@@ -51,7 +51,9 @@ def measure(commits: int) -> tuple[float, float]:
             rows = latest_rows({'{"Id":"1"}': change}, _COLUMNS)
             merge_id = MergeId("bench", _START + timedelta(seconds=number))
             begun = time.perf_counter(), time.process_time()
-            merge_rows(DirectTable(str(folder)), rows, _COLUMNS, merge_id, keeps_deleted=False)
+            merge_rows(
+                DirectTable(str(folder)), rows, _COLUMNS, merge_id, OtherRows(are_kept=False)
+            )
             spent.append((time.perf_counter() - begun[0], time.process_time() - begun[1]))
     clock, cpu = zip(*spent, strict=True)
     return statistics.median(clock) * 1e3, statistics.median(cpu) * 1e3

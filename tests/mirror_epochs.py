@@ -40,6 +40,16 @@ class Epochs:
         self._number = 0
         self._rows: list[Any] = []
 
+    @property
+    def sink(self) -> Mirrors:
+        """The sink, of a process that has taken the mirrors over."""
+        return self._sink
+
+    @sink.setter
+    def sink(self, sink: Mirrors) -> None:
+        sink.position(self._spark)
+        self._sink = sink
+
     def change(self, mod_type: str, key: Any, **values: Any) -> datetime:
         """Add a change to the epoch, at its own commit timestamp, which is returned."""
         at = START + timedelta(seconds=self._number, microseconds=len(self._rows))

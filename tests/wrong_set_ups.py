@@ -379,14 +379,11 @@ OBJECT_STORES = {
         "no connector for s3a",
         CONNECTOR,
         by=(CHECK, RUN),
-        spark={
-            "jars": "/nonexistent",
-            "conf": {"spark.delta.logStore.s3a.impl": "io.delta.storage.S3DynamoDBLogStore"},
-        },
+        spark={"jars": "/nonexistent"},
         path="s3a://changes/o",
         checkpoint="checkpoint",
-        kind="mirror",
-        format="delta",
+        kind="spark",
+        format="csv",
     ),
 }
 WRONG: dict[str, SetUp] = {**SETTINGS, **PLACES, **SPANNER, **FILTERS, **OBJECT_STORES}

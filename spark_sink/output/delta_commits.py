@@ -86,8 +86,8 @@ class DeltaCommits:
         self.options = dict(options)
         self.application = application
         self._log = log_files(self.path, options)
-        # At once: delta-rs holds Python's lock while it changes properties.
-        self._configuration = {**_CONFIGURATION, **(properties or {})}
+        self._configuration: dict[str, str] = {}
+        self.set_properties_of_new(properties or {})
         self._owner_application = f"{application} owner"
         # As this process left it; None if it may be otherwise since.
         self._table: DeltaTable | None = None
@@ -151,6 +151,15 @@ class DeltaCommits:
                 f" {_listed(written, has)}.",
                 "Choose another path, or the envelope that the table was written with",
             )
+
+    def set_properties_of_new(self, properties: Mapping[str, str]) -> None:
+        """Set the properties of a table that is created."""
+        # At once: delta-rs holds Python's lock while it changes properties.
+        self._configuration = {**_CONFIGURATION, **properties}
+
+    def refresh(self) -> None:
+        """Have the table loaded anew: others may have altered it."""
+        self._table = None
 
     def property(self, name: str) -> str | None:
         """Return a property of the table; None if it says nothing of it. After open()."""

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 # With it, columns have other names in the files.
 COLUMN_MAPPING: Final = "delta.columnMapping.mode"
+# Marks of rows that are gone, beside the files.
+DELETION_VECTORS: Final = "deletionVectors"
 _CONSTRAINTS: Final = "delta.constraints."
 _NULLABILITY: Final = ("nullable", "containsNull", "valueContainsNull", "metadata")
 

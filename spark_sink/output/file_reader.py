@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from slackwater.arrow_schema import arrow_schema_of
 from slackwater.spark_sink.errors import missing_files
 from slackwater.spark_sink.java import map_in_arrow
 from slackwater.spark_sink.output.file_writer import (
@@ -48,12 +49,12 @@ class FileReader:
 
     Attributes:
         path, options: see FileWriter.
-        columns: of the rows, in this order; None for all.
+        schema: of the rows; None for a file's.
     """
 
     path: str
     options: Mapping[str, str]
-    columns: tuple[str, ...] | None = None
+    schema: pa.Schema | None = None
 
     @classmethod
     def of(cls, writer: FileWriter) -> FileReader:
@@ -68,12 +69,12 @@ class FileReader:
         Args:
             spark: the session.
             files: as tasks wrote them.
-            schema: of the rows; the files may have more columns.
+            schema: of the rows. A file may have more columns; one that it lacks is NULL.
         """
         if not files:
             return spark.createDataFrame([], schema)
         listed = pa.Table.from_pylist([asdict(file) for file in files], RESULT_SCHEMA)
-        reader = replace(self, columns=tuple(schema.names))
+        reader = replace(self, schema=arrow_schema_of(schema))
         return map_in_arrow(spark.createDataFrame(listed), reader.read, schema)
 
     def read(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -85,11 +86,7 @@ class FileReader:
         store = cache(partial(open_object_store, self.path, self.options))
         for file in (file for batch in batches for file in _files(batch)):
             with self._opened(file, store) as source:
-                opened = pq.ParquetFile(source)
-                columns = list(self.columns or opened.schema_arrow.names)
-                # The order is the file's.
-                for rows in opened.iter_batches(_BATCH, columns=columns):
-                    yield rows.select(columns)
+                yield from _rows(pq.ParquetFile(source), self.schema)
 
     @contextmanager
     def _opened(self, file: WrittenFile, store: Callable[[], ObjectStore]) -> Iterator[Any]:
@@ -119,3 +116,18 @@ class FileReader:
 
 def _files(batch: pa.RecordBatch) -> Sequence[WrittenFile]:
     return written_files(pa.Table.from_batches([batch]))
+
+
+def _rows(file: pq.ParquetFile, schema: pa.Schema | None) -> Iterator[pa.RecordBatch]:
+    if schema is None or schema.equals(file.schema_arrow):
+        yield from file.iter_batches(_BATCH)
+        return
+    there = [name for name in schema.names if name in file.schema_arrow.names]
+    for batch in file.iter_batches(_BATCH, columns=there):
+        arrays = [
+            batch.column(field.name).cast(field.type)
+            if field.name in there
+            else pa.nulls(batch.num_rows, field.type)
+            for field in schema
+        ]
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)

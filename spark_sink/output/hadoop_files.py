@@ -16,13 +16,8 @@ _OF_HADOOP: Final = frozenset({"file", "hdfs", "webhdfs", "swebhdfs", "viewfs"})
 # Those of Hadoop's connectors. wasb, which Hadoop gave up, is never added for a path.
 _CONNECTORS: Final = {scheme: c for c in CONNECTORS for scheme in c.schemes}
 _GIVEN_UP: Final = {"wasb": _CONNECTORS["abfss"], "wasbs": _CONNECTORS["abfss"]}
-_S3: Final = ("s3", "s3a")
 # Of each session of Spark's.
 _SESSION_CATALOG: Final = "spark_catalog"
-# Settings of Delta's that choose how the next commit is created.
-_LOG_STORES: Final = ("spark.delta.logStore.{scheme}.impl", "spark.delta.logStore.class")
-# The only one of Delta's for S3 that knows the commits of other processes.
-_COORDINATING: Final = "io.delta.storage.S3DynamoDBLogStore"
 
 
 def require_file_system(path: str, conf: Mapping[str, str], jars: Collection[str]) -> None:
@@ -50,27 +45,6 @@ def require_file_system(path: str, conf: Mapping[str, str], jars: Collection[str
             f"`slackwater jars FOLDER {connector.name}` fetches {connector.artifact} and what it"
             " needs into the folder of spark.jars. If Spark has it in another way set"
             f" spark.hadoop.fs.{scheme}.impl",
-        )
-
-
-def require_log_store(path: str, conf: Mapping[str, str]) -> None:
-    """Check that two processes can't create the same commit of a Delta table that Spark writes.
-
-    S3A creates a file whether or not there is one, and Delta's own log store for S3 knows the
-    commits of one process only.
-
-    Raises:
-        FileSystemError: the path is in S3, and the log store that coordinates writers is not set.
-    """
-    scheme = path.partition("://")[0]
-    names = [name.format(scheme=scheme) for name in _LOG_STORES]
-    if "://" not in path or scheme not in _S3:
-        return
-    if next((conf[name] for name in names if name in conf), None) != _COORDINATING:
-        raise FileSystemError(
-            f"{path}: a second process could replace a commit of a Delta table there.",
-            "Use format iceberg with a catalog, or a changelog, which need no log store; or a path"
-            f" at s3a:// with {names[0].replace('s3.', 's3a.')}: {_COORDINATING} in spark.conf",
         )
 
 

@@ -6,14 +6,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from multiprocessing.pool import ThreadPool
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Self, TypeVar
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from slackwater.setting_values import TextMapping
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.output.application import application_of, scan_application
 from slackwater.spark_sink.output.dead_letters import DeadLetters
+from slackwater.spark_sink.output.delta_features import COLUMN_MAPPING, maps_columns
 from slackwater.spark_sink.output.maintenance import Maintenance, MaintenancePolicy
 from slackwater.spark_sink.output.preparation import Preparation
 from slackwater.spark_sink.output.staging import StagedByTasks, Staging
@@ -22,6 +23,8 @@ from slackwater.spark_sink.sink import EpochSummary, OutputPosition
 from slackwater.spark_sink.sinks.sink_settings import TableSettings
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.table_names import plain_name, table_of
+from slackwater.spark_sink.tables.delta import Delta
+from slackwater.spark_sink.tables.direct_table import is_without_spark
 from slackwater.spark_sink.tables.managed_table import (
     AppendId,
     ManagedTable,
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from slackwater.spark_sink.output.epoch_place import EpochPlace
+    from slackwater.spark_sink.tables.by_driver.delta_access import DeltaAccess
 
 # How many tables are committed to at the same time.
 _TABLES_AT_ONCE: Final = 4
@@ -75,6 +79,16 @@ class ManagedTableSettings(TableSettings, ABC):
             plain_name(table)
             require_possible_names(table, columns, made, self.table_properties)
 
+    @model_validator(mode="after")
+    def _mapped_columns_by_spark(self) -> Self:
+        is_mapped = self.format == Delta.using and maps_columns(self.table_properties)
+        if is_mapped and is_without_spark(self.path):
+            raise ValueError(
+                f"table_properties has {COLUMN_MAPPING}, with which only Spark can write, and in"
+                " S3 not safely: leave it out, or use format iceberg with a catalog"
+            )
+        return self
+
     @property
     def sets_bad_records_aside(self) -> bool:
         """Whether bad records become dead letters."""
@@ -91,6 +105,7 @@ class ManagedTables(StagedByTasks, LoggedScans, ABC, Generic[T]):
         record_filter: which records are written, and which of their columns.
         dead_letters: takes records that can't be converted.
         policy: when the tables are maintained.
+        is_by_driver: Spark neither writes nor reads the tables: tasks and the driver do.
     """
 
     def __init__(
@@ -102,6 +117,7 @@ class ManagedTables(StagedByTasks, LoggedScans, ABC, Generic[T]):
         *,
         dead_letters: DeadLetters,
         policy: MaintenancePolicy,
+        is_by_driver: bool,
         holds_small: bool = False,
     ) -> None:
         self._path = place.path
@@ -115,6 +131,9 @@ class ManagedTables(StagedByTasks, LoggedScans, ABC, Generic[T]):
         self._watermarks = WatermarkLog(place, pipeline)
         self._scanned_tables: dict[str, Sequence[Column]] = {}
         self._tables: dict[str, T] = {}
+        self._is_by_driver = is_by_driver
+        # Of tables by the driver.
+        self._accesses: dict[str, DeltaAccess] = {}
 
     def position(self, spark: SparkSession) -> OutputPosition:
         """Return the log's last line, and the last commit to any table if it is later; see Sink.
@@ -167,7 +186,22 @@ class ManagedTables(StagedByTasks, LoggedScans, ABC, Generic[T]):
 
     def _last_version(self, spark: SparkSession, table: str) -> int | None:
         """Return the version of the last epoch in a table; None for none."""
+        if access := self._access(spark, table):
+            return access.take_over()
         return self._format.last_version(spark, self._place(table), self._application)
+
+    def _access(self, spark: SparkSession, table: str) -> DeltaAccess | None:
+        """Return what writes a table by the driver; None if Spark does."""
+        if not self._is_by_driver:
+            return None
+        if table not in self._accesses:
+            from slackwater.spark_sink.tables.by_driver.delta_access import DeltaAccess
+
+            options = self._format.storage_options
+            self._accesses[table] = DeltaAccess(
+                spark, self._place(table), options, self._application
+            )
+        return self._accesses[table]
 
     def _read_small(
         self, epoch_id: int, summary: EpochSummary, columns: Sequence[str] | None = None

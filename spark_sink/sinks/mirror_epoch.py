@@ -66,20 +66,23 @@ class MirrorEpoch:
         """
         table = mirror.table
         if table in self.unchanged:
-            mirror.forget(columns, self.cleared.get(table))
+            mirror.forget(columns, self.merge_id, self.cleared.get(table))
             return
         if self._merge_rows(mirror, columns):
             return
         fix = self.corrections.get(table)
         if self.changes is None or table not in self.present:
             if fix is not None and fix.corrections.rows.num_rows:
-                mirror.merge(fix.frame(spark), columns)
+                mirror.merge(fix.frame(spark), columns, self.merge_id)
             return
         changes = self.changes()
         dead_letters.write(
             lambda is_checked: latest_changes(changes, table, columns, is_checked=is_checked),
             lambda newest: mirror.merge(
-                newest if fix is None else fix.applied(newest), columns, self.cleared.get(table)
+                newest if fix is None else fix.applied(newest),
+                columns,
+                self.merge_id,
+                self.cleared.get(table),
             ),
             changes,
             table,

@@ -15,6 +15,7 @@ from slackwater.spark_sink.filters.globs import joined
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.output.dead_letters import DeadLetters
 from slackwater.spark_sink.output.maintenance import NO_MAINTENANCE, MaintenancePolicy
+from slackwater.spark_sink.output.object_store import is_object_store
 from slackwater.spark_sink.sink import Chunk, ChunkResult, EpochSummary, Former
 from slackwater.spark_sink.sinks.former_rows import (
     GoneRows,
@@ -23,22 +24,14 @@ from slackwater.spark_sink.sinks.former_rows import (
     renew,
     without_former,
 )
-from slackwater.spark_sink.sinks.managed_tables import (
-    ManagedTables,
-    ManagedTableSettings,
-)
+from slackwater.spark_sink.sinks.managed_tables import ManagedTables, ManagedTableSettings
 from slackwater.spark_sink.sinks.mirror_epoch import MirrorEpoch
 from slackwater.spark_sink.sinks.store_settings import ObjectStoreSettings
 from slackwater.spark_sink.sql.columns import Column, mirror_columns
 from slackwater.spark_sink.sql.latest_changes import columns_by_table, whole_rows
-from slackwater.spark_sink.tables.cut import (
-    Cut,
-    TableVersion,
-    incomplete_error,
-    low_watermark_at,
-)
+from slackwater.spark_sink.tables.cut import Cut, TableVersion, incomplete_error, low_watermark_at
 from slackwater.spark_sink.tables.delta import Delta
-from slackwater.spark_sink.tables.direct_table import is_direct
+from slackwater.spark_sink.tables.direct_table import is_without_spark
 from slackwater.spark_sink.tables.managed_table import AppendId
 from slackwater.spark_sink.tables.mirror_table import MirrorTable, read_mirror, require_own_names
 from slackwater.spark_sink.tables.table_format import MergeId, TableFormat
@@ -84,6 +77,20 @@ class MirrorSettings(ManagedTableSettings, ObjectStoreSettings):
         for name, columns in tables.items():
             require_own_names(name, mirror_columns(columns), keeps_deleted=self.deletes == "mark")
 
+    @property
+    def is_written_without_spark(self) -> bool:
+        """Whether Spark neither writes the mirrors nor reads them; see SinkSettings."""
+        return self.format == Delta.using and is_without_spark(self.path)
+
+    def require_table_format(self) -> TableFormat:
+        """Return the format, of which tables may be the driver's alone; see its base."""
+        if self.is_written_without_spark:
+            # With Arrow, which the settings do without.
+            from slackwater.spark_sink.tables.by_driver.delta_by_driver import DeltaByDriver
+
+            return DeltaByDriver(self.storage_options)
+        return super().require_table_format()
+
     def make_sink(self, origin: Origin, record_filter: RecordFilter) -> Mirrors:
         """Return the sink; see SinkSettings."""
         return Mirrors(
@@ -100,7 +107,7 @@ class MirrorSettings(ManagedTableSettings, ObjectStoreSettings):
     @classmethod
     def is_by_client(cls, path: str, file_format: str) -> bool:
         """Return whether the driver may merge at a path; see ObjectStoreSettings."""
-        return file_format == Delta.using and is_direct(path)
+        return file_format == Delta.using and is_object_store(path)
 
 
 class Mirrors(ManagedTables[MirrorTable]):
@@ -133,6 +140,7 @@ class Mirrors(ManagedTables[MirrorTable]):
             record_filter,
             dead_letters=DeadLetters(place, is_enabled=keeps_bad_records),
             policy=policy,
+            is_by_driver=table_format.is_by_driver,
             holds_small=table_format.merges_once,
         )
         self._gone_rows = gone_rows
@@ -388,4 +396,5 @@ class Mirrors(ManagedTables[MirrorTable]):
             self._format,
             keeps_deleted=self._gone_rows.are_kept,
             properties=self._properties,
+            access=self._access(spark, table),
         )

@@ -25,7 +25,6 @@ from slackwater.spark_sink.output.hadoop_connectors import connectors_for
 from slackwater.spark_sink.output.hadoop_files import (
     require_catalog,
     require_file_system,
-    require_log_store,
 )
 from slackwater.spark_sink.output.maintenance import MaintenancePolicy
 from slackwater.spark_sink.output.object_store import (
@@ -195,8 +194,6 @@ class SinkSettings(Section, ABC):
         """
         if self.catalog is not None:
             require_catalog(self.catalog, conf)
-        if self.path in self.hadoop_paths and Delta.using in self.spark_needs:
-            require_log_store(self.path, conf)
         for path in self.hadoop_paths:
             require_file_system(path, conf, jars)
 

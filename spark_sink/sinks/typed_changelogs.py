@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar
 
 from slackwater.spark_sink.envelopes.message import Origin
 from slackwater.spark_sink.filters.record_filter import RecordFilter
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from slackwater.spark_sink.output.epoch_place import EpochPlace
     from slackwater.spark_sink.tables.changelogs.changelog_table import ChangelogTable
-    from slackwater.spark_sink.tables.changelogs.delta_changelog import DeltaChangelog
 
 
 class TypedChangelogSettings(ManagedTableSettings, ObjectStoreSettings):
@@ -99,12 +98,12 @@ class TypedChangelogs(ManagedTables["ChangelogTable"]):
             record_filter,
             dead_letters=DeadLetters(place, is_enabled=keeps_bad_records, mod_columns=MOD_ID),
             policy=policy,
+            is_by_driver=isinstance(table_format, Delta) and not maps_columns(properties or {}),
         )
         self._properties = {
             **table_format.retention_properties(policy.keep_s),
             **(properties or {}),
         }
-        self._is_by_driver = isinstance(table_format, Delta) and not maps_columns(self._properties)
 
     def publish(
         self, spark: SparkSession, epoch_id: int, summary: EpochSummary, low_watermark: datetime
@@ -154,7 +153,7 @@ class TypedChangelogs(ManagedTables["ChangelogTable"]):
         """Append a table's records without a job of Spark's; return False if one is bad."""
         from slackwater.typed_changes import ColumnValueError
 
-        changelog = self._delta_table(spark, table)
+        changelog = self._table(spark, table)
         changelog.ensure_columns(columns)
         try:
             changelog.add_records(records, columns, append_id)
@@ -180,11 +179,6 @@ class TypedChangelogs(ManagedTables["ChangelogTable"]):
             chunk=append_id.chunk,
         )
 
-    def _last_version(self, spark: SparkSession, table: str) -> int | None:
-        if not self._is_by_driver:
-            return super()._last_version(spark, table)
-        return self._delta_table(spark, table).take_over()
-
     def _maintain(self, spark: SparkSession, path: str) -> None:
         if not self._is_by_driver:
             super()._maintain(spark, path)
@@ -196,13 +190,8 @@ class TypedChangelogs(ManagedTables["ChangelogTable"]):
 
     def _make(self, spark: SparkSession, path: str, table: str) -> ChangelogTable:
         from slackwater.spark_sink.tables.changelogs.changelog_table import ChangelogTable
-        from slackwater.spark_sink.tables.changelogs.delta_changelog import DeltaChangelog
 
-        if not self._is_by_driver:
-            return ChangelogTable(spark, path, table, self._format, properties=self._properties)
-        return DeltaChangelog(
-            spark, path, table, self._format, self._application, properties=self._properties
+        access, properties = self._access(spark, table), self._properties
+        return ChangelogTable(
+            spark, path, table, self._format, properties=properties, access=access
         )
-
-    def _delta_table(self, spark: SparkSession, table: str) -> DeltaChangelog:
-        return cast("DeltaChangelog", self._table(spark, table))

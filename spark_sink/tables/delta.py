@@ -11,7 +11,6 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
 from slackwater.spark_sink.errors import AsOfTimeError, commit_conflict
@@ -20,7 +19,6 @@ from slackwater.spark_sink.output import delta_maintenance
 from slackwater.spark_sink.output.delta_errors import DeltaUnsupportedError
 from slackwater.spark_sink.output.delta_features import COLUMN_MAPPING
 from slackwater.spark_sink.sql.quoting import identifier, literal
-from slackwater.spark_sink.tables.delta_log import missing_files, read_history
 from slackwater.spark_sink.tables.delta_low_watermark import publish_by_spark
 from slackwater.spark_sink.tables.direct_table import DirectTable, DirectTables
 from slackwater.spark_sink.tables.row_merges.delta_merge import (
@@ -30,8 +28,8 @@ from slackwater.spark_sink.tables.row_merges.delta_merge import (
     publish_low_watermark,
 )
 from slackwater.spark_sink.tables.table_format import (
-    LOW_WATERMARK_PROPERTY,
     MergeId,
+    OtherRows,
     TableFormat,
 )
 from slackwater.spark_sink.tables.table_history import gone_error, version_at
@@ -282,7 +280,8 @@ class Delta(TableFormat):
         if direct is None or path in self._merged_by_spark:
             return False
         try:
-            merge_rows(direct, rows, columns, merge_id, keeps_deleted=keeps_deleted)
+            others = OtherRows(are_kept=keeps_deleted)
+            merge_rows(direct, rows, columns, merge_id, others)
         except DeltaUnsupportedError as error:
             self._merged_by_spark.add(path)
             _log.info("Spark merges into %s from now on: %s", path, error)
@@ -314,53 +313,39 @@ class Delta(TableFormat):
 
     def read_at_watermark(self, spark: SparkSession, path: str) -> tuple[DataFrame, str] | None:
         """Read the table as its history has it at the published low watermark."""
-        from pyspark.sql import functions as F
+        from slackwater.spark_sink.tables.delta_log import published_version
 
         if not self.exists(spark, path):
             return None
-        history = spark.sql(f"DESCRIBE HISTORY {self.name(spark, path)}").select(
-            "version",
-            "operation",
-            F.col("operationParameters")["properties"].alias("properties"),
-            (F.col("operationParameters")["mode"] == "Overwrite").alias("is_overwrite"),
-        )
-        # Not the latest: a former owner that wakes up may have published an earlier one after it.
-        low_watermark = F.from_json("properties", "map<string, string>")[LOW_WATERMARK_PROPERTY]
-        publications = history.withColumn("low_watermark", low_watermark).where(
-            F.col("low_watermark").isNotNull()
-        )
-        published = publications.orderBy(F.desc("low_watermark"), "version").first()
+        published = published_version(path, self.storage_options)
         if published is None:
             return None
-        # A MERGE after the publication belongs to an epoch that is not published yet, and so does
-        # a table written again because a column's type has changed. Commits of others before it
-        # count: they are part of what the mirror shows at this low watermark.
-        later = history.where(F.col("version") > published["version"]).orderBy("version").collect()
-        unmerged = takewhile(
-            lambda commit: commit["operation"] != "MERGE" and not commit["is_overwrite"], later
-        )
-        version = max([published["version"], *(commit["version"] for commit in unmerged)])
+        version, low_watermark = published
         rows = spark.read.format(self.using).option("versionAsOf", version).load(path)
-        return rows, published["low_watermark"]
+        return rows, low_watermark
 
     def version_at(
-        self, spark: SparkSession, path: str, application: str, low_watermark: datetime
+        self,
+        spark: SparkSession,  # noqa: ARG002
+        path: str,
+        application: str,
+        low_watermark: datetime,
     ) -> int | None:
         """Return the version at a low watermark, by the MERGEs' transaction identifiers."""
-        from pyspark.errors import AnalysisException
+        from slackwater.spark_sink.tables.delta_log import has_all_files, read_history
 
-        history = read_history(spark, path, application, self.storage_options)
-        at_us = datetime_to_us(low_watermark)
+        options, at_us = self.storage_options, datetime_to_us(low_watermark)
+        history = read_history(path, application, options)
 
         def is_readable(us: int) -> bool:
             try:
                 version = version_at(history, us, path)
-                # VACUUM removes no file of the newest version.
-                if version is None or version == history.commits[-1].version:
-                    return True
-                return not missing_files(spark, path, version, self.storage_options)
-            except (AsOfTimeError, AnalysisException):
+            except AsOfTimeError:
                 return False
+            # VACUUM removes no file of the newest version.
+            if version is None or version == history.commits[-1].version:
+                return True
+            return has_all_files(path, options, version)
 
         if is_readable(at_us):
             return version_at(history, at_us, path)

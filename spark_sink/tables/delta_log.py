@@ -1,129 +1,206 @@
 """Reads the commits of a Delta table from its log, as Delta's protocol describes the files.
 
 DESCRIBE HISTORY does not show a commit's transaction identifier, which is the low watermark of the
-epoch that was merged with it.
+epoch that was merged with it, and needs Spark.
 """
 
 from __future__ import annotations
 
-import posixpath
+import json
 import re
-from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
-from slackwater.spark_sink.output.delta_maintenance import files_in, log_files
+from slackwater.spark_sink.output.delta_errors import delta_errors
+from slackwater.spark_sink.output.delta_maintenance import (
+    commit_name,
+    files_in,
+    is_inside,
+    log_files,
+)
+from slackwater.spark_sink.output.small_files import without_scheme
+from slackwater.spark_sink.tables.table_format import LOW_WATERMARK_PROPERTY
 from slackwater.spark_sink.tables.table_history import BEFORE_ALL_US, Commit, History
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from deltalake import DeltaTable
 
-LOG: Final = "_delta_log"
+    from slackwater.spark_sink.output.small_files import SmallFiles
+
 _COMMIT: Final = re.compile(r"(\d{20})\.json")
 _CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint\..*(?:parquet|json)")
-_ACTIONS: Final = (
-    "txn STRUCT<appId: STRING, version: BIGINT>, add STRUCT<path: STRING>,"
-    " commitInfo STRUCT<operation: STRING, operationParameters: STRUCT<mode: STRING>>"
-)
+_MERGE: Final = "MERGE"
+# How many commits are read at once.
+_READ_AT_ONCE: Final = 20
 
 
-def read_history(
-    spark: SparkSession, path: str, application: str, options: Mapping[str, str]
-) -> History:
+def load(path: str, options: Mapping[str, str], version: int | None = None) -> DeltaTable:
+    """Return a table. Inside delta_errors().
+
+    Args:
+        path: the table's directory or URL.
+        options: of the object store; see open_object_store().
+        version: None for the latest.
+    """
+    from deltalake import DeltaTable
+
+    return DeltaTable(without_scheme(path), version, storage_options=dict(options))
+
+
+def read_history(path: str, application: str, options: Mapping[str, str]) -> History:
     """Return the commits from which a table can still be read.
 
     Args:
-        spark: a session.
-        path: the table's directory.
+        path, options: see load().
         application: the writer whose transaction identifiers are low watermarks.
-        options: of the object store; see open_object_store().
-    """
-    from pyspark.sql import functions as F
 
-    folder = f"{path}/{LOG}"
-    first, checkpoint = first_readable(log_files(path, options).names())
-    name = F.col("_metadata.file_name")
-    info = F.col("commitInfo")
-    commits = (
-        spark.read.schema(_ACTIONS)
-        .json(f"{folder}/*.json")
-        .where(name.rlike(f"^{_COMMIT.pattern}$"))
-        .groupBy(F.substring(name, 1, 20).cast("bigint").alias("version"))
-        .agg(
-            F.max(F.when(F.col("txn.appId") == application, F.col("txn.version"))).alias("merged"),
-            F.max((info.operation == "WRITE") & (info.operationParameters.mode == "Overwrite")),
-            F.max(F.col("add.path").isNotNull()),
-        )
-        .where(F.col("version") >= first)
-        .orderBy("version")
-        .collect()
-    )
+    Raises:
+        DeltaUnsupportedError, PublishError: see delta_errors().
+    """
+    log = log_files(path, options)
+    names = log.names()
+    first, has_checkpoint = first_readable(names)
+    versions = sorted(version for version in _versions(names) if version >= first)
+    texts = log.read_all([commit_name(version) for version in versions])
     listed = [
-        Commit(version, merged, bool(is_rewrite), bool(has_rows))
-        for version, merged, is_rewrite, has_rows in commits
+        _commit(version, text, application)
+        for version, text in zip(versions, texts, strict=True)
+        # It was removed since the names were listed.
+        if text is not None
     ]
-    if not checkpoint:
+    if not has_checkpoint:
         return History(listed, is_whole=first == 0)
-    files = [f"{folder}/{file}" for file in checkpoint]
-    begin = Commit(first, _checkpoint_watermark_us(spark, files, application))
+    with delta_errors(path):
+        merged = load(path, options, first).transaction_version(application)
+    begin = Commit(first, BEFORE_ALL_US if merged is None else merged)
     return History([begin, *(c for c in listed if c.version > first)], is_whole=False)
 
 
-def first_readable(names: Collection[str]) -> tuple[int, Sequence[str]]:
-    """Return the earliest version that can be read, and the files of its checkpoint.
+def published_version(path: str, options: Mapping[str, str]) -> tuple[int, str] | None:
+    """Return a table's version at its published low watermark, and that; None without one.
+
+    A MERGE after the publication belongs to an epoch that is not published yet, and so does a table
+    written again because a column's type has changed. Commits of others before it count: they are
+    part of what the mirror shows at this low watermark.
+
+    Args:
+        path, options: see load().
+
+    Raises:
+        DeltaUnsupportedError, PublishError: see delta_errors().
+    """
+    with delta_errors(path):
+        table = load(path, options)
+        published = table.metadata().configuration.get(LOW_WATERMARK_PROPERTY)
+        latest = table.version()
+    if published is None:
+        return None
+    later: list[tuple[int, list[Any]]] = []
+    for version, actions in _backwards(log_files(path, options), latest):
+        if _publication(actions) == published:
+            unmerged = takewhile(lambda commit: not _is_of_next_epoch(commit[1]), reversed(later))
+            return max([version, *(v for v, _ in unmerged)]), published
+        later.append((version, actions))
+    return None
+
+
+def _backwards(log: SmallFiles, latest: int) -> Iterator[tuple[int, list[Any]]]:
+    """Yield the commits of a log, the latest first, with their actions."""
+    for end in range(latest, -1, -_READ_AT_ONCE):
+        versions = range(end, max(-1, end - _READ_AT_ONCE), -1)
+        texts = log.read_all([commit_name(version) for version in versions])
+        for version, text in zip(versions, texts, strict=True):
+            if text is None:
+                return
+            yield version, [json.loads(line) for line in text.splitlines()]
+
+
+def first_readable(names: Collection[str]) -> tuple[int, bool]:
+    """Return the earliest version that can be read, and whether it has a checkpoint.
 
     A version can be read if all commits up to it are there, or those since a checkpoint.
 
     Args:
         names: of the files in the log.
-
-    Returns:
-        The version, and no files if it is the table's first.
     """
-    commits = {int(match[1]) for match in map(_COMMIT.fullmatch, names) if match}
+    commits = _versions(names)
     oldest = max(commits, default=0)
     while oldest - 1 in commits:
         oldest -= 1
     if oldest == 0:
-        return 0, ()
-    checkpoints: defaultdict[int, list[str]] = defaultdict(list)
-    for name in names:
-        if match := _CHECKPOINT.fullmatch(name):
-            checkpoints[int(match[1])].append(name)
+        return 0, False
+    checkpoints = {int(match[1]) for match in map(_CHECKPOINT.fullmatch, names) if match}
     # A checkpoint and the first commit that is there may be neighbors.
     usable = [version for version in checkpoints if version >= oldest - 1]
-    first = min(usable, default=oldest)
-    files = sorted(checkpoints.get(first, ()))
-    # Both kinds of file may be there; each has all that is needed here.
-    return first, [file for file in files if file.endswith(".parquet")] or files
+    return min(usable, default=oldest), bool(usable)
 
 
-def missing_files(spark: SparkSession, path: str, version: int, options: Mapping[str, str]) -> bool:
-    """Return whether a version's data files were removed, as VACUUM does.
+def has_all_files(path: str, options: Mapping[str, str], version: int) -> bool:
+    """Return whether a version can be read, and no data file of it was removed, as by VACUUM.
 
     Only files in the table's own directory are looked for: a mirror has no partitions.
 
+    Args:
+        path, options, version: see load().
+
     Raises:
-        AnalysisException: Delta does not read this version any more.
+        PublishError: the disk or the store fails.
     """
-    files = spark.read.format("delta").option("versionAsOf", version).load(path).inputFiles()
-    root = posixpath.basename(path.rstrip("/"))
-    names = {
-        unquote(posixpath.basename(file))
-        for file in files
-        if unquote(posixpath.basename(posixpath.dirname(file))) == root
-    }
-    return not names <= set(files_in(path, options, "").names())
+    import pyarrow as pa
+    from deltalake.exceptions import DeltaError
+
+    with delta_errors(path):
+        try:
+            listed = load(path, options, version).get_add_actions()
+        except DeltaError:
+            # The commits that lead to it were removed.
+            return False
+    names = {unquote(name) for name in pa.table(listed).column("path").to_pylist()}
+    own = {name for name in names if is_inside(name) and "/" not in name}
+    return own <= set(files_in(path, options, "").names())
 
 
-def _checkpoint_watermark_us(spark: SparkSession, files: Sequence[str], application: str) -> int:
-    """Return the transaction identifier of an application in a checkpoint."""
-    from pyspark.sql import functions as F
+def _versions(names: Iterable[str]) -> set[int]:
+    return {int(match[1]) for match in map(_COMMIT.fullmatch, names) if match}
 
-    is_json = files[0].endswith(".json")
-    reader = spark.read.schema(_ACTIONS) if is_json else spark.read
-    actions = reader.json(list(files)) if is_json else reader.parquet(*files)
-    transaction = actions.where(F.col("txn.appId") == application)
-    row = transaction.agg(F.max("txn.version")).first()
-    return BEFORE_ALL_US if row is None or row[0] is None else int(row[0])
+
+def _commit(version: int, text: str, application: str) -> Commit:
+    """Return what the text of a commit says."""
+    actions = [json.loads(line) for line in text.splitlines()]
+    merged = [
+        action["txn"]["version"]
+        for action in actions
+        if action.get("txn", {}).get("appId") == application
+    ]
+    return Commit(
+        version,
+        max(merged, default=None),
+        any(_is_rewrite(action) for action in actions),
+        any("add" in action for action in actions),
+    )
+
+
+def _is_rewrite(action: Mapping[str, Any]) -> bool:
+    info = action.get("commitInfo", {})
+    mode = info.get("operationParameters", {}).get("mode")
+    return (info.get("operation"), mode) == ("WRITE", "Overwrite")
+
+
+def _is_of_next_epoch(actions: Iterable[Mapping[str, Any]]) -> bool:
+    return any(
+        action.get("commitInfo", {}).get("operation") == _MERGE or _is_rewrite(action)
+        for action in actions
+    )
+
+
+def _publication(actions: Iterable[Mapping[str, Any]]) -> str | None:
+    """Return the low watermark that a commit publishes."""
+    for action in actions:
+        parameters = action.get("commitInfo", {}).get("operationParameters", {})
+        properties = json.loads(parameters.get("properties") or "{}")
+        if LOW_WATERMARK_PROPERTY in properties:
+            low_watermark: str = properties[LOW_WATERMARK_PROPERTY]
+            return low_watermark
+    return None

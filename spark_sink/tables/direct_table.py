@@ -1,9 +1,9 @@
 """A Delta table that the driver changes by itself, by delta-rs: on a local disk or in a store.
 
-In an object store Spark may commit to it by Hadoop's connector, too. Both create the next file of
-Delta's log only if its name is free: in Cloud Storage by generation 0; in Azure by If-None-Match,
-which Hadoop asks for when it renames a commit to its name. S3 is none of these stores: there
-Spark's commits are coordinated elsewhere, or by nothing.
+In Cloud Storage and in Azure Spark may commit to it by Hadoop's connector, too. Both create the
+next file of Delta's log only if its name is free: in Cloud Storage by generation 0; in Azure by
+If-None-Match, which Hadoop asks for when it renames a commit to its name. In S3 Hadoop replaces a
+file that is there, so Spark must not commit.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ _INTERVAL_DEFAULT: Final = "10"
 _CLEANED_EVERY: Final = 20
 _TRIES: Final = 3
 _SCHEMES: Final = frozenset({"gs", "abfs", "abfss"})
+# Where Spark must not commit, or by which it reaches nothing.
+_SCHEMES_WITHOUT_SPARK: Final = frozenset({"s3", "s3a", "az"})
 # What a table may ask of the writer of a commit that changes nothing but properties.
 _FEATURES: Final = frozenset(
     {
@@ -49,6 +51,12 @@ def is_direct(path: str) -> bool:
     """Return whether the driver may change the tables below the URL of an object store."""
     scheme, separator, _ = path.partition("://")
     return bool(separator) and scheme in _SCHEMES
+
+
+def is_without_spark(path: str) -> bool:
+    """Return whether only the driver may change the tables below a path."""
+    scheme, separator, _ = path.partition("://")
+    return bool(separator) and scheme in _SCHEMES_WITHOUT_SPARK
 
 
 class DirectTable:

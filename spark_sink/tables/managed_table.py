@@ -6,11 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from slackwater.spark_sink.errors import ChangelogColumnError, ColumnNameError
 from slackwater.spark_sink.sql.columns import Column
-from slackwater.spark_sink.sql.quoting import literal
+from slackwater.spark_sink.sql.quoting import identifier, literal
 from slackwater.spark_sink.table_names import same_name_error
 from slackwater.spark_sink.tables.table_format import TableFormat
 
@@ -79,6 +79,97 @@ class AppendId:
     chunk: int | None = None
 
 
+class MissingColumn(NamedTuple):
+    """A column, or a field of a struct, that a table lacks.
+
+    Attributes:
+        struct: the column that the field belongs to; None for a column.
+        name: not quoted.
+        kind: the type in Spark SQL.
+    """
+
+    struct: str | None
+    name: str
+    kind: str
+
+
+class TableAccess(Protocol):
+    """How a managed table is created, altered and appended to."""
+
+    def exists(self) -> bool:
+        """Return whether there is a table that this process may write to."""
+
+    def source_table(self) -> str | None:
+        """Return the full name of the Spanner table that it was created for; None for others."""
+
+    def schema(self) -> StructType:
+        """Return its columns as they are now."""
+
+    def create(self, definitions: str, properties: Mapping[str, str]) -> None:
+        """Create the table.
+
+        Args:
+            definitions: the columns as CREATE TABLE lists them.
+            properties: the table's.
+        """
+
+    def add_columns(self, columns: Sequence[MissingColumn]) -> None:
+        """Add columns, in one commit."""
+
+    def append(self, rows: DataFrame, append_id: AppendId) -> None:
+        """Append rows in one commit, unless the table has this version or a later one."""
+
+
+class SparkAccess:
+    """By Spark SQL; see TableAccess.
+
+    Args:
+        spark, path, table_format: see ManagedTable.
+    """
+
+    def __init__(self, spark: SparkSession, path: str, table_format: TableFormat) -> None:
+        self._spark = spark
+        self._path = path
+        self._format = table_format
+        self._name = table_format.name(spark, path)
+
+    def exists(self) -> bool:
+        """Ask the format; see TableAccess."""
+        return self._format.exists(self._spark, self._path)
+
+    def source_table(self) -> str | None:
+        """Look at the table's properties; see TableAccess."""
+        return source_table(self._spark, self._name)
+
+    def schema(self) -> StructType:
+        """Return the columns; see TableAccess."""
+        return self._spark.table(self._name).schema
+
+    def create(self, definitions: str, properties: Mapping[str, str]) -> None:
+        """Create the table, unless another process has; see TableAccess."""
+        listed = ", ".join(f"{literal(k)} = {literal(v)}" for k, v in properties.items())
+        self._sql(
+            f"CREATE TABLE IF NOT EXISTS {self._name} ({definitions})"
+            f" USING {self._format.using} TBLPROPERTIES ({listed})"
+        )
+
+    def add_columns(self, columns: Sequence[MissingColumn]) -> None:
+        """Alter the table; see TableAccess."""
+        definitions = ", ".join(
+            f"{struct + '.' if struct else ''}{identifier(name)} {kind}"
+            for struct, name, kind in columns
+        )
+        self._sql(f"ALTER TABLE {self._name} ADD COLUMNS ({definitions})")
+
+    def append(self, rows: DataFrame, append_id: AppendId) -> None:
+        """Have the format append; see TableAccess."""
+        self._format.append(rows, self._path, append_id.application, append_id.version)
+
+    def _sql(self, statement: str) -> None:
+        with self._format.translating_conflicts(self._path):
+            self._spark.sql(statement)
+
+
 class ManagedTable(ABC):
     """The parts that a mirror and a typed changelog share.
 
@@ -88,6 +179,7 @@ class ManagedTable(ABC):
         table: the full name of the Spanner table.
         table_format: the format of the managed table.
         properties: the properties with which the table is created.
+        access: None for Spark's.
     """
 
     def __init__(
@@ -98,13 +190,14 @@ class ManagedTable(ABC):
         table_format: TableFormat,
         *,
         properties: Mapping[str, str] | None = None,
+        access: TableAccess | None = None,
     ) -> None:
         self._spark = spark
         self._path = path
         self._table = table
         self._format = table_format
-        self._name = table_format.name(spark, path)
         self._properties = dict(properties or {})
+        self._access = access or SparkAccess(spark, path, table_format)
         self._schema: StructType | None = None
 
     @property
@@ -124,19 +217,20 @@ class ManagedTable(ABC):
             PublishError: two processes committed at the same time; the epoch is read again.
         """
         require_possible_names(self._table, columns, self._format, self._properties)
-        if self._schema is None and self._exists():
+        if self._schema is None and self._access.exists():
             self._require_own()
             self._load_schema()
         if self._schema is None:
-            self._create(columns)
+            properties = {**self._properties, SOURCE_TABLE_PROPERTY: self._table}
+            self._access.create(self._column_definitions(columns), properties)
             self._load_schema()
         if self._fits(columns):
             return
         # Somebody may have altered the table since its schema was loaded.
         self._load_schema()
         self._make_way(columns)
-        if not self._fits(columns):
-            self._add_columns(columns)
+        if missing := self._missing_columns(columns):
+            self._access.add_columns(missing)
             self._load_schema()
 
     def add(self, rows: DataFrame, append_id: AppendId) -> None:
@@ -149,15 +243,15 @@ class ManagedTable(ABC):
         Raises:
             PublishError: two processes committed at the same time; the epoch is read again.
         """
-        self._format.append(rows, self._path, append_id.application, append_id.version)
+        self._access.append(rows, append_id)
 
     @abstractmethod
     def _column_definitions(self, columns: Sequence[Column]) -> str:
         """Return the columns as CREATE TABLE lists them."""
 
     @abstractmethod
-    def _missing_columns(self, columns: Sequence[Column]) -> str:
-        """Return the missing columns as ADD COLUMNS lists them; empty if there are none.
+    def _missing_columns(self, columns: Sequence[Column]) -> Sequence[MissingColumn]:
+        """Return the missing columns.
 
         Raises:
             ChangelogColumnError: a column's type has changed.
@@ -175,7 +269,7 @@ class ManagedTable(ABC):
 
     def _require_own(self) -> None:
         """Refuse the table of another one of Spanner's, as where file systems ignore case."""
-        other = self._source_table()
+        other = self._access.source_table()
         if other not in {None, self._table}:
             raise same_name_error(
                 str(other),
@@ -184,32 +278,5 @@ class ManagedTable(ABC):
                 f"If {other!r} is gone for good, move its table away",
             )
 
-    def _exists(self) -> bool:
-        return self._format.exists(self._spark, self._path)
-
-    def _source_table(self) -> str | None:
-        return source_table(self._spark, self._name)
-
     def _load_schema(self) -> None:
-        self._schema = self._spark.table(self._name).schema
-
-    def _create(self, columns: Sequence[Column]) -> None:
-        properties = {**self._properties, SOURCE_TABLE_PROPERTY: self._table}
-        listed = ", ".join(f"{literal(k)} = {literal(v)}" for k, v in properties.items())
-        self._sql(
-            f"CREATE TABLE IF NOT EXISTS {self._name} ({self._column_definitions(columns)})"
-            f" USING {self._format.using} TBLPROPERTIES ({listed})"
-        )
-
-    def _add_columns(self, columns: Sequence[Column]) -> None:
-        """Add those that the table lacks.
-
-        Raises:
-            ChangelogColumnError: a column's type has changed.
-        """
-        missing = self._missing_columns(columns)
-        self._sql(f"ALTER TABLE {self._name} ADD COLUMNS ({missing})")
-
-    def _sql(self, statement: str) -> None:
-        with self._format.translating_conflicts(self._path):
-            self._spark.sql(statement)
+        self._schema = self._access.schema()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import logging
 import re
-import uuid
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -16,13 +15,16 @@ from slackwater.spark_sink.sql.merge_statement import (
     CHANGED_AT,
     IS_DELETED,
     SOFT_DELETE_COLUMNS,
-    forget_statement,
-    merge_statement,
 )
 from slackwater.spark_sink.sql.quoting import identifier
-from slackwater.spark_sink.tables.managed_table import AppendId, ManagedTable
+from slackwater.spark_sink.tables.managed_table import (
+    AppendId,
+    ManagedTable,
+    MissingColumn,
+    TableAccess,
+)
 from slackwater.spark_sink.tables.row_merges.row_changes import LATEST, RowChange
-from slackwater.spark_sink.tables.table_format import MergeId, TableFormat
+from slackwater.spark_sink.tables.table_format import MergeId, OtherRows, TableFormat
 from slackwater.timestamp import datetime_to_ns, datetime_to_rfc3339, parse_rfc3339
 
 if TYPE_CHECKING:
@@ -50,37 +52,31 @@ class MirrorTable(ManagedTable):
         *,
         keeps_deleted: bool = False,
         properties: Mapping[str, str] | None = None,
+        access: TableAccess | None = None,
     ) -> None:
-        super().__init__(spark, path, table, table_format, properties=properties)
+        super().__init__(spark, path, table, table_format, properties=properties, access=access)
         self._keeps_deleted = keeps_deleted
 
     def merge(
-        self, latest: DataFrame, columns: Sequence[Column], cleared_at: datetime | None = None
+        self,
+        latest: DataFrame,
+        columns: Sequence[Column],
+        merge_id: MergeId,
+        cleared_at: datetime | None = None,
     ) -> None:
         """Apply an epoch's changes of the table in one commit.
 
         Args:
             latest: the rows of latest_changes().
             columns: the columns of their rows.
+            merge_id: identifies the epoch.
             cleared_at: see merge_statement().
 
         Raises:
             PublishError: two processes committed at the same time; the epoch is read again.
         """
-        view = f"latest_{uuid.uuid4().hex}"
-        latest.createOrReplaceTempView(view)
-        try:
-            self._sql(
-                merge_statement(
-                    self._name,
-                    view,
-                    columns,
-                    keeps_deleted=self._keeps_deleted,
-                    cleared_at=cleared_at,
-                )
-            )
-        finally:
-            self._spark.catalog.dropTempView(view)
+        gone = OtherRows(are_kept=self._keeps_deleted, cleared_at=cleared_at)
+        self._format.merge(self._spark, self._path, latest, columns, merge_id, gone)
 
     def merge_rows(
         self,
@@ -125,13 +121,12 @@ class MirrorTable(ManagedTable):
             self._spark, self._path, rows, columns, merge_id, keeps_deleted=self._keeps_deleted
         )
 
-    def forget(self, columns: Sequence[Column], cleared_at: datetime | None) -> None:
-        """Drop what a former table or former columns left; arguments as for forget_statement()."""
-        self._sql(
-            forget_statement(
-                self._name, columns, keeps_deleted=self._keeps_deleted, cleared_at=cleared_at
-            )
-        )
+    def forget(
+        self, columns: Sequence[Column], merge_id: MergeId, cleared_at: datetime | None
+    ) -> None:
+        """Drop what a former table or former columns left; arguments as for merge()."""
+        gone = OtherRows(are_kept=self._keeps_deleted, cleared_at=cleared_at)
+        self._format.forget(self._spark, self._path, columns, merge_id, gone)
 
     def ensure_columns(self, columns: Sequence[Column]) -> None:
         """Create the mirror, or add the columns that it lacks; see ManagedTable.
@@ -193,11 +188,13 @@ class MirrorTable(ManagedTable):
         soft = [f"{name} {kind}" for name, kind in SOFT_DELETE_COLUMNS.items()]
         return ", ".join([_definitions(columns), *(soft if self._keeps_deleted else ())])
 
-    def _missing_columns(self, columns: Sequence[Column]) -> str:
+    def _missing_columns(self, columns: Sequence[Column]) -> list[MissingColumn]:
         types = self._types()
-        return _definitions(
-            [column for column in columns if types.get(column.name.lower()) != column.spark_type]
-        )
+        return [
+            MissingColumn(None, column.name, column.spark_type)
+            for column in columns
+            if types.get(column.name.lower()) != column.spark_type
+        ]
 
     def _make_way(self, columns: Sequence[Column]) -> None:
         """Rename columns whose type has changed.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -10,6 +11,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from slackwater.spark_sink.sql.merge_statement import forget_statement, merge_statement
 from slackwater.timestamp import datetime_to_ns, datetime_to_us, parse_rfc3339
 
 if TYPE_CHECKING:
@@ -54,6 +56,20 @@ class MergeId:
         return not self.is_before(merged)
 
 
+@dataclass(frozen=True, slots=True)
+class OtherRows:
+    """What becomes of rows that are deleted, and of those that an epoch does not change.
+
+    Attributes:
+        are_kept: a deleted row stays with its last values, and is marked as deleted.
+        cleared_at: rows that the epoch does not change are deleted, as of this time: they are those
+            of a former table. None if they stay.
+    """
+
+    are_kept: bool
+    cleared_at: datetime | None = None
+
+
 class TableFormat(ABC):
     """Tables of one format, each named by its directory.
 
@@ -65,6 +81,7 @@ class TableFormat(ABC):
         marks_refused: marks that the name of a column must not have.
         names_any_column: a table property, and values of it with which a column may have any name.
         merges_once: a table refuses a merge for a low watermark that it has, or for an earlier one.
+        is_by_driver: Spark neither writes mirrors nor reads them: tasks and the driver do.
         storage_options: of the object store with the tables; see open_object_store().
     """
 
@@ -73,6 +90,7 @@ class TableFormat(ABC):
     marks_refused: ClassVar[str] = ""
     names_any_column: ClassVar[tuple[str, Sequence[str]]] = ("", ())
     merges_once: ClassVar[bool] = False
+    is_by_driver: ClassVar[bool] = False
     storage_options: Mapping[str, str] = MappingProxyType({})
 
     @classmethod
@@ -233,6 +251,63 @@ class TableFormat(ABC):
         """
         del spark, path, rows, columns, merge_id, keeps_deleted
         return False
+
+    def merge(
+        self,
+        spark: SparkSession,
+        path: str,
+        latest: DataFrame,
+        columns: Sequence[Column],
+        merge_id: MergeId,
+        others: OtherRows,
+    ) -> None:
+        """Apply an epoch's changes of a mirror in one commit, inside idempotent_merge().
+
+        Args:
+            spark: the session.
+            path: the table's directory.
+            latest: the rows of latest_changes().
+            columns: the columns of their rows, which the table has.
+            merge_id: identifies the merge.
+            others: what becomes of other rows.
+
+        Raises:
+            PublishError: two processes committed at the same time; the epoch is read again.
+        """
+        del merge_id
+        view = f"latest_{uuid.uuid4().hex}"
+        latest.createOrReplaceTempView(view)
+        try:
+            statement = merge_statement(
+                self.name(spark, path),
+                view,
+                columns,
+                keeps_deleted=others.are_kept,
+                cleared_at=others.cleared_at,
+            )
+            with self.translating_conflicts(path):
+                spark.sql(statement)
+        finally:
+            spark.catalog.dropTempView(view)
+
+    def forget(
+        self,
+        spark: SparkSession,
+        path: str,
+        columns: Sequence[Column],
+        merge_id: MergeId,
+        others: OtherRows,
+    ) -> None:
+        """Drop what a former table or former columns left; arguments as for merge()."""
+        del merge_id
+        statement = forget_statement(
+            self.name(spark, path),
+            columns,
+            keeps_deleted=others.are_kept,
+            cleared_at=others.cleared_at,
+        )
+        with self.translating_conflicts(path):
+            spark.sql(statement)
 
     def read(self, spark: SparkSession, path: str) -> DataFrame:
         """Read a table as it is now; also what was committed without Spark."""

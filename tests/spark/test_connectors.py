@@ -40,14 +40,14 @@ class Place:
         path: its URL.
         conf: spark.conf, which names the stand-in.
         environ: the credentials, as the store's users have them.
-        storage_options: for the driver's own client; None if it has nothing to do there.
+        storage_options: for the driver's own client.
         tokens: the requests for tokens that were answered; None if there are no tokens.
     """
 
     path: str
     conf: dict[str, str]
     environ: dict[str, str]
-    storage_options: dict[str, str] | None = None
+    storage_options: dict[str, str]
     tokens: list[str] | None = None
 
 
@@ -55,9 +55,8 @@ class Place:
 def s3_place(_: Path) -> Iterator[Place]:
     with s3() as store:
         keys = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret"}
-        # Slackwater refuses Delta there without one that coordinates writers.
-        log_store = {"spark.delta.logStore.s3a.impl": "io.delta.storage.S3SingleDriverLogStore"}
-        yield Place(f"s3a://{BUCKET}", hadoop(in_s3(store)) | log_store, keys)
+        # Spark has its checkpoint there, and the driver's own client the mirrors.
+        yield Place(f"s3a://{BUCKET}", hadoop(in_s3(store)), keys, store.options)
 
 
 @contextmanager
@@ -125,9 +124,8 @@ def test_a_mirror_and_its_checkpoint_need_nothing_but_the_path(
             "kind": "mirror",
             "path": f"{place.path}/tables",
             "checkpoint": f"{place.path}/checkpoint",
+            "storage_options": place.storage_options,
         }
-        if place.storage_options is not None:
-            values["sink"]["storage_options"] = place.storage_options
         values["spark"]["conf"] = place.conf
         config = tmp_path / "slackwater.yaml"
         config.write_text(yaml.safe_dump(values))

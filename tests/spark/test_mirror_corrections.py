@@ -17,6 +17,7 @@ from slackwater.spark_sink.sinks.mirrors import Mirrors
 from slackwater.spark_sink.sql.columns import Column, mirror_columns
 from slackwater.spark_sink.sql.key_ranges import SortOrder, range_condition
 from slackwater.spark_sink.sql.types import nanoseconds_expression, value_expression
+from slackwater.spark_sink.tables.by_driver.delta_by_driver import DeltaByDriver
 from slackwater.spark_sink.tables.delta import Delta
 from slackwater.spark_sink.tables.iceberg import Iceberg
 from slackwater.spark_sink.tables.rescans import mirror_corrections
@@ -26,7 +27,7 @@ from tests.mirror_epochs import Epochs
 from tests.mirrors import current, mirrored_rows
 from tests.spark.test_small_merges import DeltaBySpark, IcebergBySpark
 
-FORMATS = (Delta(), DeltaBySpark(), Iceberg(), IcebergBySpark())
+FORMATS = (Delta(), DeltaByDriver(), DeltaBySpark(), Iceberg(), IcebergBySpark())
 
 COLUMNS = (
     Column("Id", "INT64", is_key=True),
@@ -74,10 +75,12 @@ class Table:
     [
         (Delta(), "mark"),
         (IcebergBySpark(), "apply"),
+        (DeltaByDriver(), "apply"),
         *(
             pytest.param(table_format, deletes, marks=pytest.mark.long)
             for table_format, deletes in (
                 (Delta(), "apply"),
+                (DeltaByDriver(), "mark"),
                 (DeltaBySpark(), "apply"),
                 (DeltaBySpark(), "mark"),
                 (Iceberg(), "apply"),

@@ -23,6 +23,7 @@ from slackwater.spark_sink.sink import Former
 from slackwater.spark_sink.sinks.former_rows import GoneRows
 from slackwater.spark_sink.sinks.mirrors import Mirrors
 from slackwater.spark_sink.sql.columns import Column
+from slackwater.spark_sink.tables.by_driver.delta_by_driver import DeltaByDriver
 from slackwater.spark_sink.tables.cut import Cut
 from slackwater.spark_sink.tables.delta import Delta
 from slackwater.spark_sink.tables.iceberg import Iceberg
@@ -43,8 +44,14 @@ from tests.mirrors import current, iceberg_table
 NANOSECONDS = "_At_nanoseconds"
 
 
-@pytest.fixture(params=[Delta, Iceberg], ids=lambda made: str(made.using))
+@pytest.fixture(params=[Delta, DeltaByDriver, Iceberg], ids=lambda made: str(made.__name__))
 def table_format(request: pytest.FixtureRequest) -> TableFormat:
+    made: TableFormat = request.param()
+    return made
+
+
+@pytest.fixture(params=[Delta, DeltaByDriver], ids=lambda made: str(made.__name__))
+def delta(request: pytest.FixtureRequest) -> TableFormat:
     made: TableFormat = request.param()
     return made
 
@@ -61,9 +68,9 @@ def present(folder: Path) -> list[tuple[Any, ...]]:
 
 
 def test_timestamp_keys_that_differ_by_nanoseconds_are_rows_of_their_own(
-    session: SparkSession, tmp_path: Path
+    session: SparkSession, tmp_path: Path, delta: TableFormat
 ) -> None:
-    sink = Mirrors(on_disk(tmp_path), "orders", Delta())
+    sink = Mirrors(on_disk(tmp_path), "orders", delta)
     epochs = Epochs(session, sink, {"At": "TIMESTAMP", "A": "STRING"})
     one, two, three = (f"2026-01-31T09:00:00.12345600{n}Z" for n in (1, 2, 3))
     whole = "2026-01-31T09:00:00Z"
@@ -148,9 +155,9 @@ def test_what_a_former_table_and_a_former_column_left_is_dropped(
 
 
 def test_a_mirror_that_is_not_to_be_cleared_stops_the_pipeline(
-    session: SparkSession, tmp_path: Path
+    session: SparkSession, tmp_path: Path, delta: TableFormat
 ) -> None:
-    sink = Mirrors(on_disk(tmp_path), "orders", Delta(), gone_rows=GoneRows(are_cleared=False))
+    sink = Mirrors(on_disk(tmp_path), "orders", delta, gone_rows=GoneRows(are_cleared=False))
     epochs = Epochs(session, sink, {"Id": "INT64", "A": "STRING"})
     epochs.change("INSERT", "1", A="old")
     epochs.write(Former(tables={"T": START - timedelta(seconds=1)}), times=2)
@@ -159,16 +166,16 @@ def test_a_mirror_that_is_not_to_be_cleared_stops_the_pipeline(
         epochs.write(Former(tables={"T": at}))
     assert "Set sink.when_recreated to clear" in caught.value.hint
     # As the hint says.
-    epochs.sink = Mirrors(on_disk(tmp_path), "orders", Delta())
+    epochs.sink = Mirrors(on_disk(tmp_path), "orders", delta)
     epochs.write(Former(tables={"T": at}))
     assert present(tmp_path) == []
 
 
 def test_a_column_that_somebody_altered_is_looked_at_again(
-    session: SparkSession, tmp_path: Path
+    session: SparkSession, tmp_path: Path, delta: TableFormat
 ) -> None:
     """A mirror's schema is cached; a pipeline that is resumed must not fail by the cached one."""
-    sink = Mirrors(on_disk(tmp_path), "orders", Delta())
+    sink = Mirrors(on_disk(tmp_path), "orders", delta)
     epochs = Epochs(session, sink, {"Id": "INT64", "A": "STRING"})
     epochs.change("INSERT", "1", A="one")
     epochs.write()
@@ -180,9 +187,9 @@ def test_a_column_that_somebody_altered_is_looked_at_again(
 
 
 def test_a_scanned_timestamp_key_keeps_its_nanoseconds(
-    session: SparkSession, tmp_path: Path
+    session: SparkSession, tmp_path: Path, delta: TableFormat
 ) -> None:
-    sink = Mirrors(on_disk(tmp_path), "orders", Delta())
+    sink = Mirrors(on_disk(tmp_path), "orders", delta)
     columns = (Column("At", "TIMESTAMP", is_key=True), Column("A", "STRING(MAX)", is_key=False))
     sink.begin_scan(session, {"T": columns})
     epochs = Epochs(session, sink, {"At": "TIMESTAMP", "A": "STRING"})
@@ -369,8 +376,10 @@ def test_mirrors_are_what_bigquery_asks_for(
     assert text[1] == "String"
 
 
-def test_parquet_epochs_are_what_bigquery_asks_for(session: SparkSession, tmp_path: Path) -> None:
-    epochs = Epochs(session, Mirrors(on_disk(tmp_path), "orders", Delta()), {"Id": "INT64"})
+def test_parquet_epochs_are_what_bigquery_asks_for(
+    session: SparkSession, tmp_path: Path, delta: TableFormat
+) -> None:
+    epochs = Epochs(session, Mirrors(on_disk(tmp_path), "orders", delta), {"Id": "INT64"})
     epochs.change("INSERT", "1")
     sink = make_sink(tmp_path)
     sink.position(session)

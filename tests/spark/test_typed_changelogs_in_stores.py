@@ -17,7 +17,7 @@ from slackwater.spark_sink.errors import BadRecordError, PublishError
 from slackwater.spark_sink.output.object_store import open_object_store, read
 from slackwater.spark_sink.sinks import managed_tables
 from slackwater.spark_sink.sql.columns import Column
-from slackwater.spark_sink.tables.changelogs.delta_changelog import DeltaChangelog
+from slackwater.spark_sink.tables.by_driver.delta_access import DeltaAccess
 from tests.epoch_rows import (
     START,
     Mods,
@@ -163,16 +163,16 @@ def test_a_table_that_a_former_owner_creates_is_not_written_twice(
     """The former one is frozen at its creation, while its successor has found no table to fence."""
     former, successor = place.sink(), place.sink()
     former.position(place.session)
-    create = DeltaChangelog._create
+    create = DeltaAccess.create
     stopped: list[bool] = []
 
-    def after_the_take_over(self: DeltaChangelog, columns: Any) -> None:
+    def after_the_take_over(self: DeltaAccess, *args: Any) -> None:
         if not stopped:
             stopped.append(True)
             successor.position(place.session)
-        create(self, columns)
+        create(self, *args)
 
-    monkeypatch.setattr(DeltaChangelog, "_create", after_the_take_over)
+    monkeypatch.setattr(DeltaAccess, "create", after_the_take_over)
     # All of it is in the driver's memory by then.
     write(place.session, former, 1, inserts(1, at=1))
     assert place.ids() == [1]

@@ -18,7 +18,7 @@ from slackwater.spark_sink.tables.row_merges import delta_merge
 from slackwater.spark_sink.tables.row_merges.delta_merge import merge_rows
 from slackwater.spark_sink.tables.row_merges.row_changes import RowChange
 from slackwater.spark_sink.tables.row_merges.small_epoch import latest_rows
-from slackwater.spark_sink.tables.table_format import MergeId
+from slackwater.spark_sink.tables.table_format import MergeId, OtherRows
 
 START = datetime(2026, 1, 31, 9, tzinfo=UTC)
 VALUE = Column("V", "INT64", False)
@@ -56,7 +56,9 @@ class Mirror:
         at = START + timedelta(seconds=self._epoch)
         changes = {json.dumps(key): RowChange(value is None, True, new, at) for key in keys}
         rows = latest_rows(changes, self._columns)
-        merge_rows(self.table, rows, self._columns, MergeId("orders", at), keeps_deleted=False)
+        merge_rows(
+            self.table, rows, self._columns, MergeId("orders", at), OtherRows(are_kept=False)
+        )
 
     def values(self) -> list[int]:
         return sorted(DeltaTable(self.path).to_pyarrow_table()["V"].to_pylist())

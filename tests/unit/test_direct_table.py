@@ -25,7 +25,7 @@ from slackwater.spark_sink.tables.row_merges import small_table
 from slackwater.spark_sink.tables.row_merges.delta_merge import merge_rows, publish_low_watermark
 from slackwater.spark_sink.tables.row_merges.row_changes import RowChange
 from slackwater.spark_sink.tables.row_merges.small_epoch import latest_rows
-from slackwater.spark_sink.tables.table_format import MergeId
+from slackwater.spark_sink.tables.table_format import MergeId, OtherRows
 from tests.object_stores import ServedStore, s3
 
 START = datetime(2026, 1, 31, 9, tzinfo=UTC)
@@ -40,7 +40,7 @@ def merge_id(epoch: int) -> MergeId:
 def merge(table: DirectTable, epoch: int) -> None:
     change = RowChange(False, True, {"Id": str(epoch), "Name": "n"}, START)
     rows = latest_rows({json.dumps({"Id": str(epoch)}): change}, COLUMNS)
-    merge_rows(table, rows, COLUMNS, merge_id(epoch), keeps_deleted=False)
+    merge_rows(table, rows, COLUMNS, merge_id(epoch), OtherRows(are_kept=False))
 
 
 def create(place: tuple[str, Any], properties: dict[str, str] | None = None) -> None:

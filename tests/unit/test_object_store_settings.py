@@ -60,10 +60,11 @@ def test_delta_tables_in_an_object_store_need_neither_checkpoint_nor_jars() -> N
     assert sink.has_expendable_checkpoint
     assert "delta" not in sink.spark_needs
     assert "delta" not in parse(path="out", checkpoint="c", format="delta").spark_needs
-    typed = parse(kind="changelogs", path="s3://bucket/tables")
-    assert typed.has_expendable_checkpoint
-    assert not typed.spark_needs & {"delta", "s3a"}
-    assert typed.hadoop_paths == (typed.checkpoint,)
+    for kind in ("changelogs", "mirror"):
+        tables = parse(kind=kind, path="s3://bucket/tables")
+        assert tables.has_expendable_checkpoint
+        assert not tables.spark_needs & {"delta", "s3a"}
+        assert tables.hadoop_paths == (tables.checkpoint,)
     assert "delta" not in parse(kind="changelogs", path="out", checkpoint="c").spark_needs
 
 
@@ -146,7 +147,6 @@ def test_a_catalog_of_files_is_refused_in_an_object_store() -> None:
 
 
 HADOOP_AWS = ["org.apache.hadoop:hadoop-aws:3.4.2"]
-LOG_STORE = {"spark.delta.logStore.s3a.impl": "io.delta.storage.S3DynamoDBLogStore"}
 
 
 def test_spark_needs_a_connector_for_what_it_writes() -> None:
@@ -171,21 +171,12 @@ def test_a_catalog_has_to_be_defined() -> None:
     parse(**values, catalog="spark_catalog.orders").check_places({}, [])
 
 
-def test_a_delta_table_that_spark_writes_to_s3_needs_a_log_store() -> None:
-    values = {"path": "s3a://b/tables", "checkpoint": "/data/c", "format": "delta"}
-    mapped = {"table_properties": {"delta.columnMapping.mode": "name"}}
-    for by_spark in ({"kind": "mirror"}, {"kind": "changelogs", **mapped}):
-        sink = parse(**values, **by_spark)
-        of_one_process = {"spark.delta.logStore.class": "io.delta.storage.S3SingleDriverLogStore"}
-        for conf in ({}, of_one_process):
-            with pytest.raises(FileSystemError, match=r"spark\.delta\.logStore\.s3a\.impl: io"):
-                sink.check_places(conf, HADOOP_AWS)
-        sink.check_places(LOG_STORE, HADOOP_AWS)
-    # Slackwater's own commits need none.
-    parse(**values).check_places({}, [])
-    parse(kind="changelogs", **values).check_places({}, [])
-    in_gs = parse(kind="mirror", **(values | {"path": "gs://b/tables"}))
-    in_gs.check_places({}, ["gcs-connector-4.jar"])
+@pytest.mark.parametrize("kind", ["mirror", "changelogs"])
+def test_columns_are_not_mapped_where_spark_must_not_commit(kind: str) -> None:
+    mapped = {"kind": kind, "table_properties": {"delta.columnMapping.mode": "name"}}
+    with pytest.raises(ValidationError, match="leave it out, or use format iceberg"):
+        parse(path="s3a://b/tables", **mapped)
+    assert "gs" in parse(path="gs://b/tables", **mapped).spark_needs
 
 
 @pytest.mark.parametrize(

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
+import pyarrow as pa
+
+from slackwater.arrow_schema import arrow_schema_of
 from slackwater.spark_sink.errors import ChangelogColumnError
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.sql.quoting import identifier
-from slackwater.spark_sink.tables.managed_table import ManagedTable
-from slackwater.typed_changes import AFTER, BEFORE, GIVEN, KEY
+from slackwater.spark_sink.tables.managed_table import AppendId, ManagedTable, MissingColumn
+from slackwater.spark_sink.typed_rows import MODS_MAX, record_columns
+from slackwater.typed_changes import AFTER, BEFORE, GIVEN, KEY, in_pieces, typed_changes
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
+
+    from slackwater.spark_sink.tables.by_driver.delta_access import DeltaAccess
 
 STRUCTS: Final = (KEY, BEFORE, AFTER)
 CHANGED_COLUMNS: Final = f"{GIVEN.name} STRUCT<{BEFORE}: ARRAY<STRING>, {AFTER}: ARRAY<STRING>>"
@@ -60,41 +66,49 @@ class ChangelogTable(ManagedTable):
             if field.name in STRUCTS and isinstance(field.dataType, StructType)
         }
 
+    def add_records(
+        self, records: pa.Table, columns: Sequence[Column], append_id: AppendId
+    ) -> None:
+        """Append a row for each mod of a few records, without a job of Spark's.
+
+        Args:
+            records: rows of the output's contract, of any tables.
+            columns: those that the table's records name. After ensure_columns().
+            append_id: see add().
+
+        Raises:
+            ColumnValueError: a value is not of its column's type.
+            ObjectStoreError, PublishError: see DeltaAccess.append_rows().
+        """
+        schema, of_records = arrow_schema_of(self.schema), record_columns(columns, self.schema)
+        rows = [
+            typed_changes(piece, self._table, schema, of_records)
+            for batch in records.to_batches()
+            for piece in in_pieces(batch, MODS_MAX)
+        ]
+        access = cast("DeltaAccess", self._access)
+        access.append_rows(pa.Table.from_batches(rows, schema), append_id)
+
     def _column_definitions(self, columns: Sequence[Column]) -> str:
         structs = _struct_fields(columns)
         return ", ".join(
             [
                 *(f"{name} {kind}" for name, kind in POSITION.items()),
-                *(f"{part} {struct_type(structs[part])}" for part in STRUCTS if part in structs),
+                *(f"{part} {_struct_type(structs[part])}" for part in STRUCTS if part in structs),
                 CHANGED_COLUMNS,
                 *(f"{name} {kind}" for name, kind in METADATA.items()),
             ]
         )
 
-    def _missing_columns(self, columns: Sequence[Column]) -> str:
-        present = self.structs
-        return ", ".join(
-            definition
-            for part, fields in self._missing_fields(columns).items()
-            for definition in (
-                [f"{part}.{identifier(name)} {kind}" for name, kind in fields.items()]
-                if part in present
-                else [f"{part} {struct_type(fields)}"]
-            )
-        )
-
-    def _missing_fields(self, columns: Sequence[Column]) -> StructFields:
-        """Return the fields that the structs lack.
-
-        Raises:
-            ChangelogColumnError: a column's type has changed.
-        """
-        present, needed = self.structs, _struct_fields(columns)
-        lacking = {
-            part: self._lacking(part, present.get(part, {}), fields)
-            for part, fields in needed.items()
-        }
-        return {part: fields for part, fields in lacking.items() if fields}
+    def _missing_columns(self, columns: Sequence[Column]) -> list[MissingColumn]:
+        present, missing = self.structs, []
+        for part, needed in _struct_fields(columns).items():
+            fields = self._lacking(part, present.get(part, {}), needed)
+            if part in present:
+                missing += [MissingColumn(part, name, kind) for name, kind in fields.items()]
+            elif fields:
+                missing.append(MissingColumn(None, part, _struct_type(fields)))
+        return missing
 
     def _lacking(
         self, part: str, present: Mapping[str, str], needed: Mapping[str, str]
@@ -121,6 +135,5 @@ def _struct_fields(columns: Sequence[Column]) -> dict[str, dict[str, str]]:
     return {part: fields for part, fields in structs.items() if fields}
 
 
-def struct_type(fields: Mapping[str, str]) -> str:
-    """Return the type of a struct as Spark SQL writes it."""
+def _struct_type(fields: Mapping[str, str]) -> str:
     return f"STRUCT<{', '.join(f'{identifier(name)}: {kind}' for name, kind in fields.items())}>"

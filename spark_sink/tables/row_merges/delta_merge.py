@@ -12,8 +12,9 @@ version that it has read.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.output.delta_errors import DeltaUnsupportedError, delta_errors
@@ -28,7 +29,7 @@ from slackwater.spark_sink.tables.row_merges.row_changes import (
     IS_DELETED,
     IS_WHOLE,
 )
-from slackwater.spark_sink.tables.table_format import LOW_WATERMARK_PROPERTY, MergeId
+from slackwater.spark_sink.tables.table_format import LOW_WATERMARK_PROPERTY, MergeId, OtherRows
 from slackwater.timestamp import datetime_to_rfc3339
 
 if TYPE_CHECKING:
@@ -54,8 +55,9 @@ def merge_rows(
     rows: pa.Table,
     columns: Sequence[Column],
     merge_id: MergeId,
+    others: OtherRows,
     *,
-    keeps_deleted: bool,
+    is_limited: bool = True,
 ) -> None:
     """Apply an epoch's changes in one commit, unless the table has its low watermark.
 
@@ -64,19 +66,77 @@ def merge_rows(
         rows: as latest_rows() makes them.
         columns: the columns of the rows, which the table has.
         merge_id: identifies the merge.
-        keeps_deleted: a deleted row stays with its last values, and is marked as deleted.
+        others: what becomes of other rows.
+        is_limited: a large table is left to Spark.
 
     Raises:
         LargeTableError: the table is large.
-        DeltaUnsupportedError: the table has features that delta-rs can't write, or no key that it
-            compares as Spark does, or its disk does not take the commit.
+        DeltaUnsupportedError: the table has features that delta-rs can't write, or its disk does
+            not take the commit.
         PublishError: another process committed since the table was read, or the object store fails;
             the epoch is read again.
     """
+    condition = _same_key(rows, columns)
+    clauses = partial(
+        _mark_deleted if others.are_kept else _apply_deleted,
+        columns=columns,
+        has_partial=_has_partial(rows),
+    )
+
+    def merged(table: DeltaTable, *options: Any) -> TableMerger:
+        return _other_rows(
+            clauses(_merger(table, rows, condition, columns, *options)), columns, others
+        )
+
+    _commit(direct, merge_id, merged, is_limited=is_limited)
+
+
+def forget_rows(
+    direct: DirectTable, columns: Sequence[Column], merge_id: MergeId, others: OtherRows
+) -> None:
+    """Drop what a former table or former columns left; arguments and errors as for merge_rows()."""
+    import pyarrow as pa
+
+    nothing = pa.table({"nothing": pa.array([], pa.bool_())})
+
+    def merged(table: DeltaTable, *options: Any) -> TableMerger:
+        return _other_rows(_merger(table, nothing, "false", columns, *options), columns, others)
+
+    _commit(direct, merge_id, merged, is_limited=False)
+
+
+def _merger(
+    table: DeltaTable,
+    rows: pa.Table,
+    condition: str,
+    columns: Sequence[Column],
+    properties: CommitProperties,
+    hooks: PostCommitHookProperties,
+) -> TableMerger:
+    return table.merge(
+        rows,
+        condition,
+        source_alias=_LATEST,
+        target_alias=_MIRROR,
+        # Otherwise no file is skipped by its statistics.
+        streamed_exec=False,
+        writer_properties=without_inexact_statistics(columns),
+        commit_properties=properties,
+        post_commithook_properties=hooks,
+    )
+
+
+def _commit(
+    direct: DirectTable,
+    merge_id: MergeId,
+    merged: Callable[..., TableMerger],
+    *,
+    is_limited: bool,
+) -> None:
+    """Commit a merge directly after the version that it has read, unless the table has it."""
     from deltalake.transaction import CommitProperties, PostCommitHookProperties, Transaction
 
     application, version = merge_id.application, merge_id.version
-    condition = _same_key(rows, columns)
     transaction = Transaction(application, version)
     properties = CommitProperties(max_commit_retries=0, app_transactions=[transaction])
     # Checkpoints are has_merged()'s: half of the commits are not delta-rs's.
@@ -87,20 +147,8 @@ def merge_rows(
         if latest is not None and latest >= version:
             return
         loaded = table.version()
-        files = _require_small(table)
-        merger = table.merge(
-            rows,
-            condition,
-            source_alias=_LATEST,
-            target_alias=_MIRROR,
-            # Otherwise no file is skipped by its statistics.
-            streamed_exec=False,
-            writer_properties=_without_inexact_statistics(columns),
-            commit_properties=properties,
-            post_commithook_properties=hooks,
-        )
-        clauses = _mark_deleted if keeps_deleted else _apply_deleted
-        clauses(merger, columns, has_partial=_has_partial(rows)).execute()
+        files = _require_small(table) if is_limited else len(table.file_uris())
+        merged(table, properties, hooks).execute()
         if table.version() == loaded:
             _add_transaction(table, properties, hooks)
             table.update_incremental()
@@ -189,7 +237,8 @@ def _has_inexact_statistics(column: Column) -> bool:
     return column.spark_type in _FLOATS or column.spark_type.startswith(_DECIMAL)
 
 
-def _without_inexact_statistics(columns: Sequence[Column]) -> WriterProperties:
+def without_inexact_statistics(columns: Sequence[Column]) -> WriterProperties:
+    """Return how delta-rs writes files whose bounds no reader takes for narrower than they are."""
     from deltalake import ColumnProperties, WriterProperties
 
     inexact = [column.name for column in columns if _has_inexact_statistics(column)]
@@ -202,28 +251,38 @@ def _has_partial(rows: pa.Table) -> bool:
 
 
 def _same_key(rows: pa.Table, columns: Sequence[Column]) -> str:
-    """Return the join condition."""
+    """Return the join condition; a table without a key has at most one row."""
     key = [column for column in columns if column.is_key]
-    if not key:
-        raise DeltaUnsupportedError("it has no key")
-    # Spark takes -0.0 for 0.0.
-    if any(column.spark_type in _FLOATS for column in key):
-        raise DeltaUnsupportedError("its key has floating-point numbers")
     # A plain comparison lets delta-rs skip files by their statistics. Together with another one
     # it compares each row with each.
     is_plain = not any(
         _has_inexact_statistics(column) or rows.column(column.name).null_count for column in key
     )
     same = "=" if is_plain else "IS NOT DISTINCT FROM"
-    return " AND ".join(_same_value(column, same) for column in key)
+    return " AND ".join(_same_value(column, same) for column in key) or "true"
 
 
 def _same_value(column: Column, same: str) -> str:
     mirror, latest = _of_mirror(column.name), _of_latest(column.name)
+    if column.spark_type in _FLOATS:
+        # Spark, and Spanner, take -0.0 for 0.0.
+        mirror, latest = (f"CASE WHEN abs({v}) = 0 THEN 0.0 ELSE {v} END" for v in (mirror, latest))
     # DataFusion takes an AND that follows for a part of the right side of IS NOT DISTINCT FROM.
     condition = f"({mirror} {same} {latest})"
     # A row that a version without nanoseconds wrote has none.
     return f"({mirror} IS NULL OR {condition})" if column.nanoseconds_of else condition
+
+
+def _other_rows(merger: TableMerger, columns: Sequence[Column], others: OtherRows) -> TableMerger:
+    """Add what becomes of the rows that the epoch does not change; as merge_statement() has it."""
+    if others.cleared_at is None:
+        absent = {_quoted(column.name): "NULL" for column in columns if column.absent_at}
+        return merger.when_not_matched_by_source_update(absent) if absent else merger
+    if not others.are_kept:
+        return merger.when_not_matched_by_source_delete()
+    at = datetime_to_rfc3339(others.cleared_at)
+    mark = {_quoted(IS_MARKED_DELETED): "true", _quoted(CHANGED_AT): f"TIMESTAMP '{at}'"}
+    return merger.when_not_matched_by_source_update(mark, f"NOT {_of_mirror(IS_MARKED_DELETED)}")
 
 
 def _apply_deleted(
@@ -282,7 +341,8 @@ def _changed_value(column: Column) -> str:
     if column.is_key:
         return new
     is_changed = _of_latest(IS_CHANGED + column.name)
-    return f"CASE WHEN {is_changed} THEN {new} ELSE {_of_mirror(column.name)} END"
+    unchanged = "NULL" if column.absent_at else _of_mirror(column.name)
+    return f"CASE WHEN {is_changed} THEN {new} ELSE {unchanged} END"
 
 
 def _of_mirror(name: str) -> str:

@@ -1,0 +1,235 @@
+"""Mirrors in Delta that Spark neither writes nor reads, of any size.
+
+In S3 Spark's commits would not be safe: its client creates no file only if the name is free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from slackwater.arrow_schema import arrow_schema_of
+from slackwater.spark_sink.errors import ObjectStoreError
+from slackwater.spark_sink.output import delta_maintenance
+from slackwater.spark_sink.output.delta_compaction import compact_and_expire
+from slackwater.spark_sink.output.delta_errors import DeltaUnsupportedError, delta_errors
+from slackwater.spark_sink.sql.columns import Column
+from slackwater.spark_sink.sql.quoting import identifier, literal
+from slackwater.spark_sink.tables.by_driver.table_rows import rows_of
+from slackwater.spark_sink.tables.delta import Delta
+from slackwater.spark_sink.tables.delta_log import load, published_version
+from slackwater.spark_sink.tables.direct_table import DirectTable
+from slackwater.spark_sink.tables.row_merges.delta_merge import (
+    forget_rows,
+    merge_rows,
+    publish_low_watermark,
+    without_inexact_statistics,
+)
+from slackwater.spark_sink.tables.row_merges.row_changes import (
+    COMMIT_TIMESTAMP,
+    IS_CHANGED,
+    IS_DELETED,
+    IS_WHOLE,
+)
+from slackwater.spark_sink.tables.table_format import MergeId, OtherRows
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class DeltaByDriver(Delta):
+    """Delta for mirrors in S3; see Delta.
+
+    Args:
+        storage_options: see TableFormat.
+    """
+
+    is_by_driver = True
+
+    def __init__(self, storage_options: Mapping[str, str] = MappingProxyType({})) -> None:
+        super().__init__()
+        self.storage_options = storage_options
+        self._by_path: dict[str, DirectTable] = {}
+
+    def last_version(self, spark: SparkSession, path: str, application: str) -> int | None:
+        """Return an application's latest transaction identifier; see TableFormat."""
+        if not self.exists(spark, path):
+            return None
+        with self._refusing(path):
+            return self._table(path).last_version(application)
+
+    def merges_rows(self, spark: SparkSession, path: str) -> bool:
+        """Return True: the driver merges all rows."""
+        del spark, path
+        return True
+
+    def merge_rows(
+        self,
+        spark: SparkSession,
+        path: str,
+        rows: pa.Table,
+        columns: Sequence[Column],
+        merge_id: MergeId,
+        *,
+        keeps_deleted: bool,
+    ) -> bool:
+        """Merge a few rows, into a table of any size; see TableFormat."""
+        del spark
+        others = OtherRows(are_kept=keeps_deleted)
+        with self._refusing(path):
+            merge_rows(self._table(path), rows, columns, merge_id, others, is_limited=False)
+        return True
+
+    def merge(
+        self,
+        spark: SparkSession,
+        path: str,
+        latest: DataFrame,
+        columns: Sequence[Column],
+        merge_id: MergeId,
+        others: OtherRows,
+    ) -> None:
+        """Merge what Spark has made of an epoch, which the driver's memory holds; see TableFormat.
+
+        Raises:
+            ObjectStoreError: delta-rs can't write the table.
+            PublishError: see TableFormat.
+        """
+        del spark
+        with self._refusing(path), delta_errors(path):
+            names = [field.name for field in load(path, self.storage_options).schema().fields]
+        # Spark and Spanner ignore case, and delta-rs does not.
+        own = {name.lower(): name for name in names}
+        targets = [replace(column, name=own[column.name.lower()]) for column in columns]
+        changed = _changed_rows(latest, columns, targets)
+        # The session may have any time zone.
+        rows = changed.toArrow().cast(arrow_schema_of(changed.schema))
+        with self._refusing(path):
+            merge_rows(self._table(path), rows, targets, merge_id, others, is_limited=False)
+
+    def forget(
+        self,
+        spark: SparkSession,
+        path: str,
+        columns: Sequence[Column],
+        merge_id: MergeId,
+        others: OtherRows,
+    ) -> None:
+        """Drop what former tables and columns left; see TableFormat and merge()."""
+        del spark
+        with self._refusing(path):
+            forget_rows(self._table(path), columns, merge_id, others)
+
+    def publish_watermark(self, spark: SparkSession, path: str, merge_id: MergeId) -> None:
+        """Write to the table's properties up to when it has all changes; see TableFormat."""
+        del spark
+        with self._refusing(path):
+            publish_low_watermark(self._table(path), merge_id)
+
+    def rename_column(self, spark: SparkSession, path: str, name: str, new_name: str) -> None:
+        """Rename a column by writing the table again; see TableFormat."""
+        del spark
+        from deltalake import CommitProperties, write_deltalake
+
+        with self._refusing(path), delta_errors(path):
+            table = load(path, self.storage_options)
+            rows = table.to_pyarrow_dataset().scanner().to_reader()
+            fields = [f.with_name(new_name) if f.name == name else f for f in rows.schema]
+            schema = pa.schema(fields)
+            renamed = (batch.rename_columns(schema.names) for batch in rows)
+            write_deltalake(
+                table,
+                pa.RecordBatchReader.from_batches(schema, renamed),
+                mode="overwrite",
+                schema_mode="overwrite",
+                writer_properties=without_inexact_statistics(_columns_of(schema)),
+                commit_properties=CommitProperties(max_commit_retries=0),
+            )
+
+    def read(self, spark: SparkSession, path: str) -> DataFrame:
+        """Read a table as it is now; see TableFormat."""
+        with self._refusing(path):
+            return rows_of(spark, path, self.storage_options)
+
+    def read_at_watermark(self, spark: SparkSession, path: str) -> tuple[DataFrame, str] | None:
+        """Read the table as its history has it at the published low watermark."""
+        if not self.exists(spark, path):
+            return None
+        with self._refusing(path):
+            published = published_version(path, self.storage_options)
+            if published is None:
+                return None
+            version, low_watermark = published
+            return rows_of(spark, path, self.storage_options, version), low_watermark
+
+    def maintain(
+        self, spark: SparkSession, path: str, application: str, keep_s: float | None
+    ) -> None:
+        """Remove old versions, and compact what no merge has; see TableFormat."""
+        del application
+        if not self.exists(spark, path):
+            return
+        # A merge compacts by itself; it would fail if its files were compacted meanwhile.
+        if path not in self._by_path:
+            compact_and_expire(path, self.storage_options, keep_s)
+        elif keep_s is not None:
+            delta_maintenance.expire(path, self.storage_options, keep_s)
+
+    def _table(self, path: str) -> DirectTable:
+        if path not in self._by_path:
+            self._by_path[path] = DirectTable(path, self.storage_options)
+        return self._by_path[path]
+
+    @contextmanager
+    def _refusing(self, path: str) -> Iterator[None]:
+        """Turn what delta-rs can't do into an error: Spark can't either.
+
+        Raises:
+            ObjectStoreError: it can't.
+        """
+        try:
+            yield
+        except DeltaUnsupportedError as error:
+            raise ObjectStoreError(
+                f"{path} can't be written without Spark: {error}.",
+                "Choose another path, or remove the feature from the table",
+            ) from error
+
+
+def _changed_rows(
+    latest: DataFrame, columns: Sequence[Column], targets: Sequence[Column]
+) -> DataFrame:
+    """Return rows of latest_changes() in the columns of latest_rows(), under a table's names."""
+    from pyspark.sql import functions as F
+
+    pairs = list(zip(columns, targets, strict=True))
+    values = (F.col(f"row.{identifier(c.name)}").alias(target.name) for c, target in pairs)
+    changed = (
+        F.expr(f"map_contains_key(changed_columns, {literal(c.name)})").alias(
+            IS_CHANGED + target.name
+        )
+        for c, target in pairs
+        if not c.is_key
+    )
+    return latest.select(
+        *values,
+        F.col("deleted").alias(IS_DELETED),
+        F.col("whole").alias(IS_WHOLE),
+        F.col("commit_timestamp").alias(COMMIT_TIMESTAMP),
+        *changed,
+    )
+
+
+def _columns_of(schema: pa.Schema) -> list[Column]:
+    """Return columns whose types say which statistics would be inexact."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return [
+        Column(field.name, field.dataType.simpleString().upper(), is_key=False)
+        for field in from_arrow_schema(schema).fields
+    ]
