@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -24,14 +24,15 @@ from slackwater.spark_sink.errors import ObjectStoreError, PublishError
 from slackwater.spark_sink.output.delta_errors import DeltaUnsupportedError, delta_errors
 from slackwater.spark_sink.output.delta_features import (
     COLUMN_MAPPING,
-    column_types,
     demands_on_rows,
     has_column_mapping,
+    nullable,
+    other_columns,
 )
 from slackwater.spark_sink.output.delta_maintenance import commit_name, forget_checksum, log_files
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable, Schema
+    from deltalake import DeltaTable, WriterProperties
     from deltalake.transaction import CommitProperties, PostCommitHookProperties, Transaction
 
 # As for tables that Spark creates: see Delta.spark_conf().
@@ -72,7 +73,7 @@ class DeltaCommits:
         properties: of a table that is created.
 
     Attributes:
-        path, options, application: as given.
+        path, options, application, properties: as given.
     """
 
     def __init__(
@@ -86,8 +87,7 @@ class DeltaCommits:
         self.options = dict(options)
         self.application = application
         self._log = log_files(self.path, options)
-        self._configuration: dict[str, str] = {}
-        self.set_properties_of_new(properties or {})
+        self.properties = dict(properties or {})
         self._owner_application = f"{application} owner"
         # As this process left it; None if it may be otherwise since.
         self._table: DeltaTable | None = None
@@ -144,18 +144,11 @@ class DeltaCommits:
             raise self._refusal(f"it has {COLUMN_MAPPING}")
         if demands := demands_on_rows(table):
             raise self._refusal(f"it has {', '.join(demands)}")
-        has, written = column_types(table.schema()), column_types(_nullable(schema))
-        if not written.items() <= has.items():
+        if other := other_columns(table, schema):
             raise ObjectStoreError(
-                f"{self.path} has the columns {_listed(has, written)}; this pipeline writes"
-                f" {_listed(written, has)}.",
+                f"{self.path} has the columns {other[0]}; this pipeline writes {other[1]}.",
                 "Choose another path, or the envelope that the table was written with",
             )
-
-    def set_properties_of_new(self, properties: Mapping[str, str]) -> None:
-        """Set the properties of a table that is created."""
-        # At once: delta-rs holds Python's lock while it changes properties.
-        self._configuration = {**_CONFIGURATION, **properties}
 
     def refresh(self) -> None:
         """Have the table loaded anew: others may have altered it."""
@@ -173,7 +166,32 @@ class DeltaCommits:
         """
         table = self._loaded()
         with self._committing(table):
-            table.alter.add_columns(_nullable(schema).fields, commit_properties=self._properties())
+            table.alter.add_columns(nullable(schema).fields, commit_properties=self._properties())
+
+    def rewrite(
+        self, rows: Callable[[DeltaTable], pa.RecordBatchReader], writer: WriterProperties
+    ) -> None:
+        """Replace the table's rows and columns, in a commit that directly follows what was read.
+
+        Args:
+            rows: returns those that the table gets, from what it has.
+            writer: how files are written.
+
+        Raises:
+            ObjectStoreError, PublishError: see append().
+        """
+        from deltalake import write_deltalake
+
+        table = self._loaded()
+        with self._committing(table):
+            write_deltalake(
+                table,
+                rows(table),
+                mode="overwrite",
+                schema_mode="overwrite",
+                writer_properties=writer,
+                commit_properties=self._properties(retries=0),
+            )
 
     def append(
         self,
@@ -287,9 +305,10 @@ class DeltaCommits:
             with self._errors():
                 self._table = DeltaTable.create(
                     self.path,
-                    _nullable(schema),
+                    nullable(schema),
                     partition_by=list(partition_by),
-                    configuration=self._configuration,
+                    # At once: delta-rs holds Python's lock while it changes properties.
+                    configuration={**_CONFIGURATION, **self.properties},
                     storage_options=self.options,
                     commit_properties=self._properties(),
                     # Some are the pipeline's own.
@@ -342,12 +361,14 @@ class DeltaCommits:
         if table.version() <= version + 1:
             self._table = table
 
-    def _properties(self, *transactions: Transaction, line: str | None = None) -> CommitProperties:
+    def _properties(
+        self, *transactions: Transaction, line: str | None = None, retries: int | None = None
+    ) -> CommitProperties:
         from deltalake.transaction import CommitProperties, Transaction
 
         owner = Transaction(self._owner_application, self._owner)
         metadata = {} if line is None else {_LINE: line}
-        return CommitProperties(metadata, app_transactions=[*transactions, owner])
+        return CommitProperties(metadata, retries, app_transactions=[*transactions, owner])
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -368,19 +389,6 @@ class DeltaCommits:
             f"{self.path} can't be written without Spark: {reason}.",
             "Choose another path, or remove the feature from the table",
         )
-
-
-def _nullable(schema: pa.Schema) -> Schema:
-    """Return columns of which all may be NULL, as in the tables that Spark creates."""
-    from deltalake import Schema
-
-    return Schema.from_arrow(pa.schema([column.with_nullable(True) for column in schema]))
-
-
-def _listed(columns: Mapping[str, str], others: Mapping[str, str]) -> str:
-    """Return columns in words, with the types of those that have another type elsewhere."""
-    differ = {name for name, kind in columns.items() if others.get(name, kind) != kind}
-    return ", ".join(f"{name} {columns[name]}" if name in differ else name for name in columns)
 
 
 def _hooks(version: int) -> PostCommitHookProperties:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from deltalake import DeltaTable, Schema
 
 # With it, columns have other names in the files.
@@ -55,3 +56,25 @@ def column_types(schema: Schema) -> dict[str, str]:
 
 def _without_nullability(part: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in part.items() if key not in _NULLABILITY}
+
+
+def nullable(schema: pa.Schema) -> Schema:
+    """Return columns of which all may be NULL, as in the tables that Spark creates."""
+    import pyarrow as pa
+    from deltalake import Schema
+
+    return Schema.from_arrow(pa.schema([column.with_nullable(True) for column in schema]))
+
+
+def other_columns(table: DeltaTable, schema: pa.Schema) -> tuple[str, str] | None:
+    """Return a table's columns and others in words, if it does not have all of these; else None."""
+    has, written = column_types(table.schema()), column_types(nullable(schema))
+    if written.items() <= has.items():
+        return None
+    return _listed(has, written), _listed(written, has)
+
+
+def _listed(columns: Mapping[str, str], others: Mapping[str, str]) -> str:
+    """Return columns in words, with the types of those that have another type elsewhere."""
+    differ = {name for name, kind in columns.items() if others.get(name, kind) != kind}
+    return ", ".join(f"{name} {columns[name]}" if name in differ else name for name in columns)

@@ -116,6 +116,9 @@ class TableAccess(Protocol):
     def add_columns(self, columns: Sequence[MissingColumn]) -> None:
         """Add columns, in one commit."""
 
+    def rename_column(self, name: str, new_name: str) -> None:
+        """Rename a column, in one commit, for any reader of the format."""
+
     def append(self, rows: DataFrame, append_id: AppendId) -> None:
         """Append rows in one commit, unless the table has this version or a later one."""
 
@@ -160,6 +163,11 @@ class SparkAccess:
             for struct, name, kind in columns
         )
         self._sql(f"ALTER TABLE {self._name} ADD COLUMNS ({definitions})")
+
+    def rename_column(self, name: str, new_name: str) -> None:
+        """Have the format rename it; see TableAccess."""
+        with self._format.translating_conflicts(self._path):
+            self._format.rename_column(self._spark, self._path, name, new_name)
 
     def append(self, rows: DataFrame, append_id: AppendId) -> None:
         """Have the format append; see TableAccess."""

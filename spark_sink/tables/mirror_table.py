@@ -208,8 +208,7 @@ class MirrorTable(ManagedTable):
             if former == column.spark_type:
                 continue
             name = former_name(column.name, former, types)
-            with self._format.translating_conflicts(self._path):
-                self._format.rename_column(self._spark, self._path, column.name, name)
+            self._access.rename_column(column.name, name)
             _log.warning(
                 "column %s of %s is %s now. In the mirror its former values are in %s; rows that"
                 " do not change have no value in the new column",

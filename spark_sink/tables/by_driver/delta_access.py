@@ -22,14 +22,18 @@ from slackwater.spark_sink.output.file_writer import (
     written_files_of,
 )
 from slackwater.spark_sink.output.table_files import data_files, table_files
+from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.sql.quoting import identifier
+from slackwater.spark_sink.tables.by_driver.table_rows import read_rows
 from slackwater.spark_sink.tables.managed_table import (
     SOURCE_TABLE_PROPERTY,
     AppendId,
     MissingColumn,
 )
+from slackwater.spark_sink.tables.row_merges.delta_merge import without_inexact_statistics
 
 if TYPE_CHECKING:
+    from deltalake import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
@@ -84,7 +88,7 @@ class DeltaAccess:
             FileSystemError, PublishError: see TableFiles.take_over() and DeltaCommits.open().
         """
         self._files.take_over(self._spark)
-        self._commits.set_properties_of_new(properties)
+        self._commits.properties = dict(properties)
         self._commits.open(_arrow_schema(definitions), ())
 
     def add_columns(self, columns: Sequence[MissingColumn]) -> None:
@@ -98,6 +102,22 @@ class DeltaAccess:
                 by_struct[column.struct].append(f"{identifier(column.name)}: {column.kind}")
         structs = (f"{name} STRUCT<{', '.join(fields)}>" for name, fields in by_struct.items())
         self._commits.add_columns(_arrow_schema(", ".join([*definitions, *structs])))
+
+    def rename_column(self, name: str, new_name: str) -> None:
+        """Write the table again; see TableAccess."""
+
+        def renamed(table: DeltaTable) -> pa.RecordBatchReader:
+            schema, batches = read_rows(table, self._files.path, self._commits.options)
+            names = [new_name if field.name == name else field.name for field in schema]
+            fields = [field.with_name(own) for field, own in zip(schema, names, strict=True)]
+            rows = (batch.rename_columns(names) for batch in batches)
+            return pa.RecordBatchReader.from_batches(pa.schema(fields), rows)
+
+        columns = [
+            Column(field.name, field.dataType.simpleString().upper(), is_key=False)
+            for field in self.schema().fields
+        ]
+        self._commits.rewrite(renamed, without_inexact_statistics(columns))
 
     def append(self, rows: DataFrame, append_id: AppendId) -> None:
         """Have tasks write rows, and commit them; see TableAccess."""

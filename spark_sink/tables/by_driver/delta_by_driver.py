@@ -28,7 +28,6 @@ from slackwater.spark_sink.tables.row_merges.delta_merge import (
     forget_rows,
     merge_rows,
     publish_low_watermark,
-    without_inexact_statistics,
 )
 from slackwater.spark_sink.tables.row_merges.row_changes import (
     COMMIT_TIMESTAMP,
@@ -131,26 +130,6 @@ class DeltaByDriver(Delta):
         with self._refusing(path):
             publish_low_watermark(self._table(path), merge_id)
 
-    def rename_column(self, spark: SparkSession, path: str, name: str, new_name: str) -> None:
-        """Rename a column by writing the table again; see TableFormat."""
-        del spark
-        from deltalake import CommitProperties, write_deltalake
-
-        with self._refusing(path), delta_errors(path):
-            table = load(path, self.storage_options)
-            rows = table.to_pyarrow_dataset().scanner().to_reader()
-            fields = [f.with_name(new_name) if f.name == name else f for f in rows.schema]
-            schema = pa.schema(fields)
-            renamed = (batch.rename_columns(schema.names) for batch in rows)
-            write_deltalake(
-                table,
-                pa.RecordBatchReader.from_batches(schema, renamed),
-                mode="overwrite",
-                schema_mode="overwrite",
-                writer_properties=without_inexact_statistics(_columns_of(schema)),
-                commit_properties=CommitProperties(max_commit_retries=0),
-            )
-
     def read(self, spark: SparkSession, path: str) -> DataFrame:
         """Read a table as it is now; see TableFormat."""
         with self._refusing(path):
@@ -223,13 +202,3 @@ def _changed_rows(
         F.col("commit_timestamp").alias(COMMIT_TIMESTAMP),
         *changed,
     )
-
-
-def _columns_of(schema: pa.Schema) -> list[Column]:
-    """Return columns whose types say which statistics would be inexact."""
-    from pyspark.sql.pandas.types import from_arrow_schema
-
-    return [
-        Column(field.name, field.dataType.simpleString().upper(), is_key=False)
-        for field in from_arrow_schema(schema).fields
-    ]

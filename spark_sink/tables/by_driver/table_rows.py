@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 import pyarrow as pa
 
+from slackwater.arrow_schema import arrow_schema_of
 from slackwater.spark_sink.output.delta_errors import DeltaUnsupportedError, delta_errors
 from slackwater.spark_sink.output.delta_features import DELETION_VECTORS, has_column_mapping
 from slackwater.spark_sink.output.file_reader import FileReader
-from slackwater.spark_sink.output.file_writer import WrittenFile
+from slackwater.spark_sink.output.file_writer import RESULT_SCHEMA, WrittenFile
 from slackwater.spark_sink.tables.delta_log import load
 
 if TYPE_CHECKING:
+    from deltalake import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 
 def rows_of(
@@ -34,14 +38,41 @@ def rows_of(
         DeltaUnsupportedError: its files do not say all of its rows.
         PublishError: the store fails.
     """
-    from pyspark.sql.types import StructType
-
     with delta_errors(path):
         table = load(path, options, version)
-        features = set(table.protocol().reader_features or ())
-        if has_column_mapping(table) or DELETION_VECTORS in features:
-            raise DeltaUnsupportedError("it has mapped columns or deletion vectors")
-        listed = pa.table(table.get_add_actions()).select(["path", "size_bytes"]).to_pylist()
-        schema = StructType.fromJson(json.loads(table.schema().to_json()))
-    files = [WrittenFile("", None, unquote(file["path"]), file["size_bytes"]) for file in listed]
+        files, schema = _files_of(table), _schema_of(table)
     return FileReader(path.rstrip("/"), dict(options)).frame(spark, files, schema)
+
+
+def read_rows(
+    table: DeltaTable, path: str, options: Mapping[str, str]
+) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """Read a loaded table's rows here, and return them with their columns.
+
+    Args:
+        table: the table.
+        path, options: see rows_of().
+
+    Raises:
+        DeltaUnsupportedError: see rows_of().
+        PublishError: a file is gone.
+    """
+    schema = arrow_schema_of(_schema_of(table))
+    files = [asdict(file) for file in _files_of(table)]
+    batches = pa.Table.from_pylist(files, RESULT_SCHEMA).to_batches()
+    return schema, FileReader(path.rstrip("/"), dict(options), schema).read(batches)
+
+
+def _schema_of(table: DeltaTable) -> StructType:
+    from pyspark.sql.types import StructType
+
+    schema: StructType = StructType.fromJson(json.loads(table.schema().to_json()))
+    return schema
+
+
+def _files_of(table: DeltaTable) -> list[WrittenFile]:
+    features = set(table.protocol().reader_features or ())
+    if has_column_mapping(table) or DELETION_VECTORS in features:
+        raise DeltaUnsupportedError("it has mapped columns or deletion vectors")
+    listed = pa.table(table.get_add_actions()).select(["path", "size_bytes"]).to_pylist()
+    return [WrittenFile("", None, unquote(file["path"]), file["size_bytes"]) for file in listed]
