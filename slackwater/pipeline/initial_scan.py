@@ -8,7 +8,7 @@ parts.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from typing import Final, TypeVar
@@ -38,7 +38,7 @@ from slackwater.scheduler.start_position import first_watermark_ns
 from slackwater.spark_sink.errors import SinkError
 from slackwater.spark_sink.output.dead_letters import spark_errors
 from slackwater.spark_sink.sink import Sink
-from slackwater.spark_sink.sql.columns import columns_from_schema
+from slackwater.spark_sink.sql.columns import Column, columns_from_schema
 from slackwater.state.errors import LeaseLostError, StateError
 from slackwater.state.models import Scan, ScanPart
 from slackwater.state.scans import (
@@ -122,7 +122,7 @@ class InitialScan:
         register_source(self._spark, TaskWritingScanSource)
         tables = tables_from_json(scan.tables)
         columns = {name: columns_from_schema(t.columns, t.key) for name, t in tables.items()}
-        self._retried(lambda: self._sink.begin_scan(self._spark, columns))
+        self._retried(partial(self._prepare, columns))
         undone = [part for part in parts if not part.is_done]
         begun_s, before = time.monotonic(), len(parts) - len(undone)
         done = before
@@ -141,6 +141,11 @@ class InitialScan:
                 time_left=None if progress.left_s is None else about(progress.left_s),
             )
         self._retried(partial(self._end, scan))
+
+    def _prepare(self, columns: Mapping[str, Sequence[Column]]) -> None:
+        # An attempt whose answer was lost, or a former owner, may have created a table.
+        self._sink.position(self._spark)
+        self._sink.begin_scan(self._spark, columns)
 
     def _begun(self) -> tuple[Scan, list[ScanPart]]:
         if begun := read_scan(self._store, self._settings.pipeline):

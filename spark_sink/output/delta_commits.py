@@ -21,18 +21,21 @@ import pyarrow as pa
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
 from slackwater.spark_sink.errors import ObjectStoreError, PublishError
-from slackwater.spark_sink.output.delta_errors import DeltaUnsupportedError, delta_errors
+from slackwater.spark_sink.output.delta_errors import DeltaUnsupportedError, delta_errors, refusing
 from slackwater.spark_sink.output.delta_features import (
     COLUMN_MAPPING,
+    column_types,
     demands_on_rows,
     has_column_mapping,
+    inexact_statistics,
     nullable,
     other_columns,
+    without_statistics,
 )
 from slackwater.spark_sink.output.delta_maintenance import commit_name, forget_checksum, log_files
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable, WriterProperties
+    from deltalake import DeltaTable
     from deltalake.transaction import CommitProperties, PostCommitHookProperties, Transaction
 
 # As for tables that Spark creates: see Delta.spark_conf().
@@ -71,6 +74,7 @@ class DeltaCommits:
         options: of the object store; see open_object_store().
         application: names the pipeline in transaction identifiers.
         properties: of a table that is created.
+        has_lines: its commits have the watermark log's lines.
 
     Attributes:
         path, options, application, properties: as given.
@@ -82,6 +86,8 @@ class DeltaCommits:
         options: Mapping[str, str],
         application: str,
         properties: Mapping[str, str] | None = None,
+        *,
+        has_lines: bool = True,
     ) -> None:
         self.path = path.rstrip("/")
         self.options = dict(options)
@@ -94,6 +100,7 @@ class DeltaCommits:
         # Counts those that took the pipeline over; 0 before this process did, or without a table.
         self._owner = 0
         self._line: str | None = None
+        self._has_lines = has_lines
         self._versions: dict[str, int | None] = {}
 
     @property
@@ -140,10 +147,10 @@ class DeltaCommits:
         if not self.is_owner:
             self._create(schema, partition_by)
         table = self._loaded()
-        if has_column_mapping(table):
-            raise self._refusal(f"it has {COLUMN_MAPPING}")
-        if demands := demands_on_rows(table):
-            raise self._refusal(f"it has {', '.join(demands)}")
+        mapping = [COLUMN_MAPPING] if has_column_mapping(table) else []
+        if features := mapping + demands_on_rows(table):
+            with refusing(self.path):
+                raise DeltaUnsupportedError(f"it has {', '.join(features)}")
         if other := other_columns(table, schema):
             raise ObjectStoreError(
                 f"{self.path} has the columns {other[0]}; this pipeline writes {other[1]}.",
@@ -168,14 +175,11 @@ class DeltaCommits:
         with self._committing(table):
             table.alter.add_columns(nullable(schema).fields, commit_properties=self._properties())
 
-    def rewrite(
-        self, rows: Callable[[DeltaTable], pa.RecordBatchReader], writer: WriterProperties
-    ) -> None:
+    def rewrite(self, rows: Callable[[DeltaTable], pa.RecordBatchReader]) -> None:
         """Replace the table's rows and columns, in a commit that directly follows what was read.
 
         Args:
             rows: returns those that the table gets, from what it has.
-            writer: how files are written.
 
         Raises:
             ObjectStoreError, PublishError: see append().
@@ -184,12 +188,14 @@ class DeltaCommits:
 
         table = self._loaded()
         with self._committing(table):
+            made = rows(table)
+            types = column_types(nullable(made.schema))
             write_deltalake(
                 table,
-                rows(table),
+                made,
                 mode="overwrite",
                 schema_mode="overwrite",
-                writer_properties=writer,
+                writer_properties=without_statistics(inexact_statistics(types)),
                 commit_properties=self._properties(retries=0),
             )
 
@@ -285,7 +291,7 @@ class DeltaCommits:
         if table is None:
             return
         # Each take-over hands it on: there may be any number of them before the next epoch.
-        self._line = self._read_line(table)
+        self._line = self._read_line(table) if self._has_lines else None
         with self._errors():
             self._owner = (table.transaction_version(self._owner_application) or 0) + 1
         with self._committing(table):
@@ -378,17 +384,8 @@ class DeltaCommits:
             ObjectStoreError: the table has features that delta-rs can't write.
             PublishError: see delta_errors().
         """
-        try:
-            with delta_errors(self.path):
-                yield
-        except DeltaUnsupportedError as error:
-            raise self._refusal(str(error)) from error
-
-    def _refusal(self, reason: str) -> ObjectStoreError:
-        return ObjectStoreError(
-            f"{self.path} can't be written without Spark: {reason}.",
-            "Choose another path, or remove the feature from the table",
-        )
+        with refusing(self.path), delta_errors(self.path):
+            yield
 
 
 def _hooks(version: int) -> PostCommitHookProperties:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from slackwater.spark_sink.errors import PublishError, commit_conflict
+from slackwater.spark_sink.errors import ObjectStoreError, PublishError, commit_conflict
 
 # In what delta-rs says of a table that it can't write, one with features that it does not know too.
 _UNSUPPORTED: Final = ("Unsupported", "append-only", "appendOnly")
@@ -52,3 +52,22 @@ def delta_errors(
         if is_for_spark:
             raise DeltaUnsupportedError(str(error)) from error
         raise PublishError(f"{path}: {failed}: {error}.", hint) from error
+
+
+@contextmanager
+def refusing(path: str) -> Iterator[None]:
+    """Turn what delta-rs can't do into an error, where Spark is not to do it.
+
+    Args:
+        path: the table's, for messages.
+
+    Raises:
+        ObjectStoreError: it can't.
+    """
+    try:
+        yield
+    except DeltaUnsupportedError as error:
+        raise ObjectStoreError(
+            f"{path} can't be read or written without Spark: {error}.",
+            "Choose another path, or remove the feature from the table",
+        ) from error

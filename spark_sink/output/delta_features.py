@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from deltalake import DeltaTable, Schema
+    from deltalake import DeltaTable, Schema, WriterProperties
 
 # With it, columns have other names in the files.
 COLUMN_MAPPING: Final = "delta.columnMapping.mode"
@@ -40,6 +40,26 @@ def demands_on_rows(table: DeltaTable) -> list[str]:
         for column in columns
         if not column["nullable"] or column["metadata"].keys() - {"comment"}
     ]
+
+
+def inexact_statistics(types: Mapping[str, str]) -> list[str]:
+    """Return the columns by whose statistics, as delta-rs writes them, readers skip files wrongly.
+
+    Those of floating-point numbers ignore NaN, which for Spark is larger than all others. Those of
+    decimals are floating-point numbers themselves (1.6.6).
+
+    Args:
+        types: as Delta's log has them, by column.
+    """
+    return [name for name, kind in types.items() if kind.startswith(("double", "float", "decimal"))]
+
+
+def without_statistics(names: Iterable[str]) -> WriterProperties:
+    """Return how delta-rs writes files without statistics of some columns."""
+    from deltalake import ColumnProperties, WriterProperties
+
+    none = ColumnProperties(statistics_enabled="NONE")
+    return WriterProperties(column_properties=dict.fromkeys(names, none))
 
 
 def column_types(schema: Schema) -> dict[str, str]:

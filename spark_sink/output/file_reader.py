@@ -86,7 +86,9 @@ class FileReader:
         store = cache(partial(open_object_store, self.path, self.options))
         for file in (file for batch in batches for file in _files(batch)):
             with self._opened(file, store) as source:
-                yield from _rows(pq.ParquetFile(source), self.schema)
+                yield from _rows(
+                    pq.ParquetFile(source, coerce_int96_timestamp_unit="us"), self.schema
+                )
 
     @contextmanager
     def _opened(self, file: WrittenFile, store: Callable[[], ObjectStore]) -> Iterator[Any]:

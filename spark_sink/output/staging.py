@@ -206,6 +206,19 @@ class Staging:
             )
         return records
 
+    def require_staged(self, epoch_id: int) -> None:
+        """Check that no successor has removed a staged epoch, of which files were written.
+
+        A successor removes it before it looks which tables there are.
+
+        Raises:
+            PublishError: one has.
+        """
+        own = f"{STAGING_FOLDER}/{self._staged[epoch_id].owner}"
+        with self.place.translating():
+            if not any(name.startswith(own) for name in self.place.staged()):
+                raise missing_files(f"{self.place.path}: what was staged is not there.")
+
     def discard(self, epoch_id: int) -> None:
         """Remove a staged epoch, and what failed attempts of its tasks have left."""
         staged = self._staged.pop(epoch_id, None)

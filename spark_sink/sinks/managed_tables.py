@@ -142,6 +142,8 @@ class ManagedTables(StagedByTasks, LoggedScans, ABC, Generic[T]):
             ObjectStoreError, PublishError: the object store refuses, or does not answer.
         """
         self._staging.take_over(spark)
+        # Somebody may have altered or removed tables.
+        self._tables, self._accesses = {}, {}
         existing = [(spark, table) for table in self._existing_tables(spark)]
         versions = self._at_once(self._last_version, existing)
         last = max((version for version in versions if version is not None), default=None)

@@ -129,7 +129,11 @@ class TypedChangelogs(ManagedTables["ChangelogTable"]):
         records = self._read_small(epoch_id, summary) if self._is_by_driver else None
 
         def add(table: str, columns: Sequence[Column]) -> None:
-            if records is None or not self._add_small(spark, records, table, columns, append_id):
+            changelog = self._table(spark, table)
+            if changelog.ensure_columns(columns):
+                # A former owner may create a table that its successor did not find.
+                self._staging.require_staged(epoch_id)
+            if records is None or not self._add_small(changelog, records, columns, append_id):
                 self._add(changes, table, columns, append_id)
 
         if records is None:
@@ -144,17 +148,14 @@ class TypedChangelogs(ManagedTables["ChangelogTable"]):
 
     def _add_small(
         self,
-        spark: SparkSession,
+        changelog: ChangelogTable,
         records: pa.Table,
-        table: str,
         columns: Sequence[Column],
         append_id: AppendId,
     ) -> bool:
         """Append a table's records without a job of Spark's; return False if one is bad."""
         from slackwater.typed_changes import ColumnValueError
 
-        changelog = self._table(spark, table)
-        changelog.ensure_columns(columns)
         try:
             changelog.add_records(records, columns, append_id)
         except ColumnValueError:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from slackwater.spark_sink.errors import AsOfTimeError, commit_conflict
 from slackwater.spark_sink.java import java_session, jvm_of
 from slackwater.spark_sink.output import delta_maintenance
-from slackwater.spark_sink.output.delta_errors import DeltaUnsupportedError
+from slackwater.spark_sink.output.delta_errors import DeltaUnsupportedError, refusing
 from slackwater.spark_sink.output.delta_features import COLUMN_MAPPING
 from slackwater.spark_sink.sql.quoting import identifier, literal
 from slackwater.spark_sink.tables.delta_low_watermark import publish_by_spark
@@ -317,7 +317,8 @@ class Delta(TableFormat):
 
         if not self.exists(spark, path):
             return None
-        published = published_version(path, self.storage_options)
+        with refusing(path):
+            published = published_version(path, self.storage_options)
         if published is None:
             return None
         version, low_watermark = published
@@ -335,7 +336,8 @@ class Delta(TableFormat):
         from slackwater.spark_sink.tables.delta_log import has_all_files, read_history
 
         options, at_us = self.storage_options, datetime_to_us(low_watermark)
-        history = read_history(path, application, options)
+        with refusing(path):
+            history = read_history(path, application, options)
 
         def is_readable(us: int) -> bool:
             try:
@@ -345,7 +347,8 @@ class Delta(TableFormat):
             # VACUUM removes no file of the newest version.
             if version is None or version == history.commits[-1].version:
                 return True
-            return has_all_files(path, options, version)
+            with refusing(path):
+                return has_all_files(path, options, version)
 
         if is_readable(at_us):
             return version_at(history, at_us, path)

@@ -183,9 +183,8 @@ def _commit(version: int, text: str, application: str) -> Commit:
 
 
 def _is_rewrite(action: Mapping[str, Any]) -> bool:
-    info = action.get("commitInfo", {})
-    mode = info.get("operationParameters", {}).get("mode")
-    return (info.get("operation"), mode) == ("WRITE", "Overwrite")
+    operation = action.get("commitInfo", {}).get("operation")
+    return (operation, _parameters(action).get("mode")) == ("WRITE", "Overwrite")
 
 
 def _is_of_next_epoch(actions: Iterable[Mapping[str, Any]]) -> bool:
@@ -198,9 +197,13 @@ def _is_of_next_epoch(actions: Iterable[Mapping[str, Any]]) -> bool:
 def _publication(actions: Iterable[Mapping[str, Any]]) -> str | None:
     """Return the low watermark that a commit publishes."""
     for action in actions:
-        parameters = action.get("commitInfo", {}).get("operationParameters", {})
-        properties = json.loads(parameters.get("properties") or "{}")
-        if LOW_WATERMARK_PROPERTY in properties:
-            low_watermark: str = properties[LOW_WATERMARK_PROPERTY]
-            return low_watermark
+        text = _parameters(action).get("properties")
+        # UNSET has a list of names.
+        properties = json.loads(text) if isinstance(text, str) else text
+        if isinstance(properties, dict) and LOW_WATERMARK_PROPERTY in properties:
+            return str(properties[LOW_WATERMARK_PROPERTY])
     return None
+
+
+def _parameters(action: Mapping[str, Any]) -> Mapping[str, Any]:
+    return action.get("commitInfo", {}).get("operationParameters") or {}

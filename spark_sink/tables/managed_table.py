@@ -213,10 +213,13 @@ class ManagedTable(ABC):
         """The full name of the Spanner table."""
         return self._table
 
-    def ensure_columns(self, columns: Sequence[Column]) -> None:
+    def ensure_columns(self, columns: Sequence[Column]) -> bool:
         """Create the table, or add the columns that it lacks.
 
         A column that was dropped in Spanner stays, without values in new rows.
+
+        Returns:
+            Whether it was created.
 
         Raises:
             ChangelogColumnError: a column's type has changed.
@@ -228,18 +231,20 @@ class ManagedTable(ABC):
         if self._schema is None and self._access.exists():
             self._require_own()
             self._load_schema()
-        if self._schema is None:
+        is_new = self._schema is None
+        if is_new:
             properties = {**self._properties, SOURCE_TABLE_PROPERTY: self._table}
             self._access.create(self._column_definitions(columns), properties)
             self._load_schema()
         if self._fits(columns):
-            return
+            return is_new
         # Somebody may have altered the table since its schema was loaded.
         self._load_schema()
         self._make_way(columns)
         if missing := self._missing_columns(columns):
             self._access.add_columns(missing)
             self._load_schema()
+        return is_new
 
     def add(self, rows: DataFrame, append_id: AppendId) -> None:
         """Append rows in one commit, unless the table has this version or a later one.

@@ -128,14 +128,14 @@ class MirrorTable(ManagedTable):
         gone = OtherRows(are_kept=self._keeps_deleted, cleared_at=cleared_at)
         self._format.forget(self._spark, self._path, columns, merge_id, gone)
 
-    def ensure_columns(self, columns: Sequence[Column]) -> None:
+    def ensure_columns(self, columns: Sequence[Column]) -> bool:
         """Create the mirror, or add the columns that it lacks; see ManagedTable.
 
         Raises:
             ColumnNameError: the mirror needs the name of a column for one of its own.
         """
         require_own_names(self._table, columns, keeps_deleted=self._keeps_deleted)
-        super().ensure_columns(columns)
+        return super().ensure_columns(columns)
 
     def current_rows(self) -> DataFrame | None:
         """Return the rows that are not marked as deleted; None if the mirror does not exist."""

@@ -17,12 +17,15 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from slackwater.spark_sink.errors import ObjectStoreError, PublishError
-from slackwater.spark_sink.sink import EpochSummary
+from slackwater.spark_sink.sink import EpochSummary, Former
 from slackwater.spark_sink.sinks import managed_tables
+from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.tables.mirror_table import read_mirror
 from slackwater.timestamp import datetime_to_rfc3339
 from tests.epoch_rows import (
+    START,
     Record,
+    frame,
     inserts,
     large_records,
     low_watermark,
@@ -222,6 +225,44 @@ def test_a_new_checkpoint_states_no_low_watermark_that_a_mirror_is_beyond(
     successor.write(3, *of_two_tables(3))
     assert place.published(sink, TABLE) == datetime_to_rfc3339(low_watermark(3))
     assert place.rows(TABLE) == names(2, 3, 6, 7)
+
+
+@pytest.mark.parametrize("deletes", ["apply", "mark"])
+def test_scan_new_type_former_table_and_history(place: Place, deletes: str) -> None:
+    sink, tasks = place.owner(deletes=deletes)
+    columns = (Column("Id", "INT64", True), Column("Name", "STRING(MAX)", False))
+    sink.begin_scan(place.spark, {TABLE: columns})
+    for chunk in (1, 2):
+        assert sink.add_scanned(frame(place.spark, [inserts(chunk, at=0)]), chunk, START) == 1
+    sink.end_scan(place.spark, 2, START)
+    tasks.write(1, updated(1, "changed", at=1), deleted(2, at=2))
+    numbers = {"Id": "INT64", "Name": "INT64"}
+    tasks.write(2, record("UPDATE", [({"Id": "1"}, {"Name": "7"}, {})], numbers, at=2_000_001))
+    assert _present(place.table(TABLE)) == [(1, 7)]
+    assert place.table(TABLE)["Name_was_string"].to_pylist()[0] == "changed"
+    sink.forget_former(Former(tables={TABLE: low_watermark(2)}))
+    of_new = record("INSERT", [({"Id": "4"}, {"Name": "8"}, {})], numbers, at=3_000_000)
+    tasks.write(3, of_new)
+    assert _present(place.table(TABLE)) == [(4, 8)]
+    sink.forget_former(Former(columns={(TABLE, "Name"): low_watermark(3)}))
+    tasks.write(4, inserts(1, at=4_000_000, table="Keys"))
+    assert _present(place.table(TABLE)) == [(4, None)]
+    # Another process looks, which owns nothing.
+    reader = place.sink(deletes=deletes)
+    seen = []
+    for epoch in range(5):
+        cut = reader.as_of(place.spark, low_watermark(epoch), [TABLE])
+        seen.append(_present(place.table(TABLE, cut.tables[0].version)))
+    assert seen == [[(1, "n1"), (2, "n2")], [(1, "changed")], [(1, 7)], [(4, 8)], [(4, None)]]
+    stated = reader._table(place.spark, TABLE).current_rows()
+    assert [(row["Id"], row["Name"]) for row in stated.collect()] == [(4, None)]
+    assert place.published(reader, TABLE) == datetime_to_rfc3339(low_watermark(4))
+
+
+def _present(rows: pa.Table) -> list[tuple[int, Any]]:
+    """Return the ids and names of the rows that are not marked as deleted."""
+    there = [row for row in rows.to_pylist() if not row.get("_is_deleted")]
+    return sorted((row["Id"], row["Name"]) for row in there)
 
 
 @pytest.mark.parametrize("commit", ["the merge", "the low watermark"])

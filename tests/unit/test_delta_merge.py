@@ -111,14 +111,14 @@ def test_a_compaction_beside_a_merge_doubles_no_row(
 ) -> None:
     """delta-rs cuts the bounds of times to milliseconds, and sees no conflict after that."""
     mirror, keys = of_three_moments(tmp_path)
-    require_small = delta_merge._require_small
+    files_of = delta_merge._files_of
 
-    def compacted_meanwhile(table: DeltaTable) -> int:
+    def compacted_meanwhile(table: DeltaTable) -> tuple[int, str | None]:
         monkeypatch.undo()
         DeltaTable(mirror.path).optimize.compact()
-        return require_small(table)
+        return files_of(table)
 
-    monkeypatch.setattr(delta_merge, "_require_small", compacted_meanwhile)
+    monkeypatch.setattr(delta_merge, "_files_of", compacted_meanwhile)
     with pytest.raises(PublishError, match="another process committed"):
         mirror.merge(*keys, value=2)
     assert mirror.values() == [1, 1, 1]

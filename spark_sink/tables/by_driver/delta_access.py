@@ -17,12 +17,12 @@ import pyarrow as pa
 from slackwater.arrow_schema import arrow_schema_of
 from slackwater.spark_sink.output.delta_commits import DeltaCommits
 from slackwater.spark_sink.output.file_writer import (
+    FileWriter,
     WrittenFile,
     written_by_tasks,
     written_files_of,
 )
 from slackwater.spark_sink.output.table_files import data_files, table_files
-from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.sql.quoting import identifier
 from slackwater.spark_sink.tables.by_driver.table_rows import read_rows
 from slackwater.spark_sink.tables.managed_table import (
@@ -30,7 +30,6 @@ from slackwater.spark_sink.tables.managed_table import (
     AppendId,
     MissingColumn,
 )
-from slackwater.spark_sink.tables.row_merges.delta_merge import without_inexact_statistics
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -53,7 +52,8 @@ class DeltaAccess:
     ) -> None:
         self._spark = spark
         self._files = table_files(path, options)
-        self._commits = DeltaCommits(self._files.path, options, application)
+        # The watermark log's lines are the sink's.
+        self._commits = DeltaCommits(self._files.path, options, application, has_lines=False)
 
     def take_over(self) -> int | None:
         """Fence former owners, and return the last epoch's version; None without a table.
@@ -113,18 +113,13 @@ class DeltaAccess:
             rows = (batch.rename_columns(names) for batch in batches)
             return pa.RecordBatchReader.from_batches(pa.schema(fields), rows)
 
-        columns = [
-            Column(field.name, field.dataType.simpleString().upper(), is_key=False)
-            for field in self.schema().fields
-        ]
-        self._commits.rewrite(renamed, without_inexact_statistics(columns))
+        self._commits.rewrite(renamed)
 
     def append(self, rows: DataFrame, append_id: AppendId) -> None:
         """Have tasks write rows, and commit them; see TableAccess."""
         if not self._has(append_id):
-            schema = arrow_schema_of(rows.schema)
-            written = written_by_tasks(rows, self._files.writer(()))
-            self._commit(written, schema, append_id)
+            writer = self._writer(arrow_schema_of(rows.schema))
+            self._commit(written_by_tasks(rows, writer), append_id)
 
     def append_rows(self, rows: pa.Table, append_id: AppendId) -> None:
         """Append rows in one commit, unless the table has it, without a job of Spark's.
@@ -133,17 +128,17 @@ class DeltaAccess:
             ObjectStoreError, PublishError: see DeltaCommits.append().
         """
         if not self._has(append_id):
-            written = written_files_of(self._files.writer(()), rows)
-            self._commit(written, rows.schema, append_id)
+            self._commit(written_files_of(self._writer(rows.schema), rows), append_id)
 
     def _has(self, append_id: AppendId) -> bool:
         return self._commits.has_committed(append_id.application, append_id.version)
 
-    def _commit(
-        self, written: Sequence[WrittenFile], schema: pa.Schema, append_id: AppendId
-    ) -> None:
+    def _writer(self, schema: pa.Schema) -> FileWriter:
         # Somebody may have altered the table, or ask for more of its rows.
         self._commits.open(schema, ())
+        return self._files.writer(self._commits.partition_columns)
+
+    def _commit(self, written: Sequence[WrittenFile], append_id: AppendId) -> None:
         files = data_files(self._files, written)
         self._commits.append(files, append_id.application, append_id.version)
         self._files.discard([])

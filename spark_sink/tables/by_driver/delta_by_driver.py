@@ -5,8 +5,7 @@ In S3 Spark's commits would not be safe: its client creates no file only if the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -14,10 +13,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from slackwater.arrow_schema import arrow_schema_of
-from slackwater.spark_sink.errors import ObjectStoreError
 from slackwater.spark_sink.output import delta_maintenance
 from slackwater.spark_sink.output.delta_compaction import compact_and_expire
-from slackwater.spark_sink.output.delta_errors import DeltaUnsupportedError, delta_errors
+from slackwater.spark_sink.output.delta_errors import delta_errors, refusing
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.sql.quoting import identifier, literal
 from slackwater.spark_sink.tables.by_driver.table_rows import rows_of
@@ -54,12 +52,13 @@ class DeltaByDriver(Delta):
         super().__init__()
         self.storage_options = storage_options
         self._by_path: dict[str, DirectTable] = {}
+        self._compacted_by_merges: set[str] = set()
 
     def last_version(self, spark: SparkSession, path: str, application: str) -> int | None:
         """Return an application's latest transaction identifier; see TableFormat."""
         if not self.exists(spark, path):
             return None
-        with self._refusing(path):
+        with refusing(path):
             return self._table(path).last_version(application)
 
     def merges_rows(self, spark: SparkSession, path: str) -> bool:
@@ -80,8 +79,8 @@ class DeltaByDriver(Delta):
         """Merge a few rows, into a table of any size; see TableFormat."""
         del spark
         others = OtherRows(are_kept=keeps_deleted)
-        with self._refusing(path):
-            merge_rows(self._table(path), rows, columns, merge_id, others, is_limited=False)
+        with refusing(path):
+            self._merge(path, rows, columns, merge_id, others)
         return True
 
     def merge(
@@ -100,7 +99,7 @@ class DeltaByDriver(Delta):
             PublishError: see TableFormat.
         """
         del spark
-        with self._refusing(path), delta_errors(path):
+        with refusing(path), delta_errors(path):
             names = [field.name for field in load(path, self.storage_options).schema().fields]
         # Spark and Spanner ignore case, and delta-rs does not.
         own = {name.lower(): name for name in names}
@@ -108,8 +107,8 @@ class DeltaByDriver(Delta):
         changed = _changed_rows(latest, columns, targets)
         # The session may have any time zone.
         rows = changed.toArrow().cast(arrow_schema_of(changed.schema))
-        with self._refusing(path):
-            merge_rows(self._table(path), rows, targets, merge_id, others, is_limited=False)
+        with refusing(path):
+            self._merge(path, rows, targets, merge_id, others)
 
     def forget(
         self,
@@ -121,25 +120,25 @@ class DeltaByDriver(Delta):
     ) -> None:
         """Drop what former tables and columns left; see TableFormat and merge()."""
         del spark
-        with self._refusing(path):
+        with refusing(path):
             forget_rows(self._table(path), columns, merge_id, others)
 
     def publish_watermark(self, spark: SparkSession, path: str, merge_id: MergeId) -> None:
         """Write to the table's properties up to when it has all changes; see TableFormat."""
         del spark
-        with self._refusing(path):
+        with refusing(path):
             publish_low_watermark(self._table(path), merge_id)
 
     def read(self, spark: SparkSession, path: str) -> DataFrame:
         """Read a table as it is now; see TableFormat."""
-        with self._refusing(path):
+        with refusing(path):
             return rows_of(spark, path, self.storage_options)
 
     def read_at_watermark(self, spark: SparkSession, path: str) -> tuple[DataFrame, str] | None:
         """Read the table as its history has it at the published low watermark."""
         if not self.exists(spark, path):
             return None
-        with self._refusing(path):
+        with refusing(path):
             published = published_version(path, self.storage_options)
             if published is None:
                 return None
@@ -153,31 +152,30 @@ class DeltaByDriver(Delta):
         del application
         if not self.exists(spark, path):
             return
-        # A merge compacts by itself; it would fail if its files were compacted meanwhile.
-        if path not in self._by_path:
+        # Those merges would fail if the table's files were compacted meanwhile.
+        if path not in self._compacted_by_merges:
             compact_and_expire(path, self.storage_options, keep_s)
         elif keep_s is not None:
             delta_maintenance.expire(path, self.storage_options, keep_s)
+
+    def _merge(
+        self,
+        path: str,
+        rows: pa.Table,
+        columns: Sequence[Column],
+        merge_id: MergeId,
+        others: OtherRows,
+    ) -> None:
+        table = self._table(path)
+        if merge_rows(table, rows, columns, merge_id, others, is_limited=False):
+            self._compacted_by_merges.add(path)
+        else:
+            self._compacted_by_merges.discard(path)
 
     def _table(self, path: str) -> DirectTable:
         if path not in self._by_path:
             self._by_path[path] = DirectTable(path, self.storage_options)
         return self._by_path[path]
-
-    @contextmanager
-    def _refusing(self, path: str) -> Iterator[None]:
-        """Turn what delta-rs can't do into an error: Spark can't either.
-
-        Raises:
-            ObjectStoreError: it can't.
-        """
-        try:
-            yield
-        except DeltaUnsupportedError as error:
-            raise ObjectStoreError(
-                f"{path} can't be written without Spark: {error}.",
-                "Choose another path, or remove the feature from the table",
-            ) from error
 
 
 def _changed_rows(

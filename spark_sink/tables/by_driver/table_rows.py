@@ -74,5 +74,7 @@ def _files_of(table: DeltaTable) -> list[WrittenFile]:
     features = set(table.protocol().reader_features or ())
     if has_column_mapping(table) or DELETION_VECTORS in features:
         raise DeltaUnsupportedError("it has mapped columns or deletion vectors")
+    if table.metadata().partition_columns:
+        raise DeltaUnsupportedError("it has partitions")
     listed = pa.table(table.get_add_actions()).select(["path", "size_bytes"]).to_pylist()
     return [WrittenFile("", None, unquote(file["path"]), file["size_bytes"]) for file in listed]

@@ -46,8 +46,8 @@ class StagedCorrections:
 
     Attributes:
         corrections: what differs.
-        staged: reads the same rows, which are staged: a successor removes them, so that Spark
-            can't merge them any more.
+        staged: reads the same rows, which are staged. They are merged with the next epoch, which
+            the table refuses once a successor has merged it.
     """
 
     corrections: Corrections

@@ -18,6 +18,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.output.delta_errors import DeltaUnsupportedError, delta_errors
+from slackwater.spark_sink.output.delta_features import (
+    column_types,
+    inexact_statistics,
+    without_statistics,
+)
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.sql.merge_statement import CHANGED_AT
 from slackwater.spark_sink.sql.merge_statement import IS_DELETED as IS_MARKED_DELETED
@@ -34,7 +39,7 @@ from slackwater.timestamp import datetime_to_rfc3339
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from deltalake import DeltaTable, WriterProperties
+    from deltalake import DeltaTable
     from deltalake.table import TableMerger
     from deltalake.transaction import CommitProperties, PostCommitHookProperties
 
@@ -58,7 +63,7 @@ def merge_rows(
     others: OtherRows,
     *,
     is_limited: bool = True,
-) -> None:
+) -> bool:
     """Apply an epoch's changes in one commit, unless the table has its low watermark.
 
     Args:
@@ -68,6 +73,9 @@ def merge_rows(
         merge_id: identifies the merge.
         others: what becomes of other rows.
         is_limited: a large table is left to Spark.
+
+    Returns:
+        Whether merges compact the table when that is due.
 
     Raises:
         LargeTableError: the table is large.
@@ -84,11 +92,9 @@ def merge_rows(
     )
 
     def merged(table: DeltaTable, *options: Any) -> TableMerger:
-        return _other_rows(
-            clauses(_merger(table, rows, condition, columns, *options)), columns, others
-        )
+        return _other_rows(clauses(_merger(table, rows, condition, *options)), columns, others)
 
-    _commit(direct, merge_id, merged, is_limited=is_limited)
+    return _commit(direct, merge_id, merged, is_limited=is_limited)
 
 
 def forget_rows(
@@ -100,7 +106,7 @@ def forget_rows(
     nothing = pa.table({"nothing": pa.array([], pa.bool_())})
 
     def merged(table: DeltaTable, *options: Any) -> TableMerger:
-        return _other_rows(_merger(table, nothing, "false", columns, *options), columns, others)
+        return _other_rows(_merger(table, nothing, "false", *options), columns, others)
 
     _commit(direct, merge_id, merged, is_limited=False)
 
@@ -109,7 +115,6 @@ def _merger(
     table: DeltaTable,
     rows: pa.Table,
     condition: str,
-    columns: Sequence[Column],
     properties: CommitProperties,
     hooks: PostCommitHookProperties,
 ) -> TableMerger:
@@ -120,7 +125,8 @@ def _merger(
         target_alias=_MIRROR,
         # Otherwise no file is skipped by its statistics.
         streamed_exec=False,
-        writer_properties=without_inexact_statistics(columns),
+        # Of all columns: the files that it writes have those that the epoch does not know, too.
+        writer_properties=without_statistics(inexact_statistics(column_types(table.schema()))),
         commit_properties=properties,
         post_commithook_properties=hooks,
     )
@@ -132,8 +138,12 @@ def _commit(
     merged: Callable[..., TableMerger],
     *,
     is_limited: bool,
-) -> None:
-    """Commit a merge directly after the version that it has read, unless the table has it."""
+) -> bool:
+    """Commit a merge directly after the version that it has read, unless the table has it.
+
+    Returns:
+        Whether it compacts the table when that is due: it does with a small one.
+    """
     from deltalake.transaction import CommitProperties, PostCommitHookProperties, Transaction
 
     application, version = merge_id.application, merge_id.version
@@ -145,16 +155,20 @@ def _commit(
         table = direct.load()
         latest = direct.transaction_version(table, application)
         if latest is not None and latest >= version:
-            return
+            return False
         loaded = table.version()
-        files = _require_small(table) if is_limited else len(table.file_uris())
+        files, reason = _files_of(table)
+        if is_limited and reason is not None:
+            raise LargeTableError(reason)
         merged(table, properties, hooks).execute()
         if table.version() == loaded:
             _add_transaction(table, properties, hooks)
             table.update_incremental()
         direct.has_merged(table, loaded, application, version)
-        if files >= (small_table.FILES_MAX if direct.is_local else small_table.OBJECTS_MAX):
+        files_max = small_table.FILES_MAX if direct.is_local else small_table.OBJECTS_MAX
+        if reason is None and files >= files_max:
             _compact(direct, table)
+    return reason is None
 
 
 def _add_transaction(
@@ -203,16 +217,14 @@ def has_property(direct: DirectTable, name: str) -> bool:
         return name in direct.load().metadata().configuration
 
 
-def _require_small(table: DeltaTable) -> int:
-    """Return the number of files."""
+def _files_of(table: DeltaTable) -> tuple[int, str | None]:
+    """Return the number of files, and why the table is a large one; None for a small one."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     files = pa.table(table.get_add_actions())
     totals = [pc.sum(files.column(name)).as_py() or 0 for name in ("size_bytes", "num_records")]
-    if (reason := small_table.reason_against(*totals)) is not None:
-        raise LargeTableError(reason)
-    return int(files.num_rows)
+    return int(files.num_rows), small_table.reason_against(*totals)
 
 
 def _compact(direct: DirectTable, table: DeltaTable) -> None:
@@ -228,24 +240,6 @@ def _compact(direct: DirectTable, table: DeltaTable) -> None:
         direct.has_compacted(table, commits)
 
 
-def _has_inexact_statistics(column: Column) -> bool:
-    """Return whether delta-rs's statistics of a column would have readers skip files wrongly.
-
-    Those of floating-point numbers ignore NaN, which for Spark is larger than all others. Those of
-    decimals are floating-point numbers themselves (1.6.6).
-    """
-    return column.spark_type in _FLOATS or column.spark_type.startswith(_DECIMAL)
-
-
-def without_inexact_statistics(columns: Sequence[Column]) -> WriterProperties:
-    """Return how delta-rs writes files whose bounds no reader takes for narrower than they are."""
-    from deltalake import ColumnProperties, WriterProperties
-
-    inexact = [column.name for column in columns if _has_inexact_statistics(column)]
-    none = ColumnProperties(statistics_enabled="NONE")
-    return WriterProperties(column_properties=dict.fromkeys(inexact, none))
-
-
 def _has_partial(rows: pa.Table) -> bool:
     return any(name.startswith(IS_CHANGED) for name in rows.column_names)
 
@@ -256,7 +250,8 @@ def _same_key(rows: pa.Table, columns: Sequence[Column]) -> str:
     # A plain comparison lets delta-rs skip files by their statistics. Together with another one
     # it compares each row with each.
     is_plain = not any(
-        _has_inexact_statistics(column) or rows.column(column.name).null_count for column in key
+        column.spark_type.startswith((*_FLOATS, _DECIMAL)) or rows.column(column.name).null_count
+        for column in key
     )
     same = "=" if is_plain else "IS NOT DISTINCT FROM"
     return " AND ".join(_same_value(column, same) for column in key) or "true"
