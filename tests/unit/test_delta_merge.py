@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.sql.columns import Column, mirror_columns
 from slackwater.spark_sink.tables.direct_table import DirectTable
 from slackwater.spark_sink.tables.row_merges import delta_merge
-from slackwater.spark_sink.tables.row_merges.delta_merge import merge_rows
+from slackwater.spark_sink.tables.row_merges.delta_merge import forget_rows, merge_rows
 from slackwater.spark_sink.tables.row_merges.row_changes import RowChange
 from slackwater.spark_sink.tables.row_merges.small_epoch import latest_rows
 from slackwater.spark_sink.tables.table_format import MergeId, OtherRows
@@ -88,7 +89,7 @@ def test_it_is_found_where_an_earlier_version_has_written_statistics(
     mirror = Mirror(tmp_path, [ID, PRICE, VALUE])
     keys = [{"Id": str(number), "Price": price} for number, price in enumerate(PRICES)]
     with monkeypatch.context() as patch:
-        patch.setattr(delta_merge, "_has_inexact_statistics", lambda _: False)
+        patch.setattr(delta_merge, "inexact_statistics", lambda _: [])
         for key in keys:
             mirror.merge(key, value=1)
     assert any("Price" in text for text in mirror.statistics())
@@ -124,3 +125,13 @@ def test_a_compaction_beside_a_merge_doubles_no_row(
     assert mirror.values() == [1, 1, 1]
     mirror.merge(*keys, value=2)
     assert mirror.values() == [1, 1, 2, 2]
+
+
+def test_columns_that_an_epoch_does_not_know_get_no_inexact_bounds_either(tmp_path: Path) -> None:
+    mirror = Mirror(tmp_path, [ID, VALUE, PRICE])
+    mirror.merge({"Id": "1", "Price": PRICES[0]}, value=1)
+    gone = OtherRows(are_kept=False, cleared_at=None)
+    absent = replace(VALUE, absent_at=START)
+    forget_rows(mirror.table, [absent], MergeId("orders", START + timedelta(days=1)), gone)
+    assert DeltaTable(mirror.path).to_pyarrow_table()["V"].to_pylist() == [None]
+    assert not any("Price" in text for text in mirror.statistics())
