@@ -50,7 +50,10 @@ def table_format(request: pytest.FixtureRequest) -> TableFormat:
     return made
 
 
-@pytest.fixture(params=[Delta, DeltaByDriver], ids=lambda made: str(made.__name__))
+@pytest.fixture(
+    params=[Delta, pytest.param(DeltaByDriver, marks=pytest.mark.long)],
+    ids=lambda made: str(made.__name__),
+)
 def delta(request: pytest.FixtureRequest) -> TableFormat:
     made: TableFormat = request.param()
     return made

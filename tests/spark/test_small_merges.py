@@ -65,7 +65,11 @@ BY_SPARK: Mapping[type[TableFormat], type[TableFormat]] = {
     Iceberg: IcebergBySpark,
     DeltaByDriver: DeltaBySpark,
 }
-both_formats = pytest.mark.parametrize("format_class", BY_SPARK, ids=["delta", "iceberg", "driver"])
+both_formats = pytest.mark.parametrize(
+    "format_class",
+    [Delta, Iceberg, pytest.param(DeltaByDriver, marks=pytest.mark.long)],
+    ids=["delta", "iceberg", "driver"],
+)
 
 
 def by_driver(format_class: type[TableFormat]) -> TableFormat:

@@ -32,7 +32,7 @@ from tests.epoch_rows import (
     write,
 )
 from tests.handed_on import Tasks
-from tests.object_stores import STORES, ServedStore
+from tests.object_stores import OTHERS, STORES, ServedStore
 
 TABLE = "sales.Orders"
 REQUESTS_OF_AN_EPOCH_AND_TABLE_MAX = 20
@@ -70,7 +70,7 @@ class Place:
         return self.store.names(f"{folder}/_staging/")
 
 
-@pytest.fixture(scope="module", params=list(STORES))
+@pytest.fixture(scope="module", params=["s3", *OTHERS])
 def store(request: pytest.FixtureRequest) -> Iterator[ServedStore]:
     with STORES[request.param]() as served:
         yield served
