@@ -46,7 +46,9 @@ class Calls:
             self.world.clock,
         )
         lifecycle.without_query()
-        sink: Any = SimpleNamespace(begin_scan=lambda *_: self.calls.append("begin"))
+        sink: Any = SimpleNamespace(
+            position=lambda _: None, begin_scan=lambda *_: self.calls.append("begin")
+        )
         observer: Any = SimpleNamespace(
             scanned=lambda _, progress: self.calls.append(f"{progress.percent} %"),
             failed=self.world.failed,
