@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -96,7 +97,7 @@ def test_in_a_store_a_part_of_what_tasks_staged_is_not_taken_for_all(
 
 
 def test_large_objects_are_read_from_a_copy(session: SparkSession, store: ServedStore) -> None:
-    table = pa.table({"text": [f"{number:x}" * 60 for number in range(1 << 20)]})
+    table = pa.table({"bytes": [os.urandom(1 << 20) for _ in range(17)]})
     writer = FileWriter(f"{store.path}", store.options, "_staging/large-", PARQUET)
     [file] = written_files_of(writer, table)
     assert file.size > 16 << 20
