@@ -73,9 +73,16 @@ class FileReader:
         """
         if not files:
             return spark.createDataFrame([], schema)
-        listed = pa.Table.from_pylist([asdict(file) for file in files], RESULT_SCHEMA)
         reader = replace(self, schema=arrow_schema_of(schema))
-        return map_in_arrow(spark.createDataFrame(listed), reader.read, schema)
+        return map_in_arrow(spark.createDataFrame(_listed(files)), reader.read, schema)
+
+    def table(self, files: Sequence[WrittenFile]) -> pa.Table:
+        """Return the rows of files, read here, in the columns of the schema.
+
+        Raises:
+            PublishError: see read().
+        """
+        return pa.Table.from_batches(self.read(_listed(files).to_batches()), self.schema)
 
     def read(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the files that batches of RESULT_SCHEMA name.
@@ -114,6 +121,10 @@ class FileReader:
 
     def _gone(self, name: str) -> Exception:
         return missing_files(f"{name} in {self.path}, a task's file, is not there.")
+
+
+def _listed(files: Sequence[WrittenFile]) -> pa.Table:
+    return pa.Table.from_pylist([asdict(file) for file in files], RESULT_SCHEMA)
 
 
 def _files(batch: pa.RecordBatch) -> Sequence[WrittenFile]:

@@ -16,6 +16,9 @@ from slackwater.arrow_schema import arrow_schema_of
 from slackwater.spark_sink.output import delta_maintenance
 from slackwater.spark_sink.output.delta_compaction import compact_and_expire
 from slackwater.spark_sink.output.delta_errors import delta_errors, refusing
+from slackwater.spark_sink.output.file_reader import FileReader
+from slackwater.spark_sink.output.file_writer import written_by_tasks
+from slackwater.spark_sink.output.table_files import table_files
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.sql.quoting import identifier, literal
 from slackwater.spark_sink.tables.by_driver.table_rows import rows_of
@@ -104,9 +107,7 @@ class DeltaByDriver(Delta):
         # Spark and Spanner ignore case, and delta-rs does not.
         own = {name.lower(): name for name in names}
         targets = [replace(column, name=own[column.name.lower()]) for column in columns]
-        changed = _changed_rows(latest, columns, targets)
-        # The session may have any time zone.
-        rows = changed.toArrow().cast(arrow_schema_of(changed.schema))
+        rows = self._collected(_changed_rows(latest, columns, targets), path)
         with refusing(path):
             self._merge(path, rows, targets, merge_id, others)
 
@@ -171,6 +172,17 @@ class DeltaByDriver(Delta):
             self._compacted_by_merges.add(path)
         else:
             self._compacted_by_merges.discard(path)
+
+    def _collected(self, rows: DataFrame, path: str) -> pa.Table:
+        """Return rows by way of files of tasks: the JVM's memory need not hold them."""
+        files = table_files(path, self.storage_options)
+        writer = files.writer(())
+        written = written_by_tasks(rows, writer)
+        try:
+            reader = replace(FileReader.of(writer), schema=arrow_schema_of(rows.schema))
+            return reader.table(written)
+        finally:
+            files.discard(written)
 
     def _table(self, path: str) -> DirectTable:
         if path not in self._by_path:
