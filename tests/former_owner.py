@@ -169,8 +169,10 @@ def frozen_at(spark: SparkSession, path: Path, kind: str, step: int) -> bool:
     unnamed = (".parquet", ".avro")
     others = {name for name in now.keys() - seen[0].keys() if not name.endswith(unnamed)}
     # To ask where a changelog stands is to take it over, which is a commit without files.
-    at_once = ("_watermarks", "_delta_log", "_commits")
-    assert not {name for name in others if not name.startswith(at_once)}, (kind, step, others)
+    at_once = ["_watermarks", "_delta_log", "_commits"]
+    if kind == "changelogs":
+        at_once += [f"{table}/_delta_log" for table in TABLES]
+    assert not {n for n in others if not n.startswith(tuple(at_once))}, (kind, step, others)
     return True
 
 
