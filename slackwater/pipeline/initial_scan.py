@@ -143,9 +143,12 @@ class InitialScan:
         self._retried(partial(self._end, scan))
 
     def _prepare(self, columns: Mapping[str, Sequence[Column]]) -> None:
-        # An attempt whose answer was lost, or a former owner, may have created a table.
-        self._sink.position(self._spark)
-        self._sink.begin_scan(self._spark, columns)
+        try:
+            self._sink.begin_scan(self._spark, columns)
+        except SinkError:
+            # This attempt, whose answer was lost, or a former owner may have created a table.
+            self._sink.position(self._spark)
+            raise
 
     def _begun(self) -> tuple[Scan, list[ScanPart]]:
         if begun := read_scan(self._store, self._settings.pipeline):

@@ -10,11 +10,11 @@ process that takes the pipeline over raises the owner's: no former owner can com
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -32,7 +32,11 @@ from slackwater.spark_sink.output.delta_features import (
     other_columns,
     without_statistics,
 )
-from slackwater.spark_sink.output.delta_maintenance import commit_name, forget_checksum, log_files
+from slackwater.spark_sink.output.delta_maintenance import (
+    commits_backwards,
+    forget_checksum,
+    log_files,
+)
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -271,15 +275,10 @@ class DeltaCommits:
         return self._line
 
     def _read_line(self, table: DeltaTable) -> str | None:
-        """Return the line in the last commits of a table.
-
-        delta-rs reads a table's history, too, but holds Python's lock meanwhile: no other thread
-        could renew the lease.
-        """
-        latest = table.version()
-        for version in range(latest, max(-1, latest - _COMMITS_LOOKED_AT), -1):
-            commit = self._log.read(commit_name(version)) or ""
-            for action in map(json.loads, commit.splitlines()):
+        """Return the line in the last commits of a table."""
+        commits = commits_backwards(self._log, table.version())
+        for _, actions in islice(commits, _COMMITS_LOOKED_AT):
+            for action in actions:
                 line: str | None = action.get("commitInfo", {}).get(_LINE)
                 if line is not None:
                     return line

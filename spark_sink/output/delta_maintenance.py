@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import unquote
 
 from slackwater.spark_sink.errors import PublishError
@@ -82,6 +82,28 @@ def has_commits(path: str, options: Mapping[str, str]) -> bool:
     """
     log = log_files(path, options)
     return any(log.read(name) is not None for name in (commit_name(0), _LAST_CHECKPOINT))
+
+
+def commits_backwards(log: SmallFiles, latest: int) -> Iterator[tuple[int, list[Any]]]:
+    """Yield the versions of a table whose commits are there, the latest first, with their actions.
+
+    delta-rs reads a table's history, too, but holds Python's lock meanwhile: no other thread could
+    renew the lease.
+
+    Args:
+        log: the folder of the table's log.
+        latest: the latest version.
+    """
+    for version in range(latest, -1, -1):
+        # Those before one that was removed were removed, too.
+        if (text := log.read(commit_name(version))) is None:
+            return
+        yield version, [json.loads(line) for line in text.splitlines()]
+
+
+def commit_versions(names: Iterable[str]) -> set[int]:
+    """Return the versions whose commits are among the names of a log's files."""
+    return {int(match[1]) for match in map(_COMMIT.fullmatch, names) if match}
 
 
 def forget_checksum(path: str) -> None:
@@ -165,7 +187,7 @@ def remove_old_versions(
         has_checksums: Hadoop writes a file of checksums beside each.
     """
     names = log.names()
-    versions = {int(match[1]) for match in map(_COMMIT.fullmatch, names) if match}
+    versions = commit_versions(names)
     checkpoints = complete_checkpoints(names)
 
     def committed_ms(version: int) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import cache, partial
 from typing import TYPE_CHECKING, ClassVar
 
 from slackwater.spark_sink.envelopes.message import Origin
@@ -53,7 +54,7 @@ class TypedChangelogSettings(ManagedTableSettings, ObjectStoreSettings):
     @property
     def is_written_without_spark(self) -> bool:
         """Whether neither Spark's writers nor its tables make the output; see SinkSettings."""
-        return self.format == Delta.using and not maps_columns(self.table_properties)
+        return _is_by_driver(self.format, self.table_properties)
 
     def make_sink(self, origin: Origin, record_filter: RecordFilter) -> TypedChangelogs:
         """Return the sink; see SinkSettings."""
@@ -98,7 +99,7 @@ class TypedChangelogs(ManagedTables["ChangelogTable"]):
             record_filter,
             dead_letters=DeadLetters(place, is_enabled=keeps_bad_records, mod_columns=MOD_ID),
             policy=policy,
-            is_by_driver=isinstance(table_format, Delta) and not maps_columns(properties or {}),
+            is_by_driver=_is_by_driver(table_format.using, properties or {}),
         )
         self._properties = {
             **table_format.retention_properties(policy.keep_s),
@@ -125,7 +126,8 @@ class TypedChangelogs(ManagedTables["ChangelogTable"]):
         self, spark: SparkSession, epoch_id: int, summary: EpochSummary, append_id: AppendId
     ) -> None:
         """Append a staged epoch to the tables that it changes."""
-        changes = self._staging.read_staged(spark, epoch_id)
+        # For a small epoch Spark is not asked, unless a record is bad.
+        changes = cache(partial(self._staging.read_staged, spark, epoch_id))
         records = self._read_small(epoch_id, summary) if self._is_by_driver else None
 
         def add(table: str, columns: Sequence[Column]) -> None:
@@ -134,7 +136,7 @@ class TypedChangelogs(ManagedTables["ChangelogTable"]):
                 # A former owner may create a table that its successor did not find.
                 self._staging.require_staged(epoch_id)
             if records is None or not self._add_small(changelog, records, columns, append_id):
-                self._add(changes, table, columns, append_id)
+                self._add(changes(), table, columns, append_id)
 
         if records is None:
             of_tables = self._staging.read_staged(spark, epoch_id, COLUMNS_OF_TABLES)
@@ -168,7 +170,6 @@ class TypedChangelogs(ManagedTables["ChangelogTable"]):
         from slackwater.spark_sink.typed_rows import typed_rows
 
         changelog = self._table(changes.sparkSession, table)
-        changelog.ensure_columns(columns)
         self._dead_letters.write(
             lambda is_checked: typed_rows(
                 changes, table, columns, changelog.schema, is_checked=is_checked
@@ -196,3 +197,8 @@ class TypedChangelogs(ManagedTables["ChangelogTable"]):
         return ChangelogTable(
             spark, path, table, self._format, properties=properties, access=access
         )
+
+
+def _is_by_driver(table_format: str, properties: Mapping[str, str]) -> bool:
+    """Return whether the driver and tasks write tables of a format with these properties."""
+    return table_format == Delta.using and not maps_columns(properties)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
@@ -16,6 +16,8 @@ from urllib.parse import unquote
 from slackwater.spark_sink.output.delta_errors import delta_errors
 from slackwater.spark_sink.output.delta_maintenance import (
     commit_name,
+    commit_versions,
+    commits_backwards,
     files_in,
     is_inside,
     log_files,
@@ -27,13 +29,8 @@ from slackwater.spark_sink.tables.table_history import BEFORE_ALL_US, Commit, Hi
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-    from slackwater.spark_sink.output.small_files import SmallFiles
-
-_COMMIT: Final = re.compile(r"(\d{20})\.json")
 _CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint\..*(?:parquet|json)")
 _MERGE: Final = "MERGE"
-# How many commits are read at once.
-_READ_AT_ONCE: Final = 20
 
 
 def load(path: str, options: Mapping[str, str], version: int | None = None) -> DeltaTable:
@@ -62,7 +59,7 @@ def read_history(path: str, application: str, options: Mapping[str, str]) -> His
     log = log_files(path, options)
     names = log.names()
     first, has_checkpoint = first_readable(names)
-    versions = sorted(version for version in _versions(names) if version >= first)
+    versions = sorted(version for version in commit_versions(names) if version >= first)
     texts = log.read_all([commit_name(version) for version in versions])
     listed = [
         _commit(version, text, application)
@@ -98,23 +95,12 @@ def published_version(path: str, options: Mapping[str, str]) -> tuple[int, str] 
     if published is None:
         return None
     later: list[tuple[int, list[Any]]] = []
-    for version, actions in _backwards(log_files(path, options), latest):
+    for version, actions in commits_backwards(log_files(path, options), latest):
         if _publication(actions) == published:
             unmerged = takewhile(lambda commit: not _is_of_next_epoch(commit[1]), reversed(later))
             return max([version, *(v for v, _ in unmerged)]), published
         later.append((version, actions))
     return None
-
-
-def _backwards(log: SmallFiles, latest: int) -> Iterator[tuple[int, list[Any]]]:
-    """Yield the commits of a log, the latest first, with their actions."""
-    for end in range(latest, -1, -_READ_AT_ONCE):
-        versions = range(end, max(-1, end - _READ_AT_ONCE), -1)
-        texts = log.read_all([commit_name(version) for version in versions])
-        for version, text in zip(versions, texts, strict=True):
-            if text is None:
-                return
-            yield version, [json.loads(line) for line in text.splitlines()]
 
 
 def first_readable(names: Collection[str]) -> tuple[int, bool]:
@@ -125,7 +111,7 @@ def first_readable(names: Collection[str]) -> tuple[int, bool]:
     Args:
         names: of the files in the log.
     """
-    commits = _versions(names)
+    commits = commit_versions(names)
     oldest = max(commits, default=0)
     while oldest - 1 in commits:
         oldest -= 1
@@ -160,10 +146,6 @@ def has_all_files(path: str, options: Mapping[str, str], version: int) -> bool:
     names = {unquote(name) for name in pa.table(listed).column("path").to_pylist()}
     own = {name for name in names if is_inside(name) and "/" not in name}
     return own <= set(files_in(path, options, "").names())
-
-
-def _versions(names: Iterable[str]) -> set[int]:
-    return {int(match[1]) for match in map(_COMMIT.fullmatch, names) if match}
 
 
 def _commit(version: int, text: str, application: str) -> Commit:
