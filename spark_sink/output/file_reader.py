@@ -82,7 +82,11 @@ class FileReader:
         Raises:
             PublishError: see read().
         """
-        return pa.Table.from_batches(self.read(_listed(files).to_batches()), self.schema)
+        return pa.Table.from_batches(self.batches(files), self.schema)
+
+    def batches(self, files: Sequence[WrittenFile]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of files, read here; see read()."""
+        return self.read(_listed(files).to_batches())
 
     def read(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the files that batches of RESULT_SCHEMA name.

@@ -322,8 +322,10 @@ class Delta(TableFormat):
         if published is None:
             return None
         version, low_watermark = published
-        rows = spark.read.format(self.using).option("versionAsOf", version).load(path)
-        return rows, low_watermark
+        return self._read_version(spark, path, version), low_watermark
+
+    def _read_version(self, spark: SparkSession, path: str, version: int) -> DataFrame:
+        return spark.read.format(self.using).option("versionAsOf", version).load(path)
 
     def version_at(
         self,

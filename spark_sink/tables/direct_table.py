@@ -241,11 +241,11 @@ class DirectTables:
             options: of the object store; see open_object_store().
         """
         if path not in self._tables:
-            folder = self.folder(spark, path)
-            if folder is not None:
-                self._tables[path] = DirectTable(folder)
-            elif is_direct(path):
+            # Spark may have no connector there.
+            if is_direct(path) or is_without_spark(path):
                 self._tables[path] = DirectTable(path, options)
+            elif (folder := self.folder(spark, path)) is not None:
+                self._tables[path] = DirectTable(folder)
         return self._tables.get(path)
 
 

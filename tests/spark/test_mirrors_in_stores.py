@@ -8,12 +8,10 @@ from __future__ import annotations
 import statistics
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from slackwater.spark_sink.errors import ObjectStoreError, PublishError
@@ -34,42 +32,21 @@ from tests.epoch_rows import (
     record,
 )
 from tests.hadoop_stores import reached_by
-from tests.handed_on import Tasks
 from tests.object_stores import BUCKET, STORES, ServedStore, nobody, nothing
+from tests.tables_in_stores import TablesInStore
 
 COLUMNS = {"Id": "INT64", "Name": "STRING"}
 TABLE = "sales.Orders"
 
 
-@dataclass
-class Place:
-    """A folder of an object store."""
+class Place(TablesInStore):
+    """A folder with mirrors."""
 
-    scheme: str
-    spark: SparkSession
-    store: ServedStore
-    folder: str
+    kind = "mirror"
 
     @property
-    def path(self) -> str:
-        return f"{self.scheme}://{BUCKET}/{self.folder}"
-
-    def sink(self, **settings: Any) -> Any:
-        options = self.store.options
-        return make_sink(
-            self.path, kind="mirror", format="delta", storage_options=options, **settings
-        )
-
-    def owner(self, **settings: Any) -> tuple[Any, Tasks]:
-        """Return a sink of a new process, and its tasks."""
-        sink = self.sink(**settings)
-        sink.position(self.spark)
-        return sink, Tasks(sink, self.spark)
-
-    def table(self, name: str, version: int | None = None) -> pa.Table:
-        """Return a mirror as another library reads it."""
-        url = f"{self.store.path}/{self.folder}/{name}"
-        return DeltaTable(url, version, self.store.options).to_pyarrow_table()
+    def scheme(self) -> str:
+        return self.path.partition("://")[0]
 
     def rows(self, table: str) -> dict[int, Any]:
         """Return the names in a mirror by the ids."""
@@ -80,11 +57,6 @@ class Place:
     def published(self, sink: Any, table: str) -> str | None:
         mirror = read_mirror(self.spark, f"{self.path}/{table}", sink._format)
         return None if mirror is None else mirror[1]
-
-    def staged(self) -> list[str]:
-        """Return the names of the objects that are staged, without those of folders."""
-        names = self.store.names(f"{self.folder}/_staging/")
-        return [name for name in names if name.endswith(".parquet")]
 
 
 LONG = pytest.mark.long
@@ -113,7 +85,7 @@ def place(
 ) -> Iterator[Place]:
     scheme, spark, store = stores
     # Delta caches its logs by their paths.
-    yield Place(scheme, spark, store, f"mirrors-{uuid.uuid4().hex}")
+    yield Place(spark, store, f"{scheme}://{BUCKET}/mirrors-{uuid.uuid4().hex}")
     store.before, store.refuses = nothing, nobody
 
 

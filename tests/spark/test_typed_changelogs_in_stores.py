@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow.compute as pc
 import pytest
-from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from slackwater.spark_sink.errors import BadRecordError, PublishError
@@ -25,49 +23,27 @@ from tests.epoch_rows import (
     inserts,
     large_records,
     low_watermark,
-    make_sink,
     of_two_tables,
     record,
     require_one_owner,
     write,
 )
-from tests.handed_on import Tasks
 from tests.object_stores import OTHERS, STORES, ServedStore
+from tests.tables_in_stores import TablesInStore
 
 TABLE = "sales.Orders"
 REQUESTS_OF_AN_EPOCH_AND_TABLE_MAX = 20
 
 
-@dataclass
-class Place:
-    """A folder of an object store."""
+class Place(TablesInStore):
+    """A folder with typed changelogs."""
 
-    session: SparkSession
-    store: ServedStore
-    path: str
-
-    def sink(self, **settings: Any) -> Any:
-        options = self.store.options
-        return make_sink(self.path, kind="changelogs", storage_options=options, **settings)
-
-    def owner(self, **settings: Any) -> tuple[Any, Tasks]:
-        """Return a sink of a new process, and its tasks."""
-        sink = self.sink(**settings)
-        sink.position(self.session)
-        return sink, Tasks(sink, self.session)
-
-    def table(self, name: str) -> DeltaTable:
-        options = self.store.direct_options
-        return DeltaTable(f"{self.path}/{name}", storage_options=options)
+    kind = "changelogs"
 
     def ids(self, name: str = TABLE) -> list[int]:
-        rows = self.table(name).to_pyarrow_table()
+        rows = self.table(name)
         ids: list[int] = sorted(pc.struct_field(rows["key"], "Id").to_pylist())
         return ids
-
-    def staged(self) -> list[str]:
-        folder = self.path.rpartition("/")[2]
-        return self.store.names(f"{folder}/_staging/")
 
 
 @pytest.fixture(scope="module", params=["s3", *OTHERS])
@@ -82,7 +58,7 @@ def place(session: SparkSession, store: ServedStore) -> Place:
 
 
 def test_one_owner_appends_each_epoch_once(place: Place) -> None:
-    require_one_owner(place.session, place.sink(), place.sink())
+    require_one_owner(place.spark, place.sink(), place.sink())
     assert place.ids() == [2, 3, 4, 5, 6, 7]
     assert place.ids("Keys") == [1, 2, 3]
 
@@ -120,17 +96,17 @@ def test_columns_come_and_a_bad_value_is_set_aside(
 ) -> None:
     monkeypatch.setattr(managed_tables, "_SMALL_RECORDS_MAX", records_max)
     sink, _ = place.owner(bad_records="dead_letter")
-    write(place.session, sink, 1, inserts(1, at=1))
+    write(place.spark, sink, 1, inserts(1, at=1))
     columns = {"Id": "INT64", "Name": "STRING", "Fee": "INT64"}
     mods: Mods = [({"Id": str(n)}, {"Fee": fee}, {}) for n, fee in enumerate(["7", "x", "8"], 2)]
     bad = record("INSERT", mods, columns, at=2)
     strict, _ = place.owner()
     with pytest.raises(BadRecordError, match="column Fee is not of"):
-        write(place.session, strict, 2, bad)
+        write(place.spark, strict, 2, bad)
     for _ in range(2):
         sink, _ = place.owner(bad_records="dead_letter")
-        write(place.session, sink, 2, bad)
-    rows = place.table(TABLE).to_pyarrow_table().sort_by("commit_timestamp")
+        write(place.spark, sink, 2, bad)
+    rows = place.table(TABLE).sort_by("commit_timestamp")
     assert [(row["key"]["Id"], row["after"]["Fee"]) for row in rows.to_pylist()] == [
         (1, None),
         (2, 7),
@@ -146,15 +122,15 @@ def test_a_scan_goes_on_after_a_kill(place: Place) -> None:
     columns = (Column("Id", "INT64", True), Column("Name", "STRING(MAX)", False))
     for chunks in (2, 3):
         sink, _ = place.owner()
-        sink.begin_scan(place.session, {TABLE: columns, "Empty": columns})
+        sink.begin_scan(place.spark, {TABLE: columns, "Empty": columns})
         for chunk in range(chunks):
-            scanned = frame(place.session, [inserts(chunk, at=0)])
+            scanned = frame(place.spark, [inserts(chunk, at=0)])
             assert sink.add_scanned(scanned, chunk, START) == 1
-    sink.end_scan(place.session, 3, START)
-    write(place.session, sink, 1, inserts(7, at=1))
+    sink.end_scan(place.spark, 3, START)
+    write(place.spark, sink, 1, inserts(7, at=1))
     assert place.ids() == [0, 1, 2, 7]
-    assert place.table("Empty").to_pyarrow_table().num_rows == 0
-    assert place.owner()[0].position(place.session).complete == low_watermark(1)
+    assert place.table("Empty").num_rows == 0
+    assert place.owner()[0].position(place.spark).complete == low_watermark(1)
 
 
 def test_a_former_owner_writes_nothing_to_a_table_that_it_creates(
@@ -162,26 +138,26 @@ def test_a_former_owner_writes_nothing_to_a_table_that_it_creates(
 ) -> None:
     """The former one is frozen at its creation, while its successor has found no table to fence."""
     former, successor = place.sink(), place.sink()
-    former.position(place.session)
+    former.position(place.spark)
     create = DeltaAccess.create
     stopped: list[bool] = []
 
     def after_the_take_over(self: DeltaAccess, *args: Any) -> None:
         if not stopped:
             stopped.append(True)
-            successor.position(place.session)
+            successor.position(place.spark)
         create(self, *args)
 
     monkeypatch.setattr(DeltaAccess, "create", after_the_take_over)
     # All of the epoch is in the driver's memory by then.
     with pytest.raises(PublishError, match="staged is not there"):
-        write(place.session, former, 1, inserts(1, at=1))
+        write(place.spark, former, 1, inserts(1, at=1))
     assert place.ids() == []
     with pytest.raises(PublishError, match="already exists"):
-        write(place.session, successor, 2, inserts(1, at=1), inserts(2, at=2))
+        write(place.spark, successor, 2, inserts(1, at=1), inserts(2, at=2))
     # As the pipeline does then.
-    assert successor.position(place.session).complete is None
-    write(place.session, successor, 2, inserts(1, at=1), inserts(2, at=2))
+    assert successor.position(place.spark).complete is None
+    write(place.spark, successor, 2, inserts(1, at=1), inserts(2, at=2))
     with pytest.raises(PublishError):
-        write(place.session, former, 2, inserts(2, at=2))
+        write(place.spark, former, 2, inserts(2, at=2))
     assert place.ids() == [1, 2]

@@ -109,6 +109,23 @@ def test_a_pause_that_is_soon_resumed_skips_nothing(scanned: Run, looks: int) ->
     assert (instead, [call for call in calls if "%" not in call]) == (Action.WAIT, done)
 
 
+def test_a_scan_that_fails_to_begin_takes_the_output_over_before_it_tries_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls = Calls(monkeypatch, [], failing=0)
+    failures = ["the answer was lost"]
+
+    def begin(*_: object) -> None:
+        if failures:
+            raise PublishError(failures.pop())
+        calls.calls.append("begin")
+
+    sink = SimpleNamespace(position=lambda _: calls.calls.append("position"), begin_scan=begin)
+    monkeypatch.setattr(calls.scan, "_sink", sink)
+    assert calls.scan.run() is None
+    assert calls.calls == ["position", *STEPS]
+
+
 def test_a_chunk_that_fails_is_counted_and_shown_while_it_is_tried_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -7,7 +7,6 @@ process may have written to any other.
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -24,7 +23,7 @@ from slackwater.spark_sink.output.file_writer import (
 )
 from slackwater.spark_sink.output.table_files import data_files, table_files
 from slackwater.spark_sink.sql.quoting import identifier
-from slackwater.spark_sink.tables.by_driver.table_rows import read_rows
+from slackwater.spark_sink.tables.by_driver.table_rows import read_rows, spark_schema
 from slackwater.spark_sink.tables.managed_table import (
     SOURCE_TABLE_PROPERTY,
     AppendId,
@@ -75,11 +74,8 @@ class DeltaAccess:
 
     def schema(self) -> StructType:
         """Return the columns as they are now; see TableAccess."""
-        from pyspark.sql.types import StructType
-
         self._commits.refresh()
-        schema: StructType = StructType.fromJson(json.loads(self._commits.schema_json))
-        return schema
+        return spark_schema(self._commits.schema_json)
 
     def create(self, definitions: str, properties: Mapping[str, str]) -> None:
         """Create the table, unless another process has; see TableAccess.

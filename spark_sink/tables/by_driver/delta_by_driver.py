@@ -15,7 +15,7 @@ import pyarrow as pa
 from slackwater.arrow_schema import arrow_schema_of
 from slackwater.spark_sink.output import delta_maintenance
 from slackwater.spark_sink.output.delta_compaction import compact_and_expire
-from slackwater.spark_sink.output.delta_errors import delta_errors, refusing
+from slackwater.spark_sink.output.delta_errors import refusing
 from slackwater.spark_sink.output.file_reader import FileReader
 from slackwater.spark_sink.output.file_writer import written_by_tasks
 from slackwater.spark_sink.output.table_files import table_files
@@ -23,7 +23,6 @@ from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.sql.quoting import identifier, literal
 from slackwater.spark_sink.tables.by_driver.table_rows import rows_of
 from slackwater.spark_sink.tables.delta import Delta
-from slackwater.spark_sink.tables.delta_log import load, published_version
 from slackwater.spark_sink.tables.direct_table import DirectTable
 from slackwater.spark_sink.tables.row_merges.delta_merge import (
     forget_rows,
@@ -54,15 +53,7 @@ class DeltaByDriver(Delta):
     def __init__(self, storage_options: Mapping[str, str] = MappingProxyType({})) -> None:
         super().__init__()
         self.storage_options = storage_options
-        self._by_path: dict[str, DirectTable] = {}
         self._compacted_by_merges: set[str] = set()
-
-    def last_version(self, spark: SparkSession, path: str, application: str) -> int | None:
-        """Return an application's latest transaction identifier; see TableFormat."""
-        if not self.exists(spark, path):
-            return None
-        with refusing(path):
-            return self._table(path).last_version(application)
 
     def merges_rows(self, spark: SparkSession, path: str) -> bool:
         """Return True: the driver merges all rows."""
@@ -80,10 +71,8 @@ class DeltaByDriver(Delta):
         keeps_deleted: bool,
     ) -> bool:
         """Merge a few rows, into a table of any size; see TableFormat."""
-        del spark
         others = OtherRows(are_kept=keeps_deleted)
-        with refusing(path):
-            self._merge(path, rows, columns, merge_id, others)
+        self._merge(self._table(spark, path), path, rows, columns, merge_id, others)
         return True
 
     def merge(
@@ -101,15 +90,14 @@ class DeltaByDriver(Delta):
             ObjectStoreError: delta-rs can't write the table.
             PublishError: see TableFormat.
         """
-        del spark
-        with refusing(path), delta_errors(path):
-            names = [field.name for field in load(path, self.storage_options).schema().fields]
+        table = self._table(spark, path)
+        with refusing(path), table.translating():
+            names = [field.name for field in table.load().schema().fields]
         # Spark and Spanner ignore case, and delta-rs does not.
         own = {name.lower(): name for name in names}
         targets = [replace(column, name=own[column.name.lower()]) for column in columns]
         rows = self._collected(_changed_rows(latest, columns, targets), path)
-        with refusing(path):
-            self._merge(path, rows, targets, merge_id, others)
+        self._merge(table, path, rows, targets, merge_id, others)
 
     def forget(
         self,
@@ -120,31 +108,22 @@ class DeltaByDriver(Delta):
         others: OtherRows,
     ) -> None:
         """Drop what former tables and columns left; see TableFormat and merge()."""
-        del spark
         with refusing(path):
-            forget_rows(self._table(path), columns, merge_id, others)
+            forget_rows(self._table(spark, path), columns, merge_id, others)
 
     def publish_watermark(self, spark: SparkSession, path: str, merge_id: MergeId) -> None:
         """Write to the table's properties up to when it has all changes; see TableFormat."""
-        del spark
         with refusing(path):
-            publish_low_watermark(self._table(path), merge_id)
+            publish_low_watermark(self._table(spark, path), merge_id)
 
     def read(self, spark: SparkSession, path: str) -> DataFrame:
         """Read a table as it is now; see TableFormat."""
         with refusing(path):
             return rows_of(spark, path, self.storage_options)
 
-    def read_at_watermark(self, spark: SparkSession, path: str) -> tuple[DataFrame, str] | None:
-        """Read the table as its history has it at the published low watermark."""
-        if not self.exists(spark, path):
-            return None
+    def _read_version(self, spark: SparkSession, path: str, version: int) -> DataFrame:
         with refusing(path):
-            published = published_version(path, self.storage_options)
-            if published is None:
-                return None
-            version, low_watermark = published
-            return rows_of(spark, path, self.storage_options, version), low_watermark
+            return rows_of(spark, path, self.storage_options, version)
 
     def maintain(
         self, spark: SparkSession, path: str, application: str, keep_s: float | None
@@ -161,14 +140,16 @@ class DeltaByDriver(Delta):
 
     def _merge(
         self,
+        table: DirectTable,
         path: str,
         rows: pa.Table,
         columns: Sequence[Column],
         merge_id: MergeId,
         others: OtherRows,
     ) -> None:
-        table = self._table(path)
-        if merge_rows(table, rows, columns, merge_id, others, is_limited=False):
+        with refusing(path):
+            compacts = merge_rows(table, rows, columns, merge_id, others, is_limited=False)
+        if compacts:
             self._compacted_by_merges.add(path)
         else:
             self._compacted_by_merges.discard(path)
@@ -184,10 +165,10 @@ class DeltaByDriver(Delta):
         finally:
             files.discard(written)
 
-    def _table(self, path: str) -> DirectTable:
-        if path not in self._by_path:
-            self._by_path[path] = DirectTable(path, self.storage_options)
-        return self._by_path[path]
+    def _table(self, spark: SparkSession, path: str) -> DirectTable:
+        table = self._direct.table(spark, path, self.storage_options)
+        assert table is not None  # noqa: S101 - the driver changes all of these
+        return table
 
 
 def _changed_rows(

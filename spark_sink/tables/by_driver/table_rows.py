@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -14,7 +13,7 @@ from slackwater.arrow_schema import arrow_schema_of
 from slackwater.spark_sink.output.delta_errors import DeltaUnsupportedError, delta_errors
 from slackwater.spark_sink.output.delta_features import DELETION_VECTORS, has_column_mapping
 from slackwater.spark_sink.output.file_reader import FileReader
-from slackwater.spark_sink.output.file_writer import RESULT_SCHEMA, WrittenFile
+from slackwater.spark_sink.output.file_writer import WrittenFile
 from slackwater.spark_sink.tables.delta_log import load
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ def rows_of(
     """
     with delta_errors(path):
         table = load(path, options, version)
-        files, schema = _files_of(table), _schema_of(table)
+        files, schema = _files_of(table), spark_schema(table.schema().to_json())
     return FileReader(path.rstrip("/"), dict(options)).frame(spark, files, schema)
 
 
@@ -57,16 +56,16 @@ def read_rows(
         DeltaUnsupportedError: see rows_of().
         PublishError: a file is gone.
     """
-    schema = arrow_schema_of(_schema_of(table))
-    files = [asdict(file) for file in _files_of(table)]
-    batches = pa.Table.from_pylist(files, RESULT_SCHEMA).to_batches()
-    return schema, FileReader(path.rstrip("/"), dict(options), schema).read(batches)
+    schema = arrow_schema_of(spark_schema(table.schema().to_json()))
+    reader = FileReader(path.rstrip("/"), dict(options), schema)
+    return schema, reader.batches(_files_of(table))
 
 
-def _schema_of(table: DeltaTable) -> StructType:
+def spark_schema(text: str) -> StructType:
+    """Return columns, which Delta's log writes down as Spark does."""
     from pyspark.sql.types import StructType
 
-    schema: StructType = StructType.fromJson(json.loads(table.schema().to_json()))
+    schema: StructType = StructType.fromJson(json.loads(text))
     return schema
 
 

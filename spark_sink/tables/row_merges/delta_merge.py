@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.output.delta_errors import DeltaUnsupportedError, delta_errors
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _FLOATS: Final = frozenset({"DOUBLE", "FLOAT"})
-_DECIMAL: Final = "DECIMAL"
 _MIRROR: Final = "mirror"
 _LATEST: Final = "latest"
 
@@ -84,17 +83,13 @@ def merge_rows(
         PublishError: another process committed since the table was read, or the object store fails;
             the epoch is read again.
     """
-    condition = _same_key(rows, columns)
-    clauses = partial(
-        _mark_deleted if others.are_kept else _apply_deleted,
-        columns=columns,
-        has_partial=_has_partial(rows),
-    )
+    of_changes = _mark_deleted if others.are_kept else _apply_deleted
 
-    def merged(table: DeltaTable, *options: Any) -> TableMerger:
-        return _other_rows(clauses(_merger(table, rows, condition, *options)), columns, others)
+    def clauses(merger: TableMerger) -> TableMerger:
+        merger = of_changes(merger, columns, has_partial=_has_partial(rows))
+        return _other_rows(merger, columns, others)
 
-    return _commit(direct, merge_id, merged, is_limited=is_limited)
+    return _commit(direct, merge_id, rows, _same_key(rows, columns), clauses, is_limited=is_limited)
 
 
 def forget_rows(
@@ -104,38 +99,16 @@ def forget_rows(
     import pyarrow as pa
 
     nothing = pa.table({"nothing": pa.array([], pa.bool_())})
-
-    def merged(table: DeltaTable, *options: Any) -> TableMerger:
-        return _other_rows(_merger(table, nothing, "false", *options), columns, others)
-
-    _commit(direct, merge_id, merged, is_limited=False)
-
-
-def _merger(
-    table: DeltaTable,
-    rows: pa.Table,
-    condition: str,
-    properties: CommitProperties,
-    hooks: PostCommitHookProperties,
-) -> TableMerger:
-    return table.merge(
-        rows,
-        condition,
-        source_alias=_LATEST,
-        target_alias=_MIRROR,
-        # Otherwise no file is skipped by its statistics.
-        streamed_exec=False,
-        # Of all columns: the files that it writes have those that the epoch does not know, too.
-        writer_properties=without_statistics(inexact_statistics(column_types(table.schema()))),
-        commit_properties=properties,
-        post_commithook_properties=hooks,
-    )
+    clauses = partial(_other_rows, columns=columns, others=others)
+    _commit(direct, merge_id, nothing, "false", clauses, is_limited=False)
 
 
 def _commit(
     direct: DirectTable,
     merge_id: MergeId,
-    merged: Callable[..., TableMerger],
+    rows: pa.Table,
+    condition: str,
+    clauses: Callable[[TableMerger], TableMerger],
     *,
     is_limited: bool,
 ) -> bool:
@@ -160,7 +133,19 @@ def _commit(
         files, reason = _files_of(table)
         if is_limited and reason is not None:
             raise LargeTableError(reason)
-        merged(table, properties, hooks).execute()
+        merger = table.merge(
+            rows,
+            condition,
+            source_alias=_LATEST,
+            target_alias=_MIRROR,
+            # Otherwise no file is skipped by its statistics.
+            streamed_exec=False,
+            # Of all columns: the files that it writes have those that the epoch does not know, too.
+            writer_properties=without_statistics(inexact_statistics(column_types(table.schema()))),
+            commit_properties=properties,
+            post_commithook_properties=hooks,
+        )
+        clauses(merger).execute()
         if table.version() == loaded:
             _add_transaction(table, properties, hooks)
             table.update_incremental()
@@ -249,11 +234,9 @@ def _same_key(rows: pa.Table, columns: Sequence[Column]) -> str:
     key = [column for column in columns if column.is_key]
     # A plain comparison lets delta-rs skip files by their statistics. Together with another one
     # it compares each row with each.
-    is_plain = not any(
-        column.spark_type.startswith((*_FLOATS, _DECIMAL)) or rows.column(column.name).null_count
-        for column in key
-    )
-    same = "=" if is_plain else "IS NOT DISTINCT FROM"
+    inexact = inexact_statistics({column.name: column.spark_type.lower() for column in key})
+    has_null = any(rows.column(column.name).null_count for column in key)
+    same = "IS NOT DISTINCT FROM" if inexact or has_null else "="
     return " AND ".join(_same_value(column, same) for column in key) or "true"
 
 
