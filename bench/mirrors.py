@@ -100,10 +100,10 @@ def records(tables: Sequence[str], keys: Sequence[int], minute: int) -> Iterator
 
 
 def _ways(session: SparkSession, folder: Path, file_format: str) -> dict[str, Way]:
-    by_spark = _FORMATS[file_format].from_settings(None, ())
+    by_spark = _FORMATS[file_format].from_settings(None)
     by_spark.merges_rows = lambda *_: False  # type: ignore[method-assign]
     return {
-        "now": Way(session, folder / "now", _FORMATS[file_format].from_settings(None, ())),
+        "now": Way(session, folder / "now", _FORMATS[file_format].from_settings(None)),
         "spark_merge": Way(session, folder / "spark_merge", by_spark),
     }
 

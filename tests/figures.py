@@ -230,7 +230,7 @@ FIGURES: Final[dict[str, dict[str, str]]] = {
         ),
         "128 MiB": _GROUP,
         "two hours": "spark_sink/output/epoch_groups.py::_UNREST: Final = timedelta(hours=2)",
-        "256 MiB": "spark_sink/output/delta_compaction.py::_COMPACTED_SIZE: Final = 256 << 20",
+        "256 MiB": "spark_sink/output/compaction_groups.py::_COMPACTED_SIZE: Final = 256 << 20",
         "50 files": "spark_sink/tables/row_merges/small_table.py::FILES_MAX: Final = 50",
         "10 to 15 ms of CPU for each 1,000 commits": _DELTA_LOG,
         "100 files": _WATERMARK_FILES,

@@ -28,20 +28,21 @@ from slackwater.pipeline.spark.session import start_spark, stop_spark
 from slackwater.reader.schema import ddl
 from slackwater.spark_sink.output.application import application_of
 from slackwater.spark_sink.output.delta_commits import DeltaCommits
-from slackwater.spark_sink.output.delta_epochs import DeltaEpochs
 from slackwater.spark_sink.output.delta_maintenance import retention_properties
 from slackwater.spark_sink.output.disk_place import Disk
 from slackwater.spark_sink.output.epoch_groups import current_epochs
 from slackwater.spark_sink.output.file_epochs import FileEpochs
+from slackwater.spark_sink.output.iceberg.iceberg_commits import IcebergCommits
+from slackwater.spark_sink.output.iceberg.iceberg_files import IcebergFiles
+from slackwater.spark_sink.output.iceberg.table_place import TablePlace
 from slackwater.spark_sink.output.maintenance import Maintenance, MaintenancePolicy
 from slackwater.spark_sink.output.preparation import Preparation
-from slackwater.spark_sink.output.staging import Staging
+from slackwater.spark_sink.output.table_epochs import TableEpochs
 from slackwater.spark_sink.output.table_files import DiskFiles
 from slackwater.spark_sink.output.watermark_log import WatermarkLog
 from slackwater.spark_sink.sink import Sink
 from slackwater.spark_sink.sinks.file_changelog import FileChangelog
 from slackwater.spark_sink.sinks.mirrors import Mirrors
-from slackwater.spark_sink.sinks.table_changelog import TableChangelog
 from slackwater.spark_sink.sinks.typed_changelogs import TypedChangelogs
 from slackwater.spark_sink.tables.delta import Delta
 from slackwater.spark_sink.tables.iceberg import Iceberg
@@ -75,15 +76,17 @@ def delta(path: Path, policy: MaintenancePolicy) -> Sink:
     )
     files = DiskFiles(path, str(path))
     return FileChangelog(
-        DeltaEpochs(commits, files, Preparation(), policy=policy),
+        TableEpochs(commits, files, Preparation(), policy=policy),
         WatermarkLog(on_disk(path), PIPELINE),
     )
 
 
 def iceberg(path: Path, policy: MaintenancePolicy) -> Sink:
-    watermarks = WatermarkLog(on_disk(path), PIPELINE)
-    staging = Staging(on_disk(path))
-    return TableChangelog(str(path), Iceberg(), staging, watermarks, policy=policy)
+    commits = IcebergCommits(TablePlace(str(path)), application_of(PIPELINE))
+    return FileChangelog(
+        TableEpochs(commits, IcebergFiles(commits), Preparation(), policy=policy),
+        WatermarkLog(on_disk(path), PIPELINE),
+    )
 
 
 def mirror(table_format: type[TableFormat]) -> MakeSink:

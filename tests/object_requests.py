@@ -27,7 +27,6 @@ from slackwater.pipeline.spark.java import find_java
 from slackwater.pipeline.spark.session import start_spark, stop_spark
 from slackwater.spark_sink.output.maintenance import MaintenancePolicy
 from slackwater.spark_sink.sink import Sink
-from slackwater.spark_sink.sinks.table_changelog import TableChangelog
 from tests import fake_gcs, sizing_page
 from tests.epoch_rows import make_sink, of_two_tables
 from tests.handed_on import Tasks
@@ -146,11 +145,7 @@ class Proof:
         sink: Any = self._place.sink
         sink.position(self._spark)
         self._tasks = Tasks(sink, self._spark)
-        self._write(WARM_UP // 2)
-        if isinstance(sink, TableChangelog):
-            # As with the first round of maintenance, which comes after minutes.
-            sink._table.ensure_retention(self._spark, sink._path, 3_600.0)
-        self._write(WARM_UP - WARM_UP // 2)
+        self._write(WARM_UP)
         counted = []
         for number in range(0, self._epochs, COUNTED):
             begun = time.monotonic()

@@ -13,7 +13,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -21,6 +20,7 @@ import pyarrow as pa
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
 from slackwater.spark_sink.errors import ObjectStoreError, PublishError
+from slackwater.spark_sink.output.delta_compaction import compact_and_expire
 from slackwater.spark_sink.output.delta_errors import DeltaUnsupportedError, delta_errors, refusing
 from slackwater.spark_sink.output.delta_features import (
     COLUMN_MAPPING,
@@ -37,6 +37,7 @@ from slackwater.spark_sink.output.delta_maintenance import (
     forget_checksum,
     log_files,
 )
+from slackwater.spark_sink.output.table_commits import DataFile
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -53,25 +54,8 @@ _LINE: Final = "slackwater.line"
 _COMMITS_LOOKED_AT: Final = 100
 
 
-@dataclass(frozen=True, slots=True)
-class DataFile:
-    """A Parquet file that becomes a table's.
-
-    Attributes:
-        name: relative to the table.
-        size: in bytes.
-        partition: the values of the partition columns.
-        stats: see stats_text(); None if they are not known.
-    """
-
-    name: str
-    size: int
-    partition: Mapping[str, str | None]
-    stats: str | None
-
-
 class DeltaCommits:
-    """The commits of one table, as one process adds them.
+    """See TableCommits.
 
     Args:
         path: the table's URL, or its folder on a local disk.
@@ -97,7 +81,7 @@ class DeltaCommits:
         self.options = dict(options)
         self.application = application
         self._log = log_files(self.path, options)
-        self.properties = dict(properties or {})
+        self.properties: Mapping[str, str] = dict(properties or {})
         self._owner_application = f"{application} owner"
         # As this process left it; None if it may be otherwise since.
         self._table: DeltaTable | None = None
@@ -123,13 +107,7 @@ class DeltaCommits:
         return tuple(self._loaded().metadata().partition_columns)
 
     def take_over(self) -> None:
-        """Let no former owner commit any more; a missing table stays missing.
-
-        Raises:
-            ObjectStoreError: the table can't be written without Spark.
-            PublishError: the store refuses or fails, or another process takes the pipeline over at
-                the same time.
-        """
+        """Let no former owner commit any more; see TableCommits."""
         retrying = Retrying(
             retry=retry_if_exception_type(PublishError),
             stop=stop_after_attempt(_TRIES),
@@ -138,16 +116,7 @@ class DeltaCommits:
         retrying(self._load_and_own)
 
     def open(self, schema: pa.Schema, partition_by: Sequence[str]) -> None:
-        """Check the table's columns, and create it if it was missing. After take_over().
-
-        Args:
-            schema: the columns of what will be written.
-            partition_by: the partition columns of a new table.
-
-        Raises:
-            ObjectStoreError: the table has other columns.
-            PublishError: another process has created it since, or the store fails.
-        """
+        """Check the table's columns, and create it if it was missing; see TableCommits."""
         if not self.is_owner:
             self._create(schema, partition_by)
         table = self._loaded()
@@ -166,15 +135,12 @@ class DeltaCommits:
         self._table = None
 
     def property(self, name: str) -> str | None:
-        """Return a property of the table; None if it says nothing of it. After open()."""
-        return self._loaded().metadata().configuration.get(name)
+        """Return a property of the table; see TableCommits."""
+        table = self._loaded() if self.is_owner else self._load()
+        return None if table is None else table.metadata().configuration.get(name)
 
     def add_columns(self, schema: pa.Schema) -> None:
-        """Add columns, in one commit; a struct that is there gets the fields that it lacks.
-
-        Raises:
-            ObjectStoreError, PublishError: see append().
-        """
+        """Add columns, in one commit; see TableCommits."""
         table = self._loaded()
         with self._committing(table):
             table.alter.add_columns(nullable(schema).fields, commit_properties=self._properties())
@@ -210,18 +176,7 @@ class DeltaCommits:
         version: int,
         line: str | None = None,
     ) -> bool:
-        """Add files in one commit, and return False if it has been made before.
-
-        Args:
-            files: of one epoch.
-            application: names the writer; each application counts its own versions.
-            version: rises with each commit of the application.
-            line: the epoch's in the watermark log; see last_line().
-
-        Raises:
-            PublishError: another process has taken the pipeline over, or the store fails. Then the
-                commit may have been made: the next call finds that out.
-        """
+        """Add files in one commit, and return False if it has been made before."""
         from deltalake.transaction import AddAction, RemoveAction, Transaction
 
         table = self._loaded()
@@ -267,12 +222,12 @@ class DeltaCommits:
         return latest is not None and latest >= version
 
     def last_line(self) -> str | None:
-        """Return the watermark log's line that came with the last epoch before this process's.
-
-        Its owner may have died before it added the line to the log. After take_over(). None if no
-        commit had one.
-        """
+        """Return the watermark log's line of the last epoch before; see TableCommits."""
         return self._line
+
+    def maintain(self, keep_s: float | None) -> None:
+        """Compact the table, and remove old versions; see TableCommits."""
+        compact_and_expire(self.path, self.options, keep_s)
 
     def _read_line(self, table: DeltaTable) -> str | None:
         """Return the line in the last commits of a table."""

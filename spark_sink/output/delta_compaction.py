@@ -13,9 +13,7 @@ import shutil
 import tempfile
 import time
 import uuid
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -25,9 +23,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from slackwater.spark_sink.errors import ObjectStoreError, commit_conflict
+from slackwater.spark_sink.output.compaction_groups import TableFile, groups_to_compact
 from slackwater.spark_sink.output.delta_errors import DeltaUnsupportedError, delta_errors
 from slackwater.spark_sink.output.delta_features import COLUMN_MAPPING, has_column_mapping
-from slackwater.spark_sink.output.delta_maintenance import commit_name, expire, is_inside, log_files
+from slackwater.spark_sink.output.delta_maintenance import commit_name, expire, log_files
 from slackwater.spark_sink.output.merged_files import in_row_groups, sync
 from slackwater.spark_sink.output.object_store import download, open_object_store, remove
 from slackwater.spark_sink.output.parquet_stats import stats_text
@@ -38,29 +37,10 @@ if TYPE_CHECKING:
     from deltalake.transaction import AddAction, RemoveAction
     from obstore.store import ObjectStore
 
-# In bytes: of the small files that become one.
-_COMPACTED_SIZE: Final = 256 << 20
 # What tables may ask of a reader. A file whose deletion vector is ignored would get back its rows.
 _FEATURES: Final = frozenset({"timestampNtz"})
 # A pipeline may commit between two of them.
 _TRIES: Final = 50
-
-
-@dataclass(frozen=True, slots=True)
-class TableFile:
-    """A file of a table.
-
-    Attributes:
-        name: relative to the table.
-        size: in bytes.
-        modified_ms: since the Unix epoch.
-        partition: the values of the partition columns, as texts.
-    """
-
-    name: str
-    size: int
-    modified_ms: int
-    partition: tuple[tuple[str, str | None], ...] = ()
 
 
 def compact_and_expire(path: str, options: Mapping[str, str], keep_s: float | None) -> None:
@@ -133,26 +113,6 @@ def compact_loaded(table: DeltaTable, path: str, options: Mapping[str, str]) -> 
             break
         commits += 1
     return commits
-
-
-def groups_to_compact(files: Iterable[TableFile]) -> list[list[TableFile]]:
-    """Return the files that become one: small ones of one partition, in the order of their age."""
-    by_partition = defaultdict(list)
-    for file in sorted(files, key=lambda file: (file.modified_ms, file.name)):
-        if file.size < _COMPACTED_SIZE and is_inside(file.name):
-            by_partition[file.partition].append(file)
-    groups = []
-    for of_partition in by_partition.values():
-        group: list[TableFile] = []
-        size = 0
-        for file in of_partition:
-            size += file.size
-            if size > _COMPACTED_SIZE:
-                groups.append(group)
-                group, size = [], file.size
-            group.append(file)
-        groups.append(group)
-    return [group for group in groups if len(group) > 1]
 
 
 def _files_of(table: DeltaTable) -> list[TableFile]:

@@ -18,6 +18,7 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from slackwater.spark_sink.errors import PublishError
+from slackwater.spark_sink.output.compaction_groups import is_inside
 from slackwater.spark_sink.output.delta_errors import DeltaUnsupportedError, delta_errors
 from slackwater.spark_sink.output.object_store import ObjectFiles, is_object_store
 from slackwater.spark_sink.output.small_files import LocalFiles, SmallFiles, without_scheme
@@ -294,11 +295,6 @@ def files_to_remove(old: Iterable[Commit]) -> list[str]:
         # A file whose deletion vector changes is both removed and added.
         is_removed |= dict.fromkeys(commit.removed, True) | dict.fromkeys(commit.added, False)
     return [unquote(name) for name, gone in is_removed.items() if gone and is_inside(name)]
-
-
-def is_inside(name: str) -> bool:
-    """Return whether a file's name is relative to its table; those of a clone are another's."""
-    return "://" not in name and not name.startswith(("/", "file:"))
 
 
 def _with_checksums(names: Iterable[str]) -> Iterator[str]:

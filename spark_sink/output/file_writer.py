@@ -5,6 +5,7 @@ In an object store those that are large are staged, and on a local disk all.
 
 from __future__ import annotations
 
+import base64
 import io
 import re
 import uuid
@@ -88,6 +89,8 @@ class FileWriter:
         file_format: parquet, orc, or text, of which each row's value is a line.
         partition_by: columns that name folders and are not in the files.
         hands_on: whether small files go to an object store only if the driver has them go there.
+        columns: those of the files, by schema_text(); empty for those of the rows.
+        keeps_partition_columns: whether the files have the columns that name folders, too.
     """
 
     path: str
@@ -97,6 +100,8 @@ class FileWriter:
     partition_by: tuple[str, ...] = ()
     suffix: str = ""
     hands_on: bool = True
+    columns: str = ""
+    keeps_partition_columns: bool = False
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write all batches, and yield a row for each file.
@@ -106,12 +111,13 @@ class FileWriter:
         """
         # Opened by the first large file only.
         store = cache(partial(open_object_store, self.path, self.options))
+        columns = parse_schema(self.columns) if self.columns else None
         files: dict[str, _OpenFile] = {}
         in_memory = 0
         for batch in batches:
             for folder, rows in self._by_folder(pa.Table.from_batches([batch])):
                 if folder not in files:
-                    files[folder] = _OpenFile(self._sink(store), self.file_format)
+                    files[folder] = _OpenFile(self._sink(store), self.file_format, columns)
                 files[folder].add(rows)
                 if files[folder].size > _FILE_MAX:
                     yield _result(folder, files.pop(folder), is_staged=True)
@@ -144,7 +150,8 @@ class FileWriter:
             for match in matches[1:]:
                 mask = pc.and_(mask, match)
             folder = "/".join(f"{name}={_escaped(values[name])}" for name in columns)
-            yield folder, table.filter(mask).drop_columns(columns)
+            rows = table.filter(mask)
+            yield folder, rows if self.keeps_partition_columns else rows.drop_columns(columns)
 
 
 def _result(folder: str, file: _OpenFile, *, is_staged: bool) -> pa.RecordBatch:
@@ -205,9 +212,9 @@ def _escaped(value: object) -> str:
 class _OpenFile:
     """A file that grows by tables."""
 
-    def __init__(self, sink: StagedFile, file_format: str) -> None:
+    def __init__(self, sink: StagedFile, file_format: str, columns: pa.Schema | None) -> None:
         self._sink = sink
-        self._writer = format_writer(sink, file_format)
+        self._writer = format_writer(sink, file_format, columns)
         self._tables: list[pa.Table] = []
         # In bytes: of rows that are not written yet.
         self.pending = 0
@@ -248,16 +255,27 @@ class _Lines:
         """Leave the file open: its content is taken from it. There are no statistics."""
 
 
-def format_writer(sink: Any, file_format: str) -> Any:
+def format_writer(sink: Any, file_format: str, columns: pa.Schema | None = None) -> Any:
     """Return a writer of tables, which writes the end of the file when it is closed.
 
     Args:
         sink: a file that is written to.
         file_format: parquet, orc, or text, of which each row's value is a line.
+        columns: those of a Parquet file; None for those of the first table.
     """
     if file_format == TEXT:
         return _Lines(sink)
-    return _Orc(sink) if file_format == ORC else _Parquet(sink)
+    return _Orc(sink) if file_format == ORC else _Parquet(sink, columns)
+
+
+def schema_text(columns: pa.Schema) -> str:
+    """Return columns as a text."""
+    return base64.b64encode(columns.serialize().to_pybytes()).decode()
+
+
+def parse_schema(text: str) -> pa.Schema:
+    """Return the columns of a text."""
+    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
 
 
 class _Orc:
@@ -281,10 +299,11 @@ class _Orc:
 
 
 class _Parquet:
-    """Writes Parquet; the schema is that of the first table."""
+    """Writes Parquet; without columns the schema is that of the first table."""
 
-    def __init__(self, sink: Any) -> None:
+    def __init__(self, sink: Any, columns: pa.Schema | None) -> None:
         self._sink = sink
+        self._columns = columns
         self._writer: pq.ParquetWriter | None = None
         self._footers: list[pq.FileMetaData] = []
 
@@ -294,11 +313,11 @@ class _Parquet:
             # The checksums find what a broken disk has changed, as those of Spark's files do.
             self._writer = pq.ParquetWriter(
                 self._sink,
-                table.schema,
+                self._columns or table.schema,
                 metadata_collector=self._footers,
                 write_page_checksum=True,
             )
-        self._writer.write_table(table)
+        self._writer.write_table(table.select(self._writer.schema.names))
 
     def close(self) -> str | None:
         """Write the footer, and return the file's statistics."""

@@ -1,4 +1,4 @@
-"""Where the files of a Delta table wait until a commit names them: beside them, or in the table.
+"""Where the files of a table wait until a commit names them: beside them, or in the table.
 
 On a disk they wait in a folder of one owner's, which its successor removes, and get their names in
 the table by a rename. In an object store, which has no rename, tasks upload large ones to their
@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from slackwater.spark_sink.formats import PARQUET
-from slackwater.spark_sink.output.delta_commits import DataFile
 from slackwater.spark_sink.output.disk_place import Disk
 from slackwater.spark_sink.output.file_writer import (
     FileWriter,
@@ -33,6 +32,7 @@ from slackwater.spark_sink.output.object_store import (
 from slackwater.spark_sink.output.parquet_stats import stats_text
 from slackwater.spark_sink.output.small_files import without_scheme
 from slackwater.spark_sink.output.staging_folder import StagingFolder
+from slackwater.spark_sink.output.table_commits import DataFile
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,7 +49,7 @@ class TableFiles(Protocol):
     """The files of one table that no commit names yet.
 
     Attributes:
-        path: the table's, as delta-rs takes it.
+        path: the table's, as its commits take it.
     """
 
     path: str
@@ -89,11 +89,15 @@ class DiskFiles:
     Args:
         folder: the table's.
         setting: the same as it is set, maybe with a scheme.
+        inside: where in the folder the files get their names: with a slash at the end, or empty.
         epochs: those of epochs, if these are a scan's.
     """
 
-    def __init__(self, folder: Path, setting: str, epochs: DiskFiles | None = None) -> None:
+    def __init__(
+        self, folder: Path, setting: str, inside: str = "", epochs: DiskFiles | None = None
+    ) -> None:
         self.path = str(folder)
+        self._inside = inside
         self._folder = folder
         self._place = Disk(folder, setting)
         self._staging: StagingFolder = epochs._staging if epochs else StagingFolder(folder)
@@ -101,7 +105,7 @@ class DiskFiles:
 
     def for_scan(self) -> DiskFiles:
         """Return the same owner's for a scan; see TableFiles."""
-        return DiskFiles(self._folder, self._place.path, self)
+        return DiskFiles(self._folder, self._place.path, self._inside, self)
 
     def take_over(self, spark: SparkSession) -> None:
         """Remove the folders of all former owners, this process before it among them."""
@@ -118,7 +122,10 @@ class DiskFiles:
 
     def place(self, file: WrittenFile) -> str:
         """Move a file into the table's folder; see TableFiles."""
-        name = file.staged or ""
+        name = f"{self._inside}{file.staged}"
+        if self._inside:
+            with self._place.translating():
+                (self._folder / self._inside).mkdir(exist_ok=True)
         self._staging.take(self._kind, file, self._folder / name)
         return name
 
@@ -133,10 +140,12 @@ class BucketFiles:
     Args:
         path: the table's URL.
         options: see open_object_store().
+        inside: see DiskFiles.
     """
 
-    def __init__(self, path: str, options: Mapping[str, str]) -> None:
+    def __init__(self, path: str, options: Mapping[str, str], inside: str = "") -> None:
         self.path = path
+        self._prefix = f"{inside}{_PREFIX}"
         self._options = dict(options)
         self._store = open_object_store(path, options)
 
@@ -145,7 +154,7 @@ class BucketFiles:
         return self
 
     def take_over(self, spark: SparkSession) -> None:  # noqa: ARG002
-        """See whether there is such a bucket: Delta's client does not say so; see TableFiles.
+        """See whether there is such a bucket: clients of tables do not say so; see TableFiles.
 
         What was uploaded stays: the versions that somebody reads may have it.
         """
@@ -155,13 +164,13 @@ class BucketFiles:
     def writer(self, partition_by: Sequence[str]) -> FileWriter:
         """Return what uploads large files to their names; see TableFiles."""
         columns = tuple(partition_by)
-        return FileWriter(self.path, self._options, _PREFIX, PARQUET, columns, _SUFFIX)
+        return FileWriter(self.path, self._options, self._prefix, PARQUET, columns, _SUFFIX)
 
     def place(self, file: WrittenFile) -> str:
         """Upload a file that is in memory; see TableFiles."""
         if file.content is None:
             return file.staged or ""
-        name = f"{_PREFIX}{uuid.uuid4().hex}{_SUFFIX}"
+        name = f"{self._prefix}{uuid.uuid4().hex}{_SUFFIX}"
         with requests_to(self.path):
             self._store.put(name, file.content, use_multipart=False)
         return name
@@ -172,16 +181,17 @@ class BucketFiles:
             remove(self._store, [file.staged for file in files if file.staged])
 
 
-def table_files(path: str, options: Mapping[str, str]) -> TableFiles:
+def table_files(path: str, options: Mapping[str, str], inside: str = "") -> TableFiles:
     """Return the files of a table.
 
     Args:
         path: the table's, on a local disk or in an object store, as the settings have it.
         options: see open_object_store().
+        inside: see DiskFiles.
     """
     if is_object_store(path):
-        return BucketFiles(path, options)
-    return DiskFiles(Path(without_scheme(path)), path)
+        return BucketFiles(path, options, inside)
+    return DiskFiles(Path(without_scheme(path)), path, inside)
 
 
 def data_files(files: TableFiles, written: Sequence[WrittenFile]) -> list[DataFile]:

@@ -23,20 +23,21 @@ from slackwater.spark_sink.output.object_store import (
     is_object_store,
 )
 from slackwater.spark_sink.output.preparation import DATE_COLUMN, Preparation
-from slackwater.spark_sink.output.staging import Staging
 from slackwater.spark_sink.output.watermark_log import WatermarkLog
 from slackwater.spark_sink.sink import Sink
 from slackwater.spark_sink.sinks.envelope_settings import EnvelopeSettings
 from slackwater.spark_sink.sinks.file_changelog import FileChangelog
 from slackwater.spark_sink.sinks.store_settings import ObjectStoreSettings
-from slackwater.spark_sink.sinks.table_changelog import TableChangelog
 from slackwater.spark_sink.tables.delta import Delta
+from slackwater.spark_sink.tables.iceberg import Iceberg
 from slackwater.spark_sink.tables.registry import table_formats
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from slackwater.spark_sink.output.epoch_place import EpochPlace
+    from slackwater.spark_sink.output.table_commits import TableCommits
+    from slackwater.spark_sink.output.table_files import TableFiles
 
 _FORMATS: Final = (PARQUET, JSON, ORC, *table_formats())
 PartitionColumn = Literal["table_name", "date"]
@@ -58,12 +59,13 @@ class ChangelogSettings(EnvelopeSettings, ObjectStoreSettings):
     @classmethod
     def is_by_client(cls, path: str, file_format: str) -> bool:
         """Return whether epochs are written without Spark; see ObjectStoreSettings."""
-        return _is_without_spark(file_format) and is_object_store(path)
+        del file_format
+        return is_object_store(path)
 
     @property
     def is_written_without_spark(self) -> bool:
-        """Whether neither Spark's writers nor its tables make the output; see SinkSettings."""
-        return _is_without_spark(self.format)
+        """True: tasks and the driver do; see SinkSettings."""
+        return True
 
     def make_envelope(self, origin: Origin) -> Envelope:
         """Return the envelope; a file of JSON has no place for a message's key and table."""
@@ -82,16 +84,7 @@ class ChangelogSettings(EnvelopeSettings, ObjectStoreSettings):
         )
         place = self.make_place()
         watermarks = WatermarkLog(place, origin.pipeline)
-        table_format = self.table_format(self.partition_by)
-        if self.is_written_without_spark or table_format is None:
-            return FileChangelog(self._epoch_files(origin, place, preparation), watermarks)
-        return TableChangelog(
-            self.path,
-            table_format,
-            Staging(place, preparation),
-            watermarks,
-            policy=self.maintenance_policy,
-        )
+        return FileChangelog(self._epoch_files(origin, place, preparation), watermarks)
 
     def _shape(self, envelope: Envelope | None) -> Callable[[DataFrame], DataFrame] | None:
         if envelope is None:
@@ -103,7 +96,7 @@ class ChangelogSettings(EnvelopeSettings, ObjectStoreSettings):
     def _epoch_files(
         self, origin: Origin, place: EpochPlace, preparation: Preparation
     ) -> EpochFiles:
-        if self.format == Delta.using:
+        if self.format in table_formats():
             return self._table_epochs(origin, preparation)
         from slackwater.spark_sink.output.file_epochs import FileEpochs
 
@@ -123,19 +116,32 @@ class ChangelogSettings(EnvelopeSettings, ObjectStoreSettings):
         return is_set and self.format not in table_formats()
 
     def _table_epochs(self, origin: Origin, preparation: Preparation) -> EpochFiles:
+        from slackwater.spark_sink.output.table_epochs import TableEpochs
+
+        make = self._delta_log if self.format == Delta.using else self._iceberg_log
+        commits, files = make(application_of(origin.pipeline))
+        policy = self.maintenance_policy
+        return TableEpochs(commits, files, preparation, self.partition_by, policy)
+
+    def _delta_log(self, application: str) -> tuple[TableCommits, TableFiles]:
         from slackwater.spark_sink.output.delta_commits import DeltaCommits
-        from slackwater.spark_sink.output.delta_epochs import DeltaEpochs
         from slackwater.spark_sink.output.table_files import table_files
 
-        options, policy = self.storage_options, self.maintenance_policy
+        options = self.storage_options
         files = table_files(self.path, options)
-        commits = DeltaCommits(
-            files.path,
-            options,
-            application_of(origin.pipeline),
-            delta_maintenance.retention_properties(policy.keep_s),
-        )
-        return DeltaEpochs(commits, files, preparation, self.partition_by, policy)
+        retention = delta_maintenance.retention_properties(self.maintenance_policy.keep_s)
+        return DeltaCommits(files.path, options, application, retention), files
+
+    def _iceberg_log(self, application: str) -> tuple[TableCommits, TableFiles]:
+        from slackwater.spark_sink.output.iceberg.iceberg_commits import IcebergCommits
+        from slackwater.spark_sink.output.iceberg.iceberg_files import IcebergFiles
+        from slackwater.spark_sink.output.iceberg.table_place import TablePlace
+
+        table = Iceberg(self.catalog)
+        retention = table.retention_properties(self.maintenance_policy.keep_s)
+        place = TablePlace(self.path, self.catalog, self.storage_options)
+        commits = IcebergCommits(place, application, retention)
+        return commits, IcebergFiles(commits)
 
     @model_validator(mode="after")
     def _compaction_in_object_store(self) -> Self:
@@ -145,10 +151,6 @@ class ChangelogSettings(EnvelopeSettings, ObjectStoreSettings):
                 " one object there, so that they are replaced at one moment"
             )
         return self
-
-
-def _is_without_spark(file_format: str) -> bool:
-    return file_format == Delta.using or file_format not in table_formats()
 
 
 def _lines(changes: DataFrame, envelope: Envelope, partition_by: Sequence[str]) -> DataFrame:

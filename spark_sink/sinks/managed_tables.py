@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from slackwater.spark_sink.output.epoch_place import EpochPlace
-    from slackwater.spark_sink.tables.by_driver.delta_access import DeltaAccess
+    from slackwater.spark_sink.tables.by_driver.driver_access import DriverAccess
 
 # How many tables are committed to at the same time.
 _TABLES_AT_ONCE: Final = 4
@@ -68,7 +68,7 @@ class ManagedTableSettings(TableSettings, ABC):
 
     def require_table_format(self) -> TableFormat:
         """Return the table format, which these kinds always have."""
-        made = table_formats()[self.format].from_settings(self.catalog, ())
+        made = table_formats()[self.format].from_settings(self.catalog)
         made.storage_options = self.storage_options
         return made
 
@@ -133,7 +133,7 @@ class ManagedTables(StagedByTasks, LoggedScans, ABC, Generic[T]):
         self._tables: dict[str, T] = {}
         self._is_by_driver = is_by_driver
         # Of tables by the driver.
-        self._accesses: dict[str, DeltaAccess] = {}
+        self._accesses: dict[str, DriverAccess] = {}
 
     def position(self, spark: SparkSession) -> OutputPosition:
         """Return the log's last line, and the last commit to any table if it is later; see Sink.
@@ -192,17 +192,15 @@ class ManagedTables(StagedByTasks, LoggedScans, ABC, Generic[T]):
             return access.take_over()
         return self._format.last_version(spark, self._place(table), self._application)
 
-    def _access(self, spark: SparkSession, table: str) -> DeltaAccess | None:
+    def _access(self, spark: SparkSession, table: str) -> DriverAccess | None:
         """Return what writes a table by the driver; None if Spark does."""
         if not self._is_by_driver:
             return None
         if table not in self._accesses:
-            from slackwater.spark_sink.tables.by_driver.delta_access import DeltaAccess
+            from slackwater.spark_sink.tables.by_driver.accesses import make_access
 
-            options = self._format.storage_options
-            self._accesses[table] = DeltaAccess(
-                spark, self._place(table), options, self._application
-            )
+            path = self._place(table)
+            self._accesses[table] = make_access(self._format, spark, path, self._application)
         return self._accesses[table]
 
     def _read_small(
@@ -250,6 +248,8 @@ class ManagedTables(StagedByTasks, LoggedScans, ABC, Generic[T]):
         return [name for name in tables if self._format.exists(spark, self._place(name))]
 
     def _is_own(self, spark: SparkSession, name: str) -> bool:
+        if access := self._access(spark, name):
+            return access.source_table() == name
         return source_table(spark, self._format.name(spark, self._place(name))) == name
 
     def _begin_maintenance(self, spark: SparkSession) -> None:

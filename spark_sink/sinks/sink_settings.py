@@ -38,7 +38,6 @@ from slackwater.spark_sink.sink import Sink
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.tables.delta import Delta
 from slackwater.spark_sink.tables.registry import table_formats
-from slackwater.spark_sink.tables.table_format import TableFormat
 from slackwater.timestamp import ms_to_seconds
 
 if TYPE_CHECKING:
@@ -330,11 +329,6 @@ class TableSettings(SinkSettings, ABC):
             None if keep is None else ms_to_seconds(keep),
         )
 
-    def table_format(self, partition_by: Sequence[str] = ()) -> TableFormat | None:
-        """Return the table format; None if epochs are files."""
-        made = table_formats().get(self.format)
-        return None if made is None else made.from_settings(self.catalog, partition_by)
-
     @model_validator(mode="after")
     def _path_that_delta_rs_takes_as_it_is(self) -> Self:
         is_table_on_disk = self.format == Delta.using and self.is_on_disk
@@ -348,12 +342,11 @@ class TableSettings(SinkSettings, ABC):
     @model_validator(mode="after")
     def _catalog_in_object_store(self) -> Self:
         made = table_formats().get(self.format)
-        if made is None or not made.has_catalogs or self.catalog is not None:
-            return self
-        if is_object_store(self.path):
+        is_folder = made is not None and made.has_catalogs and self.catalog is None
+        if is_folder and self.is_in_store and not self.is_written_without_spark:
             raise ValueError(
-                f"{self.format} in an object store needs a catalog: in one of files another process"
-                " could replace a commit"
+                f"{self.format} of kind {self.kind} in an object store needs a catalog: in folders"
+                " another process could replace a commit of Spark's"
             )
         return self
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cache, partial
@@ -13,7 +14,6 @@ from slackwater.spark_sink.output.dead_letters import DeadLetters
 from slackwater.spark_sink.output.delta_features import maps_columns
 from slackwater.spark_sink.output.maintenance import NO_MAINTENANCE, MaintenancePolicy
 from slackwater.spark_sink.output.object_store import is_object_store
-from slackwater.spark_sink.output.small_files import without_scheme
 from slackwater.spark_sink.sink import EpochSummary
 from slackwater.spark_sink.sinks.managed_tables import (
     ManagedTables,
@@ -22,7 +22,9 @@ from slackwater.spark_sink.sinks.managed_tables import (
 from slackwater.spark_sink.sinks.store_settings import ObjectStoreSettings
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.sql.latest_changes import COLUMNS_OF_TABLES, columns_by_table
+from slackwater.spark_sink.table_names import table_of
 from slackwater.spark_sink.tables.delta import Delta
+from slackwater.spark_sink.tables.iceberg import Iceberg
 from slackwater.spark_sink.tables.managed_table import AppendId
 from slackwater.spark_sink.tables.table_format import TableFormat
 from slackwater.timestamp import datetime_to_us
@@ -49,12 +51,22 @@ class TypedChangelogSettings(ManagedTableSettings, ObjectStoreSettings):
     @classmethod
     def is_by_client(cls, path: str, file_format: str) -> bool:
         """Return whether tables are committed without Spark; see ObjectStoreSettings."""
-        return file_format == Delta.using and is_object_store(path)
+        del file_format
+        return is_object_store(path)
 
     @property
     def is_written_without_spark(self) -> bool:
         """Whether neither Spark's writers nor its tables make the output; see SinkSettings."""
         return _is_by_driver(self.format, self.table_properties)
+
+    def require_table_format(self) -> TableFormat:
+        """Return the format, of which Iceberg's tables are the driver's alone; see its base."""
+        if self.format != Iceberg.using:
+            return super().require_table_format()
+        # With Arrow, which the settings do without.
+        from slackwater.spark_sink.tables.by_driver.iceberg_by_driver import IcebergByDriver
+
+        return IcebergByDriver(self.catalog, self.storage_options)
 
     def make_sink(self, origin: Origin, record_filter: RecordFilter) -> TypedChangelogs:
         """Return the sink; see SinkSettings."""
@@ -182,13 +194,12 @@ class TypedChangelogs(ManagedTables["ChangelogTable"]):
         )
 
     def _maintain(self, spark: SparkSession, path: str) -> None:
-        if not self._is_by_driver:
+        table = table_of(posixpath.basename(path))
+        access = self._access(spark, table) if table is not None else None
+        if access is None:
             super()._maintain(spark, path)
-            return
-        from slackwater.spark_sink.output.delta_compaction import compact_and_expire
-
-        options, keep_s = self._format.storage_options, self._policy.keep_s
-        compact_and_expire(without_scheme(path), options, keep_s)
+        else:
+            access.maintain(self._policy.keep_s)
 
     def _make(self, spark: SparkSession, path: str, table: str) -> ChangelogTable:
         from slackwater.spark_sink.tables.changelogs.changelog_table import ChangelogTable
@@ -201,4 +212,4 @@ class TypedChangelogs(ManagedTables["ChangelogTable"]):
 
 def _is_by_driver(table_format: str, properties: Mapping[str, str]) -> bool:
     """Return whether the driver and tasks write tables of a format with these properties."""
-    return table_format == Delta.using and not maps_columns(properties)
+    return table_format != Delta.using or not maps_columns(properties)

@@ -95,7 +95,7 @@ class Delta(TableFormat):
         self._has_large = False
 
     @classmethod
-    def from_settings(cls, catalog: str | None, partition_by: Sequence[str]) -> Delta:  # noqa: ARG003
+    def from_settings(cls, catalog: str | None) -> Delta:  # noqa: ARG003
         """Return the format for one sink; see TableFormat."""
         return cls()
 

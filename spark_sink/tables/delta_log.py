@@ -13,13 +13,13 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
+from slackwater.spark_sink.output.compaction_groups import is_inside
 from slackwater.spark_sink.output.delta_errors import delta_errors
 from slackwater.spark_sink.output.delta_maintenance import (
     commit_name,
     commit_versions,
     commits_backwards,
     files_in,
-    is_inside,
     log_files,
 )
 from slackwater.spark_sink.output.small_files import without_scheme

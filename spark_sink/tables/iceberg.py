@@ -69,23 +69,21 @@ class Iceberg(TableFormat):
     Args:
         namespace: a catalog of the session and a namespace, as in SQL; None for a catalog of files,
             in which a table is named by its directory.
-        partition_by: columns by which a changelog's table is partitioned when it is created.
     """
 
     using = "iceberg"
     has_catalogs = True
 
-    def __init__(self, namespace: str | None = None, partition_by: Sequence[str] = ()) -> None:
-        self._partition_by = tuple(partition_by)
-        self._namespace = namespace
+    def __init__(self, namespace: str | None = None) -> None:
+        self.namespace = namespace
         # Tables into which the driver merges, and those into which Spark does though it could.
         self._merged_by_driver: set[str] = set()
         self._merged_by_spark: set[str] = set()
 
     @classmethod
-    def from_settings(cls, catalog: str | None, partition_by: Sequence[str]) -> Iceberg:
+    def from_settings(cls, catalog: str | None) -> Iceberg:
         """Return the format for one sink; see TableFormat."""
-        return cls(catalog, partition_by)
+        return cls(catalog)
 
     @staticmethod
     def spark_conf(spark_version: str) -> dict[str, str]:
@@ -113,8 +111,8 @@ class Iceberg(TableFormat):
     def name(self, spark: SparkSession, path: str) -> str:
         """Return the table's quoted name in Spark SQL; a catalog of files is configured for it."""
         table = identifier(posixpath.basename(path))
-        if self._namespace is not None:
-            return f"{self._namespace}.{table}"
+        if self.namespace is not None:
+            return f"{self.namespace}.{table}"
         for key, value in self.session_settings(path).items():
             if spark.conf.get(key, None) is None:
                 spark.conf.set(key, value)
@@ -122,7 +120,7 @@ class Iceberg(TableFormat):
 
     def session_settings(self, path: str) -> Mapping[str, str]:
         """Return the settings of the table's catalog of files; see TableFormat."""
-        if self._namespace is not None:
+        if self.namespace is not None:
             return {}
         key = f"spark.sql.catalog.{_file_catalog(path)}"
         # Once the last of them is set, the catalog exists.
@@ -135,9 +133,9 @@ class Iceberg(TableFormat):
 
     def list_tables(self, spark: SparkSession) -> Sequence[str] | None:
         """Return the names of the namespace's tables; None for a catalog of files."""
-        if self._namespace is None:
+        if self.namespace is None:
             return None
-        tables = spark.sql(f"SHOW TABLES IN {self._namespace}").collect()
+        tables = spark.sql(f"SHOW TABLES IN {self.namespace}").collect()
         return [row["tableName"] for row in tables]
 
     def append(
@@ -162,18 +160,14 @@ class Iceberg(TableFormat):
 
     def _create(self, rows: DataFrame, path: str, application: str, version: int) -> None:
         """Create the table with its first rows, in one commit; of two processes only one can."""
-        from pyspark.sql import functions as F
-
         writer = rows.writeTo(self.name(rows.sparkSession, path)).using(self.using)
         for name, value in ((APPLICATION, application), (VERSION, str(version))):
             writer = writer.option(f"snapshot-property.{name}", value)
-        if self._partition_by:
-            writer = writer.partitionedBy(*map(F.col, self._partition_by))
         writer.create()
 
     def retention_properties(self, keep_s: float | None) -> Mapping[str, str]:
         """Return the properties by which a catalog removes metadata files; see TableFormat."""
-        is_safe = keep_s is not None and self._namespace is not None
+        is_safe = keep_s is not None and self.namespace is not None
         return METADATA_PROPERTIES if is_safe else {}
 
     def ensure_retention(self, spark: SparkSession, path: str, keep_s: float | None) -> None:
@@ -199,7 +193,7 @@ class Iceberg(TableFormat):
         table, names = self._load_table(spark, path), (APPLICATION, _SNAPSHOT)
         with self.translating_conflicts(path):
             remove_old_snapshots(spark, table, application, names, keep_s)
-        if self._namespace is None:
+        if self.namespace is None:
             remove_old_metadata(spark, table, keep_s)
 
     def _compact(self, spark: SparkSession, path: str) -> None:
@@ -253,7 +247,7 @@ class Iceberg(TableFormat):
 
     def merges_rows(self, spark: SparkSession, path: str) -> bool:
         """Return whether the tables may be on a local disk."""
-        return self._namespace is not None or local_path(spark, path) is not None
+        return self.namespace is not None or local_path(spark, path) is not None
 
     def merge_rows(
         self,

@@ -11,12 +11,12 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from slackwater.spark_sink.java import jvm_of
+from slackwater.spark_sink.output.iceberg.retention import Snapshot, expire_before_ms
 from slackwater.spark_sink.output.small_files import local_path
 from slackwater.timestamp import seconds_to_ms
 
@@ -33,44 +33,6 @@ _METADATA: Final = re.compile(r"v(\d+)\.(?:gz\.)?metadata\.json(?:\.gz)?")
 _METADATA_KEPT: Final = 100
 # For how long a number stays taken.
 _TAKEN_S: Final = 24 * 60 * 60
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """A snapshot of a table.
-
-    Attributes:
-        id: Iceberg's number for it.
-        committed_ms: since the Unix epoch.
-        application: which committed it; None if it does not say.
-    """
-
-    id: int
-    committed_ms: int
-    application: str | None
-
-
-def expire_before_ms(
-    snapshots: Sequence[Snapshot],
-    published: int | None,
-    application: str,
-    replaced_before_ms: int,
-) -> int:
-    """Return a time; snapshots that were committed before it are not needed any more.
-
-    The snapshot that was current at the given time stays: a reader may have begun to read it. So
-    does the published one, and the last one of an application: it says which epochs the table has.
-
-    Args:
-        snapshots: of the table.
-        published: the number of the snapshot at the published low watermark.
-        application: the pipeline's.
-        replaced_before_ms: since the Unix epoch.
-    """
-    own = [snapshot.committed_ms for snapshot in snapshots if snapshot.application == application]
-    before = [s.committed_ms for s in snapshots if s.committed_ms <= replaced_before_ms]
-    needed = [snapshot.committed_ms for snapshot in snapshots if snapshot.id == published]
-    return min([max(before, default=replaced_before_ms), *needed, *([max(own)] if own else [])])
 
 
 def remove_old_snapshots(

@@ -95,13 +95,12 @@ class TableFormat(ABC):
 
     @classmethod
     @abstractmethod
-    def from_settings(cls, catalog: str | None, partition_by: Sequence[str]) -> TableFormat:
+    def from_settings(cls, catalog: str | None) -> TableFormat:
         """Return the format for one sink.
 
         Args:
             catalog: a catalog of the session and a namespace, as in SQL; None if tables are
                 directories.
-            partition_by: columns by which a changelog's table is partitioned when it is created.
         """
 
     @staticmethod

@@ -13,27 +13,40 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import count
-from typing import Final
+from typing import TYPE_CHECKING, Final, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
+from pyiceberg.table import StaticTable
 
 from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.formats import TEXT
 from slackwater.spark_sink.output.bucket_place import Bucket
-from slackwater.spark_sink.output.delta_commits import DataFile, DeltaCommits
+from slackwater.spark_sink.output.delta_commits import DeltaCommits
 from slackwater.spark_sink.output.epoch_place import Form
 from slackwater.spark_sink.output.file_log import EPOCHS, FileLog
-from slackwater.spark_sink.output.file_writer import WrittenFile
+from slackwater.spark_sink.output.file_writer import WrittenFile, written_files_of
+from slackwater.spark_sink.output.iceberg.iceberg_commits import IcebergCommits
+from slackwater.spark_sink.output.iceberg.iceberg_files import IcebergFiles
+from slackwater.spark_sink.output.iceberg.store_io import StoreIO
+from slackwater.spark_sink.output.iceberg.table_place import TablePlace
 from slackwater.spark_sink.output.object_store import open_object_store, read
+from slackwater.spark_sink.output.table_commits import DataFile
+from slackwater.spark_sink.output.table_files import data_files
 from tests.file_places import Hold
 from tests.object_stores import ServedStore, nothing, s3
+from tests.rest_catalog import CLIENTS
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 START: Final = datetime(2026, 1, 31, 9, tzinfo=UTC)
 APPLICATION: Final = "slackwater orders"
 SCHEMA: Final = pa.schema({"number": pa.int64()})
+# A table in a folder asks nothing of it.
+NO_SPARK: Final = cast("SparkSession", None)
 
 
 class Log(ABC):
@@ -131,7 +144,43 @@ class Delta(Log):
         return sorted(table.to_pyarrow_table()["number"].to_pylist())
 
 
-LOGS: Final[dict[str, type[Log]]] = {"files": Files, "large files": LargeFiles, "Delta": Delta}
+class Iceberg(Log):
+    """An Iceberg table in a folder: see IcebergCommits and FolderCatalog."""
+
+    def __init__(self, url: str, store: ServedStore) -> None:
+        super().__init__(url, store)
+        self._commits = IcebergCommits(TablePlace(url, options=store.options), APPLICATION)
+        self._files = IcebergFiles(self._commits)
+
+    def take_over(self) -> None:
+        self._files.take_over(NO_SPARK)
+        self._commits.take_over()
+        self._commits.open(SCHEMA, ())
+        self.last = self._commits.last_version(APPLICATION) or 0
+
+    def commit(self, through: int) -> bool:
+        rows = pa.table({"number": range(self.last + 1, through + 1)}, SCHEMA)
+        written = written_files_of(self._files.writer(()), rows)
+        done = self._commits.append(data_files(self._files, written), APPLICATION, through)
+        self.last = through
+        return done
+
+    @staticmethod
+    def visible(url: str, store: ServedStore) -> list[int]:
+        files = StoreIO({}, store.direct_options)
+        with files.new_input(f"{url}/metadata/version-hint.text").open() as hint:
+            latest = f"{url}/metadata/v{int(hint.read())}.metadata.json"
+        options = CLIENTS["s3"].python_options(store.direct)
+        table = StaticTable.from_metadata(latest, options)
+        return sorted(table.scan().to_arrow()["number"].to_pylist())
+
+
+LOGS: Final[dict[str, type[Log]]] = {
+    "files": Files,
+    "large files": LargeFiles,
+    "Delta": Delta,
+    "Iceberg": Iceberg,
+}
 LONG: Final = pytest.mark.long
 of_each_log = pytest.mark.parametrize("log", LOGS.values(), ids=list(LOGS))
 

@@ -66,9 +66,8 @@ def test_what_is_committed_at_once_is_complete_with_or_without_its_line(
 
     assert position() == OutputPosition(None, None, None)
     write_until_line(session, path, 1, **settings)
-    # But for Iceberg's, the commit has the line, which the next owner adds to the log.
-    pipeline = None if settings.get("format") == "iceberg" else PIPELINE
-    assert position() == OutputPosition(low_watermark(1), None, pipeline)
+    # The commit has the line, which the next owner adds to the log.
+    assert position() == OutputPosition(low_watermark(1), None, PIPELINE)
     second = make_sink(path, **settings)
     second.position(session)
     write(session, second, 2)

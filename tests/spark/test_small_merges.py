@@ -73,11 +73,11 @@ both_formats = pytest.mark.parametrize(
 
 
 def by_driver(format_class: type[TableFormat]) -> TableFormat:
-    return format_class.from_settings(None, ())
+    return format_class.from_settings(None)
 
 
 def by_spark(format_class: type[TableFormat]) -> TableFormat:
-    return BY_SPARK[format_class].from_settings(None, ())
+    return BY_SPARK[format_class].from_settings(None)
 
 
 def random_epochs(seed: int) -> Iterator[list[Change]]:

@@ -16,10 +16,11 @@ from deltalake.schema import PrimitiveType
 
 from slackwater.spark_sink.errors import ObjectStoreError, PublishError
 from slackwater.spark_sink.output import delta_compaction
-from slackwater.spark_sink.output.delta_commits import DataFile, DeltaCommits
+from slackwater.spark_sink.output.delta_commits import DeltaCommits
 from slackwater.spark_sink.output.delta_compaction import compact
 from slackwater.spark_sink.output.object_store import open_object_store
 from slackwater.spark_sink.output.parquet_stats import stats_text
+from slackwater.spark_sink.output.table_commits import DataFile
 from tests.object_stores import s3
 
 APPLICATION = "slackwater orders"

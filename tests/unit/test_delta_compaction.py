@@ -16,16 +16,16 @@ from deltalake import DeltaTable, write_deltalake
 
 from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.output import delta_compaction
-from slackwater.spark_sink.output.delta_commits import DataFile, DeltaCommits
+from slackwater.spark_sink.output.compaction_groups import TableFile, groups_to_compact
+from slackwater.spark_sink.output.delta_commits import DeltaCommits
 from slackwater.spark_sink.output.delta_compaction import (
-    TableFile,
     compact,
     compact_loaded,
-    groups_to_compact,
 )
 from slackwater.spark_sink.output.delta_errors import DeltaUnsupportedError
 from slackwater.spark_sink.output.file_writer import folder_values
 from slackwater.spark_sink.output.object_store import open_object_store
+from slackwater.spark_sink.output.table_commits import DataFile
 from tests.object_stores import s3
 
 MIB = 1 << 20

@@ -9,11 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater.spark_sink.tables.iceberg_maintenance import (
-    Snapshot,
-    empty_old_metadata,
-    expire_before_ms,
-)
+from slackwater.spark_sink.output.iceberg.retention import Snapshot, expire_before_ms
+from slackwater.spark_sink.tables.iceberg_maintenance import empty_old_metadata
 
 OWN = "slackwater orders"
 

@@ -55,6 +55,16 @@ def test_files_in_an_object_store_need_no_checkpoint(scheme: str) -> None:
     assert not named.has_expendable_checkpoint
 
 
+def test_changelogs_in_iceberg_need_neither_checkpoint_nor_jars_nor_catalog() -> None:
+    for kind in ("changelog", "changelogs"):
+        for values in ({}, {"catalog": "lake.orders"}):
+            sink = parse(kind=kind, path="s3://bucket/changes", format="iceberg", **values)
+            assert sink.has_expendable_checkpoint
+            assert not sink.spark_needs & {"iceberg", "s3a"}
+        on_disk = parse(kind=kind, path="out", checkpoint="c", format="iceberg")
+        assert "iceberg" not in on_disk.spark_needs
+
+
 def test_delta_tables_in_an_object_store_need_neither_checkpoint_nor_jars() -> None:
     sink = parse(path="s3://bucket/changes", format="delta", compact_every="1h")
     assert sink.has_expendable_checkpoint
@@ -99,10 +109,9 @@ def test_mirrors_that_the_driver_merges_need_no_checkpoint_but_sparks_delta(path
 
 @pytest.mark.parametrize("path", ["out/changes", "file:///changes"])
 def test_everything_else_needs_one(path: str) -> None:
-    with pytest.raises(ValidationError, match="checkpoint"):
-        parse(path=path)
-    with pytest.raises(ValidationError, match="checkpoint"):
-        parse(path="s3://bucket/changes", format="iceberg")
+    for file_format in ("parquet", "delta", "iceberg"):
+        with pytest.raises(ValidationError, match="checkpoint"):
+            parse(path=path, format=file_format)
 
 
 def test_options_that_nothing_would_use_are_refused() -> None:
@@ -137,13 +146,12 @@ def test_settings_that_can_not_be_used_say_why(
         parse(path=path, storage_options=options)
 
 
-def test_a_catalog_of_files_is_refused_in_an_object_store() -> None:
+def test_a_catalog_of_files_is_refused_for_mirrors_in_an_object_store() -> None:
     values = {"path": "gs://bucket/tables", "checkpoint": "c", "format": "iceberg"}
-    for kind in ("changelog", "changelogs", "mirror"):
-        with pytest.raises(ValidationError, match="needs a catalog"):
-            parse(kind=kind, **values)
-        parse(kind=kind, **values, catalog="lake.changes")
-        parse(kind=kind, **(values | {"path": "out"}))
+    with pytest.raises(ValidationError, match="needs a catalog"):
+        parse(kind="mirror", **values)
+    parse(kind="mirror", **values, catalog="lake.changes")
+    parse(kind="mirror", **(values | {"path": "out"}))
 
 
 HADOOP_AWS = ["org.apache.hadoop:hadoop-aws:3.4.2"]

@@ -1,6 +1,8 @@
-"""Delta tables that Spark neither writes nor reads: tasks and the driver do.
+"""Tables that Spark neither writes nor reads: tasks and the driver do.
 
-- delta_access: how such a managed table is created, altered and appended to.
+- driver_access: how a managed table is created, altered and appended to; delta_access and
+  iceberg_access say what differs, accesses which it is.
 - delta_by_driver: the format of mirrors in S3.
-- table_rows: the rows of a version, read by tasks.
+- iceberg_by_driver: the format of typed changelogs in Iceberg.
+- table_rows: the rows of a version of a Delta table, read by tasks.
 """

@@ -18,7 +18,7 @@ from slackwater.typed_changes import AFTER, BEFORE, GIVEN, KEY, in_pieces, typed
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from slackwater.spark_sink.tables.by_driver.delta_access import DeltaAccess
+    from slackwater.spark_sink.tables.by_driver.driver_access import DriverAccess
 
 STRUCTS: Final = (KEY, BEFORE, AFTER)
 CHANGED_COLUMNS: Final = f"{GIVEN.name} STRUCT<{BEFORE}: ARRAY<STRING>, {AFTER}: ARRAY<STRING>>"
@@ -78,7 +78,7 @@ class ChangelogTable(ManagedTable):
 
         Raises:
             ColumnValueError: a value is not of its column's type.
-            ObjectStoreError, PublishError: see DeltaAccess.append_rows().
+            ObjectStoreError, PublishError: see DriverAccess.append_rows().
         """
         schema, of_records = arrow_schema_of(self.schema), record_columns(columns, self.schema)
         rows = [
@@ -86,7 +86,7 @@ class ChangelogTable(ManagedTable):
             for batch in records.to_batches()
             for piece in in_pieces(batch, MODS_MAX)
         ]
-        access = cast("DeltaAccess", self._access)
+        access = cast("DriverAccess", self._access)
         access.append_rows(pa.Table.from_batches(rows, schema), append_id)
 
     def _column_definitions(self, columns: Sequence[Column]) -> str:

@@ -1,4 +1,4 @@
-"""A changelog in a Delta table, on a disk and in object stores, beside what Spark makes of it."""
+"""A changelog in one table, on a disk and in object stores, beside what Spark makes of it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import datetime as dt
 import errno
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +18,11 @@ from slackwater.spark_sink.errors import FileSystemError, ObjectStoreError, Publ
 from slackwater.spark_sink.java import hadoop_conf, jvm_of
 from slackwater.spark_sink.output.application import application_of
 from slackwater.spark_sink.output.delta_commits import DeltaCommits
+from slackwater.spark_sink.output.iceberg.iceberg_commits import IcebergCommits
 from slackwater.spark_sink.output.maintenance import MaintenancePolicy
 from slackwater.spark_sink.output.table_files import DiskFiles
-from slackwater.spark_sink.sink import Sink
 from slackwater.spark_sink.tables.delta import Delta
+from slackwater.spark_sink.tables.iceberg import Iceberg
 from slackwater.timestamp import datetime_to_us
 from tests.epoch_rows import (
     PIPELINE,
@@ -37,7 +37,13 @@ from tests.epoch_rows import (
     write,
 )
 from tests.object_stores import BUCKET, OTHERS, STORES, ServedStore
+from tests.read_tables import iceberg_at, rows_at
+from tests.table_places import Place, names_of_all
 
+TABLES = ["delta", "iceberg"]
+OF_EACH_FORMAT = pytest.mark.parametrize("file_format", TABLES)
+# Where in a table its files are.
+DATA = {"delta": "", "iceberg": "data/"}
 SHAPES = pytest.mark.parametrize(
     "settings",
     [{"envelope": "flat"}, {"partition_by": ["table_name", "date"]}],
@@ -45,28 +51,8 @@ SHAPES = pytest.mark.parametrize(
 )
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where tables are: a folder, or the URL of a bucket and the store that has it."""
-
-    root: str
-    store: ServedStore | None = None
-
-    @property
-    def options(self) -> dict[str, str]:
-        """The options of the store's client."""
-        return self.store.options if self.store else {}
-
-    def sink(self, name: str, **settings: Any) -> Sink:
-        options = {"storage_options": self.options} if self.options else {}
-        return make_sink(f"{self.root}/{name}", format="delta", **options, **settings)
-
-    def table(self, name: str) -> DeltaTable:
-        return DeltaTable(f"{self.root}/{name}", storage_options=self.options)
-
-
 @pytest.fixture(scope="module", params=["disk", "s3", *OTHERS])
-def place(
+def storage(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Place]:
     if request.param == "disk":
@@ -76,12 +62,20 @@ def place(
         yield Place(store.path, store)
 
 
+@pytest.fixture(params=TABLES)
+def place(storage: Place, request: pytest.FixtureRequest) -> Place:
+    return Place(f"{storage.root}/{request.param}", storage.store, request.param)
+
+
 def texts(rows: DataFrame) -> list[str]:
     return sorted(map(str, rows.select(*sorted(rows.columns)).collect()))
 
 
-def by_spark(session: SparkSession, path: Path) -> DataFrame:
-    return session.read.format("delta").load(str(path))
+def by_spark(session: SparkSession, path: Path, file_format: str = "delta") -> DataFrame:
+    if file_format == "iceberg":
+        # In a path that is loaded, # has a meaning.
+        return session.table(Iceberg().name(session, str(path)))
+    return session.read.format(file_format).load(str(path))
 
 
 @pytest.mark.parametrize("store", ["s3", *OTHERS], indirect=True)
@@ -112,6 +106,30 @@ def test_an_object_store_gets_the_table_that_a_disk_does(
 
 
 @SHAPES
+def test_iceberg_s_table_is_what_spark_reads_of_the_same_records(
+    session: SparkSession, tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    sink = make_sink(tmp_path / "table", format="iceberg", **settings)
+    delta = make_sink(tmp_path / "delta", format="delta", **settings)
+    for one in (sink, delta):
+        one.position(session)
+        for epoch in (1, 2):
+            write(session, one, epoch, *of_two_tables(epoch))
+    read, expected = (
+        by_spark(session, tmp_path / "table", "iceberg"),
+        by_spark(session, tmp_path / "delta"),
+    )
+    assert read.schema == expected.schema
+    assert texts(read) == texts(expected) != []
+    # Spark skips files by the bounds that we wrote.
+    if "commit_timestamp" in read.columns:
+        second = F.col("commit_timestamp") >= F.lit(START + dt.timedelta(microseconds=2))
+        assert texts(read.where(second)) == texts(expected.where(second)) != []
+        scan = iceberg_at(f"{tmp_path}/table").scan("table_name = 'Keys'")
+        assert len(list(scan.plan_files())) == 2
+
+
+@SHAPES
 def test_a_table_is_the_one_that_spark_would_write(
     session: SparkSession, tmp_path: Path, settings: dict[str, Any]
 ) -> None:
@@ -138,8 +156,9 @@ def test_a_table_is_the_one_that_spark_would_write(
 
 
 def test_a_table_that_spark_wrote_is_gone_on_with(
-    session: SparkSession, tmp_path: Path, place: Place
+    session: SparkSession, tmp_path: Path, storage: Place
 ) -> None:
+    place = storage
     made = make_sink(tmp_path / "made", format="delta")
     write(session, made, 0, *of_two_tables(0))
     rows = by_spark(session, tmp_path / "made")
@@ -154,7 +173,7 @@ def test_a_table_that_spark_wrote_is_gone_on_with(
     assert sink.position(session).complete == low_watermark(1)  # type: ignore[union-attr]
     write(session, sink, 1, *of_two_tables(1))
     write(session, sink, 2, *of_two_tables(2))
-    assert place.table("moved").to_pyarrow_table().num_rows == 4
+    assert place.count("moved") == 4
 
 
 def test_an_owner_commits_once_and_a_former_one_nothing(
@@ -162,7 +181,7 @@ def test_an_owner_commits_once_and_a_former_one_nothing(
 ) -> None:
     former, successor = (place.sink("twice") for _ in range(2))
     require_one_owner(session, former, successor)
-    assert place.table("twice").to_pyarrow_table().num_rows == 6
+    assert place.count("twice") == 6
 
 
 def test_a_large_epoch_and_a_chunk_are_the_tasks_files_and_land_once(
@@ -177,18 +196,17 @@ def test_a_large_epoch_and_a_chunk_are_the_tasks_files_and_land_once(
     for _ in range(2):
         # The second time as after a crash.
         assert sink.add_scanned(scanned, 1, low_watermark(0)) == 2
-    read = place.table("large")
-    assert read.to_pyarrow_table().num_rows == 6
-    actions = read.get_add_actions(flatten=True)
-    assert sum(actions["num_records"].to_pylist()) == 6
+    assert place.count("large") == 6
+    files = place.files("large")
+    assert sum(files.values()) == 6
     # What the second attempts wrote is removed.
     if place.store:
-        names = {name for _, name in place.store.requests if name.startswith("large/part-")}
-        assert len(place.store.names("large/part-")) == len(read.file_uris()) < len(names)
+        begin = f"{place.format}/large/{DATA[place.format]}part-"
+        names = {name for _, name in place.store.requests if name.startswith(begin)}
+        assert len(place.store.names(begin)) == len(files) < len(names)
     else:
         found = Path(place.root, "large").rglob("*.parquet")
-        files = [path for path in found if "_delta_log" not in path.parts]
-        assert len(files) == len(read.file_uris())
+        assert len([path for path in found if "_delta_log" not in path.parts]) == len(files)
 
 
 @pytest.mark.parametrize("partition_by", [[], ["table_name", "date"]], ids=["plain", "partitioned"])
@@ -201,27 +219,35 @@ def test_the_table_is_compacted_and_can_be_read_meanwhile(
     for epoch in (1, 2, 3):
         write(session, sink, epoch, *of_two_tables(epoch))
     monkeypatch.setattr("slackwater.spark_sink.output.maintenance.Maintenance.is_due", True)
-    reader = place.table(name)
+    before = set(place.files(name))
     write(session, sink, 4, *of_two_tables(4))
     sink._files._maintenance.wait()  # type: ignore[attr-defined]
-    assert reader.to_pyarrow_table().num_rows == 6
-    reader.update_incremental()
-    assert reader.to_pyarrow_table().num_rows == 8
     # Of two tables, at one date.
-    assert len(reader.file_uris()) == (2 if partition_by else 1)
+    assert len(place.files(name)) == (2 if partition_by else 1)
+    assert place.count(name) == 8
+    # A reader may have begun with them.
+    assert before <= set(names_of_all(place, name))
+    write(session, sink, 5, *of_two_tables(5))
+    sink._files._maintenance.wait()  # type: ignore[attr-defined]
+    assert place.count(name) == 10
 
 
 @pytest.mark.parametrize("step", ["staging", "moving", "committed"])
+@OF_EACH_FORMAT
 def test_a_process_that_dies_on_a_disk_leaves_nothing_that_is_read(
-    session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+    session: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    file_format: str,
+    step: str,
 ) -> None:
-    place = Place(str(tmp_path))
+    place = Place(str(tmp_path), format=file_format)
     sink = place.sink("dies")
     sink.position(session)
     write(session, sink, 1, *of_two_tables(1))
     killed = {
         "staging": (DiskFiles, "place"),
-        "moving": (DeltaCommits, "append"),
+        "moving": (DeltaCommits if file_format == "delta" else IcebergCommits, "append"),
         "committed": (DiskFiles, "discard"),
     }
 
@@ -239,15 +265,15 @@ def test_a_process_that_dies_on_a_disk_leaves_nothing_that_is_read(
     assert successor.position(session).complete == there  # type: ignore[union-attr]
     assert not any(staged.iterdir())
     write(session, successor, 2, *of_two_tables(2))
-    assert place.table("dies").to_pyarrow_table().num_rows == 4
-    assert by_spark(session, tmp_path / "dies").count() == 4
+    assert place.count("dies") == by_spark(session, tmp_path / "dies", file_format).count() == 4
 
 
 @pytest.mark.parametrize("successor", ["another process", "itself"])
+@OF_EACH_FORMAT
 def test_what_was_staged_before_a_take_over_on_a_disk_is_not_committed(
-    session: SparkSession, tmp_path: Path, successor: str
+    session: SparkSession, tmp_path: Path, file_format: str, successor: str
 ) -> None:
-    place = Place(str(tmp_path))
+    place = Place(str(tmp_path), format=file_format)
     former = place.sink("removed")
     former.position(session)
     write(session, former, 1, *of_two_tables(1))
@@ -255,7 +281,7 @@ def test_what_was_staged_before_a_take_over_on_a_disk_is_not_committed(
     (former if successor == "itself" else place.sink("removed")).position(session)
     with pytest.raises(PublishError, match="another process has taken the pipeline over"):
         former.publish(session, 2, summary, low_watermark(2))
-    assert place.table("removed").to_pyarrow_table().num_rows == 2
+    assert place.count("removed") == 2
 
 
 def test_hadoop_reads_what_delta_rs_wrote_over_a_file_of_sparks(
@@ -283,18 +309,21 @@ def test_hadoop_reads_what_delta_rs_wrote_over_a_file_of_sparks(
     assert by_spark(session, table).count() == 4
 
 
-def test_a_disk_is_named_with_or_without_its_scheme(session: SparkSession, tmp_path: Path) -> None:
+@OF_EACH_FORMAT
+def test_a_disk_is_named_with_or_without_its_scheme(
+    session: SparkSession, tmp_path: Path, file_format: str
+) -> None:
     for number, path in enumerate(
         (f"{tmp_path}/a b#c?", f"file:{tmp_path}/a b#c?", f"file://{tmp_path}/a b#c?"), 1
     ):
-        sink = make_sink(path, format="delta")
+        sink = make_sink(path, format=file_format)
         sink.position(session)
         write(session, sink, number, inserts(number, at=number))
-    assert by_spark(session, tmp_path / "a b#c?").count() == 3
-    assert DeltaTable(tmp_path / "a b#c?").to_pyarrow_table().num_rows == 3
+    assert by_spark(session, tmp_path / "a b#c?", file_format).count() == 3
+    assert rows_at(file_format, f"{tmp_path}/a b#c?").num_rows == 3
 
 
-@pytest.mark.parametrize("file_format", ["delta", "parquet"])
+@pytest.mark.parametrize("file_format", [*TABLES, "parquet"])
 def test_a_path_that_spark_takes_for_another_place_is_refused(
     session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file_format: str
 ) -> None:
@@ -306,7 +335,7 @@ def test_a_path_that_spark_takes_for_another_place_is_refused(
         sink.position(session)
 
 
-@pytest.mark.parametrize("file_format", ["delta", "parquet"])
+@pytest.mark.parametrize("file_format", [*TABLES, "parquet"])
 def test_a_disk_without_hard_links_is_refused(
     session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file_format: str
 ) -> None:
@@ -340,15 +369,18 @@ def test_a_table_with_deletion_vectors_loses_its_old_versions_and_is_not_compact
     assert by_spark(session, path).count() == 2
 
 
-def test_what_is_wrong_with_the_place_is_named(session: SparkSession, store: ServedStore) -> None:
+@OF_EACH_FORMAT
+def test_what_is_wrong_with_the_place_is_named(
+    session: SparkSession, store: ServedStore, file_format: str
+) -> None:
     nowhere = make_sink(
         store.path.replace(BUCKET, "other") + "/changes",
-        format="delta",
+        format=file_format,
         storage_options=store.options,
     )
     with pytest.raises(PublishError, match="bucket"):
         nowhere.position(session)
-    place = Place(store.path, store)
+    place = Place(f"{store.path}/wrong", store, file_format)
     written = place.sink("columns")
     written.position(session)
     write(session, written, 1, *of_two_tables(1))

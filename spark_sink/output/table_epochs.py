@@ -1,6 +1,6 @@
-"""Epochs on their way into a Delta table, on a local disk or in an object store, without Spark's.
+"""Epochs on their way into a Delta or Iceberg table, on a disk or in an object store.
 
-Tasks write the table's files, or hand small ones on; the driver commits them.
+Tasks write the table's files, or hand small ones on; the driver commits them, without Spark.
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ import pyarrow as pa
 from slackwater.arrow_schema import arrow_schema_of
 from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.output.application import scan_application
-from slackwater.spark_sink.output.delta_commits import DeltaCommits
-from slackwater.spark_sink.output.delta_compaction import compact_and_expire
 from slackwater.spark_sink.output.epoch_files import LatestEpoch
 from slackwater.spark_sink.output.file_writer import FileWriter, WrittenFile, written_by_tasks
 from slackwater.spark_sink.output.maintenance import NO_MAINTENANCE, Maintenance, MaintenancePolicy
 from slackwater.spark_sink.output.preparation import Preparation
+from slackwater.spark_sink.output.table_commits import TableCommits
 from slackwater.spark_sink.output.table_files import TableFiles, data_files
 from slackwater.spark_sink.output.task_writer import TaskWriter, handed_on, is_handed_on
 from slackwater.spark_sink.sink import EpochSummary
@@ -30,8 +29,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-class DeltaEpochs:
-    """Epochs become visible by a commit to a Delta table; see EpochFiles.
+class TableEpochs:
+    """Epochs become visible by a commit to a table; see EpochFiles.
 
     Args:
         commits: the table's.
@@ -43,7 +42,7 @@ class DeltaEpochs:
 
     def __init__(
         self,
-        commits: DeltaCommits,
+        commits: TableCommits,
         files: TableFiles,
         preparation: Preparation,
         partition_by: Sequence[str] = (),
@@ -68,7 +67,7 @@ class DeltaEpochs:
 
         Raises:
             FileSystemError: see TableFiles.take_over().
-            ObjectStoreError, PublishError: see DeltaCommits.take_over().
+            ObjectStoreError, PublishError: see TableCommits.take_over().
         """
         self._files.take_over(spark)
         self._commits.take_over()
@@ -77,10 +76,10 @@ class DeltaEpochs:
             return LatestEpoch()
         return LatestEpoch(us_to_datetime(version), self._commits.last_line())
 
-    def for_scan(self) -> DeltaEpochs:
+    def for_scan(self) -> TableEpochs:
         """Return the same for an initial scan; see EpochFiles."""
         unfiltered = self._preparation.unfiltered()
-        return DeltaEpochs(self._commits, self._files.for_scan(), unfiltered, self._partition_by)
+        return TableEpochs(self._commits, self._files.for_scan(), unfiltered, self._partition_by)
 
     def task_writer(self, spark: SparkSession, schema: StructType) -> str | None:  # noqa: ARG002
         """Return how tasks write epochs; see TaskWriting."""
@@ -139,4 +138,4 @@ class DeltaEpochs:
         return self._files.writer(self._commits.partition_columns)
 
     def _maintain(self, spark: SparkSession, path: str) -> None:  # noqa: ARG002
-        compact_and_expire(path, self._commits.options, self._policy.keep_s)
+        self._commits.maintain(self._policy.keep_s)

@@ -1,0 +1,53 @@
+"""Which small files of a table become a large one."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+# In bytes: of the small files that become one.
+_COMPACTED_SIZE: Final = 256 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class TableFile:
+    """A file of a table.
+
+    Attributes:
+        name: relative to the table.
+        size: in bytes.
+        written: rises with the time at which it was written.
+        partition: the values of the partition columns, as texts.
+    """
+
+    name: str
+    size: int
+    written: int
+    partition: tuple[tuple[str, str | None], ...] = ()
+
+
+def groups_to_compact(files: Iterable[TableFile]) -> list[list[TableFile]]:
+    """Return the files that become one: small ones of one partition, in the order of their age."""
+    by_partition = defaultdict(list)
+    for file in sorted(files, key=lambda file: (file.written, file.name)):
+        if file.size < _COMPACTED_SIZE and is_inside(file.name):
+            by_partition[file.partition].append(file)
+    groups = []
+    for of_partition in by_partition.values():
+        group: list[TableFile] = []
+        size = 0
+        for file in of_partition:
+            size += file.size
+            if size > _COMPACTED_SIZE:
+                groups.append(group)
+                group, size = [], file.size
+            group.append(file)
+        groups.append(group)
+    return [group for group in groups if len(group) > 1]
+
+
+def is_inside(name: str) -> bool:
+    """Return whether a file's name is relative to its table; those of a clone are another's."""
+    return "://" not in name and not name.startswith(("/", "file:"))

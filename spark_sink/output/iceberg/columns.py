@@ -1,0 +1,181 @@
+"""The columns and data files of an Iceberg table, in Arrow's words and in Iceberg's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import date
+from typing import Any, Final
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog
+from pyiceberg.conversions import to_bytes
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.manifest import DataFile as IcebergFile
+from pyiceberg.manifest import DataFileContent, FileFormat
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.typedef import Record
+from pyiceberg.types import (
+    DateType,
+    IcebergType,
+    ListType,
+    MapType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestampType,
+    TimestamptzType,
+)
+
+from slackwater.spark_sink.output.table_commits import DataFile
+from slackwater.timestamp import ns_to_us, parse_rfc3339
+
+_FIELD_ID: Final = b"PARQUET:field_id"
+_EPOCH: Final = date(1970, 1, 1)
+
+
+def iceberg_schema(columns: pa.Schema) -> Schema:
+    """Return columns as Iceberg has them, without identifiers; all of them may be NULL."""
+    schema: Schema = Catalog._convert_schema_if_needed(
+        pa.schema([column.with_nullable(True) for column in columns])
+    )
+    return schema
+
+
+def arrow_schema(schema: Schema) -> pa.Schema:
+    """Return a table's columns as Arrow has them."""
+    made: pa.Schema = schema_to_pyarrow(schema, include_field_ids=False)
+    return made
+
+
+def with_field_ids(columns: pa.Schema, schema: Schema) -> pa.Schema:
+    """Return columns with the identifiers that a table's have, by which readers find them.
+
+    Args:
+        columns: whose names and types the table has; see other_columns().
+        schema: the table's.
+    """
+    return pa.schema([_with_id(column, schema.find_field(column.name)) for column in columns])
+
+
+def _with_id(column: pa.Field, own: NestedField) -> pa.Field:
+    kind, own_type = column.type, own.field_type
+    if isinstance(own_type, StructType):
+        fields = {field.name: field for field in own_type.fields}
+        kind = pa.struct([_with_id(part, fields[part.name]) for part in kind])
+    elif isinstance(own_type, ListType):
+        kind = pa.list_(_with_id(kind.value_field, own_type.element_field))
+    elif isinstance(own_type, MapType):
+        key = _with_id(kind.key_field, own_type.key_field)
+        kind = pa.map_(key, _with_id(kind.item_field, own_type.value_field))
+    return pa.field(column.name, kind, column.nullable, {_FIELD_ID: str(own.field_id)})
+
+
+def other_columns(schema: Schema, columns: pa.Schema) -> tuple[str, str] | None:
+    """Return a table's columns and others in words, if it does not have all of these; else None."""
+    has = {field.name: _type_text(field.field_type) for field in schema.fields}
+    of_columns = iceberg_schema(columns).fields
+    written = {field.name: _type_text(field.field_type) for field in of_columns}
+    if written.items() <= has.items():
+        return None
+    return _listed(has, written), _listed(written, has)
+
+
+def demands_on_rows(schema: Schema, columns: pa.Schema) -> list[str]:
+    """Return what a table asks of rows beyond their columns and types."""
+    names = set(columns.names)
+    return [f"the column {field.name} NOT NULL" for field in schema.fields if field.required] + [
+        f"the column {field.name} with a default"
+        for field in schema.fields
+        if field.name not in names and field.write_default is not None
+    ]
+
+
+def _type_text(kind: IcebergType) -> str:
+    """Return a type without identifiers, and whether its parts may be NULL."""
+    if isinstance(kind, StructType):
+        parts = (f"{field.name}: {_type_text(field.field_type)}" for field in kind.fields)
+        return f"struct<{', '.join(parts)}>"
+    if isinstance(kind, ListType):
+        return f"list<{_type_text(kind.element_type)}>"
+    if isinstance(kind, MapType):
+        return f"map<{_type_text(kind.key_type)}, {_type_text(kind.value_type)}>"
+    return str(kind)
+
+
+def _listed(columns: Mapping[str, str], others: Mapping[str, str]) -> str:
+    """Return columns in words, with the types of those that have another type elsewhere."""
+    differ = {name for name, kind in columns.items() if others.get(name, kind) != kind}
+    return ", ".join(f"{name} {columns[name]}" if name in differ else name for name in columns)
+
+
+def partition_columns(table: Table) -> tuple[str, ...] | None:
+    """Return the columns by which a table is partitioned; None if it is otherwise."""
+    fields = table.spec().fields
+    if any(not isinstance(field.transform, IdentityTransform) for field in fields):
+        return None
+    return tuple(table.schema().find_column_name(field.source_id) or "" for field in fields)
+
+
+def data_file(table: Table, file: DataFile, partition: Record | None = None) -> IcebergFile:
+    """Return a file as a table's manifests name it, with the bounds of its columns.
+
+    Args:
+        table: the table.
+        file: the file.
+        partition: as a manifest has it; None to make it of the file's.
+    """
+    schema, spec = table.schema(), table.spec()
+    stats = json.loads(file.stats) if file.stats else {}
+    bounds: dict[str, dict[int, bytes]] = {"minValues": {}, "maxValues": {}}
+    for name, by_id in bounds.items():
+        for column, value in stats.get(name, {}).items():
+            field = schema.find_field(column)
+            kind: Any = field.field_type
+            by_id[field.field_id] = to_bytes(kind, _bound(kind, value))
+    nulls = {schema.find_field(c).field_id: n for c, n in stats.get("nullCount", {}).items()}
+    rows = int(stats.get("numRecords", 0))
+    return IcebergFile.from_args(
+        _table_format_version=table.format_version,
+        content=DataFileContent.DATA,
+        file_path=f"{table.location().rstrip('/')}/{file.name}",
+        file_format=FileFormat.PARQUET,
+        partition=_partition(schema, spec, file.partition) if partition is None else partition,
+        file_size_in_bytes=file.size,
+        record_count=rows,
+        column_sizes={},
+        value_counts=dict.fromkeys(nulls, rows),
+        null_value_counts=nulls,
+        nan_value_counts={},
+        lower_bounds=bounds["minValues"],
+        upper_bounds=bounds["maxValues"],
+        split_offsets=None,
+        sort_order_id=None,
+        spec_id=spec.spec_id,
+        equality_ids=None,
+        key_metadata=None,
+    )
+
+
+def _bound(kind: IcebergType, value: Any) -> Any:
+    is_time = isinstance(kind, (TimestampType, TimestamptzType))
+    return ns_to_us(parse_rfc3339(value)) if is_time else value
+
+
+def _partition(schema: Schema, spec: PartitionSpec, values: Mapping[str, str | None]) -> Record:
+    own = []
+    for field in spec.fields:
+        column = schema.find_field(field.source_id)
+        own.append(_partition_value(column.field_type, values[column.name]))
+    return Record(*own)
+
+
+def _partition_value(kind: IcebergType, text: str | None) -> str | int | None:
+    if text is None or isinstance(kind, StringType):
+        return text
+    if isinstance(kind, DateType):
+        return (date.fromisoformat(text) - _EPOCH).days
+    return int(text)

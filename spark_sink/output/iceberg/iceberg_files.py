@@ -1,0 +1,70 @@
+"""The files of an Iceberg table that no commit names yet: beside them, or in the table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from slackwater.spark_sink.errors import PublishError
+from slackwater.spark_sink.output.file_writer import FileWriter, WrittenFile, schema_text
+from slackwater.spark_sink.output.iceberg.iceberg_commits import IcebergCommits
+from slackwater.spark_sink.output.table_files import TableFiles, table_files
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# Where Iceberg's own writers have them, too.
+_DATA: Final = "data/"
+
+
+class IcebergFiles:
+    """See TableFiles. A catalog may say only when a table is created where its files are.
+
+    Args:
+        commits: the table's.
+        epochs: those of epochs, if these are a scan's.
+    """
+
+    def __init__(self, commits: IcebergCommits, epochs: IcebergFiles | None = None) -> None:
+        self.path = commits.path
+        self._commits = commits
+        self._epochs = epochs
+        self._of_location: TableFiles | None = None
+
+    def for_scan(self) -> IcebergFiles:
+        """Return the same owner's for a scan; see TableFiles."""
+        return IcebergFiles(self._commits, self)
+
+    def take_over(self, spark: SparkSession) -> None:
+        """Find the catalog, and remove what former owners left; see TableFiles."""
+        self._commits.connect(spark)
+        self._of_location = None
+        if self._commits.location is not None:
+            self._files().take_over(spark)
+
+    def writer(self, partition_by: Sequence[str]) -> FileWriter:
+        """Return what writes the columns that the table was opened for; see TableFiles."""
+        columns = schema_text(self._commits.columns_of_files)
+        writer = self._files().writer(partition_by)
+        return replace(writer, columns=columns, keeps_partition_columns=True)
+
+    def place(self, file: WrittenFile) -> str:
+        """Give a file its name in the table; see TableFiles."""
+        return self._files().place(file)
+
+    def discard(self, files: Iterable[WrittenFile]) -> None:
+        """Remove files that were not placed; see TableFiles."""
+        self._files().discard(files)
+
+    def _files(self) -> TableFiles:
+        if self._of_location is None:
+            location = self._commits.location
+            if self._epochs is not None:
+                self._of_location = self._epochs._files().for_scan()
+            elif location is not None:
+                options = self._commits.store_options
+                self._of_location = table_files(location, options, _DATA)
+            else:
+                raise PublishError(f"{self.path}: the table is gone.")
+        return self._of_location

@@ -1,0 +1,75 @@
+"""What an Iceberg table's snapshots say of the pipelines that committed them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+
+# In a snapshot's summary: the application that committed it, and its version.
+APPLICATION: Final = "slackwater.application"
+VERSION: Final = "slackwater.version"
+# The process, after the application of its epochs; and the line in the watermark log.
+_OWNER: Final = "slackwater.owner"
+_LINE: Final = "slackwater.line"
+
+
+def summary_of(
+    application: str, version: int | None, owner: tuple[str, str], line: str | None
+) -> dict[str, str]:
+    """Return what a snapshot says of a commit.
+
+    Args:
+        application: names the writer.
+        version: of the application; None for none.
+        owner: the application of the pipeline's epochs, and a name that only this process has.
+        line: see TableCommits.append().
+    """
+    fields = {APPLICATION: application, _OWNER: " ".join(owner)}
+    if version is not None:
+        fields[VERSION] = str(version)
+    return fields if line is None else {**fields, _LINE: line}
+
+
+def line_of_snapshots(metadata: TableMetadata) -> Iterator[Snapshot]:
+    """Yield the current snapshot and its ancestors, up to one that is expired."""
+    by_id = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
+    place = metadata.current_snapshot_id
+    while place is not None and (snapshot := by_id.get(place)) is not None:
+        yield snapshot
+        place = snapshot.parent_snapshot_id
+
+
+def last_of(metadata: TableMetadata, application: str) -> Mapping[str, str]:
+    """Return the summary of an application's latest snapshot with a version; empty without one."""
+    for snapshot in line_of_snapshots(metadata):
+        fields = fields_of(snapshot)
+        if fields.get(APPLICATION) == application and VERSION in fields:
+            return fields
+    return {}
+
+
+def version_of(summary: Mapping[str, str]) -> int | None:
+    """Return the version in a summary; None for none."""
+    return int(summary[VERSION]) if VERSION in summary else None
+
+
+def watermark_line_of(summary: Mapping[str, str]) -> str | None:
+    """Return the line in a summary; None for none."""
+    return summary.get(_LINE)
+
+
+def owner_of(metadata: TableMetadata, application: str) -> str | None:
+    """Return the name of the process that has committed the latest of a pipeline's snapshots."""
+    for snapshot in line_of_snapshots(metadata):
+        owner = fields_of(snapshot).get(_OWNER, "")
+        if owner.rpartition(" ")[0] == application:
+            return owner.rpartition(" ")[2]
+    return None
+
+
+def fields_of(snapshot: Snapshot) -> Mapping[str, str]:
+    """Return what a snapshot's summary says, which other writers' may lack."""
+    return {} if snapshot.summary is None else snapshot.summary.additional_properties

@@ -1,0 +1,193 @@
+"""Files of Iceberg tables, by the client that writes everything else.
+
+So a pipeline has one kind of credentials, and one that retries: those of obstore.
+"""
+
+from __future__ import annotations
+
+import io
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from pyiceberg.io import FileIO, InputFile, OutputFile
+
+from slackwater.spark_sink.output.object_store import etag, is_object_store, open_object_store
+from slackwater.spark_sink.output.object_store import read as read_object
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+    from pyiceberg.table import Table
+
+# What Iceberg's properties are among the options of open_object_store().
+_OPTIONS: Final[Mapping[str, str]] = {
+    "s3.endpoint": "aws_endpoint",
+    "s3.access-key-id": "aws_access_key_id",
+    "s3.secret-access-key": "aws_secret_access_key",
+    "s3.session-token": "aws_session_token",
+    "client.region": "aws_region",
+    "s3.region": "aws_region",
+    "adls.account-name": "azure_storage_account_name",
+    "adls.account-key": "azure_storage_account_key",
+    "adls.auth.shared-key.account.name": "azure_storage_account_name",
+    "adls.auth.shared-key.account.key": "azure_storage_account_key",
+}
+_CLOUD_STORAGE: Final = "gcs.service.host"
+_LOCAL: Final = "file:"
+
+
+class StoreIO(FileIO):
+    """pyiceberg's FileIO over the disk and obstore.
+
+    Args:
+        properties: of the catalog and the table.
+        options: see open_object_store(); None to make them of the properties.
+    """
+
+    def __init__(
+        self, properties: Mapping[str, str] | None = None, options: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(dict(properties or {}))
+        self.options = store_options(self.properties) if options is None else dict(options)
+        self._stores: dict[str, ObjectStore] = {}
+
+    def new_input(self, location: str) -> InputFile:
+        """Return a file to read; see FileIO."""
+        return _Input(location, self)
+
+    def new_output(self, location: str) -> OutputFile:
+        """Return a file to write; see FileIO."""
+        return _Output(location, self)
+
+    def delete(self, location: str | InputFile | OutputFile) -> None:
+        """Remove a file; see FileIO."""
+        name = location if isinstance(location, str) else location.location
+        if is_object_store(name):
+            store, key = self.place(name)
+            store.delete(key)
+        else:
+            local_path_of(name).unlink()
+
+    def place(self, location: str) -> tuple[ObjectStore, str]:
+        """Return the store of a URL, and its name there."""
+        parts = urlsplit(location)
+        root = f"{parts.scheme}://{parts.netloc}"
+        if root not in self._stores:
+            self._stores[root] = open_object_store(root, self.options)
+        return self._stores[root], parts.path.lstrip("/")
+
+
+class _Input(InputFile):
+    def __init__(self, location: str, files: StoreIO) -> None:
+        super().__init__(location)
+        self._files = files
+        self._bytes: bytes | None = None
+
+    def __len__(self) -> int:
+        return len(self._content())
+
+    def exists(self) -> bool:
+        """Return whether there is such a file."""
+        if not is_object_store(self.location):
+            return local_path_of(self.location).exists()
+        store, name = self._files.place(self.location)
+        return etag(store, name) is not None
+
+    def open(self, seekable: bool = True) -> Any:  # noqa: ARG002 - FileIO has it so
+        """Return the file's content as a stream."""
+        if not is_object_store(self.location):
+            return local_path_of(self.location).open("rb")
+        return io.BytesIO(self._content())
+
+    def _content(self) -> bytes:
+        # Not a cached_property: that has one lock for all files (Python 3.11).
+        if self._bytes is None:
+            self._bytes = self._read()
+        return self._bytes
+
+    def _read(self) -> bytes:
+        if not is_object_store(self.location):
+            return local_path_of(self.location).read_bytes()
+        store, name = self._files.place(self.location)
+        content = read_object(store, name)
+        if content is None:
+            raise FileNotFoundError(self.location)
+        return content
+
+
+class _Output(OutputFile):
+    def __init__(self, location: str, files: StoreIO) -> None:
+        super().__init__(location)
+        self._files = files
+        self._stream: IO[bytes] | None = None
+        self.size = 0
+
+    def __len__(self) -> int:
+        return self.size
+
+    def exists(self) -> bool:
+        """Return whether there is such a file."""
+        return self.to_input_file().exists()
+
+    def to_input_file(self) -> InputFile:
+        """Return the file, to read it."""
+        return self._files.new_input(self.location)
+
+    def create(self, overwrite: bool = False) -> Any:  # noqa: ARG002 - as above
+        """Return a stream whose content is the file's when it is closed. No name is used twice."""
+        return _Written(self, self._files)
+
+
+class _Written(io.BytesIO):
+    def __init__(self, file: _Output, files: StoreIO) -> None:
+        super().__init__()
+        self._file = file
+        self._files = files
+
+    def close(self) -> None:
+        """Write what has come."""
+        if not self.closed:
+            content = self.getvalue()
+            self._file.size = len(content)
+            if is_object_store(self._file.location):
+                store, name = self._files.place(self._file.location)
+                store.put(name, content, use_multipart=False)
+            else:
+                path = local_path_of(self._file.location)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                # Readers find all of it, or what was there before.
+                unfinished = path.with_name(f".{uuid.uuid4().hex}")
+                unfinished.write_bytes(content)
+                unfinished.replace(path)
+        super().close()
+
+
+def files_of(table: Table) -> StoreIO:
+    """Return how the files of a table are reached, of one of TablePlace's catalogs."""
+    files = table.io
+    assert isinstance(files, StoreIO)  # noqa: S101 - these have no other
+    return files
+
+
+def local_path_of(location: str) -> Path:
+    """Return a location on a disk as Python has it: file:/x, file:///x or /x."""
+    if location.startswith(_LOCAL):
+        return Path("/" + location.removeprefix(_LOCAL).lstrip("/"))
+    return Path(location)
+
+
+def store_options(properties: Mapping[str, str]) -> dict[str, str]:
+    """Return the options of open_object_store() for properties of a catalog or a table.
+
+    What they lack the environment has.
+    """
+    options = {_OPTIONS[name]: value for name, value in properties.items() if name in _OPTIONS}
+    if host := properties.get(_CLOUD_STORAGE):
+        options["google_base_url"] = host
+    if properties.get("gcs.no-auth") == "true":
+        options["google_skip_signature"] = "true"
+    if any(value.startswith("http://") for value in options.values()):
+        options["allow_http"] = "true"
+    return options

@@ -1,0 +1,337 @@
+"""Compaction of an Iceberg table by the driver, and removal of its old snapshots and files."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import tempfile
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
+from pyiceberg.manifest import DataFile as IcebergFile
+from pyiceberg.manifest import (
+    FileFormat,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+)
+from pyiceberg.table.snapshots import Operation, Snapshot, Summary
+from pyiceberg.table.update.snapshot import ExpireSnapshots, _OverwriteFiles
+
+from slackwater.spark_sink.errors import ObjectStoreError, commit_conflict
+from slackwater.spark_sink.output.compaction_groups import TableFile, groups_to_compact
+from slackwater.spark_sink.output.iceberg import retention
+from slackwater.spark_sink.output.iceberg.columns import arrow_schema, data_file, with_field_ids
+from slackwater.spark_sink.output.iceberg.commit_once import commit_once
+from slackwater.spark_sink.output.iceberg.folder_catalog import FolderCatalog
+from slackwater.spark_sink.output.iceberg.snapshots import (
+    APPLICATION,
+    fields_of,
+    line_of_snapshots,
+)
+from slackwater.spark_sink.output.iceberg.store_io import files_of, local_path_of
+from slackwater.spark_sink.output.merged_files import in_row_groups, sync
+from slackwater.spark_sink.output.object_store import is_object_store, remove_together
+from slackwater.spark_sink.output.parquet_stats import stats_text
+from slackwater.spark_sink.output.table_commits import DataFile
+from slackwater.timestamp import seconds_to_ms
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.table import Table
+
+_log = logging.getLogger(__name__)
+
+_FIELD_ID: Final = b"PARQUET:field_id"
+# The table's property with the snapshot of the published low watermark.
+_PUBLISHED: Final = "slackwater.snapshot"
+# A pipeline may commit between two of them.
+_TRIES: Final = 50
+
+
+def compact(catalog: Catalog, identifier: tuple[str, ...]) -> None:
+    """Rewrite many small files as few large ones, in a commit for each of these.
+
+    A commit directly follows a snapshot that has all the small files.
+
+    Raises:
+        ObjectStoreError: the driver can't rewrite the table.
+        PublishError: other processes commit all the time.
+    """
+    with suppress(NoSuchTableError):
+        table = catalog.load_table(identifier)
+        files = {_name(table, entry): entry for entry in _entries(table)}
+        listed = [
+            TableFile(
+                name,
+                entry.data_file.file_size_in_bytes,
+                entry.sequence_number or 0,
+                (("", str(entry.data_file.partition)),),
+            )
+            for name, entry in files.items()
+            if entry.data_file.spec_id == table.metadata.default_spec_id
+        ]
+        for group in groups_to_compact(listed):
+            small = [files[file.name].data_file for file in group]
+            merged = _write_merged(table, small)
+            if not _replace(table, small, merged):
+                # Another process has compacted it, or removed these files.
+                table.io.delete(merged.file_path)
+                break
+
+
+def _name(table: Table, entry: ManifestEntry) -> str:
+    return entry.data_file.file_path.removeprefix(f"{table.location().rstrip('/')}/")
+
+
+def _entries(table: Table) -> Iterator[ManifestEntry]:
+    """Yield a table's files.
+
+    Raises:
+        ObjectStoreError: it has rows that are gone, beside the files, or files of other formats.
+    """
+    snapshot = table.current_snapshot()
+    for manifest in snapshot.manifests(table.io) if snapshot else ():
+        entries = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
+        if entries and manifest.content == ManifestContent.DELETES:
+            raise _uncompacted(table, "it has files of deletes")
+        for entry in entries:
+            if entry.data_file.file_format != FileFormat.PARQUET:
+                raise _uncompacted(table, "its files are not in Parquet")
+            yield entry
+
+
+def _uncompacted(table: Table, reason: str) -> ObjectStoreError:
+    name = ".".join(table.name())
+    return ObjectStoreError(
+        f"{name} is not compacted: {reason}.", "Compact it by Spark's rewrite_data_files"
+    )
+
+
+def _write_merged(table: Table, files: Sequence[IcebergFile]) -> IcebergFile:
+    """Write a file that no snapshot names yet."""
+    columns = _columns(table)
+    name = f"data/part-{uuid.uuid4().hex}.parquet"
+    with tempfile.TemporaryDirectory(prefix="slackwater-") as folder:
+        merged = Path(folder, "merged.parquet")
+        footers: list[pq.FileMetaData] = []
+        with pq.ParquetWriter(
+            merged,
+            columns,
+            compression="zstd",
+            write_page_checksum=True,
+            metadata_collector=footers,
+            # Arrow's bounds of floating-point numbers ignore NaN.
+            write_statistics=[
+                field.name
+                for field in columns
+                if not (pa.types.is_floating(field.type) or pa.types.is_nested(field.type))
+            ],
+        ) as writer:
+            for rows in in_row_groups(_rows(table, files, columns)):
+                writer.write_table(rows)
+        location = f"{table.location().rstrip('/')}/{name}"
+        _add(table, location, merged)
+        file = DataFile(name, merged.stat().st_size, {}, stats_text(footers[0]))
+        return data_file(table, file, files[0].partition)
+
+
+def _columns(table: Table) -> pa.Schema:
+    """Return a table's columns as its files have them."""
+    schema = arrow_schema(table.schema())
+    plain = pa.schema([field.with_type(_small(field.type)) for field in schema])
+    return with_field_ids(plain, table.schema())
+
+
+def _small(kind: pa.DataType) -> pa.DataType:
+    """Return a type without the large offsets that pyiceberg reads by."""
+    if pa.types.is_large_string(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind):
+        return pa.binary()
+    if pa.types.is_large_list(kind):
+        return pa.list_(kind.value_field.with_type(_small(kind.value_type)))
+    if pa.types.is_struct(kind):
+        return pa.struct([part.with_type(_small(part.type)) for part in kind])
+    if pa.types.is_map(kind):
+        key, item = kind.key_field, kind.item_field
+        return pa.map_(key.with_type(_small(key.type)), item.with_type(_small(item.type)))
+    return kind
+
+
+def _rows(table: Table, files: Iterable[IcebergFile], columns: pa.Schema) -> Iterator[pa.Table]:
+    """Yield the rows of files, which may lack columns that came later.
+
+    Raises:
+        ObjectStoreError: a column had another name or type when a file was written.
+    """
+    wanted = _names_by_id(columns)
+    for file in files:
+        with table.io.new_input(file.file_path).open() as content:
+            source = pq.ParquetFile(content, coerce_int96_timestamp_unit="us")
+            there = _names_by_id(source.schema_arrow)
+            if len(there) < len(source.schema_arrow.names) or any(
+                wanted.get(field_id, name) != name for field_id, name in there.items()
+            ):
+                raise _uncompacted(table, "its columns had other names")
+            present = [f for f in columns if f.metadata[_FIELD_ID] in there]
+            for number in range(source.num_row_groups):
+                rows = source.read_row_group(number, [field.name for field in present])
+                yield _fitted(table, rows, columns, {field.name for field in present})
+
+
+def _fitted(table: Table, rows: pa.Table, columns: pa.Schema, there: set[str]) -> pa.Table:
+    try:
+        arrays = [
+            rows.column(field.name).cast(field.type)
+            if field.name in there
+            else pa.nulls(rows.num_rows, field.type)
+            for field in columns
+        ]
+    except pa.ArrowException as error:
+        raise _uncompacted(table, f"its columns have changed: {error}") from error
+    return pa.Table.from_arrays(arrays, schema=columns)
+
+
+def _names_by_id(columns: Iterable[pa.Field]) -> dict[bytes, str]:
+    """Return the names of columns and of their parts, by their identifiers."""
+    names: dict[bytes, str] = {}
+    for field in columns:
+        if field.metadata and _FIELD_ID in field.metadata:
+            names[field.metadata[_FIELD_ID]] = field.name
+        kind = field.type
+        if pa.types.is_nested(kind):
+            names |= _names_by_id(kind.field(place) for place in range(kind.num_fields))
+    return names
+
+
+def _add(table: Table, location: str, file: Path) -> None:
+    """Copy a file to its place."""
+    if is_object_store(location):
+        store, name = files_of(table).place(location)
+        store.put(name, file)
+    else:
+        target = local_path_of(location)
+        shutil.copyfile(file, target)
+        # The small ones are removed some time later.
+        sync(target)
+
+
+class _Replace(_OverwriteFiles):
+    """A snapshot with the rows of the one before: readers of changes pass it over."""
+
+    def _summary(self, snapshot_properties: Mapping[str, str] = {}) -> Summary:
+        summary = super()._summary(dict(snapshot_properties))
+        return Summary(Operation.REPLACE, **summary.additional_properties)
+
+
+def _replace(table: Table, small: Sequence[IcebergFile], merged: IcebergFile) -> bool:
+    """Commit a file that replaces others, and return False if the table lacks one of these."""
+    for _ in range(_TRIES):
+        there = {entry.data_file.file_path for entry in _entries(table)}
+        if not {file.file_path for file in small} <= there:
+            return merged.file_path in there
+        transaction = table.transaction()
+        replace = _Replace(Operation.OVERWRITE, transaction, table.io)
+        replace.append_data_file(merged)
+        for file in small:
+            replace.delete_data_file(file)
+        try:
+            replace.commit()
+            commit_once(transaction)
+        except CommitFailedException:
+            table.refresh()
+        else:
+            return True
+    raise commit_conflict(".".join(table.name()))
+
+
+def expire(catalog: Catalog, identifier: tuple[str, ...], application: str, keep_s: float) -> None:
+    """Remove snapshots that nobody needs, and the files that only they have.
+
+    A table with branches or tags keeps all: its owner knows what they are for.
+
+    Args:
+        catalog, identifier: the table's.
+        application: of the pipeline; see retention.expire_before_ms().
+        keep_s: for how many seconds a snapshot that was replaced stays.
+    """
+    with suppress(NoSuchTableError, CommitFailedException):
+        table = catalog.load_table(identifier)
+        line = list(line_of_snapshots(table.metadata))
+        expired = _expired(table, line, application, keep_s)
+        if expired:
+            oldest = line[len(line) - len(expired) - 1]
+            transaction = table.transaction()
+            ExpireSnapshots(transaction).by_ids([s.snapshot_id for s in expired]).commit()
+            commit_once(transaction)
+            _remove_files(table, expired, oldest)
+    if isinstance(catalog, FolderCatalog):
+        catalog.remove_old_metadata(keep_s)
+
+
+def _expired(
+    table: Table, line: Sequence[Snapshot], application: str, keep_s: float
+) -> list[Snapshot]:
+    metadata = table.metadata
+    if len(metadata.refs) > 1 or len(line) < len(metadata.snapshots):
+        _log.info("%s keeps its snapshots: it has branches, tags, or others", table.name())
+        return []
+    published = table.properties.get(_PUBLISHED)
+    before_ms = retention.expire_before_ms(
+        [
+            retention.Snapshot(s.snapshot_id, s.timestamp_ms, fields_of(s).get(APPLICATION))
+            for s in line
+        ],
+        int(published) if published else None,
+        application,
+        seconds_to_ms(time.time() - keep_s),
+    )
+    # The current one is the first. Clocks may differ: no snapshot goes before its parent.
+    staying = next(
+        (place for place, s in enumerate(line) if place and s.timestamp_ms < before_ms), len(line)
+    )
+    return list(line[staying:])
+
+
+def _remove_files(table: Table, expired: Sequence[Snapshot], oldest: Snapshot) -> None:
+    """Remove the files that only expired snapshots have; they come before the oldest that stays.
+
+    A snapshot names the files that it has removed: no later one has them.
+    """
+    of_oldest = oldest.manifests(table.io)
+    removed = {path for manifest in of_oldest for path in _deleted(table, manifest, oldest)}
+    for snapshot in expired:
+        manifests = snapshot.manifests(table.io)
+        removed |= {snapshot.manifest_list, *(manifest.manifest_path for manifest in manifests)}
+        removed |= {path for manifest in manifests for path in _deleted(table, manifest, snapshot)}
+    _remove(table, removed - {manifest.manifest_path for manifest in of_oldest})
+
+
+def _remove(table: Table, locations: set[str]) -> None:
+    in_store = [location for location in locations if is_object_store(location)]
+    files = files_of(table)
+    places = [files.place(location) for location in in_store]
+    for store in {id(store): store for store, _ in places}.values():
+        remove_together(store, [name for of_file, name in places if of_file is store])
+    for location in locations.difference(in_store):
+        local_path_of(location).unlink(missing_ok=True)
+
+
+def _deleted(table: Table, manifest: ManifestFile, snapshot: Snapshot) -> set[str]:
+    """Return the files that a snapshot has removed, as a manifest of its own says."""
+    if manifest.added_snapshot_id != snapshot.snapshot_id or not manifest.deleted_files_count:
+        return set()
+    return {
+        entry.data_file.file_path
+        for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=False)
+        if entry.status == ManifestEntryStatus.DELETED
+    }

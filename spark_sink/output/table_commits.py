@@ -1,0 +1,127 @@
+"""The log of a table: commits that each land once, and that no former owner adds to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A Parquet file that becomes a table's.
+
+    Attributes:
+        name: relative to the table.
+        size: in bytes.
+        partition: the values of the partition columns.
+        stats: see stats_text(); None if they are not known.
+    """
+
+    name: str
+    size: int
+    partition: Mapping[str, str | None]
+    stats: str | None
+
+
+class TableCommits(Protocol):
+    """The commits of one table, as one process adds them.
+
+    Attributes:
+        path: the table's, for messages.
+        application: names the pipeline in commits.
+        properties: of a table that is created.
+    """
+
+    path: str
+    application: str
+    properties: Mapping[str, str]
+
+    @property
+    def is_owner(self) -> bool:
+        """Whether there is a table, and this process has taken it over or created it."""
+
+    @property
+    def partition_columns(self) -> tuple[str, ...]:
+        """The table's partition columns. After open()."""
+
+    def take_over(self) -> None:
+        """Let no former owner commit any more; a missing table stays missing.
+
+        Raises:
+            ObjectStoreError: the table can't be written without Spark.
+            PublishError: the store refuses or fails, or another process takes the pipeline over at
+                the same time.
+        """
+
+    def open(self, schema: pa.Schema, partition_by: Sequence[str]) -> None:
+        """Check the table's columns, and create it if it was missing. After take_over().
+
+        Args:
+            schema: the columns of what will be written.
+            partition_by: the partition columns of a new table.
+
+        Raises:
+            ObjectStoreError: the table has other columns, or asks more of its rows.
+            PublishError: another process has created it since, or the store fails.
+        """
+
+    def refresh(self) -> None:
+        """Have the table loaded anew: others may have altered it."""
+
+    def property(self, name: str) -> str | None:
+        """Return a property of the table; None if it says nothing of it, or is not there."""
+
+    def add_columns(self, schema: pa.Schema) -> None:
+        """Add columns, in one commit; a struct that is there gets the fields that it lacks.
+
+        Raises:
+            ObjectStoreError, PublishError: see append().
+        """
+
+    def append(
+        self,
+        files: Sequence[DataFile],
+        application: str,
+        version: int,
+        line: str | None = None,
+    ) -> bool:
+        """Add files in one commit, and return False if it has been made before.
+
+        Args:
+            files: of one epoch.
+            application: names the writer; each application counts its own versions.
+            version: rises with each commit of the application.
+            line: the epoch's in the watermark log; see last_line().
+
+        Raises:
+            PublishError: another process has taken the pipeline over, or the store fails. Then the
+                commit may have been made: the next call finds that out.
+        """
+
+    def last_version(self, application: str) -> int | None:
+        """Return the latest version that an application has committed. After take_over()."""
+
+    def has_committed(self, application: str, version: int) -> bool:
+        """Return whether an application has committed a version or a later one."""
+
+    def last_line(self) -> str | None:
+        """Return the watermark log's line that came with the last epoch before this process's.
+
+        Its owner may have died before it added the line to the log. After take_over(). None if no
+        commit had one.
+        """
+
+    def maintain(self, keep_s: float | None) -> None:
+        """Compact the table, and remove old versions; in any thread.
+
+        Args:
+            keep_s: for how many seconds a version that was replaced can still be read; None for
+                ever.
+
+        Raises:
+            ObjectStoreError: the driver can't rewrite the table.
+            PublishError: other processes commit all the time, or the store fails.
+        """

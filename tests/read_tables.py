@@ -1,0 +1,48 @@
+"""Delta and Iceberg tables by their paths, as libraries read them that did not write them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from pyiceberg.catalog.noop import NoopCatalog
+from pyiceberg.serializers import FromInputFile
+from pyiceberg.table import Table
+
+from slackwater.spark_sink.output.iceberg.store_io import StoreIO
+
+NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
+
+
+def iceberg_at(path: str, options: Mapping[str, str] = NO_OPTIONS) -> Table:
+    """Return the table in a folder, by the hint of its metadata.
+
+    Args:
+        path: the folder, or its URL.
+        options: of the object store; see open_object_store().
+    """
+    files = StoreIO({}, options)
+    with files.new_input(f"{path}/metadata/version-hint.text").open() as hint:
+        place = f"{path}/metadata/v{int(hint.read())}.metadata.json"
+    metadata = FromInputFile.table_metadata(files.new_input(place))
+    return Table(("table",), metadata, place, files, NoopCatalog("none"))
+
+
+def rows_at(file_format: str, path: str, options: Mapping[str, str] = NO_OPTIONS) -> pa.Table:
+    """Return a table's rows."""
+    if file_format == "iceberg":
+        return iceberg_at(path, options).scan().to_arrow()
+    return DeltaTable(path, storage_options=dict(options)).to_pyarrow_table()
+
+
+def files_at(
+    file_format: str, path: str, options: Mapping[str, str] = NO_OPTIONS
+) -> dict[str, int]:
+    """Return the number of rows in each of a table's files, by its name."""
+    if file_format == "iceberg":
+        tasks = iceberg_at(path, options).scan().plan_files()
+        return {task.file.file_path: task.file.record_count for task in tasks}
+    actions = DeltaTable(path, storage_options=dict(options)).get_add_actions(flatten=True)
+    return dict(zip(actions["path"].to_pylist(), actions["num_records"].to_pylist(), strict=True))
