@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from slackwater.spark_sink.errors import ObjectStoreError, PublishError
+from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.output.iceberg import table_maintenance
 from slackwater.spark_sink.output.iceberg.folder_catalog import FolderCatalog
 from tests.iceberg_owners import (
@@ -29,16 +29,23 @@ def where(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     return in_folder(tmp_path) if request.param == "folder" else in_database(tmp_path)
 
 
-def test_a_file_from_before_a_column_had_its_name_is_not_compacted(where: Where) -> None:
+def test_a_file_from_before_a_column_had_its_name_is_compacted(where: Where) -> None:
     owner = where.owner()
     owner.add(1)
     owner.commits.rename_column("kind", "sort")
-    renamed = pa.table({"number": [2], "sort": ["b"]})
-    owner.append(renamed, 2)
-    with pytest.raises(ObjectStoreError, match="columns had other names"):
+    owner.append(pa.table({"number": [2], "sort": ["b"]}), 2)
+    # Of another column, the former one's name.
+    owner.commits.add_columns(pa.schema({"kind": pa.int64()}))
+    owner.append(pa.table({"number": [3], "sort": ["c"], "kind": [7]}), 3)
+    expected = [
+        {"number": 1, "sort": "a", "kind": None},
+        {"number": 2, "sort": "b", "kind": None},
+        {"number": 3, "sort": "c", "kind": 7},
+    ]
+    for files in (3, 1):
+        assert len(list(where.table().scan().plan_files())) == files
+        assert where.table().scan().to_arrow().sort_by("number").to_pylist() == expected
         owner.commits.maintain(None)
-    rows = where.table().scan().to_arrow().sort_by("number").to_pylist()
-    assert rows == [{"number": 1, "sort": "a"}, {"number": 2, "sort": "b"}]
 
 
 def test_values_of_all_types_stay_in_partitions_and_in_compacted_files(where: Where) -> None:

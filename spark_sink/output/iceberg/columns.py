@@ -30,10 +30,10 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
+from slackwater.spark_sink.output.iceberg.file_rows import FIELD_ID
 from slackwater.spark_sink.output.table_commits import DataFile
 from slackwater.timestamp import ns_to_us, parse_rfc3339
 
-_FIELD_ID: Final = b"PARQUET:field_id"
 _EPOCH: Final = date(1970, 1, 1)
 
 
@@ -71,7 +71,7 @@ def _with_id(column: pa.Field, own: NestedField) -> pa.Field:
     elif isinstance(own_type, MapType):
         key = _with_id(kind.key_field, own_type.key_field)
         kind = pa.map_(key, _with_id(kind.item_field, own_type.value_field))
-    return pa.field(column.name, kind, column.nullable, {_FIELD_ID: str(own.field_id)})
+    return pa.field(column.name, kind, column.nullable, {FIELD_ID: str(own.field_id)})
 
 
 def other_columns(schema: Schema, columns: pa.Schema) -> tuple[str, str] | None:
@@ -138,7 +138,7 @@ def data_file(table: Table, file: DataFile, partition: Record | None = None) -> 
             by_id[field.field_id] = to_bytes(kind, _bound(kind, value))
     nulls = {schema.find_field(c).field_id: n for c, n in stats.get("nullCount", {}).items()}
     rows = int(stats.get("numRecords", 0))
-    return IcebergFile.from_args(
+    made = IcebergFile.from_args(
         _table_format_version=table.format_version,
         content=DataFileContent.DATA,
         file_path=f"{table.location().rstrip('/')}/{file.name}",
@@ -154,10 +154,11 @@ def data_file(table: Table, file: DataFile, partition: Record | None = None) -> 
         upper_bounds=bounds["maxValues"],
         split_offsets=None,
         sort_order_id=None,
-        spec_id=spec.spec_id,
         equality_ids=None,
         key_metadata=None,
     )
+    made.spec_id = spec.spec_id
+    return made
 
 
 def _bound(kind: IcebergType, value: Any) -> Any:
@@ -179,3 +180,26 @@ def _partition_value(kind: IcebergType, text: str | None) -> str | int | None:
     if isinstance(kind, DateType):
         return (date.fromisoformat(text) - _EPOCH).days
     return int(text)
+
+
+def columns_of_files(table: Table) -> pa.Schema:
+    """Return a table's columns as its files have them."""
+    schema = arrow_schema(table.schema())
+    plain = pa.schema([field.with_type(_small(field.type)) for field in schema])
+    return with_field_ids(plain, table.schema())
+
+
+def _small(kind: pa.DataType) -> pa.DataType:
+    """Return a type without the large offsets that pyiceberg reads by."""
+    if pa.types.is_large_string(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind):
+        return pa.binary()
+    if pa.types.is_large_list(kind):
+        return pa.list_(kind.value_field.with_type(_small(kind.value_type)))
+    if pa.types.is_struct(kind):
+        return pa.struct([part.with_type(_small(part.type)) for part in kind])
+    if pa.types.is_map(kind):
+        key, item = kind.key_field, kind.item_field
+        return pa.map_(key.with_type(_small(key.type)), item.with_type(_small(item.type)))
+    return kind

@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _TRIES: Final = 20
+# pyiceberg writes no later ones (0.12.0).
+_FORMAT_VERSION_MAX: Final = 2
 
 
 class IcebergCommits:
@@ -340,6 +342,8 @@ class IcebergCommits:
         return self._table
 
     def _refused_features(self, table: Table, schema: pa.Schema) -> list[str]:
+        if table.format_version > _FORMAT_VERSION_MAX:
+            return [f"format version {table.format_version}"]
         if partition_columns(table) is None:
             fields = ", ".join(f"{f.name}: {f.transform}" for f in table.spec().fields)
             return [f"the partitions {fields}"]

@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -23,15 +23,21 @@ from pyiceberg.manifest import (
     ManifestEntryStatus,
     ManifestFile,
 )
-from pyiceberg.table.snapshots import Operation, Snapshot, Summary
-from pyiceberg.table.update.snapshot import ExpireSnapshots, _OverwriteFiles
+from pyiceberg.table.snapshots import Operation, Snapshot
+from pyiceberg.table.update.snapshot import ExpireSnapshots
 
 from slackwater.spark_sink.errors import ObjectStoreError, commit_conflict
 from slackwater.spark_sink.output.compaction_groups import TableFile, groups_to_compact
 from slackwater.spark_sink.output.iceberg import retention
-from slackwater.spark_sink.output.iceberg.columns import arrow_schema, data_file, with_field_ids
+from slackwater.spark_sink.output.iceberg.columns import columns_of_files, data_file
 from slackwater.spark_sink.output.iceberg.commit_once import commit_once
+from slackwater.spark_sink.output.iceberg.file_rows import (
+    UnreadableFileError,
+    opened,
+    rows_of_file,
+)
 from slackwater.spark_sink.output.iceberg.folder_catalog import FolderCatalog
+from slackwater.spark_sink.output.iceberg.rewrite import Rewrite
 from slackwater.spark_sink.output.iceberg.snapshots import (
     APPLICATION,
     fields_of,
@@ -50,7 +56,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_FIELD_ID: Final = b"PARQUET:field_id"
 # The table's property with the snapshot of the published low watermark.
 _PUBLISHED: Final = "slackwater.snapshot"
 # A pipeline may commit between two of them.
@@ -118,7 +123,7 @@ def _uncompacted(table: Table, reason: str) -> ObjectStoreError:
 
 def _write_merged(table: Table, files: Sequence[IcebergFile]) -> IcebergFile:
     """Write a file that no snapshot names yet."""
-    columns = _columns(table)
+    columns = columns_of_files(table)
     name = f"data/part-{uuid.uuid4().hex}.parquet"
     with tempfile.TemporaryDirectory(prefix="slackwater-") as folder:
         merged = Path(folder, "merged.parquet")
@@ -144,73 +149,18 @@ def _write_merged(table: Table, files: Sequence[IcebergFile]) -> IcebergFile:
         return data_file(table, file, files[0].partition)
 
 
-def _columns(table: Table) -> pa.Schema:
-    """Return a table's columns as its files have them."""
-    schema = arrow_schema(table.schema())
-    plain = pa.schema([field.with_type(_small(field.type)) for field in schema])
-    return with_field_ids(plain, table.schema())
-
-
-def _small(kind: pa.DataType) -> pa.DataType:
-    """Return a type without the large offsets that pyiceberg reads by."""
-    if pa.types.is_large_string(kind):
-        return pa.string()
-    if pa.types.is_large_binary(kind):
-        return pa.binary()
-    if pa.types.is_large_list(kind):
-        return pa.list_(kind.value_field.with_type(_small(kind.value_type)))
-    if pa.types.is_struct(kind):
-        return pa.struct([part.with_type(_small(part.type)) for part in kind])
-    if pa.types.is_map(kind):
-        key, item = kind.key_field, kind.item_field
-        return pa.map_(key.with_type(_small(key.type)), item.with_type(_small(item.type)))
-    return kind
-
-
 def _rows(table: Table, files: Iterable[IcebergFile], columns: pa.Schema) -> Iterator[pa.Table]:
     """Yield the rows of files, which may lack columns that came later.
 
     Raises:
-        ObjectStoreError: a column had another name or type when a file was written.
+        ObjectStoreError: a file does not say which columns it has.
     """
-    wanted = _names_by_id(columns)
     for file in files:
-        with table.io.new_input(file.file_path).open() as content:
-            source = pq.ParquetFile(content, coerce_int96_timestamp_unit="us")
-            there = _names_by_id(source.schema_arrow)
-            if len(there) < len(source.schema_arrow.names) or any(
-                wanted.get(field_id, name) != name for field_id, name in there.items()
-            ):
-                raise _uncompacted(table, "its columns had other names")
-            present = [f for f in columns if f.metadata[_FIELD_ID] in there]
-            for number in range(source.num_row_groups):
-                rows = source.read_row_group(number, [field.name for field in present])
-                yield _fitted(table, rows, columns, {field.name for field in present})
-
-
-def _fitted(table: Table, rows: pa.Table, columns: pa.Schema, there: set[str]) -> pa.Table:
-    try:
-        arrays = [
-            rows.column(field.name).cast(field.type)
-            if field.name in there
-            else pa.nulls(rows.num_rows, field.type)
-            for field in columns
-        ]
-    except pa.ArrowException as error:
-        raise _uncompacted(table, f"its columns have changed: {error}") from error
-    return pa.Table.from_arrays(arrays, schema=columns)
-
-
-def _names_by_id(columns: Iterable[pa.Field]) -> dict[bytes, str]:
-    """Return the names of columns and of their parts, by their identifiers."""
-    names: dict[bytes, str] = {}
-    for field in columns:
-        if field.metadata and _FIELD_ID in field.metadata:
-            names[field.metadata[_FIELD_ID]] = field.name
-        kind = field.type
-        if pa.types.is_nested(kind):
-            names |= _names_by_id(kind.field(place) for place in range(kind.num_fields))
-    return names
+        with opened(files_of(table), file.file_path, file.file_size_in_bytes) as source:
+            try:
+                yield from rows_of_file(source, columns)
+            except UnreadableFileError as error:
+                raise _uncompacted(table, str(error)) from error
 
 
 def _add(table: Table, location: str, file: Path) -> None:
@@ -225,14 +175,6 @@ def _add(table: Table, location: str, file: Path) -> None:
         sync(target)
 
 
-class _Replace(_OverwriteFiles):
-    """A snapshot with the rows of the one before: readers of changes pass it over."""
-
-    def _summary(self, snapshot_properties: Mapping[str, str] = {}) -> Summary:
-        summary = super()._summary(dict(snapshot_properties))
-        return Summary(Operation.REPLACE, **summary.additional_properties)
-
-
 def _replace(table: Table, small: Sequence[IcebergFile], merged: IcebergFile) -> bool:
     """Commit a file that replaces others, and return False if the table lacks one of these."""
     for _ in range(_TRIES):
@@ -240,10 +182,7 @@ def _replace(table: Table, small: Sequence[IcebergFile], merged: IcebergFile) ->
         if not {file.file_path for file in small} <= there:
             return merged.file_path in there
         transaction = table.transaction()
-        replace = _Replace(Operation.OVERWRITE, transaction, table.io)
-        replace.append_data_file(merged)
-        for file in small:
-            replace.delete_data_file(file)
+        replace = Rewrite(transaction, Operation.REPLACE, {}, small, [merged])
         try:
             replace.commit()
             commit_once(transaction)
