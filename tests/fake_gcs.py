@@ -72,11 +72,6 @@ class JsonCloudStorage(CloudStorage):
             "spark.hadoop.fs.gs.operation.move.enable": "false",
         }
 
-    @property
-    def anonymous_spark_conf(self) -> dict[str, str]:
-        """spark.conf for it, of clients that have no credentials."""
-        return {**self.spark_conf, "spark.hadoop.fs.gs.auth.type": "UNAUTHENTICATED"}
-
     def _name(self, path: str) -> str:
         return super()._name(path.removeprefix(f"/storage/v1/b/{BUCKET}/o/"))
 

@@ -27,7 +27,7 @@ from slackwater.pipeline.spark.java import find_java
 from slackwater.pipeline.spark.session import start_spark, stop_spark
 from slackwater.spark_sink.output.maintenance import MaintenancePolicy
 from slackwater.spark_sink.sink import Sink
-from tests import fake_gcs, sizing_page
+from tests import sizing_page
 from tests.epoch_rows import make_sink, of_two_tables
 from tests.handed_on import Tasks
 from tests.object_stores import BUCKET, ServedStore, s3
@@ -203,11 +203,10 @@ def _in_catalog(epochs: int) -> Iterator[Proof]:
 @contextmanager
 def _mirrors(epochs: int) -> Iterator[Proof]:
     find_java()
-    with fake_gcs.cloud_storage() as store:
+    with s3() as store:
         path = f"{store.path}/mirrors"
         sink = make_sink(path, kind="mirror", format="delta", storage_options=store.options)
-        conf = store.anonymous_spark_conf
-        spark = start_spark(["requests"], "local[2]", conf, ["delta", "gs"])
+        spark = start_spark(["requests"], "local[2]", {}, ())
         try:
             yield Proof(spark, Place(store, sink), epochs)
         finally:

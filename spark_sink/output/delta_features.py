@@ -12,8 +12,9 @@ if TYPE_CHECKING:
 
 # With it, columns have other names in the files.
 COLUMN_MAPPING: Final = "delta.columnMapping.mode"
-# Marks of rows that are gone, beside the files.
+# Marks of rows that are gone, beside the files; and the property by which a table may have them.
 DELETION_VECTORS: Final = "deletionVectors"
+ENABLE_DELETION_VECTORS: Final = "delta.enableDeletionVectors"
 _CONSTRAINTS: Final = "delta.constraints."
 _NULLABILITY: Final = ("nullable", "containsNull", "valueContainsNull", "metadata")
 

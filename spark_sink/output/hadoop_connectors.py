@@ -1,7 +1,7 @@
 """Hadoop's connectors to object stores: the packages and settings with which Spark has them.
 
-Spark's writers, its checkpoint and the tables that it writes need one; what obstore and delta-rs
-write does not. Their versions are pinned here, and were tried together with Spark's Hadoop.
+Spark's own formats and its checkpoint need one; what obstore and delta-rs write does not. Their
+versions are pinned here, and were tried together with Spark's Hadoop.
 """
 
 from __future__ import annotations

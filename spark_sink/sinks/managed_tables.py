@@ -16,15 +16,15 @@ from slackwater.spark_sink.output.application import application_of, scan_applic
 from slackwater.spark_sink.output.dead_letters import DeadLetters
 from slackwater.spark_sink.output.delta_features import COLUMN_MAPPING, maps_columns
 from slackwater.spark_sink.output.maintenance import Maintenance, MaintenancePolicy
+from slackwater.spark_sink.output.object_store import is_object_store
 from slackwater.spark_sink.output.preparation import Preparation
 from slackwater.spark_sink.output.staging import StagedByTasks, Staging
 from slackwater.spark_sink.output.watermark_log import LoggedScans, WatermarkLog, output_position
 from slackwater.spark_sink.sink import EpochSummary, OutputPosition
-from slackwater.spark_sink.sinks.sink_settings import TableSettings
+from slackwater.spark_sink.sinks.store_settings import ObjectStoreSettings
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.table_names import plain_name, table_of
 from slackwater.spark_sink.tables.delta import Delta
-from slackwater.spark_sink.tables.direct_table import is_without_spark
 from slackwater.spark_sink.tables.managed_table import (
     AppendId,
     ManagedTable,
@@ -52,7 +52,7 @@ T = TypeVar("T", bound=ManagedTable)
 R = TypeVar("R")
 
 
-class ManagedTableSettings(TableSettings, ABC):
+class ManagedTableSettings(ObjectStoreSettings, ABC):
     """The settings of kinds that keep one table for each of Spanner's.
 
     Attributes:
@@ -66,11 +66,19 @@ class ManagedTableSettings(TableSettings, ABC):
     table_properties: TextMapping = Field(default_factory=dict)
     bad_records: Literal["stop", "dead_letter"] = "stop"
 
+    @classmethod
+    def is_by_client(cls, path: str, file_format: str) -> bool:
+        """Return whether tables are committed without Spark; see ObjectStoreSettings."""
+        return file_format == Delta.using and is_object_store(path)
+
     def require_table_format(self) -> TableFormat:
         """Return the table format, which these kinds always have."""
-        made = table_formats()[self.format].from_settings(self.catalog)
-        made.storage_options = self.storage_options
-        return made
+        if self.is_by_client(self.path, self.format) and self.format == Delta.using:
+            # With Arrow, which the settings do without.
+            from slackwater.spark_sink.tables.by_driver.delta_by_driver import DeltaByDriver
+
+            return DeltaByDriver(self.storage_options)
+        return table_formats()[self.format].from_settings(self.catalog)
 
     def check_tables(self, tables: Mapping[str, Sequence[Column]]) -> None:
         """Refuse names that folders and the tables in them can't have; see SinkSettings."""
@@ -81,11 +89,11 @@ class ManagedTableSettings(TableSettings, ABC):
 
     @model_validator(mode="after")
     def _mapped_columns_by_spark(self) -> Self:
-        is_mapped = self.format == Delta.using and maps_columns(self.table_properties)
-        if is_mapped and is_without_spark(self.path):
+        is_by_client = self.is_by_client(self.path, self.format)
+        if is_by_client and maps_columns(self.table_properties):
             raise ValueError(
                 f"table_properties has {COLUMN_MAPPING}, with which only Spark can write, and in"
-                " S3 not safely: leave it out, or use format iceberg with a catalog"
+                " an object store it does not: leave it out, or use format iceberg with a catalog"
             )
         return self
 

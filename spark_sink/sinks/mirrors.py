@@ -8,14 +8,16 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from functools import cache, partial
-from typing import TYPE_CHECKING, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, Self
+
+from pydantic import model_validator
 
 from slackwater.spark_sink.envelopes.message import Origin
 from slackwater.spark_sink.filters.globs import joined
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.output.dead_letters import DeadLetters
+from slackwater.spark_sink.output.delta_features import ENABLE_DELETION_VECTORS
 from slackwater.spark_sink.output.maintenance import NO_MAINTENANCE, MaintenancePolicy
-from slackwater.spark_sink.output.object_store import is_object_store
 from slackwater.spark_sink.sink import Chunk, ChunkResult, EpochSummary, Former
 from slackwater.spark_sink.sinks.former_rows import (
     GoneRows,
@@ -26,12 +28,9 @@ from slackwater.spark_sink.sinks.former_rows import (
 )
 from slackwater.spark_sink.sinks.managed_tables import ManagedTables, ManagedTableSettings
 from slackwater.spark_sink.sinks.mirror_epoch import MirrorEpoch
-from slackwater.spark_sink.sinks.store_settings import ObjectStoreSettings
 from slackwater.spark_sink.sql.columns import Column, mirror_columns
 from slackwater.spark_sink.sql.latest_changes import columns_by_table, whole_rows
 from slackwater.spark_sink.tables.cut import Cut, TableVersion, incomplete_error, low_watermark_at
-from slackwater.spark_sink.tables.delta import Delta
-from slackwater.spark_sink.tables.direct_table import is_without_spark
 from slackwater.spark_sink.tables.managed_table import AppendId
 from slackwater.spark_sink.tables.mirror_table import MirrorTable, read_mirror, require_own_names
 from slackwater.spark_sink.tables.table_format import MergeId, TableFormat
@@ -53,7 +52,7 @@ _APPLIED: Final = GoneRows()
 _PUBLISH_ALL_EVERY_S: Final = 60.0
 
 
-class MirrorSettings(ManagedTableSettings, ObjectStoreSettings):
+class MirrorSettings(ManagedTableSettings):
     """The settings of mirrors.
 
     Attributes:
@@ -77,19 +76,17 @@ class MirrorSettings(ManagedTableSettings, ObjectStoreSettings):
         for name, columns in tables.items():
             require_own_names(name, mirror_columns(columns), keeps_deleted=self.deletes == "mark")
 
+    @model_validator(mode="after")
+    def _deletion_vectors_by_spark(self) -> Self:
+        is_set = self.table_properties.get(ENABLE_DELETION_VECTORS, "false").lower() == "true"
+        if self.is_written_without_spark and is_set:
+            raise ValueError(f"{ENABLE_DELETION_VECTORS}: mirrors in object stores can't have them")
+        return self
+
     @property
     def is_written_without_spark(self) -> bool:
         """Whether Spark neither writes the mirrors nor reads them; see SinkSettings."""
-        return self.format == Delta.using and is_without_spark(self.path)
-
-    def require_table_format(self) -> TableFormat:
-        """Return the format, of which tables may be the driver's alone; see its base."""
-        if self.is_written_without_spark:
-            # With Arrow, which the settings do without.
-            from slackwater.spark_sink.tables.by_driver.delta_by_driver import DeltaByDriver
-
-            return DeltaByDriver(self.storage_options)
-        return super().require_table_format()
+        return self.is_by_client(self.path, self.format)
 
     def make_sink(self, origin: Origin, record_filter: RecordFilter) -> Mirrors:
         """Return the sink; see SinkSettings."""
@@ -103,11 +100,6 @@ class MirrorSettings(ManagedTableSettings, ObjectStoreSettings):
             keeps_bad_records=self.sets_bad_records_aside,
             policy=self.maintenance_policy,
         )
-
-    @classmethod
-    def is_by_client(cls, path: str, file_format: str) -> bool:
-        """Return whether the driver may merge at a path; see ObjectStoreSettings."""
-        return file_format == Delta.using and is_object_store(path)
 
 
 class Mirrors(ManagedTables[MirrorTable]):

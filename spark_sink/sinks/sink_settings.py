@@ -312,12 +312,6 @@ class TableSettings(SinkSettings, ABC):
         return needs - {self.format} if self.is_written_without_spark else needs
 
     @property
-    def hadoop_paths(self) -> tuple[str, ...]:
-        """The tables' place too, if Spark writes them and no catalog has them elsewhere."""
-        has_tables = not self.is_written_without_spark and self.catalog is None
-        return (self.path, *super().hadoop_paths) if has_tables else super().hadoop_paths
-
-    @property
     def maintenance_policy(self) -> MaintenancePolicy:
         """When the output is maintained."""
         every, keep = self.compact_every, self.keep_versions

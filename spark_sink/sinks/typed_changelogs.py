@@ -19,7 +19,6 @@ from slackwater.spark_sink.sinks.managed_tables import (
     ManagedTables,
     ManagedTableSettings,
 )
-from slackwater.spark_sink.sinks.store_settings import ObjectStoreSettings
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.sql.latest_changes import COLUMNS_OF_TABLES, columns_by_table
 from slackwater.spark_sink.table_names import table_of
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from slackwater.spark_sink.tables.changelogs.changelog_table import ChangelogTable
 
 
-class TypedChangelogSettings(ManagedTableSettings, ObjectStoreSettings):
+class TypedChangelogSettings(ManagedTableSettings):
     """The settings of typed changelogs."""
 
     refused_keys: ClassVar[Mapping[str, str]] = {

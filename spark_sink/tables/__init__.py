@@ -6,7 +6,7 @@ decided in sql/types, where a Spanner NUMERIC becomes DECIMAL(38,9).
 - table_format: the base class of a table format.
 - registry: which table formats there are, by name.
 - delta, iceberg: the two formats; how a repeated commit is recognized, and what conflicts.
-- by_driver: managed tables in Delta, and mirrors in S3, that Spark neither writes nor reads.
+- by_driver: Delta tables, in object stores mirrors too, that Spark neither writes nor reads.
 - row_merges: how the driver merges a small epoch without Spark.
 - managed_table: what mirrors and typed changelogs share; when columns are added.
 - mirror_table: a table kept equal to Spanner's; its merge and its low watermark.

@@ -9,18 +9,17 @@ from __future__ import annotations
 import logging
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from slackwater.spark_sink.errors import AsOfTimeError, commit_conflict
-from slackwater.spark_sink.java import java_session, jvm_of
 from slackwater.spark_sink.output import delta_maintenance
 from slackwater.spark_sink.output.delta_errors import DeltaUnsupportedError, refusing
-from slackwater.spark_sink.output.delta_features import COLUMN_MAPPING
+from slackwater.spark_sink.output.delta_features import COLUMN_MAPPING, ENABLE_DELETION_VECTORS
+from slackwater.spark_sink.output.small_files import without_scheme
 from slackwater.spark_sink.sql.quoting import identifier, literal
-from slackwater.spark_sink.tables.delta_low_watermark import publish_by_spark
-from slackwater.spark_sink.tables.direct_table import DirectTable, DirectTables
+from slackwater.spark_sink.tables.direct_table import DirectTable
 from slackwater.spark_sink.tables.row_merges.delta_merge import (
     LargeTableError,
     has_property,
@@ -45,8 +44,6 @@ _log = logging.getLogger(__name__)
 
 _APPLICATION: Final = "spark.databricks.delta.write.txnAppId"
 _VERSION: Final = "spark.databricks.delta.write.txnVersion"
-# With it, a change marks a row's place in its file, and writes the row to another file.
-_DELETION_VECTORS: Final = "delta.enableDeletionVectors"
 # For a MERGE that reads many rows; see spark_conf() for the others.
 _COMPILED: Final = {
     "spark.sql.codegen.wholeStage": "true",
@@ -80,15 +77,18 @@ _EXCLUDED: Final = (
 
 
 class Delta(TableFormat):
-    """The table format Delta Lake, of mirrors; of typed changelogs if their columns are mapped."""
+    """The table format Delta Lake on a local disk; in object stores see DeltaByDriver.
+
+    Of mirrors, and of typed changelogs if their columns are mapped.
+    """
 
     using = "delta"
     merges_once = True
     marks_refused = " ,;{}()\n\t="
-    names_any_column = (COLUMN_MAPPING, ("name", "id"))
+    names_any_column: ClassVar[tuple[str, Sequence[str]]] = (COLUMN_MAPPING, ("name", "id"))
 
     def __init__(self) -> None:
-        self._direct = DirectTables()
+        self._direct: dict[str, DirectTable] = {}
         # Tables into which the driver merges, and those into which Spark does though it could.
         self._merged_by_driver: set[str] = set()
         self._merged_by_spark: set[str] = set()
@@ -174,7 +174,7 @@ class Delta(TableFormat):
         if keep_s is None:
             return
         self.ensure_retention(spark, path, keep_s)
-        delta_maintenance.expire(path, self.storage_options, keep_s)
+        delta_maintenance.expire(path, {}, keep_s)
 
     def ensure_retention(self, spark: SparkSession, path: str, keep_s: float | None) -> None:
         """Set the property for removed files, unless the table has one; see TableFormat."""
@@ -188,15 +188,14 @@ class Delta(TableFormat):
         """Compact a table; the session is nobody else's."""
         from slackwater.spark_sink.output.delta_compaction import compact
 
-        folder = self._direct.folder(spark, path)
-        if folder is not None:
-            try:
-                delta_maintenance.forget_checksum(folder)
-                compact(folder, {})
-            except DeltaUnsupportedError as error:
-                _log.debug("Spark compacts %s: %s", path, error)
-            else:
-                return
+        folder = without_scheme(path)
+        try:
+            delta_maintenance.forget_checksum(folder)
+            compact(folder, {})
+        except DeltaUnsupportedError as error:
+            _log.debug("Spark compacts %s: %s", path, error)
+        else:
+            return
         for name, value in _COMPILED.items():
             spark.conf.set(name, value)
         with self.translating_conflicts(path):
@@ -215,16 +214,9 @@ class Delta(TableFormat):
         """Return an application's latest transaction identifier in Delta's log."""
         if not self.exists(spark, path):
             return None
-        direct = self._direct.table(spark, path, self.storage_options)
-        if direct is not None:
-            # Spark computes the table's whole state for that.
-            with suppress(DeltaUnsupportedError):
-                return direct.last_version(application)
-        log = jvm_of(spark).org.apache.spark.sql.delta.DeltaLog
-        nothing = jvm_of(spark).scala.Option.empty()
-        snapshot = log.forTable(java_session(spark), path).update(False, nothing, nothing)
-        version = snapshot.transactions().get(application)
-        return int(version.get()) if version.isDefined() else None
+        # Spark would compute the table's whole state for that.
+        with refusing(path):
+            return self._table(path).last_version(application)
 
     def _set_property(self, spark: SparkSession, path: str, name: str, value: str) -> None:
         properties = f"{literal(name)} = {literal(value)}"
@@ -262,8 +254,9 @@ class Delta(TableFormat):
                 spark.conf.set(name, value)
 
     def merges_rows(self, spark: SparkSession, path: str) -> bool:
-        """Return whether the tables are on a local disk, or are changed directly."""
-        return self._direct.table(spark, path, self.storage_options) is not None
+        """Return True: the driver merges what it can."""
+        del spark, path
+        return True
 
     def merge_rows(
         self,
@@ -276,9 +269,9 @@ class Delta(TableFormat):
         keeps_deleted: bool,
     ) -> bool:
         """Merge a few rows by delta-rs, if it can; see TableFormat."""
-        direct = self._direct.table(spark, path, self.storage_options)
-        if direct is None or path in self._merged_by_spark:
+        if path in self._merged_by_spark:
             return False
+        direct = self._table(path)
         try:
             others = OtherRows(are_kept=keeps_deleted)
             merge_rows(direct, rows, columns, merge_id, others)
@@ -292,24 +285,25 @@ class Delta(TableFormat):
         self._merged_by_driver.add(path)
         return True
 
+    def _table(self, path: str) -> DirectTable:
+        if path not in self._direct:
+            self._direct[path] = DirectTable(without_scheme(path), self.storage_options)
+        return self._direct[path]
+
     def _prepare_large(self, spark: SparkSession, path: str, direct: DirectTable) -> None:
         """Have Spark merge into a large table by deletion vectors, in compiled code."""
         self._has_large = True
         for name, value in _COMPILED.items():
             spark.conf.set(name, value)
-        if not has_property(direct, _DELETION_VECTORS):
+        if not has_property(direct, ENABLE_DELETION_VECTORS):
             _log.info("%s gets deletion vectors: a change no longer rewrites a file", path)
-            self._set_property(spark, path, _DELETION_VECTORS, "true")
+            self._set_property(spark, path, ENABLE_DELETION_VECTORS, "true")
 
     def publish_watermark(self, spark: SparkSession, path: str, merge_id: MergeId) -> None:
         """Write to the table's properties up to when it has all changes; see TableFormat."""
-        direct = self._direct.table(spark, path, self.storage_options)
-        if direct is not None:
-            with suppress(DeltaUnsupportedError):
-                publish_low_watermark(direct, merge_id)
-                return
-        with self.translating_conflicts(path):
-            publish_by_spark(spark, path, merge_id)
+        del spark
+        with refusing(path):
+            publish_low_watermark(self._table(path), merge_id)
 
     def read_at_watermark(self, spark: SparkSession, path: str) -> tuple[DataFrame, str] | None:
         """Read the table as its history has it at the published low watermark."""

@@ -1,9 +1,6 @@
 """A Delta table that the driver changes by itself, by delta-rs: on a local disk or in a store.
 
-In Cloud Storage and in Azure Spark may commit to it by Hadoop's connector, too. Both create the
-next file of Delta's log only if its name is free: in Cloud Storage by generation 0; in Azure by
-If-None-Match, which Hadoop asks for when it renames a commit to its name. In S3 Hadoop replaces a
-file that is there, so Spark must not commit.
+A commit creates the next file of Delta's log only if its name is free, as Spark's do on a disk.
 """
 
 from __future__ import annotations
@@ -13,50 +10,56 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from slackwater.spark_sink.errors import commit_conflict
 from slackwater.spark_sink.output.delta_errors import DeltaUnsupportedError, delta_errors
 from slackwater.spark_sink.output.delta_features import COLUMN_MAPPING, has_column_mapping
 from slackwater.spark_sink.output.delta_maintenance import commit_name, forget_checksum, log_files
-from slackwater.spark_sink.output.small_files import SmallFiles, local_path
+from slackwater.spark_sink.output.object_store import is_object_store
+from slackwater.spark_sink.output.small_files import SmallFiles
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
-    from pyspark.sql import SparkSession
 
 _INTERVAL: Final = "delta.checkpointInterval"
 _INTERVAL_DEFAULT: Final = "10"
 # In checkpoints: old commits are looked for, which takes a list of the log.
 _CLEANED_EVERY: Final = 20
 _TRIES: Final = 3
-_SCHEMES: Final = frozenset({"gs", "abfs", "abfss"})
-# Where Spark must not commit, or by which it reaches nothing.
-_SCHEMES_WITHOUT_SPARK: Final = frozenset({"s3", "s3a", "az"})
-# What a table may ask of the writer of a commit that changes nothing but properties.
+_COMMIT_TIMESTAMPS: Final = "delta.enableInCommitTimestamps"
+_COMMIT_TIMESTAMP: Final = "inCommitTimestamp"
+# What a table may ask of the writer of a commit that changes nothing but properties: nothing, but
+# for the commit's timestamp. Of others, as catalogManaged, the file would not be the commit.
 _FEATURES: Final = frozenset(
     {
+        "allowColumnDefaults",
         "appendOnly",
         "changeDataFeed",
         "checkConstraints",
+        "checkpointProtection",
+        "clustering",
+        "columnMapping",
         "deletionVectors",
+        "domainMetadata",
         "generatedColumns",
+        "icebergCompatV1",
+        "icebergCompatV2",
+        "identityColumns",
+        "inCommitTimestamp",
         "invariants",
+        "materializePartitionColumns",
+        "rowTracking",
         "timestampNtz",
+        "typeWidening",
+        "typeWidening-preview",
+        "v2Checkpoint",
+        "vacuumProtocolCheck",
+        "variantType",
+        "variantType-preview",
     }
 )
-
-
-def is_direct(path: str) -> bool:
-    """Return whether the driver may change the tables below the URL of an object store."""
-    scheme, separator, _ = path.partition("://")
-    return bool(separator) and scheme in _SCHEMES
-
-
-def is_without_spark(path: str) -> bool:
-    """Return whether only the driver may change the tables below a path."""
-    scheme, separator, _ = path.partition("://")
-    return bool(separator) and scheme in _SCHEMES_WITHOUT_SPARK
 
 
 class DirectTable:
@@ -64,15 +67,15 @@ class DirectTable:
 
     Args:
         path: its directory on a local disk, or its URL.
-        options: see open_object_store(); None for a local disk.
+        options: of an object store; see open_object_store().
 
     Attributes:
         path, options: as given.
     """
 
-    def __init__(self, path: str, options: Mapping[str, str] | None = None) -> None:
+    def __init__(self, path: str, options: Mapping[str, str] = MappingProxyType({})) -> None:
         self.path = path
-        self.options = None if options is None else dict(options)
+        self.options = dict(options)
         # Of an object store, where one that is loaded anew takes a request for each commit.
         self._table: DeltaTable | None = None
         # By application, as of a version of the table: asking takes a request for each commit.
@@ -84,17 +87,24 @@ class DirectTable:
     @property
     def is_local(self) -> bool:
         """Whether it is on a local disk."""
-        return self.options is None
+        return not is_object_store(self.path)
 
-    def load(self) -> DeltaTable:
+    def load_to_merge(self) -> DeltaTable:
         """Return the table as it is now. Inside translating().
 
         Raises:
             DeltaUnsupportedError: its files have other names for its columns.
         """
+        table = self.load()
+        if has_column_mapping(table):
+            raise DeltaUnsupportedError(f"it has {COLUMN_MAPPING}")
+        return table
+
+    def load(self) -> DeltaTable:
+        """Return the table as it is now, whatever its columns. Inside translating()."""
         from deltalake import DeltaTable
 
-        if self.options is None:
+        if self.is_local:
             # One in so many commits of delta-rs writes a checkpoint.
             forget_checksum(self.path)
             table = DeltaTable(self.path)
@@ -103,8 +113,6 @@ class DirectTable:
         else:
             table = self._table
             table.update_incremental()
-        if has_column_mapping(table):
-            raise DeltaUnsupportedError(f"it has {COLUMN_MAPPING}")
         if self._looked_at is None:
             # An earlier process may have compacted the table, and stated a low watermark, since.
             self._looked_at = max(0, table.version() - 2)
@@ -116,7 +124,7 @@ class DirectTable:
         """Return the latest version that an application has committed, as the table is now.
 
         Raises:
-            DeltaUnsupportedError, PublishError: see load() and translating().
+            DeltaUnsupportedError, PublishError: see translating().
         """
         with self.translating():
             return self.transaction_version(self.load(), application)
@@ -188,73 +196,65 @@ class DirectTable:
         features = set(table.protocol().writer_features or ())
         if not features <= _FEATURES:
             raise DeltaUnsupportedError(f"it has {', '.join(sorted(features - _FEATURES))}")
-        commit = "\n".join(map(json.dumps, _property_actions(table, name, value)))
+        info = dict[str, Any]()
+        if table.metadata().configuration.get(_COMMIT_TIMESTAMPS) == "true":
+            info[_COMMIT_TIMESTAMP] = self._next_timestamp(table.version())
+        commit = "\n".join(map(json.dumps, _property_actions(table, name, value, info)))
         if not self._log.create(commit_name(table.version() + 1), commit):
             return False
         self._version = table.version() + 1
         return True
 
+    def _next_timestamp(self, version: int) -> int:
+        """Return the timestamp of the commit after a version: later than that one's."""
+        first, _, _ = (self._log.read(commit_name(version)) or "{}").partition("\n")
+        before: int | None = json.loads(first).get("commitInfo", {}).get(_COMMIT_TIMESTAMP)
+        if before is None:
+            raise DeltaUnsupportedError(f"version {version} has no {_COMMIT_TIMESTAMP}")
+        return max(_now_ms(), before + 1)
+
     @cached_property
     def _log(self) -> SmallFiles:
-        return log_files(self.path, self.options or {})
+        return log_files(self.path, self.options)
 
     @contextmanager
-    def translating(self) -> Iterator[None]:
+    def translating(self, *, is_for_spark: bool = False) -> Iterator[None]:
         """Turn the errors of delta-rs into ours; after one the table is loaded anew.
 
+        Args:
+            is_for_spark: see delta_errors().
+
         Raises:
-            DeltaUnsupportedError: delta-rs can't write the table, or on a local disk can't reach
-                it.
-            PublishError: another process has committed, or the object store fails.
+            DeltaUnsupportedError: delta-rs can't write the table.
+            PublishError: another process has committed, or the disk or the object store fails.
         """
         try:
-            with delta_errors(self.path, is_for_spark=self.is_local):
+            with delta_errors(self.path, is_for_spark=is_for_spark):
                 yield
         except BaseException:
             self._table = None
             raise
 
 
-class DirectTables:
-    """The tables of one sink, by their paths."""
-
-    def __init__(self) -> None:
-        # Asking costs calls to the JVM.
-        self._folders: dict[str, str | None] = {}
-        self._tables: dict[str, DirectTable] = {}
-
-    def folder(self, spark: SparkSession, path: str) -> str | None:
-        """Return a path on a local disk as Python names it; None if it is elsewhere."""
-        if path not in self._folders:
-            folder = local_path(spark, path)
-            self._folders[path] = None if folder is None else str(folder)
-        return self._folders[path]
-
-    def table(
-        self, spark: SparkSession, path: str, options: Mapping[str, str]
-    ) -> DirectTable | None:
-        """Return a table that the driver may change; None if Spark has to.
-
-        Args:
-            spark: the session.
-            path: the table's.
-            options: of the object store; see open_object_store().
-        """
-        if path not in self._tables:
-            # Spark may have no connector there.
-            if is_direct(path) or is_without_spark(path):
-                self._tables[path] = DirectTable(path, options)
-            elif (folder := self.folder(spark, path)) is not None:
-                self._tables[path] = DirectTable(folder)
-        return self._tables.get(path)
+def _now_ms() -> int:
+    return round(time.time() * 1_000)
 
 
-def _property_actions(table: DeltaTable, name: str, value: str) -> Iterator[dict[str, Any]]:
-    """Yield the actions of a commit that sets a property, as Delta's protocol has them."""
+def _property_actions(
+    table: DeltaTable, name: str, value: str, info: Mapping[str, Any]
+) -> Iterator[dict[str, Any]]:
+    """Yield the actions of a commit that sets a property, as Delta's protocol has them.
+
+    Args:
+        table: before the commit.
+        name, value: the property's.
+        info: what else the commit says of itself.
+    """
     properties = json.dumps({name: value})
     yield {
         "commitInfo": {
-            "timestamp": round(time.time() * 1_000),
+            **info,
+            "timestamp": _now_ms(),
             "operation": "SET TBLPROPERTIES",
             "operationParameters": {"properties": properties},
         }

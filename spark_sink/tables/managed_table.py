@@ -55,10 +55,13 @@ def require_possible_names(
         return
     for column in columns:
         if any(mark in table_format.marks_refused for mark in column.name):
+            remedy = "leave the column out with filter.exclude_columns, or rename it"
+            if values:
+                setting = f"{key}: {values[0]} in sink.table_properties"
+                remedy = f"set {setting} before the table is made, {remedy}"
             raise ColumnNameError(
                 f"column {table}.{column.name!r}: {table_format.using} does not take that name.",
-                f"Set {key}: {values[0]} in sink.table_properties before the table is made, leave"
-                " the column out with filter.exclude_columns, or rename it",
+                f"{remedy[0].upper()}{remedy[1:]}",
             )
 
 

@@ -13,10 +13,10 @@ from typing import Any, Final
 import pyarrow.fs as pafs
 
 from slackwater.reader.change_stream import ChangeStream, Dialect
-from tests import azurite, fake_gcs, mixed_load
+from tests import mixed_load
 from tests.mirrors import Looker
 from tests.mixed_load import MixedLoad
-from tests.object_stores import BUCKET, ServedStore, azure
+from tests.object_stores import BUCKET, STORES, Azure, ServedStore
 from tests.outputs.in_catalog import InCatalog
 from tests.outputs.output import TRANSACTIONS_PER_SECOND, Output, Place
 from tests.rest_catalog import rest_catalog
@@ -70,14 +70,13 @@ class _Mirror(Output):
 
 
 class DeltaMirror(_Mirror):
-    """Mirrors in Cloud Storage or in Azure, into which the driver merges.
+    """Mirrors in an object store, into which the driver merges.
 
     There is no checkpoint beside them: a service on another machine has to do without the last one.
 
     Args:
         store: the object store.
-        path: its URL, as Hadoop's connector has it.
-        spark_conf: of that connector.
+        path: its URL.
     """
 
     moments = (
@@ -89,13 +88,10 @@ class DeltaMirror(_Mirror):
         ("PUT", "_last_checkpoint"),
     )
 
-    def __init__(
-        self, place: Place, store: ServedStore, path: str, spark_conf: Mapping[str, str]
-    ) -> None:
+    def __init__(self, place: Place, store: ServedStore, path: str) -> None:
         super().__init__(place)
         self.store = store
         self._path = f"{path}/{_TABLES}"
-        self._spark_conf = spark_conf
         self._copy = place.folder / "copy"
 
     def sink(self) -> Mapping[str, Any]:
@@ -106,10 +102,6 @@ class DeltaMirror(_Mirror):
             "storage_options": self.store.options,
         }
 
-    def spark_conf(self) -> Mapping[str, str]:
-        """Return spark.conf of the settings."""
-        return self._spark_conf
-
     def _new_looker(self, stream: ChangeStream) -> Looker:
         return Looker(self._copy, stream, self._dialect, fetch=self._fetch)
 
@@ -119,12 +111,7 @@ class DeltaMirror(_Mirror):
         selector = pafs.FileSelector(root + table, recursive=True, allow_not_found=True)
         for info in files.get_file_info(selector):
             copy = self._copy / info.path.removeprefix(root)
-            # Hadoop's connector marks folders in Azure by empty blobs.
-            if (
-                info.is_file
-                and info.size
-                and (not copy.exists() or copy.name == "_last_checkpoint")
-            ):
+            if info.is_file and (not copy.exists() or copy.name == "_last_checkpoint"):
                 _download(files, info.path, copy)
 
 
@@ -158,15 +145,10 @@ def _download(files: pafs.FileSystem, path: str, copy: Path) -> None:
 @contextmanager
 def delta_mirror(place: Place) -> Iterator[Output]:
     """Serve the store of mirrors in Delta."""
-    if place.store == "gs":
-        with fake_gcs.cloud_storage() as in_gs:
-            yield DeltaMirror(place, in_gs, in_gs.path, in_gs.anonymous_spark_conf)
-    else:
-        assert place.store == "az", "mirrors in Delta are for gs and az: in S3 Spark is not safe"
-        with azure() as in_az:
-            key = f"spark.hadoop.fs.azure.account.key.{azurite.ACCOUNT}.dfs.core.windows.net"
-            conf = {**in_az.spark_conf, key: azurite.KEY}
-            yield DeltaMirror(place, in_az, in_az.hadoop_path, conf)
+    with STORES[place.store]() as store:
+        # The usual URL there.
+        path = store.hadoop_path if isinstance(store, Azure) else store.path
+        yield DeltaMirror(place, store, path)
 
 
 @contextmanager

@@ -40,7 +40,7 @@ class Place:
         path: its URL.
         conf: spark.conf, which names the stand-in.
         environ: the credentials, as the store's users have them.
-        storage_options: for the driver's own client.
+        storage_options: for the driver's own client, which has the mirrors.
         tokens: the requests for tokens that were answered; None if there are no tokens.
     """
 
@@ -55,7 +55,6 @@ class Place:
 def s3_place(_: Path) -> Iterator[Place]:
     with s3() as store:
         keys = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret"}
-        # Spark has its checkpoint there, and the driver's own client the mirrors.
         yield Place(f"s3a://{BUCKET}", hadoop(in_s3(store)), keys, store.options)
 
 
@@ -134,7 +133,7 @@ def test_a_mirror_and_its_checkpoint_need_nothing_but_the_path(
         output_of(in_own_process(config, environ, "run", "--until-caught-up"))
         # As in the image: nothing is fetched.
         jars = tmp_path / "jars"
-        subprocess.run([*PROGRAM, "jars", str(jars), "delta", NAMES[scheme]], check=True)
+        subprocess.run([*PROGRAM, "jars", str(jars), NAMES[scheme]], check=True)
         environ |= {"SLACKWATER_SPARK_JARS": str(jars), "DEFAULT_ARTIFACT_REPOSITORY": "file:///no"}
         load.run(transactions_per_second=20, seconds=2)
         output_of(in_own_process(config, environ, "run", "--until-caught-up"))

@@ -1,7 +1,4 @@
-"""Mirrors in an object store: the driver merges small epochs there without Spark.
-
-In S3, and in Azure by az://, it does all else, too: Spark has no connector there.
-"""
+"""Mirrors in an object store: the driver merges there, without a connector or a jar of Spark's."""
 
 from __future__ import annotations
 
@@ -31,8 +28,7 @@ from tests.epoch_rows import (
     of_two_tables,
     record,
 )
-from tests.hadoop_stores import reached_by
-from tests.object_stores import BUCKET, STORES, ServedStore, nobody, nothing
+from tests.object_stores import BUCKET, STORES, Azure, ServedStore, nobody, nothing
 from tests.tables_in_stores import TablesInStore
 
 COLUMNS = {"Id": "INT64", "Name": "STRING"}
@@ -43,10 +39,6 @@ class Place(TablesInStore):
     """A folder with mirrors."""
 
     kind = "mirror"
-
-    @property
-    def scheme(self) -> str:
-        return self.path.partition("://")[0]
 
     def rows(self, table: str) -> dict[int, Any]:
         """Return the names in a mirror by the ids."""
@@ -62,30 +54,28 @@ class Place(TablesInStore):
 LONG = pytest.mark.long
 
 
+OF_SCHEMES = {"s3a": "s3", "gs": "gs", "az": "az", "abfs": "az"}
+
+
 @pytest.fixture(
     scope="module",
-    params=["s3a", pytest.param("az", marks=LONG), pytest.param("gs", marks=LONG)],
+    params=["s3a", *(pytest.param(scheme, marks=LONG) for scheme in ("gs", "az", "abfs"))],
 )
-def stores(
-    request: pytest.FixtureRequest, session: SparkSession
-) -> Iterator[tuple[str, SparkSession, ServedStore]]:
+def bucket(request: pytest.FixtureRequest) -> Iterator[tuple[ServedStore, str]]:
+    """A store, and the URL of its bucket."""
     scheme: str = request.param
-    spark = session.newSession()
-    if scheme == "gs":
-        with reached_by(spark, scheme) as (store, _):
-            yield scheme, spark, store
-    else:
-        with STORES[scheme[:2]]() as store:
-            yield scheme, spark, store
+    with STORES[OF_SCHEMES[scheme]]() as store:
+        if scheme == "abfs":
+            assert isinstance(store, Azure)
+            yield store, store.hadoop_path
+        else:
+            yield store, f"{scheme}://{BUCKET}"
 
 
 @pytest.fixture
-def place(
-    stores: tuple[str, SparkSession, ServedStore], request: pytest.FixtureRequest
-) -> Iterator[Place]:
-    scheme, spark, store = stores
-    # Delta caches its logs by their paths.
-    yield Place(spark, store, f"{scheme}://{BUCKET}/mirrors-{uuid.uuid4().hex}")
+def place(bucket: tuple[ServedStore, str], session: SparkSession) -> Iterator[Place]:
+    store, url = bucket
+    yield Place(session, store, f"{url}/mirrors-{uuid.uuid4().hex}")
     store.before, store.refuses = nothing, nobody
 
 
@@ -263,28 +253,13 @@ def test_of_two_owners_at_the_same_commit_one_is_refused(place: Place, commit: s
     assert place.rows(TABLE) == names(1, 2, 3, 4)
 
 
-@pytest.mark.parametrize("stores", [pytest.param("gs", marks=LONG)], indirect=True)
-def test_spark_sets_properties_that_need_more_of_a_commit(place: Place) -> None:
-    sink, tasks = place.owner()
-    tasks.write(1, inserts(1, at=1))
-    table = f"delta.`{place.path}/{TABLE}`"
-    place.spark.sql(
-        f"ALTER TABLE {table} SET TBLPROPERTIES (delta.enableInCommitTimestamps = true)"
-    )
-    tasks.write(2, inserts(2, at=2))
-    assert place.rows(TABLE) == names(1, 2)
-    assert place.published(sink, TABLE) == datetime_to_rfc3339(low_watermark(2))
-
-
 @pytest.mark.parametrize("fault", ["no rights", "no bucket"])
 def test_a_store_that_refuses_is_named_at_the_start(place: Place, fault: str) -> None:
-    bucket = BUCKET
+    path, options = place.path, place.store.options
     if fault == "no rights":
         place.store.refuses = lambda *_: True
     else:
-        bucket = "others"
-    path = f"{place.scheme}://{bucket}/tables"
-    options = place.store.options
+        path = path.replace(BUCKET, "others")
     sink: Any = make_sink(path, kind="mirror", format="delta", storage_options=options)
     with pytest.raises(ObjectStoreError, match=r"sink\.storage_options"):
         sink.position(place.spark)

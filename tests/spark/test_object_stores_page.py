@@ -6,6 +6,7 @@ store's address with its credentials are the test's. The recipes: test_object_st
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Mapping
@@ -145,14 +146,28 @@ def follow_in_own_process(stranger: Stranger, environ: Mapping[str, str]) -> Non
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("block", [MIRRORS, BY_SPARK], ids=["by the path", "with a checkpoint"])
-def test_mirrors_in_cloud_storage_by_the_page(
-    block: str, new_database: NewDatabase, tmp_path: Path
+def test_mirrors_in_a_bucket_by_the_page(new_database: NewDatabase, tmp_path: Path) -> None:
+    stranger = Stranger(new_database(), tmp_path)
+    with STORES["s3"]() as store:
+        stranger.set_up(in_bucket(MIRRORS, store), storage_options=store.options)
+        # Neither fetched before, nor to be had.
+        environ = {
+            "SPANNER_EMULATOR_HOST": str(stranger.stream.emulator_host),
+            "SLACKWATER_SPARK_CONF": json.dumps({"spark.jars.ivy": str(tmp_path / "ivy")}),
+            "DEFAULT_ARTIFACT_REPOSITORY": "file:///no",
+        }
+        follow_in_own_process(stranger, environ)
+        assert not list((tmp_path / "ivy").rglob("*.jar"))
+
+
+@pytest.mark.long
+def test_mirrors_and_a_checkpoint_in_cloud_storage_by_the_page(
+    new_database: NewDatabase, tmp_path: Path
 ) -> None:
     stranger = Stranger(new_database(), tmp_path)
     with PLACES["gs"](tmp_path) as place:
         of_place = {"storage_options": place.storage_options}
-        stranger.set_up(block.replace("gs://my-bucket", place.path), **of_place)
+        stranger.set_up(BY_SPARK.replace("gs://my-bucket", place.path), **of_place)
         values = yaml.safe_load(stranger.config.read_text())
         values["spark"]["conf"] = place.conf
         stranger.config.write_text(yaml.safe_dump(values))

@@ -14,11 +14,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from slackwater.spark_sink.envelopes.registry import envelopes
-from slackwater.spark_sink.output.delta_errors import DeltaUnsupportedError
 from slackwater.spark_sink.output.watermark_log import WatermarkLog
 from slackwater.spark_sink.sink import OutputPosition
 from slackwater.spark_sink.tables.delta import Delta
-from slackwater.spark_sink.tables.direct_table import DirectTable
 from slackwater.spark_sink.tables.iceberg import Iceberg
 from tests.epoch_rows import PIPELINE, inserts, low_watermark, make_sink, write
 from tests.former_owner import frozen_at
@@ -110,9 +108,8 @@ def test_sparks_formats_and_kafka_at_least_once_tell_what_they_can(
     assert kafka.position(session) is None
 
 
-@pytest.mark.parametrize("is_direct", [True, False])
-def test_a_table_s_position_is_read_by_the_driver_or_spark_and_after_others_commits(
-    session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_direct: bool
+def test_a_table_s_position_is_read_after_others_commits(
+    session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     delta, iceberg = Delta(), Iceberg()
     for table_format in (delta, iceberg):
@@ -121,12 +118,6 @@ def test_a_table_s_position_is_read_by_the_driver_or_spark_and_after_others_comm
             table_format.append(session.range(3), path, application, version)
         table_format.maintain(session, path, "slackwater orders", None)
     monkeypatch.setattr("slackwater.spark_sink.tables.iceberg_history._ANCESTORS_MAX", 1)
-
-    def refuse(*_: object) -> None:
-        raise DeltaUnsupportedError
-
-    if not is_direct:
-        monkeypatch.setattr(DirectTable, "last_version", refuse)
     for table_format in (delta, iceberg):
         path = str(tmp_path / table_format.using)
         versions = [table_format.last_version(session, path, name) for name in ("ours", "none")]

@@ -15,12 +15,9 @@ from deltalake.schema import Field, PrimitiveType, Schema
 from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.output import delta_compaction
 from slackwater.spark_sink.output.delta_errors import DeltaUnsupportedError
-from slackwater.spark_sink.output.object_store import ObjectFiles
+from slackwater.spark_sink.output.delta_maintenance import log_files
 from slackwater.spark_sink.sql.columns import Column
-from slackwater.spark_sink.tables.direct_table import (
-    DirectTable,
-    is_direct,
-)
+from slackwater.spark_sink.tables.direct_table import DirectTable
 from slackwater.spark_sink.tables.row_merges import small_table
 from slackwater.spark_sink.tables.row_merges.delta_merge import merge_rows, publish_low_watermark
 from slackwater.spark_sink.tables.row_merges.row_changes import RowChange
@@ -63,7 +60,7 @@ def create(place: tuple[str, Any], properties: dict[str, str] | None = None) -> 
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, Any]]:
     """The path of a table, and the options of its store."""
     if request.param == "disk":
-        yield str(tmp_path / "table"), None
+        yield str(tmp_path / "table"), {}
         return
     with s3() as store:
         yield f"{store.path}/table", store.options
@@ -71,10 +68,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str,
 
 def log_file(place: tuple[str, Any], name: str) -> str:
     """Return a file's text. Not by delta-rs's history(): it holds the lock that moto needs here."""
-    path, options = place
-    if options is None:
-        return Path(path, "_delta_log", name).read_text()
-    return ObjectFiles(path, options, "_delta_log").read(name) or ""
+    return log_files(*place).read(name) or ""
 
 
 def loaded(place: tuple[str, Any]) -> DeltaTable:
@@ -167,9 +161,51 @@ def test_a_process_for_each_epoch_writes_checkpoints_all_the_same(place: tuple[s
 
 
 def test_a_table_that_asks_more_of_its_writers_is_left_to_spark(tmp_path: Path) -> None:
-    create((str(tmp_path), None), {"delta.columnMapping.mode": "name"})
+    create((str(tmp_path), {}), {"delta.columnMapping.mode": "name"})
     with pytest.raises(DeltaUnsupportedError, match="columnMapping"):
         merge(DirectTable(str(tmp_path)), 1)
+
+
+def ask_more(path: Path, feature: str, info: dict[str, Any], properties: dict[str, str]) -> None:
+    """Create a table that asks more of its writers than delta-rs knows."""
+    create((str(path), {}))
+    commit = path / "_delta_log" / f"{0:020d}.json"
+    actions: dict[str, Any] = {}
+    for line in commit.read_text().splitlines():
+        actions |= json.loads(line)
+    actions["protocol"] = {
+        "minReaderVersion": 1,
+        "minWriterVersion": 7,
+        "writerFeatures": [feature],
+    }
+    actions["metaData"]["configuration"] |= properties
+    made = {"commitInfo": info, **{kind: actions[kind] for kind in ("protocol", "metaData")}}
+    commit.write_text("\n".join(json.dumps({kind: action}) for kind, action in made.items()))
+
+
+def test_no_property_is_set_where_the_file_might_not_be_the_commit(tmp_path: Path) -> None:
+    ask_more(tmp_path, "coordinatedCommits-preview", {}, {})
+    with pytest.raises(DeltaUnsupportedError, match="coordinatedCommits"):
+        publish_low_watermark(DirectTable(str(tmp_path)), merge_id(1))
+    assert DeltaTable(tmp_path).version() == 0
+
+
+@pytest.mark.parametrize("before_ms", [1, 4_000_000_000_000])
+def test_a_commit_has_a_later_timestamp_where_commits_have_them(
+    tmp_path: Path, before_ms: int
+) -> None:
+    properties = {"delta.enableInCommitTimestamps": "true"}
+    ask_more(tmp_path, "inCommitTimestamp", {"inCommitTimestamp": before_ms}, properties)
+    publish_low_watermark(DirectTable(str(tmp_path)), merge_id(1))
+    first = json.loads(log_file((str(tmp_path), {}), f"{1:020d}.json").splitlines()[0])
+    at_ms = first["commitInfo"]["inCommitTimestamp"]
+    assert at_ms == before_ms + 1 if before_ms > 1 else at_ms > 1_700_000_000_000
+
+
+def test_a_timestamp_that_has_to_be_there_is_missed(tmp_path: Path) -> None:
+    ask_more(tmp_path, "inCommitTimestamp", {}, {"delta.enableInCommitTimestamps": "true"})
+    with pytest.raises(DeltaUnsupportedError, match="version 0 has no inCommitTimestamp"):
+        publish_low_watermark(DirectTable(str(tmp_path)), merge_id(1))
 
 
 def test_the_known_transaction_is_asked_for_once(tmp_path: Path) -> None:
@@ -187,18 +223,3 @@ def test_the_known_transaction_is_asked_for_once(tmp_path: Path) -> None:
 
 def gets_of_commits(store: ServedStore, since: int) -> list[str]:
     return [name for method, name in store.requests[since:] if method == "GET" and ".json" in name]
-
-
-@pytest.mark.parametrize(
-    ("path", "is_so"),
-    [
-        ("gs://b/t", True),
-        ("abfss://c@a.dfs.core.windows.net/t", True),
-        ("s3a://b/t", False),
-        ("s3://b/t", False),
-        ("/data/t", False),
-        ("hdfs://h/t", False),
-    ],
-)
-def test_spark_and_the_driver_share_no_table_in_s3(path: str, *, is_so: bool) -> None:
-    assert is_direct(path) is is_so

@@ -21,7 +21,6 @@ PACKAGES = "spark.jars.packages"
 GCS = "com.google.cloud.bigdataoss:gcs-connector:4.0.0:shaded"
 ABFSS = "abfss://c@account.dfs.core.windows.net/out"
 KAFKA = {"kafka.bootstrap.servers": "broker:9092"}
-MAPPED = {"delta.columnMapping.mode": "name"}
 
 
 def sink(**values: Any) -> Any:
@@ -38,17 +37,19 @@ def packages(*names: str, conf: dict[str, str] | None = None) -> list[str]:
 @pytest.mark.parametrize(
     ("values", "names"),
     [
-        ({"kind": "mirror", "path": "gs://bucket/out"}, {"gs"}),
-        ({"kind": "mirror", "path": ABFSS}, {"abfss"}),
-        ({"kind": "mirror", "path": ABFSS.replace("abfss", "abfs")}, {"abfss"}),
-        ({"kind": "changelogs", "path": ABFSS}, set()),
-        ({"kind": "changelogs", "path": ABFSS, "table_properties": MAPPED}, {"abfss"}),
         ({"kind": "spark", "format": "csv", "path": "s3a://bucket/out"}, {"s3a"}),
-        ({"kind": "mirror", "path": "out", "checkpoint": "s3a://bucket/c"}, {"s3a"}),
-        ({"kind": "mirror", "path": "gs://bucket/out", "checkpoint": "s3a://b/c"}, {"gs", "s3a"}),
+        (
+            {"kind": "spark", "format": "csv", "path": "gs://b/o", "checkpoint": "s3a://b/c"},
+            {"gs", "s3a"},
+        ),
+        ({"path": "out", "checkpoint": ABFSS}, {"abfss"}),
+        ({"path": "out", "checkpoint": ABFSS.replace("abfss", "abfs")}, {"abfss"}),
+        ({"kind": "mirror", "path": "gs://bucket/out", "checkpoint": "s3a://b/c"}, {"s3a"}),
         # Written without Spark; the checkpoint is Spark's all the same.
         ({"path": "gs://bucket/out"}, set()),
         ({"path": "s3a://bucket/out", "format": "delta"}, set()),
+        ({"kind": "changelogs", "path": ABFSS}, set()),
+        ({"kind": "mirror", "path": ABFSS}, set()),
         ({"path": "s3a://bucket/out", "checkpoint": "gs://bucket/c"}, {"gs"}),
         # Tasks write what is staged, and read it.
         ({"kind": "kafka", "options": KAFKA, "path": "gs://bucket/out"}, set()),
@@ -135,11 +136,11 @@ def test_what_azures_other_clients_take_from_the_environment_is_named_and_not_sh
 
 
 def test_the_check_knows_which_jars_will_be_there(tmp_path: Path) -> None:
-    mirror = sink(kind="mirror", path="gs://bucket/out")
-    assert GCS in all_jars(mirror.spark_needs, {}, None, {})
-    mirror.check_places({}, all_jars(mirror.spark_needs, {}, None, {}))
+    mirrors = sink(kind="mirror", path="gs://bucket/out", checkpoint="gs://bucket/checkpoint")
+    assert GCS in all_jars(mirrors.spark_needs, {}, None, {})
+    mirrors.check_places({}, all_jars(mirrors.spark_needs, {}, None, {}))
     # From a folder nothing is fetched.
-    assert GCS not in all_jars(mirror.spark_needs, {}, str(tmp_path), {})
+    assert GCS not in all_jars(mirrors.spark_needs, {}, str(tmp_path), {})
 
 
 class _StartedError(Exception):

@@ -11,10 +11,16 @@ from pydantic import ValidationError
 
 from slackwater.config.settings import Spark
 from slackwater.pipeline.spark.class_path import jar_names, joined
-from slackwater.spark_sink.errors import FileSystemError, ObjectStoreError, PublishError
+from slackwater.spark_sink.errors import (
+    ColumnNameError,
+    FileSystemError,
+    ObjectStoreError,
+    PublishError,
+)
 from slackwater.spark_sink.output.hadoop_files import require_file_system
 from slackwater.spark_sink.output.object_store import ObjectFiles, probe
 from slackwater.spark_sink.sinks.registry import parse_sink_settings
+from slackwater.spark_sink.sql.columns import Column
 from tests.object_stores import nobody, s3
 
 
@@ -55,6 +61,9 @@ def test_files_in_an_object_store_need_no_checkpoint(scheme: str) -> None:
     assert not named.has_expendable_checkpoint
 
 
+ABFS = "abfss://c@a.dfs.core.windows.net/tables"
+
+
 def test_changelogs_in_iceberg_need_neither_checkpoint_nor_jars_nor_catalog() -> None:
     for kind in ("changelog", "changelogs"):
         for values in ({}, {"catalog": "lake.orders"}):
@@ -65,17 +74,25 @@ def test_changelogs_in_iceberg_need_neither_checkpoint_nor_jars_nor_catalog() ->
         assert "iceberg" not in on_disk.spark_needs
 
 
-def test_delta_tables_in_an_object_store_need_neither_checkpoint_nor_jars() -> None:
-    sink = parse(path="s3://bucket/changes", format="delta", compact_every="1h")
+@pytest.mark.parametrize("path", ["s3://bucket/tables", "s3a://b/t", "gs://bucket/tables", ABFS])
+def test_delta_tables_in_an_object_store_need_neither_checkpoint_nor_jars(path: str) -> None:
+    sink = parse(path=path, format="delta", compact_every="1h")
     assert sink.has_expendable_checkpoint
     assert "delta" not in sink.spark_needs
-    assert "delta" not in parse(path="out", checkpoint="c", format="delta").spark_needs
     for kind in ("changelogs", "mirror"):
-        tables = parse(kind=kind, path="s3://bucket/tables")
+        tables = parse(kind=kind, path=path)
         assert tables.has_expendable_checkpoint
-        assert not tables.spark_needs & {"delta", "s3a"}
+        assert tables.spark_needs == {kind}
         assert tables.hadoop_paths == (tables.checkpoint,)
-    assert "delta" not in parse(kind="changelogs", path="out", checkpoint="c").spark_needs
+        assert not parse(kind=kind, path=path, checkpoint="c").has_expendable_checkpoint
+
+
+def test_on_a_disk_only_spark_needs_deltas_jar() -> None:
+    needs = {
+        kind: "delta" in parse(kind=kind, path="out", checkpoint="c", format="delta").spark_needs
+        for kind in ("changelog", "changelogs", "mirror")
+    }
+    assert needs == {"changelog": False, "changelogs": False, "mirror": True}
 
 
 def test_a_path_of_a_delta_table_that_would_be_taken_for_another_is_refused() -> None:
@@ -87,16 +104,8 @@ def test_a_path_of_a_delta_table_that_would_be_taken_for_another_is_refused() ->
     parse(path="/data/100%", checkpoint="c", format="delta")
 
 
-ABFS = "abfss://c@a.dfs.core.windows.net/tables"
-
-
 @pytest.mark.parametrize("path", ["gs://bucket/tables", ABFS])
-def test_mirrors_that_the_driver_merges_need_no_checkpoint_but_sparks_delta(path: str) -> None:
-    sink = parse(kind="mirror", path=path)
-    assert sink.has_expendable_checkpoint
-    assert "delta" in sink.spark_needs
-    assert sink.hadoop_paths == (path, sink.checkpoint)
-    assert not parse(kind="mirror", path=path, checkpoint="c").has_expendable_checkpoint
+def test_mirrors_in_a_catalog_need_a_checkpoint(path: str) -> None:
     # The catalog's client writes these, from what waits in the bucket.
     values = {"kind": "mirror", "format": "iceberg", "catalog": "a", "path": path}
     with pytest.raises(ValidationError, match="checkpoint"):
@@ -180,11 +189,29 @@ def test_a_catalog_has_to_be_defined() -> None:
 
 
 @pytest.mark.parametrize("kind", ["mirror", "changelogs"])
-def test_columns_are_not_mapped_where_spark_must_not_commit(kind: str) -> None:
+def test_columns_are_not_mapped_where_spark_does_not_write(kind: str) -> None:
     mapped = {"kind": kind, "table_properties": {"delta.columnMapping.mode": "name"}}
-    with pytest.raises(ValidationError, match="leave it out, or use format iceberg"):
-        parse(path="s3a://b/tables", **mapped)
-    assert "gs" in parse(path="gs://b/tables", **mapped).spark_needs
+    for path in ("s3a://b/tables", "gs://b/tables", ABFS):
+        with pytest.raises(ValidationError, match="leave it out, or use format iceberg"):
+            parse(path=path, **mapped)
+    assert "delta" in parse(path="out", checkpoint="c", **mapped).spark_needs
+
+
+def test_mirrors_in_a_store_have_no_deletion_vectors() -> None:
+    properties = {"table_properties": {"delta.enableDeletionVectors": "true"}}
+    with pytest.raises(ValidationError, match="mirrors in object stores can't have them"):
+        parse(kind="mirror", path="gs://b/tables", **properties)
+    parse(kind="mirror", path="out", checkpoint="c", **properties)
+
+
+def test_a_name_that_only_mapped_columns_have_is_refused_where_they_are() -> None:
+    tables = {"T": (Column("full name", "STRING(MAX)", False),)}
+    with pytest.raises(ColumnNameError) as refused:
+        parse(kind="mirror", path="gs://b/tables").check_tables(tables)
+    assert refused.value.hint.startswith("Leave the column out with filter.exclude_columns")
+    with pytest.raises(ColumnNameError) as refused:
+        parse(kind="mirror", path="out", checkpoint="c").check_tables(tables)
+    assert refused.value.hint.startswith("Set delta.columnMapping.mode: name in sink.table_prop")
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,6 @@ import pytest
 
 from tests import sizing_page
 
-# In S3 they are refused.
-NOT_POSSIBLE = ("two Delta mirrors", "S3")
 MONTH_S = 30 * 24 * 60 * 60
 
 
@@ -43,7 +41,6 @@ def test_the_costs_are_those_of_the_requests_at_the_list_prices() -> None:
         }
         for name, of_epoch in requests.items()
         for store, of_store in prices.items()
-        if (name, store) != NOT_POSSIBLE
     }
     assert rows == expected
 

@@ -2,7 +2,7 @@
 
 - driver_access: how a managed table is created, altered and appended to; delta_access and
   iceberg_access say what differs, accesses which it is.
-- delta_by_driver: the format of mirrors in S3.
+- delta_by_driver: the format of tables in object stores.
 - iceberg_by_driver: the format of typed changelogs in Iceberg.
 - table_rows: the rows of a version of a Delta table, read by tasks.
 """

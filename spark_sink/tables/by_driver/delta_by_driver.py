@@ -1,12 +1,14 @@
-"""Mirrors in Delta that Spark neither writes nor reads, of any size.
+"""Delta in object stores, where Spark neither writes nor reads it: mirrors of any size.
 
-In S3 Spark's commits would not be safe: its client creates no file only if the name is free.
+Spark's commits would not be safe in all of them: for S3 its client replaces a file that is there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from datetime import datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -23,11 +25,9 @@ from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.sql.quoting import identifier, literal
 from slackwater.spark_sink.tables.by_driver.table_rows import rows_of
 from slackwater.spark_sink.tables.delta import Delta
-from slackwater.spark_sink.tables.direct_table import DirectTable
 from slackwater.spark_sink.tables.row_merges.delta_merge import (
     forget_rows,
     merge_rows,
-    publish_low_watermark,
 )
 from slackwater.spark_sink.tables.row_merges.row_changes import (
     COMMIT_TIMESTAMP,
@@ -42,27 +42,32 @@ if TYPE_CHECKING:
 
 
 class DeltaByDriver(Delta):
-    """Delta for mirrors in S3; see Delta.
+    """Delta in object stores; see Delta.
 
     Args:
         storage_options: see TableFormat.
     """
 
     is_by_driver = True
+    # Only Spark writes mapped columns.
+    names_any_column = ("", ())
 
     def __init__(self, storage_options: Mapping[str, str] = MappingProxyType({})) -> None:
         super().__init__()
         self.storage_options = storage_options
         self._compacted_by_merges: set[str] = set()
 
-    def merges_rows(self, spark: SparkSession, path: str) -> bool:
-        """Return True: the driver merges all rows."""
-        del spark, path
-        return True
+    @contextmanager
+    def idempotent_merge(
+        self, spark: SparkSession, application: str, low_watermark: datetime
+    ) -> Iterator[None]:
+        """Do nothing: each merge has its identifier; see TableFormat."""
+        del spark, application, low_watermark
+        yield
 
     def merge_rows(
         self,
-        spark: SparkSession,
+        spark: SparkSession,  # noqa: ARG002
         path: str,
         rows: pa.Table,
         columns: Sequence[Column],
@@ -72,12 +77,12 @@ class DeltaByDriver(Delta):
     ) -> bool:
         """Merge a few rows, into a table of any size; see TableFormat."""
         others = OtherRows(are_kept=keeps_deleted)
-        self._merge(self._table(spark, path), path, rows, columns, merge_id, others)
+        self._merge(path, rows, columns, merge_id, others)
         return True
 
     def merge(
         self,
-        spark: SparkSession,
+        spark: SparkSession,  # noqa: ARG002
         path: str,
         latest: DataFrame,
         columns: Sequence[Column],
@@ -90,18 +95,18 @@ class DeltaByDriver(Delta):
             ObjectStoreError: delta-rs can't write the table.
             PublishError: see TableFormat.
         """
-        table = self._table(spark, path)
+        table = self._table(path)
         with refusing(path), table.translating():
             names = [field.name for field in table.load().schema().fields]
         # Spark and Spanner ignore case, and delta-rs does not.
         own = {name.lower(): name for name in names}
         targets = [replace(column, name=own[column.name.lower()]) for column in columns]
         rows = self._collected(_changed_rows(latest, columns, targets), path)
-        self._merge(table, path, rows, targets, merge_id, others)
+        self._merge(path, rows, targets, merge_id, others)
 
     def forget(
         self,
-        spark: SparkSession,
+        spark: SparkSession,  # noqa: ARG002
         path: str,
         columns: Sequence[Column],
         merge_id: MergeId,
@@ -109,12 +114,7 @@ class DeltaByDriver(Delta):
     ) -> None:
         """Drop what former tables and columns left; see TableFormat and merge()."""
         with refusing(path):
-            forget_rows(self._table(spark, path), columns, merge_id, others)
-
-    def publish_watermark(self, spark: SparkSession, path: str, merge_id: MergeId) -> None:
-        """Write to the table's properties up to when it has all changes; see TableFormat."""
-        with refusing(path):
-            publish_low_watermark(self._table(spark, path), merge_id)
+            forget_rows(self._table(path), columns, merge_id, others)
 
     def read(self, spark: SparkSession, path: str) -> DataFrame:
         """Read a table as it is now; see TableFormat."""
@@ -140,7 +140,6 @@ class DeltaByDriver(Delta):
 
     def _merge(
         self,
-        table: DirectTable,
         path: str,
         rows: pa.Table,
         columns: Sequence[Column],
@@ -148,6 +147,7 @@ class DeltaByDriver(Delta):
         others: OtherRows,
     ) -> None:
         with refusing(path):
+            table = self._table(path)
             compacts = merge_rows(table, rows, columns, merge_id, others, is_limited=False)
         if compacts:
             self._compacted_by_merges.add(path)
@@ -164,11 +164,6 @@ class DeltaByDriver(Delta):
             return reader.table(written)
         finally:
             files.discard(written)
-
-    def _table(self, spark: SparkSession, path: str) -> DirectTable:
-        table = self._direct.table(spark, path, self.storage_options)
-        assert table is not None  # noqa: S101 - the driver changes all of these
-        return table
 
 
 def _changed_rows(

@@ -124,8 +124,8 @@ def _commit(
     properties = CommitProperties(max_commit_retries=0, app_transactions=[transaction])
     # Checkpoints are has_merged()'s: half of the commits are not delta-rs's.
     hooks = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
-    with direct.translating():
-        table = direct.load()
+    with direct.translating(is_for_spark=direct.is_local):
+        table = direct.load_to_merge()
         latest = direct.transaction_version(table, application)
         if latest is not None and latest >= version:
             return False
@@ -179,7 +179,8 @@ def publish_low_watermark(direct: DirectTable, merge_id: MergeId) -> None:
 
     Raises:
         DeltaUnsupportedError: the driver can't commit to the table.
-        PublishError: other processes go on committing at the same time, or the object store fails.
+        PublishError: other processes go on committing at the same time, or the disk or the object
+            store fails.
     """
     low_watermark = datetime_to_rfc3339(merge_id.low_watermark)
 
@@ -218,7 +219,7 @@ def _compact(direct: DirectTable, table: DeltaTable) -> None:
 
     try:
         with delta_errors(direct.path):
-            commits = compact_loaded(table, direct.path, direct.options or {})
+            commits = compact_loaded(table, direct.path, direct.options)
     except (DeltaUnsupportedError, PublishError) as error:
         _log.info("%s was not compacted: %s", direct.path, error)
     else:
