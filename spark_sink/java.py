@@ -84,6 +84,8 @@ def map_in_arrow(
     from pyspark.util import PythonEvalType
 
     udf = UserDefinedFunction(function, schema, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
-    column: Any = udf(*(frame[name] for name in frame.columns))
+    # A name may have dots and backticks.
+    quoted = (f"`{name.replace('`', '``')}`" for name in frame.columns)
+    column: Any = udf(*(frame[name] for name in quoted))
     java_frame: Any = frame._jdf.mapInArrow(column._jc, False, None)
     return DataFrame(java_frame, frame.sparkSession)

@@ -165,6 +165,7 @@ FIGURES: Final[dict[str, dict[str, str]]] = {
         "more than two seconds ... one in two seconds": _LOOKS,
         "seven days": _DDL,
         "20,000 records": "spark_sink/sinks/managed_tables.py::_SMALL_RECORDS_MAX: Final = 20_000",
+        "16 MiB": "spark_sink/tables/row_merges/iceberg_merge.py::SMALL: Final = 16 << 20",
         "128 MiB": "spark_sink/tables/row_merges/small_table.py::BYTES_MAX: Final = 128 << 20",
         "two million rows": (
             "spark_sink/tables/row_merges/small_table.py::ROWS_MAX: Final = 2_000_000"
@@ -225,9 +226,6 @@ FIGURES: Final[dict[str, dict[str, str]]] = {
         "a day has up to 86,400 folders": _DAY,
         "an hour by default": _HOUR,
         "an hour by default for tables, a day is": _LONG,
-        "a day without content": (
-            "spark_sink/tables/iceberg_maintenance.py::_TAKEN_S: Final = 24 * 60 * 60"
-        ),
         "128 MiB": _GROUP,
         "two hours": "spark_sink/output/epoch_groups.py::_UNREST: Final = timedelta(hours=2)",
         "256 MiB": "spark_sink/output/compaction_groups.py::_COMPACTED_SIZE: Final = 256 << 20",

@@ -8,6 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from pyiceberg.table.snapshots import Operation
 from pyspark.sql import SparkSession
 
 from slackwater.spark_sink.sinks.mirrors import Mirrors
@@ -42,10 +43,10 @@ def publish(spark: SparkSession, sink: Mirrors, epoch: int, records: Sequence[Re
 
 
 def operations(path: Path) -> list[str]:
-    """Return what merged into a table: the driver or Spark."""
+    """Return what merged into a table: the driver or Spark; into Iceberg only the driver does."""
     if (path / "metadata").exists():
-        summaries = [snapshot.summary for snapshot in iceberg_table(path).snapshots()]
-        return ["spark" if (s and s["spark.app.id"]) else "driver" for s in summaries]
+        made = [snapshot.summary for snapshot in iceberg_table(path).snapshots()]
+        return ["driver" for s in made if s and s.operation == Operation.OVERWRITE]
     commits = sorted((path / "_delta_log").glob("*.json"))
     infos = [
         json.loads(line)["commitInfo"]

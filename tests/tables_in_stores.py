@@ -1,4 +1,4 @@
-"""Delta tables in an object store, as a pipeline writes them and another library reads them."""
+"""Tables in an object store, as a pipeline writes them and another library reads them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from tests.epoch_rows import make_sink
 from tests.handed_on import Tasks
 from tests.object_stores import ServedStore
+from tests.read_tables import iceberg_at
 
 
 @dataclass
@@ -21,6 +22,7 @@ class TablesInStore:
     Attributes:
         kind: of the sink.
         path: the folder's URL.
+        format: of the tables.
     """
 
     kind: ClassVar[str]
@@ -28,6 +30,7 @@ class TablesInStore:
     spark: SparkSession
     store: ServedStore
     path: str
+    format: str = "delta"
 
     @property
     def folder(self) -> str:
@@ -36,7 +39,7 @@ class TablesInStore:
     def sink(self, **settings: Any) -> Any:
         options = self.store.options
         return make_sink(
-            self.path, kind=self.kind, format="delta", storage_options=options, **settings
+            self.path, kind=self.kind, format=self.format, storage_options=options, **settings
         )
 
     def owner(self, **settings: Any) -> tuple[Any, Tasks]:
@@ -47,6 +50,9 @@ class TablesInStore:
 
     def table(self, name: str, version: int | None = None) -> pa.Table:
         """Return a table's rows as another library reads them."""
+        if self.format == "iceberg":
+            table = iceberg_at(f"{self.path}/{name}", self.store.options)
+            return table.scan(snapshot_id=version).to_arrow()
         return DeltaTable(f"{self.path}/{name}", version, self.store.options).to_pyarrow_table()
 
     def staged(self) -> list[str]:

@@ -29,7 +29,7 @@ from slackwater.spark_sink.output.delta_features import COLUMN_MAPPING, has_colu
 from slackwater.spark_sink.output.delta_maintenance import commit_name, expire, log_files
 from slackwater.spark_sink.output.merged_files import in_row_groups, sync
 from slackwater.spark_sink.output.object_store import download, open_object_store, remove
-from slackwater.spark_sink.output.parquet_stats import stats_text
+from slackwater.spark_sink.output.parquet_stats import exact_columns, stats_text
 from slackwater.spark_sink.output.small_files import SmallFiles
 
 if TYPE_CHECKING:
@@ -214,7 +214,7 @@ def _write_merged(
             compression="zstd",
             write_page_checksum=True,
             metadata_collector=footers,
-            write_statistics=[field.name for field in schema if _has_statistics(field.type)],
+            write_statistics=exact_columns(schema),
         ) as writer:
             for rows in in_row_groups(_rows(files, schema, partition_by)):
                 writer.write_table(rows)
@@ -222,11 +222,6 @@ def _write_merged(
         size = merged.stat().st_size
     [footer] = footers
     return AddAction(name, size, dict(group[0].partition), _now_ms(), False, stats_text(footer))
-
-
-def _has_statistics(kind: pa.DataType) -> bool:
-    """Return whether a column has statistics: Arrow's ignore NaN, which Spark takes for large."""
-    return not (pa.types.is_floating(kind) or pa.types.is_nested(kind))
 
 
 def _rows(

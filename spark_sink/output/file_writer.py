@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 from slackwater.spark_sink.formats import ORC, PARQUET, TEXT
 from slackwater.spark_sink.java import map_in_arrow
 from slackwater.spark_sink.output.object_store import is_object_store, open_object_store
-from slackwater.spark_sink.output.parquet_stats import stats_text
+from slackwater.spark_sink.output.parquet_stats import exact_columns, stats_text
 from slackwater.spark_sink.output.staged_file import (
     IN_MEMORY_MAX,
     LocalFile,
@@ -311,11 +311,13 @@ class _Parquet:
         """Write a row group."""
         if self._writer is None:
             # The checksums find what a broken disk has changed, as those of Spark's files do.
+            columns = self._columns or table.schema
             self._writer = pq.ParquetWriter(
                 self._sink,
-                self._columns or table.schema,
+                columns,
                 metadata_collector=self._footers,
                 write_page_checksum=True,
+                write_statistics=exact_columns(columns),
             )
         self._writer.write_table(table.select(self._writer.schema.names))
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any, Final
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from slackwater.timestamp import datetime_to_rfc3339
@@ -34,6 +35,24 @@ def stats_text(metadata: pq.FileMetaData) -> str:
     for place, name in enumerate(("minValues", "maxValues", "nullCount")):
         fields[name] = {column: bound[place] for column, bound in bounds.items()}
     return json.dumps(fields)
+
+
+def exact_columns(schema: pa.Schema) -> list[str]:
+    """Return the columns of a file, by their paths, of which Arrow's bounds are those of readers.
+
+    Its bounds of floating-point numbers ignore NaN, which for Spark is larger than all others.
+    """
+    return [path for field in schema for path in _exact(field.name, field.type)]
+
+
+def _exact(path: str, kind: pa.DataType) -> Iterator[str]:
+    if pa.types.is_struct(kind):
+        for part in (kind.field(place) for place in range(kind.num_fields)):
+            yield from _exact(f"{path}.{part.name}", part.type)
+    elif pa.types.is_list(kind):
+        yield from _exact(f"{path}.list.element", kind.value_type)
+    elif not pa.types.is_floating(kind):
+        yield path
 
 
 def rows_of(stats: str) -> int:

@@ -29,7 +29,6 @@ from slackwater.spark_sink.tables.managed_table import (
     AppendId,
     ManagedTable,
     require_possible_names,
-    source_table,
 )
 from slackwater.spark_sink.tables.registry import table_formats
 from slackwater.spark_sink.tables.table_format import TableFormat
@@ -69,16 +68,19 @@ class ManagedTableSettings(ObjectStoreSettings, ABC):
     @classmethod
     def is_by_client(cls, path: str, file_format: str) -> bool:
         """Return whether tables are committed without Spark; see ObjectStoreSettings."""
-        return file_format == Delta.using and is_object_store(path)
+        del file_format
+        return is_object_store(path)
 
     def require_table_format(self) -> TableFormat:
         """Return the table format, which these kinds always have."""
-        if self.is_by_client(self.path, self.format) and self.format == Delta.using:
+        if self.format == Delta.using and self.is_in_store:
             # With Arrow, which the settings do without.
             from slackwater.spark_sink.tables.by_driver.delta_by_driver import DeltaByDriver
 
             return DeltaByDriver(self.storage_options)
-        return table_formats()[self.format].from_settings(self.catalog)
+        made = table_formats()[self.format].from_settings(self.catalog)
+        made.storage_options = self.storage_options
+        return made
 
     def check_tables(self, tables: Mapping[str, Sequence[Column]]) -> None:
         """Refuse names that folders and the tables in them can't have; see SinkSettings."""
@@ -198,6 +200,7 @@ class ManagedTables(StagedByTasks, LoggedScans, ABC, Generic[T]):
         """Return the version of the last epoch in a table; None for none."""
         if access := self._access(spark, table):
             return access.take_over()
+        assert isinstance(self._format, Delta)  # noqa: S101 - the others are the driver's
         return self._format.last_version(spark, self._place(table), self._application)
 
     def _access(self, spark: SparkSession, table: str) -> DriverAccess | None:
@@ -256,9 +259,8 @@ class ManagedTables(StagedByTasks, LoggedScans, ABC, Generic[T]):
         return [name for name in tables if self._format.exists(spark, self._place(name))]
 
     def _is_own(self, spark: SparkSession, name: str) -> bool:
-        if access := self._access(spark, name):
-            return access.source_table() == name
-        return source_table(spark, self._format.name(spark, self._place(name))) == name
+        access = self._access(spark, name)
+        return access is not None and access.source_table() == name
 
     def _begin_maintenance(self, spark: SparkSession) -> None:
         """Begin to maintain the tables, if that is due."""

@@ -31,6 +31,7 @@ from slackwater.spark_sink.sinks.mirror_epoch import MirrorEpoch
 from slackwater.spark_sink.sql.columns import Column, mirror_columns
 from slackwater.spark_sink.sql.latest_changes import columns_by_table, whole_rows
 from slackwater.spark_sink.tables.cut import Cut, TableVersion, incomplete_error, low_watermark_at
+from slackwater.spark_sink.tables.iceberg import Iceberg
 from slackwater.spark_sink.tables.managed_table import AppendId
 from slackwater.spark_sink.tables.mirror_table import MirrorTable, read_mirror, require_own_names
 from slackwater.spark_sink.tables.table_format import MergeId, TableFormat
@@ -86,7 +87,7 @@ class MirrorSettings(ManagedTableSettings):
     @property
     def is_written_without_spark(self) -> bool:
         """Whether Spark neither writes the mirrors nor reads them; see SinkSettings."""
-        return self.is_by_client(self.path, self.format)
+        return self.format == Iceberg.using or self.is_in_store
 
     def make_sink(self, origin: Origin, record_filter: RecordFilter) -> Mirrors:
         """Return the sink; see SinkSettings."""
@@ -133,7 +134,8 @@ class Mirrors(ManagedTables[MirrorTable]):
             dead_letters=DeadLetters(place, is_enabled=keeps_bad_records),
             policy=policy,
             is_by_driver=table_format.is_by_driver,
-            holds_small=table_format.merges_once,
+            # A table refuses a merge for a low watermark that it has, or for an earlier one.
+            holds_small=True,
         )
         self._gone_rows = gone_rows
         self._properties = {

@@ -333,17 +333,6 @@ class TableSettings(SinkSettings, ABC):
             )
         return self
 
-    @model_validator(mode="after")
-    def _catalog_in_object_store(self) -> Self:
-        made = table_formats().get(self.format)
-        is_folder = made is not None and made.has_catalogs and self.catalog is None
-        if is_folder and self.is_in_store and not self.is_written_without_spark:
-            raise ValueError(
-                f"{self.format} of kind {self.kind} in an object store needs a catalog: in folders"
-                " another process could replace a commit of Spark's"
-            )
-        return self
-
 
 def _one_spelling(path: str) -> str:
     scheme, separator, rest = path.rpartition("://")

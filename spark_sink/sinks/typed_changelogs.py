@@ -13,7 +13,6 @@ from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.output.dead_letters import DeadLetters
 from slackwater.spark_sink.output.delta_features import maps_columns
 from slackwater.spark_sink.output.maintenance import NO_MAINTENANCE, MaintenancePolicy
-from slackwater.spark_sink.output.object_store import is_object_store
 from slackwater.spark_sink.sink import EpochSummary
 from slackwater.spark_sink.sinks.managed_tables import (
     ManagedTables,
@@ -23,7 +22,6 @@ from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.sql.latest_changes import COLUMNS_OF_TABLES, columns_by_table
 from slackwater.spark_sink.table_names import table_of
 from slackwater.spark_sink.tables.delta import Delta
-from slackwater.spark_sink.tables.iceberg import Iceberg
 from slackwater.spark_sink.tables.managed_table import AppendId
 from slackwater.spark_sink.tables.table_format import TableFormat
 from slackwater.timestamp import datetime_to_us
@@ -47,25 +45,10 @@ class TypedChangelogSettings(ManagedTableSettings):
 
     kind: str = "changelogs"
 
-    @classmethod
-    def is_by_client(cls, path: str, file_format: str) -> bool:
-        """Return whether tables are committed without Spark; see ObjectStoreSettings."""
-        del file_format
-        return is_object_store(path)
-
     @property
     def is_written_without_spark(self) -> bool:
         """Whether neither Spark's writers nor its tables make the output; see SinkSettings."""
         return _is_by_driver(self.format, self.table_properties)
-
-    def require_table_format(self) -> TableFormat:
-        """Return the format, of which Iceberg's tables are the driver's alone; see its base."""
-        if self.format != Iceberg.using:
-            return super().require_table_format()
-        # With Arrow, which the settings do without.
-        from slackwater.spark_sink.tables.by_driver.iceberg_by_driver import IcebergByDriver
-
-        return IcebergByDriver(self.catalog, self.storage_options)
 
     def make_sink(self, origin: Origin, record_filter: RecordFilter) -> TypedChangelogs:
         """Return the sink; see SinkSettings."""

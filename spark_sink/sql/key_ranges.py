@@ -88,7 +88,7 @@ def _comparable(column: Column, key: Mapping[str, Any]) -> Iterator[tuple[str, s
     """Yield pairs of a row's and the key's expression that decide in this order."""
     of_row, of_key = identifier(column.name), _value(column, key)
     if column.nanoseconds_of is not None:
-        # A row that a version without nanoseconds wrote has none.
+        # A NULL has none.
         yield f"coalesce({of_row}, 0)", f"coalesce({of_key}, 0)"
         return
     if column.spanner_type.startswith(_ENUM):

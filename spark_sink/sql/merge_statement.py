@@ -117,10 +117,7 @@ def _same_key(columns: Sequence[Column]) -> str:
 
 
 def _same_value(column: Column) -> str:
-    name = f"mirror.{identifier(column.name)}"
-    same = f"{name} <=> {_new_value(column)}"
-    # A row that a version without nanoseconds wrote has none.
-    return f"({name} IS NULL OR {same})" if column.nanoseconds_of else same
+    return f"mirror.{identifier(column.name)} <=> {_new_value(column)}"
 
 
 def _row(columns: Sequence[Column]) -> dict[str, str]:

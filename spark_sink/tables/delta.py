@@ -26,6 +26,7 @@ from slackwater.spark_sink.tables.row_merges.delta_merge import (
     merge_rows,
     publish_low_watermark,
 )
+from slackwater.spark_sink.tables.row_merges.spark_merge import forget_by_spark, merge_by_spark
 from slackwater.spark_sink.tables.table_format import (
     MergeId,
     OtherRows,
@@ -83,7 +84,6 @@ class Delta(TableFormat):
     """
 
     using = "delta"
-    merges_once = True
     marks_refused = " ,;{}()\n\t="
     names_any_column: ClassVar[tuple[str, Sequence[str]]] = (COLUMN_MAPPING, ("name", "id"))
 
@@ -177,7 +177,7 @@ class Delta(TableFormat):
         delta_maintenance.expire(path, {}, keep_s)
 
     def ensure_retention(self, spark: SparkSession, path: str, keep_s: float | None) -> None:
-        """Set the property for removed files, unless the table has one; see TableFormat."""
+        """Set the property for removed files, unless the table has one."""
         properties = self.retention_properties(keep_s)
         table = self.name(spark, path)
         present = {row["key"] for row in spark.sql(f"SHOW TBLPROPERTIES {table}").collect()}
@@ -211,7 +211,10 @@ class Delta(TableFormat):
         writer.option("overwriteSchema", "true").save(path)
 
     def last_version(self, spark: SparkSession, path: str, application: str) -> int | None:
-        """Return an application's latest transaction identifier in Delta's log."""
+        """Return an application's latest transaction identifier in Delta's log; None for none.
+
+        Of append() it is the version, of a merge the low watermark in microseconds.
+        """
         if not self.exists(spark, path):
             return None
         # Spark would compute the table's whole state for that.
@@ -284,6 +287,37 @@ class Delta(TableFormat):
             return False
         self._merged_by_driver.add(path)
         return True
+
+    def merge(
+        self,
+        spark: SparkSession,
+        path: str,
+        latest: DataFrame,
+        columns: Sequence[Column],
+        merge_id: MergeId,
+        others: OtherRows,
+    ) -> None:
+        """Apply an epoch's changes by Spark's MERGE; see TableFormat."""
+        del merge_id
+        with self.translating_conflicts(path):
+            merge_by_spark(spark, self.name(spark, path), latest, columns, others)
+
+    def forget(
+        self,
+        spark: SparkSession,
+        path: str,
+        columns: Sequence[Column],
+        merge_id: MergeId,
+        others: OtherRows,
+    ) -> None:
+        """Drop what a former table or former columns left; see TableFormat."""
+        del merge_id
+        with self.translating_conflicts(path):
+            forget_by_spark(spark, self.name(spark, path), columns, others)
+
+    def read(self, spark: SparkSession, path: str) -> DataFrame:
+        """Read a table as it is now; see TableFormat."""
+        return spark.table(self.name(spark, path))
 
     def _table(self, path: str) -> DirectTable:
         if path not in self._direct:

@@ -1,84 +1,94 @@
-"""Iceberg tables: an epoch is one snapshot, which lands once.
+"""Iceberg tables: an epoch is one snapshot, which lands once; the driver and tasks make it.
 
 A snapshot's summary has the application that wrote it and its version, the low watermark. A version
-that the table has is not written again. A repeated MERGE of the same changes changes nothing.
+that the table has is not written again.
 """
 
 from __future__ import annotations
 
 import hashlib
-import logging
 import posixpath
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, Protocol
 
-from slackwater.spark_sink.errors import UnknownFormatError, commit_conflict
-from slackwater.spark_sink.java import java_session, jvm_of
-from slackwater.spark_sink.output.small_files import local_path
-from slackwater.spark_sink.sql.quoting import identifier, literal
-from slackwater.spark_sink.tables.iceberg_appends import append_once
-from slackwater.spark_sink.tables.iceberg_commits import COMMITS_MAX, CONFLICT, commit
-from slackwater.spark_sink.tables.iceberg_history import (
-    APPLICATION,
-    VERSION,
-    Ancestor,
-    ancestors,
-    has_version,
-    last_version,
+from slackwater.spark_sink.errors import PublishError, UnknownFormatError
+from slackwater.spark_sink.sql.quoting import identifier
+from slackwater.spark_sink.tables.table_format import (
+    LOW_WATERMARK_PROPERTY,
+    MergeId,
+    OtherRows,
+    TableFormat,
 )
-from slackwater.spark_sink.tables.iceberg_maintenance import (
-    METADATA_PROPERTIES,
-    remove_old_metadata,
-    remove_old_snapshots,
-    set_missing_properties,
-)
-from slackwater.spark_sink.tables.table_format import LOW_WATERMARK_PROPERTY, MergeId, TableFormat
-from slackwater.spark_sink.tables.table_history import History, version_at
-from slackwater.timestamp import datetime_to_rfc3339, datetime_to_us, ns_to_us, parse_rfc3339
+from slackwater.timestamp import datetime_to_us
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyiceberg.table import Table
     from pyspark.sql import DataFrame, SparkSession
 
+    from slackwater.spark_sink.output.iceberg.table_place import TablePlace
     from slackwater.spark_sink.sql.columns import Column
 
-_log = logging.getLogger(__name__)
-
-_SNAPSHOT: Final = "slackwater.snapshot"
-_SNAPSHOT_SETTING: Final = "spark.sql.iceberg.snapshot-property"
 _CATALOG: Final = "org.apache.iceberg.spark.SparkCatalog"
-_CONFLICTS: Final = (
-    CONFLICT,
-    "ValidationException",
-    "AlreadyExistsException",
-    "TABLE_OR_VIEW_ALREADY_EXISTS",
-)
-
-# How Spark's MERGE changes a row.
-_MODE: Final = "write.merge.mode"
-_MERGE_ON_READ: Final = "merge-on-read"
-
 _PACKAGES: Final = {"4.1": "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.11.0"}
+# By which a catalog removes metadata files, since it compares and swaps the current one.
+_METADATA_PROPERTIES: Final[Mapping[str, str]] = {
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "100",
+}
+
+
+class MergingAccess(Protocol):
+    """What merges into one table; see IcebergAccess."""
+
+    def merge(
+        self,
+        rows: pa.Table | None,
+        columns: Sequence[Column],
+        merge_id: MergeId,
+        others: OtherRows,
+    ) -> None:
+        """Apply an epoch's changes in one commit, unless the table has its low watermark."""
+
+    def merge_large(
+        self,
+        latest: DataFrame,
+        columns: Sequence[Column],
+        merge_id: MergeId,
+        others: OtherRows,
+    ) -> None:
+        """Merge what Spark has folded, which the driver's memory holds."""
+
+    def publish_watermark(self, merge_id: MergeId) -> None:
+        """Write to the table's properties up to when it has all changes."""
 
 
 class Iceberg(TableFormat):
     """The table format Apache Iceberg.
 
     Args:
-        namespace: a catalog of the session and a namespace, as in SQL; None for a catalog of files,
-            in which a table is named by its directory.
+        namespace: a catalog of the session and a namespace, as in SQL; None for tables in folders.
+        storage_options: see TableFormat.
+
+    Attributes:
+        namespace: as given.
+        accesses: what writes the tables, by their paths.
     """
 
     using = "iceberg"
     has_catalogs = True
+    is_by_driver = True
 
-    def __init__(self, namespace: str | None = None) -> None:
+    def __init__(
+        self,
+        namespace: str | None = None,
+        storage_options: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self.namespace = namespace
-        # Tables into which the driver merges, and those into which Spark does though it could.
-        self._merged_by_driver: set[str] = set()
-        self._merged_by_spark: set[str] = set()
+        self.storage_options = storage_options
+        self.accesses: dict[str, MergingAccess] = {}
 
     @classmethod
     def from_settings(cls, catalog: str | None) -> Iceberg:
@@ -127,127 +137,44 @@ class Iceberg(TableFormat):
         warehouse = posixpath.dirname(path) or "."
         return {f"{key}.type": "hadoop", f"{key}.warehouse": warehouse, key: _CATALOG}
 
+    def place(self, path: str) -> TablePlace:
+        """Return where a table is."""
+        # With Arrow, which the settings do without.
+        from slackwater.spark_sink.output.iceberg.table_place import TablePlace
+
+        return TablePlace(path, self.namespace, self.storage_options)
+
     def exists(self, spark: SparkSession, path: str) -> bool:
         """Return whether the table exists."""
-        return bool(spark.catalog.tableExists(self.name(spark, path)))
+        return self._load(spark, path) is not None
 
     def list_tables(self, spark: SparkSession) -> Sequence[str] | None:
-        """Return the names of the namespace's tables; None for a catalog of files."""
-        if self.namespace is None:
-            return None
-        tables = spark.sql(f"SHOW TABLES IN {self.namespace}").collect()
-        return [row["tableName"] for row in tables]
+        """Return the names of the namespace's tables; None for folders."""
+        from slackwater.spark_sink.output.iceberg.iceberg_errors import iceberg_errors
 
-    def append(
-        self,
-        rows: DataFrame,
-        path: str,
-        application: str,
-        version: int,
-    ) -> None:
-        """Append rows in one commit, unless the table has this version; files are rewritten."""
-        spark = rows.sparkSession
-        with self.translating_conflicts(path):
-            table = self._load_table(spark, path) if self.exists(spark, path) else None
-            if table is not None:
-                metadata = table.operations().current()
-                if has_version(spark, metadata, application, version):
-                    return
-            if table is None:
-                self._create(rows, path, application, version)
-            else:
-                append_once(rows, table, application, version)
-
-    def _create(self, rows: DataFrame, path: str, application: str, version: int) -> None:
-        """Create the table with its first rows, in one commit; of two processes only one can."""
-        writer = rows.writeTo(self.name(rows.sparkSession, path)).using(self.using)
-        for name, value in ((APPLICATION, application), (VERSION, str(version))):
-            writer = writer.option(f"snapshot-property.{name}", value)
-        writer.create()
+        place = self.place("")
+        with iceberg_errors(place.name):
+            return place.tables(spark)
 
     def retention_properties(self, keep_s: float | None) -> Mapping[str, str]:
         """Return the properties by which a catalog removes metadata files; see TableFormat."""
-        is_safe = keep_s is not None and self.namespace is not None
-        return METADATA_PROPERTIES if is_safe else {}
-
-    def ensure_retention(self, spark: SparkSession, path: str, keep_s: float | None) -> None:
-        """Set the properties by which a catalog removes metadata files; see TableFormat."""
-        properties = self.retention_properties(keep_s)
-        if properties and self.exists(spark, path):
-            with self.translating_conflicts(path):
-                set_missing_properties(self._load_table(spark, path), properties)
+        is_catalogs = keep_s is not None and self.namespace is not None
+        return _METADATA_PROPERTIES if is_catalogs else {}
 
     def maintain(
         self, spark: SparkSession, path: str, application: str, keep_s: float | None
     ) -> None:
-        """Compact a table, and expire old snapshots; see TableFormat."""
-        if not self.exists(spark, path):
-            return
-        # A merge compacts by itself; it would fail if its files were compacted meanwhile.
-        if path not in self._merged_by_driver:
-            self._compact(spark.newSession(), path)
-            # Its catalog would go on with the files that were replaced.
-            spark.sql(f"REFRESH TABLE {self.name(spark, path)}")
-        if keep_s is None:
-            return
-        table, names = self._load_table(spark, path), (APPLICATION, _SNAPSHOT)
-        with self.translating_conflicts(path):
-            remove_old_snapshots(spark, table, application, names, keep_s)
-        if self.namespace is None:
-            remove_old_metadata(spark, table, keep_s)
+        """Compact a table, and remove old snapshots and files; see TableFormat."""
+        from slackwater.spark_sink.output.iceberg.iceberg_commits import IcebergCommits
 
-    def _compact(self, spark: SparkSession, path: str) -> None:
-        """Rewrite many small files as few large ones."""
-        catalog, _, table = self.name(spark, path).partition(".")
-        with self.translating_conflicts(path):
-            name = f"table => {literal(table)}"
-            spark.sql(f"CALL {catalog}.system.rewrite_data_files({name})")
-            if self._load_table(spark, path).properties().get(_MODE) == _MERGE_ON_READ:
-                spark.sql(f"CALL {catalog}.system.rewrite_position_delete_files({name})")
-
-    def rename_column(self, spark: SparkSession, path: str, name: str, new_name: str) -> None:
-        """Rename a column; files stay as they are."""
-        table = self.name(spark, path)
-        spark.sql(f"ALTER TABLE {table} RENAME COLUMN {identifier(name)} TO {identifier(new_name)}")
-
-    def last_version(self, spark: SparkSession, path: str, application: str) -> int | None:
-        """Return the latest version in the summaries of the current snapshot and its ancestors."""
-        if not self.exists(spark, path):
-            return None
-        table = self._load_table(spark, path)
-        return last_version(spark, table.operations().current(), application)
-
-    @contextmanager
-    def translating_conflicts(self, path: str) -> Iterator[None]:
-        """Turn Iceberg's commit conflicts, raised inside, into a PublishError."""
-        try:
-            yield
-        except Exception as error:
-            if not any(name in str(error)[:2_000] for name in _CONFLICTS):
-                raise
-            raise commit_conflict(path) from error
-
-    @contextmanager
-    def idempotent_merge(
-        self, spark: SparkSession, application: str, low_watermark: datetime
-    ) -> Iterator[None]:
-        """Name application and low watermark in the snapshot of a MERGE inside.
-
-        A repeated MERGE of the same changes changes nothing by itself. It works by settings of the
-        session: nothing else may write Iceberg tables with it meanwhile.
-        """
-        properties = {APPLICATION: application, VERSION: str(datetime_to_us(low_watermark))}
-        for name, value in properties.items():
-            spark.conf.set(f"{_SNAPSHOT_SETTING}.{name}", value)
-        try:
-            yield
-        finally:
-            for name in properties:
-                spark.conf.unset(f"{_SNAPSHOT_SETTING}.{name}")
+        commits = IcebergCommits(self.place(path), application)
+        commits.connect(spark)
+        commits.maintain(keep_s)
 
     def merges_rows(self, spark: SparkSession, path: str) -> bool:
-        """Return whether the tables may be on a local disk."""
-        return self.namespace is not None or local_path(spark, path) is not None
+        """Return True: the driver merges all rows."""
+        del spark, path
+        return True
 
     def merge_rows(
         self,
@@ -259,110 +186,87 @@ class Iceberg(TableFormat):
         *,
         keeps_deleted: bool,
     ) -> bool:
-        """Merge a few rows by Arrow and Iceberg's library, if they can; see TableFormat."""
-        from slackwater.spark_sink.tables.row_merges.iceberg_merge import (
-            IcebergMerge,
-            IcebergMergeRefusedError,
-            LargeTableError,
-        )
-
-        if path in self._merged_by_spark:
-            return False
-        version = datetime_to_us(merge_id.low_watermark)
-        summary = {APPLICATION: merge_id.application, VERSION: str(version)}
-        table = self._load_table(spark, path)
-        if has_version(spark, table.operations().current(), merge_id.application, version):
-            return True
-        try:
-            with self.translating_conflicts(path):
-                merge = IcebergMerge(spark, table)
-                merge.merge(rows, columns, summary, keeps_deleted=keeps_deleted)
-        except IcebergMergeRefusedError as error:
-            self._merged_by_spark.add(path)
-            self._merged_by_driver.discard(path)
-            _log.info("Spark merges into %s from now on: %s", path, error)
-            has_deletes = table.operations().current().formatVersion() > 1
-            is_large = isinstance(error, LargeTableError) and has_deletes
-            if is_large and _MODE not in table.properties():
-                _log.info("%s gets files of deletes: a change no longer rewrites a file", path)
-                table.updateProperties().set(_MODE, _MERGE_ON_READ).commit()
-            return False
-        self._merged_by_driver.add(path)
+        """Merge a few rows, into a table of any size; see TableFormat."""
+        del spark
+        self.accesses[path].merge(rows, columns, merge_id, OtherRows(are_kept=keeps_deleted))
         return True
 
-    def read(self, spark: SparkSession, path: str) -> DataFrame:
-        """Read a table as it is now: the catalog keeps what it has loaded."""
-        self._load_table(spark, path)
-        return super().read(spark, path)
+    def merge(
+        self,
+        spark: SparkSession,
+        path: str,
+        latest: DataFrame,
+        columns: Sequence[Column],
+        merge_id: MergeId,
+        others: OtherRows,
+    ) -> None:
+        """Merge what Spark has folded, which the driver's memory holds; see TableFormat."""
+        del spark
+        self.accesses[path].merge_large(latest, columns, merge_id, others)
+
+    def forget(
+        self,
+        spark: SparkSession,
+        path: str,
+        columns: Sequence[Column],
+        merge_id: MergeId,
+        others: OtherRows,
+    ) -> None:
+        """Drop what a former table or former columns left; see TableFormat."""
+        del spark
+        self.accesses[path].merge(None, columns, merge_id, others)
 
     def publish_watermark(self, spark: SparkSession, path: str, merge_id: MergeId) -> None:
-        """Write to the table's properties up to when it has all changes; see TableFormat.
+        """Write to the table's properties up to when it has all changes; see TableFormat."""
+        del spark
+        self.accesses[path].publish_watermark(merge_id)
 
-        Properties have no history, so they name the snapshot; a changed table is looked at anew.
-        """
-        jvm, low_watermark = jvm_of(spark), datetime_to_rfc3339(merge_id.low_watermark)
-        operations = self._load_table(spark, path).operations()
-        with self.translating_conflicts(path):
-            for _ in range(COMMITS_MAX):
-                base = operations.refresh()
-                published = base.properties().get(LOW_WATERMARK_PROPERTY)
-                merged = last_version(spark, base, merge_id.application)
-                if (published or "") >= low_watermark or merge_id.is_before(merged):
-                    return
-                properties = jvm.java.util.HashMap(base.properties())
-                properties.put(LOW_WATERMARK_PROPERTY, low_watermark)
-                if (snapshot := base.currentSnapshot()) is not None:
-                    properties.put(_SNAPSHOT, str(snapshot.snapshotId()))
-                if commit(operations, base, base.replaceProperties(properties)):
-                    return
-            raise commit_conflict(path)
+    def read(self, spark: SparkSession, path: str) -> DataFrame:
+        """Read a table as it is now; see TableFormat."""
+        from slackwater.spark_sink.output.iceberg.snapshot_rows import rows_of
+
+        return rows_of(spark, self._existing(spark, path))
 
     def read_at_watermark(self, spark: SparkSession, path: str) -> tuple[DataFrame, str] | None:
         """Read the snapshot at the table's published low watermark."""
-        if not self.exists(spark, path):
+        from slackwater.spark_sink.output.iceberg.snapshot_rows import rows_of
+        from slackwater.spark_sink.output.iceberg.snapshots import PUBLISHED_SNAPSHOT
+
+        table = self._load(spark, path)
+        if table is None or LOW_WATERMARK_PROPERTY not in table.properties:
             return None
-        name = self.name(spark, path)
-        rows = spark.sql(f"SHOW TBLPROPERTIES {name}").collect()
-        properties = {row["key"]: row["value"] for row in rows}
-        if LOW_WATERMARK_PROPERTY not in properties:
-            return None
-        if _SNAPSHOT not in properties:
-            # The table had no rows yet.
-            return spark.table(name).where("false"), properties[LOW_WATERMARK_PROPERTY]
-        reader = spark.read.option("versionAsOf", properties[_SNAPSHOT])
-        return reader.table(name), properties[LOW_WATERMARK_PROPERTY]
+        snapshot = table.properties.get(PUBLISHED_SNAPSHOT)
+        rows = rows_of(spark, table, int(snapshot) if snapshot else None)
+        # Without a snapshot the table had no rows yet.
+        made = rows if snapshot else rows.where("false")
+        return made, table.properties[LOW_WATERMARK_PROPERTY]
 
     def version_at(
         self, spark: SparkSession, path: str, application: str, low_watermark: datetime
     ) -> int | None:
-        """Return the snapshot at a low watermark, by the MERGEs' snapshot summaries."""
-        history = self._read_history(spark, path, application)
+        """Return the snapshot at a low watermark, by the summaries of the merges' snapshots."""
+        from slackwater.spark_sink.tables.iceberg_history import history_of
+        from slackwater.spark_sink.tables.table_history import version_at
+
+        history = history_of(self._existing(spark, path), application)
         return version_at(history, datetime_to_us(low_watermark), path)
 
-    def _read_history(self, spark: SparkSession, path: str, application: str) -> History:
-        """Return the current snapshot and its ancestors that are not expired."""
-        from pyspark.sql import functions as F
+    def _load(self, spark: SparkSession, path: str) -> Table | None:
+        from pyiceberg.exceptions import NoSuchTableError
 
-        table = self._load_table(spark, path)
-        current, properties = table.currentSnapshot(), table.properties()
-        published, at = properties.get(_SNAPSHOT), properties.get(LOW_WATERMARK_PROPERTY)
-        summary = F.col("summary")
-        is_own = summary[APPLICATION] == application
-        rows = spark.table(f"{self.name(spark, path)}.snapshots").select(
-            "snapshot_id", "parent_id", F.when(is_own, summary[VERSION].cast("bigint"))
-        )
-        return ancestors(
-            {row[0]: Ancestor(row[1], row[2]) for row in rows.collect()},
-            None if current is None else current.snapshotId(),
-            int(published) if published else None,
-            ns_to_us(parse_rfc3339(at)) if at else None,
-        )
+        from slackwater.spark_sink.output.iceberg.iceberg_errors import iceberg_errors
 
-    def _load_table(self, spark: SparkSession, path: str) -> Any:
-        """Return Iceberg's Table as it is now."""
-        tables = jvm_of(spark).org.apache.iceberg.spark.Spark3Util
-        table = tables.loadIcebergTable(java_session(spark), self.name(spark, path))
-        table.refresh()
+        place = self.place(path)
+        with iceberg_errors(place.name):
+            try:
+                return place.open(spark).load_table(place.identifier)
+            except NoSuchTableError:
+                return None
+
+    def _existing(self, spark: SparkSession, path: str) -> Table:
+        table = self._load(spark, path)
+        if table is None:
+            raise PublishError(f"{path}: the table is gone.")
         return table
 
 

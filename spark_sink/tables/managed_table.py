@@ -12,6 +12,7 @@ from slackwater.spark_sink.errors import ChangelogColumnError, ColumnNameError
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.sql.quoting import identifier, literal
 from slackwater.spark_sink.table_names import same_name_error
+from slackwater.spark_sink.tables.delta import Delta
 from slackwater.spark_sink.tables.table_format import TableFormat
 
 if TYPE_CHECKING:
@@ -127,13 +128,14 @@ class TableAccess(Protocol):
 
 
 class SparkAccess:
-    """By Spark SQL; see TableAccess.
+    """A Delta table on a disk, by Spark SQL; see TableAccess.
 
     Args:
         spark, path, table_format: see ManagedTable.
     """
 
     def __init__(self, spark: SparkSession, path: str, table_format: TableFormat) -> None:
+        assert isinstance(table_format, Delta)  # noqa: S101 - the others are the driver's
         self._spark = spark
         self._path = path
         self._format = table_format
@@ -145,7 +147,7 @@ class SparkAccess:
 
     def source_table(self) -> str | None:
         """Look at the table's properties; see TableAccess."""
-        return source_table(self._spark, self._name)
+        return source_table(self._spark, self._name) if self.exists() else None
 
     def schema(self) -> StructType:
         """Return the columns; see TableAccess."""
@@ -231,9 +233,10 @@ class ManagedTable(ABC):
             PublishError: two processes committed at the same time; the epoch is read again.
         """
         require_possible_names(self._table, columns, self._format, self._properties)
-        if self._schema is None and self._access.exists():
+        if self._schema is None:
             self._require_own()
-            self._load_schema()
+            if self._access.exists():
+                self._load_schema()
         is_new = self._schema is None
         if is_new:
             properties = {**self._properties, SOURCE_TABLE_PROPERTY: self._table}

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from slackwater.spark_sink.sql.merge_statement import forget_statement, merge_statement
 from slackwater.timestamp import datetime_to_ns, datetime_to_us, parse_rfc3339
 
 if TYPE_CHECKING:
@@ -80,7 +78,6 @@ class TableFormat(ABC):
         has_catalogs: its tables can be in a catalog, which the setting sink.catalog names.
         marks_refused: marks that the name of a column must not have.
         names_any_column: a table property, and values of it with which a column may have any name.
-        merges_once: a table refuses a merge for a low watermark that it has, or for an earlier one.
         is_by_driver: Spark neither writes mirrors nor reads them: tasks and the driver do.
         storage_options: of the object store with the tables; see open_object_store().
     """
@@ -89,7 +86,6 @@ class TableFormat(ABC):
     has_catalogs: ClassVar[bool] = False
     marks_refused: ClassVar[str] = ""
     names_any_column: ClassVar[tuple[str, Sequence[str]]] = ("", ())
-    merges_once: ClassVar[bool] = False
     is_by_driver: ClassVar[bool] = False
     storage_options: Mapping[str, str] = MappingProxyType({})
 
@@ -128,42 +124,12 @@ class TableFormat(ABC):
         """Return the names of the catalog's tables; None if tables are directories."""
 
     @abstractmethod
-    def append(
-        self,
-        rows: DataFrame,
-        path: str,
-        application: str,
-        version: int,
-    ) -> None:
-        """Append rows in one commit, unless the table has this version or a later one.
-
-        Args:
-            rows: with the table's columns; a missing table is created with them.
-            path: the table's directory.
-            application: names the writer; each application counts its own versions.
-            version: rises with each append of the application.
-
-        Raises:
-            PublishError: two processes committed at the same time; the epoch is read again.
-        """
-
-    @abstractmethod
     def retention_properties(self, keep_s: float | None) -> Mapping[str, str]:
         """Return the properties of a table whose old versions maintain() removes.
 
         Args:
             keep_s: as for maintain().
         """
-
-    def ensure_retention(self, spark: SparkSession, path: str, keep_s: float | None) -> None:
-        """Set those of retention_properties() of which an existing table says nothing.
-
-        While others append to the table it would make their commits fail.
-
-        Raises:
-            PublishError: two processes committed at the same time.
-        """
-        del spark, path, keep_s
 
     @abstractmethod
     def maintain(
@@ -177,7 +143,7 @@ class TableFormat(ABC):
             spark: the session. What is written is written with another one: settings of this one
                 name the epoch that is merged meanwhile.
             path: the table's directory.
-            application: what it has committed last stays known; see last_version().
+            application: what it has committed last stays known.
             keep_s: for how many seconds a version that was replaced can still be read; None for
                 ever.
 
@@ -185,34 +151,15 @@ class TableFormat(ABC):
             PublishError: two processes committed at the same time.
         """
 
-    @abstractmethod
-    def rename_column(self, spark: SparkSession, path: str, name: str, new_name: str) -> None:
-        """Rename a column, in one commit, for any reader of the format."""
-
-    @abstractmethod
-    def last_version(self, spark: SparkSession, path: str, application: str) -> int | None:
-        """Return the latest version that an application has committed; None for none.
-
-        It is read from the table's metadata, whatever columns the table has. Of append() it is the
-        version, of a MERGE inside idempotent_merge() the low watermark in microseconds.
-        """
-
-    @abstractmethod
-    def translating_conflicts(self, path: str) -> AbstractContextManager[None]:
-        """Turn the format's commit conflicts, raised inside, into a PublishError.
-
-        Raises:
-            PublishError: a commit inside was refused because of a concurrent one.
-        """
-
-    @abstractmethod
     def idempotent_merge(
         self, spark: SparkSession, application: str, low_watermark: datetime
     ) -> AbstractContextManager[None]:
-        """Make a MERGE inside change nothing if it is repeated for the same low watermark.
+        """Make a MERGE of Spark's inside change nothing if it is repeated for a low watermark.
 
-        The table remembers the low watermark, see last_version().
+        The table remembers the low watermark.
         """
+        del spark, application, low_watermark
+        return nullcontext()
 
     def merges_rows(self, spark: SparkSession, path: str) -> bool:
         """Return whether merge_rows() may merge into tables at a path or below it."""
@@ -251,6 +198,7 @@ class TableFormat(ABC):
         del spark, path, rows, columns, merge_id, keeps_deleted
         return False
 
+    @abstractmethod
     def merge(
         self,
         spark: SparkSession,
@@ -273,22 +221,8 @@ class TableFormat(ABC):
         Raises:
             PublishError: two processes committed at the same time; the epoch is read again.
         """
-        del merge_id
-        view = f"latest_{uuid.uuid4().hex}"
-        latest.createOrReplaceTempView(view)
-        try:
-            statement = merge_statement(
-                self.name(spark, path),
-                view,
-                columns,
-                keeps_deleted=others.are_kept,
-                cleared_at=others.cleared_at,
-            )
-            with self.translating_conflicts(path):
-                spark.sql(statement)
-        finally:
-            spark.catalog.dropTempView(view)
 
+    @abstractmethod
     def forget(
         self,
         spark: SparkSession,
@@ -298,19 +232,10 @@ class TableFormat(ABC):
         others: OtherRows,
     ) -> None:
         """Drop what a former table or former columns left; arguments as for merge()."""
-        del merge_id
-        statement = forget_statement(
-            self.name(spark, path),
-            columns,
-            keeps_deleted=others.are_kept,
-            cleared_at=others.cleared_at,
-        )
-        with self.translating_conflicts(path):
-            spark.sql(statement)
 
+    @abstractmethod
     def read(self, spark: SparkSession, path: str) -> DataFrame:
         """Read a table as it is now; also what was committed without Spark."""
-        return spark.table(self.name(spark, path))
 
     @abstractmethod
     def publish_watermark(self, spark: SparkSession, path: str, merge_id: MergeId) -> None:

@@ -159,9 +159,6 @@ def test_a_table_is_not_given_what_belongs_to_another_one(
     assert [row["Id"] for row in current(tmp_path / "Orders").rows] == [1]
     # The epoch is not lost: with the place free, it is written.
     (tmp_path / "orders").unlink()
-    if table_format.using == "iceberg":
-        # Its catalog forgets what it has seen after half a minute.
-        session.sql(f"REFRESH TABLE {table_format.name(session, str(tmp_path / 'orders'))}")
     epochs.write()
     assert [row["Id"] for row in current(tmp_path / "orders").rows] == [2]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
@@ -54,6 +55,8 @@ class Place(TablesInStore):
 LONG = pytest.mark.long
 
 
+# One in so many epochs compacts them.
+REQUESTS_OF_TWO_TABLES_MAX = {"delta": 24, "iceberg": 28}
 OF_SCHEMES = {"s3a": "s3", "gs": "gs", "az": "az", "abfs": "az"}
 
 
@@ -72,10 +75,12 @@ def bucket(request: pytest.FixtureRequest) -> Iterator[tuple[ServedStore, str]]:
             yield store, f"{scheme}://{BUCKET}"
 
 
-@pytest.fixture
-def place(bucket: tuple[ServedStore, str], session: SparkSession) -> Iterator[Place]:
+@pytest.fixture(params=["delta", "iceberg"])
+def place(
+    bucket: tuple[ServedStore, str], session: SparkSession, request: pytest.FixtureRequest
+) -> Iterator[Place]:
     store, url = bucket
-    yield Place(session, store, f"{url}/mirrors-{uuid.uuid4().hex}")
+    yield Place(session, store, f"{url}/mirrors-{uuid.uuid4().hex}", request.param)
     store.before, store.refuses = nothing, nobody
 
 
@@ -100,12 +105,14 @@ def test_small_epochs_take_few_requests_and_their_number_stays(place: Place) -> 
         tasks.write(epoch, *of_two_tables(epoch))
         requests.append(len(place.store.requests) - before)
     # The first one creates the tables; some compact them, or write a checkpoint of Delta's log.
-    assert statistics.median(requests[1:13]) == statistics.median(requests[-12:]) <= 24
+    assert statistics.median(requests[1:13]) == statistics.median(requests[-12:])
+    assert statistics.median(requests) <= REQUESTS_OF_TWO_TABLES_MAX[place.format]
     assert statistics.mean(requests[1:]) <= 50
     assert place.rows(TABLE) == names(*range(2, 74))
     assert place.rows("Keys") == names(*range(1, 37))
     assert place.published(sink, TABLE) == datetime_to_rfc3339(low_watermark(36))
-    assert place.store.names(f"{place.folder}/{TABLE}/_delta_log/_last_checkpoint")
+    if place.format == "delta":
+        assert place.store.names(f"{place.folder}/{TABLE}/_delta_log/_last_checkpoint")
     assert place.staged() == []
 
 
@@ -156,8 +163,10 @@ def test_a_former_owner_that_wakes_up_changes_nothing(place: Place) -> None:
     sink, successor = place.owner()
     # An epoch that ends elsewhere than the former owner's.
     successor.write(3, *of_two_tables(2), *of_two_tables(3))
-    former.write(2, *of_two_tables(2))
-    former.write(1, *of_two_tables(1))
+    # In Iceberg it is told that it is none any more.
+    for epoch in (2, 1):
+        with suppress(PublishError):
+            former.write(epoch, *of_two_tables(epoch))
     assert place.rows(TABLE) == names(*range(2, 8))
     assert place.published(former_sink, TABLE) == datetime_to_rfc3339(low_watermark(3))
     assert sink.position(place.spark).complete == low_watermark(3)
@@ -201,7 +210,7 @@ def test_scan_new_type_former_table_and_history(place: Place, deletes: str) -> N
     numbers = {"Id": "INT64", "Name": "INT64"}
     tasks.write(2, record("UPDATE", [({"Id": "1"}, {"Name": "7"}, {})], numbers, at=2_000_001))
     assert _present(place.table(TABLE)) == [(1, 7)]
-    assert place.table(TABLE)["Name_was_string"].to_pylist()[0] == "changed"
+    assert "changed" in place.table(TABLE)["Name_was_string"].to_pylist()
     sink.forget_former(Former(tables={TABLE: low_watermark(2)}))
     of_new = record("INSERT", [({"Id": "4"}, {"Name": "8"}, {})], numbers, at=3_000_000)
     tasks.write(3, of_new)
@@ -227,6 +236,8 @@ def _present(rows: pa.Table) -> list[tuple[int, Any]]:
     return sorted((row["Id"], row["Name"]) for row in there)
 
 
+# In Iceberg the former one is refused from the take-over on.
+@pytest.mark.parametrize("place", ["delta"], indirect=True)
 @pytest.mark.parametrize("commit", ["the merge", "the low watermark"])
 def test_of_two_owners_at_the_same_commit_one_is_refused(place: Place, commit: str) -> None:
     _, former = place.owner()
@@ -260,6 +271,6 @@ def test_a_store_that_refuses_is_named_at_the_start(place: Place, fault: str) ->
         place.store.refuses = lambda *_: True
     else:
         path = path.replace(BUCKET, "others")
-    sink: Any = make_sink(path, kind="mirror", format="delta", storage_options=options)
+    sink: Any = make_sink(path, kind="mirror", format=place.format, storage_options=options)
     with pytest.raises(ObjectStoreError, match=r"sink\.storage_options"):
         sink.position(place.spark)

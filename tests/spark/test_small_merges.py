@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,12 @@ from pyspark.sql import SparkSession
 
 from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.output.application import application_of
+from slackwater.spark_sink.output.iceberg.rewrite import Rewrite
 from slackwater.spark_sink.sinks.former_rows import GoneRows
 from slackwater.spark_sink.sinks.mirrors import Mirrors
 from slackwater.spark_sink.tables.by_driver.delta_by_driver import DeltaByDriver
 from slackwater.spark_sink.tables.delta import Delta
 from slackwater.spark_sink.tables.iceberg import Iceberg
-from slackwater.spark_sink.tables.row_merges.iceberg_merge import IcebergMerge
 from slackwater.spark_sink.tables.table_format import TableFormat
 from slackwater.timestamp import datetime_to_us
 from tests.epoch_rows import START, Record, on_disk
@@ -138,7 +138,8 @@ def test_random_epochs_leave_the_rows_that_spark_leaves(
         assert of_driver == of_spark, epoch
         assert of_driver
     for way in sinks:
-        assert operations(tmp_path / way / FOLDER) == [way] * 4
+        by = "driver" if format_class is Iceberg else way
+        assert operations(tmp_path / way / FOLDER) == [by] * 4
 
 
 @both_formats
@@ -189,9 +190,12 @@ def properties(path: Path) -> Mapping[str, str]:
     return DeltaTable(path).metadata().configuration
 
 
+TAKEN_OVER = "at the same time|taken the pipeline over"
+
+
 def before_merge(monkeypatch: pytest.MonkeyPatch, interlude: Callable[[], None]) -> None:
     """Do something between reading a table and committing to it, once."""
-    steps: tuple[tuple[Any, str], ...] = ((TableMerger, "execute"), (IcebergMerge, "_commit"))
+    steps: tuple[tuple[Any, str], ...] = ((TableMerger, "execute"), (Rewrite, "commit"))
     for owner, name in steps:
         step = getattr(owner, name)
 
@@ -231,12 +235,13 @@ def test_a_former_owner_merges_nothing_after_an_epoch_that_adds_no_row(
         publish(session.newSession(), successor, 3, epoch)
 
     before_merge(monkeypatch, succeed)
-    with pytest.raises(PublishError, match="at the same time"):
+    with pytest.raises(PublishError, match=TAKEN_OVER):
         publish(session, former, 2, one(2, "former"))
     expected = [] if kind == "delete" else ["one"]
     assert [row["A"] for row in current(tmp_path / "T").rows] == expected
     # Nor if it wakes before it has loaded the table.
-    publish(session, former, 2, one(2, "former"))
+    with suppress(PublishError):
+        publish(session, former, 2, one(2, "former"))
     assert [row["A"] for row in current(tmp_path / "T").rows] == expected
 
 
@@ -249,8 +254,11 @@ def test_a_former_owner_that_has_read_the_table_merges_nothing(
 ) -> None:
     former = Mirrors(on_disk(tmp_path), "orders", by_driver(format_class))
     publish(session, former, 1, one(1, "one"))
-    late = Mirrors(on_disk(tmp_path), "orders", by_driver(format_class))
-    late.position(session)
+    late = former
+    if format_class is Delta:
+        # In Iceberg it would be the owner.
+        late = Mirrors(on_disk(tmp_path), "orders", by_driver(format_class))
+        late.position(session)
 
     def succeed() -> None:
         successor = Mirrors(on_disk(tmp_path), "orders", by_driver(format_class))
@@ -259,7 +267,7 @@ def test_a_former_owner_that_has_read_the_table_merges_nothing(
         publish(session.newSession(), successor, 3, one(3, "three"))
 
     before_merge(monkeypatch, succeed)
-    with pytest.raises(PublishError, match="at the same time"):
+    with pytest.raises(PublishError, match=TAKEN_OVER):
         publish(session, former, 2, one(2, "former"))
     assert value(tmp_path) == "three"
     # Woken before it has loaded the table, it has nothing to do, or is refused.
@@ -284,16 +292,12 @@ def test_files_that_were_compacted_meanwhile_send_the_epoch_round_again(
     table = by_driver(format_class)
 
     def compact() -> None:
-        if isinstance(table, Delta):
-            table.maintain(session, str(tmp_path / "T"), "slackwater orders", None)
-            return
-        # Iceberg's own compaction leaves a few small files alone.
-        catalog, _, name = table.name(session, str(tmp_path / "T")).partition(".")
-        options = "options => map('rewrite-all', 'true')"
-        session.sql(f"CALL {catalog}.system.rewrite_data_files(table => '{name}', {options})")
+        table.maintain(session, str(tmp_path / "T"), "slackwater orders", None)
 
     before_merge(monkeypatch, compact)
-    with pytest.raises(PublishError, match="at the same time"):
+    # Into Iceberg it is merged once more at once: others' commits are common in a catalog.
+    conflict = pytest.raises(PublishError, match="at the same time")
+    with conflict if isinstance(table, Delta) else nullcontext():
         publish(session, sink, 4, one(4, "four"))
     publish(session, sink, 4, one(4, "four"))
     assert sorted(row["A"] for row in current(tmp_path / "T").rows) == ["four", "other", "other"]
@@ -351,23 +355,6 @@ def test_a_table_with_another_pipelines_transactions_is_merged_into(
     )
     publish(session, sink, 2, one(2, "two"))
     assert value(tmp_path) == "two"
-
-
-@both_formats
-def test_a_row_that_was_written_without_nanoseconds_gets_them(
-    session: SparkSession, tmp_path: Path, format_class: type[TableFormat]
-) -> None:
-    columns = {"At": "TIMESTAMP", "A": "STRING"}
-    key = {"At": "2026-01-31T09:00:00.000001002Z"}
-    sink = Mirrors(on_disk(tmp_path), "orders", by_driver(format_class))
-    first = record(1, ("INSERT", key, {"A": "one"}, "NEW_ROW"), columns, "T")
-    publish(session, sink, 1, [first])
-    name = by_driver(format_class).name(session, str(tmp_path / "T"))
-    session.sql(f"UPDATE {name} SET `_At_nanoseconds` = NULL")
-    second = record(2, ("UPDATE", key, {"A": "two"}, "OLD_AND_NEW_VALUES"), columns, "T")
-    publish(session, sink, 2, [second])
-    seen = [(row["_At_nanoseconds"], row["A"]) for row in current(tmp_path / "T").rows]
-    assert seen == [(2, "two")]
 
 
 def test_spark_takes_over_a_table_with_a_feature_that_others_do_not_know(

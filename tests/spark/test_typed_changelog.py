@@ -18,8 +18,8 @@ from slackwater.spark_sink.output.maintenance import MaintenancePolicy
 from slackwater.spark_sink.sink import OutputPosition
 from slackwater.spark_sink.sinks.typed_changelogs import TypedChangelogs
 from slackwater.spark_sink.sql.columns import Column
-from slackwater.spark_sink.tables.by_driver.iceberg_by_driver import IcebergByDriver
 from slackwater.spark_sink.tables.delta import Delta
+from slackwater.spark_sink.tables.iceberg import Iceberg
 from slackwater.spark_sink.tables.table_format import TableFormat
 from tests.epoch_rows import START, Mods, Record, frame, on_disk, record
 from tests.typed_changelogs import rows_of
@@ -27,9 +27,7 @@ from tests.typed_values import VALUES
 
 # Iceberg compacts from five files on.
 CHUNKS = 5
-FORMATS = pytest.mark.parametrize(
-    "table_format", [Delta(), IcebergByDriver()], ids=lambda f: str(f.using)
-)
+FORMATS = pytest.mark.parametrize("table_format", [Delta(), Iceberg()], ids=lambda f: str(f.using))
 
 
 class Epochs:

@@ -15,7 +15,7 @@ from slackwater.spark_sink.errors import BadRecordError, PublishError
 from slackwater.spark_sink.output.object_store import open_object_store, read
 from slackwater.spark_sink.sinks import managed_tables
 from slackwater.spark_sink.sql.columns import Column
-from slackwater.spark_sink.tables.by_driver.delta_access import DeltaAccess
+from slackwater.spark_sink.tables.by_driver.driver_access import DriverAccess
 from tests.epoch_rows import (
     START,
     Mods,
@@ -52,9 +52,9 @@ def store(request: pytest.FixtureRequest) -> Iterator[ServedStore]:
         yield served
 
 
-@pytest.fixture
-def place(session: SparkSession, store: ServedStore) -> Place:
-    return Place(session, store, f"{store.path}/{uuid.uuid4().hex}")
+@pytest.fixture(params=["delta", "iceberg"])
+def place(session: SparkSession, store: ServedStore, request: pytest.FixtureRequest) -> Place:
+    return Place(session, store, f"{store.path}/{uuid.uuid4().hex}", request.param)
 
 
 def test_one_owner_appends_each_epoch_once(place: Place) -> None:
@@ -139,21 +139,21 @@ def test_a_former_owner_writes_nothing_to_a_table_that_it_creates(
     """The former one is frozen at its creation, while its successor has found no table to fence."""
     former, successor = place.sink(), place.sink()
     former.position(place.spark)
-    create = DeltaAccess.create
+    create = DriverAccess.create
     stopped: list[bool] = []
 
-    def after_the_take_over(self: DeltaAccess, *args: Any) -> None:
+    def after_the_take_over(self: DriverAccess, *args: Any) -> None:
         if not stopped:
             stopped.append(True)
             successor.position(place.spark)
         create(self, *args)
 
-    monkeypatch.setattr(DeltaAccess, "create", after_the_take_over)
+    monkeypatch.setattr(DriverAccess, "create", after_the_take_over)
     # All of the epoch is in the driver's memory by then.
     with pytest.raises(PublishError, match="staged is not there"):
         write(place.spark, former, 1, inserts(1, at=1))
     assert place.ids() == []
-    with pytest.raises(PublishError, match="already exists"):
+    with pytest.raises(PublishError, match=r"already exists|at the same time"):
         write(place.spark, successor, 2, inserts(1, at=1), inserts(2, at=2))
     # As the pipeline does then.
     assert successor.position(place.spark).complete is None

@@ -5,18 +5,12 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 from typing import Any
-from unittest.mock import Mock
 
 import pyarrow as pa
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater.spark_sink.sql.columns import Column
-from slackwater.spark_sink.tables.row_merges.iceberg_merge import (
-    IcebergMergeRefusedError,
-    local_file,
-)
 from slackwater.spark_sink.tables.row_merges.merged_rows import inserted_rows, places, updated_rows
 from slackwater.spark_sink.tables.row_merges.row_changes import RowChange
 from slackwater.spark_sink.tables.row_merges.small_epoch import latest_rows
@@ -115,11 +109,18 @@ def test_deleted_rows_stay_marked_with_their_last_values(there: list[Key], drawn
     assert sorted(map(_text, made)) == sorted(map(_text, expected))
 
 
-@pytest.mark.parametrize("location", ["s3://lake/T/data/a.parquet", "gs://lake/a", "abfss://c@a/b"])
-def test_files_that_only_a_catalogs_client_can_read_are_left_to_spark(location: str) -> None:
-    # Without a session: Hadoop may not know the scheme, and would fail.
-    with pytest.raises(IcebergMergeRefusedError, match="not on a local disk"):
-        local_file(Mock(spec=[]), location)
+def test_equal_numbers_are_one_key_and_a_column_that_was_not_there_has_no_value() -> None:
+    key = Column("Id", "FLOAT64", is_key=True)
+    absent = Column("A", "INT64", is_key=False, absent_at=AT)
+    change = RowChange(False, False, {}, AT)
+    texts = ["0.0", '"NaN"', "1.5"]
+    latest = latest_rows({f'{{"Id": {text}}}': change for text in texts}, [key, absent])
+    rows = pa.table({"Id": [-0.0, float("nan"), 2.5, None], "A": [1, 2, 3, 4]})
+    at = places(rows, latest, [key])
+    assert at.to_pylist() == [0, 1, None, None]
+    touched = rows.filter(at.is_valid())
+    updated = updated_rows(touched, latest.take(at.drop_null()), [key, absent], keeps_deleted=False)
+    assert updated["A"].to_pylist() == [None, None]
 
 
 def _text(row: dict[str, Any]) -> str:

@@ -64,8 +64,8 @@ def test_files_in_an_object_store_need_no_checkpoint(scheme: str) -> None:
 ABFS = "abfss://c@a.dfs.core.windows.net/tables"
 
 
-def test_changelogs_in_iceberg_need_neither_checkpoint_nor_jars_nor_catalog() -> None:
-    for kind in ("changelog", "changelogs"):
+def test_tables_in_iceberg_need_neither_checkpoint_nor_jars_nor_catalog() -> None:
+    for kind in ("changelog", "changelogs", "mirror"):
         for values in ({}, {"catalog": "lake.orders"}):
             sink = parse(kind=kind, path="s3://bucket/changes", format="iceberg", **values)
             assert sink.has_expendable_checkpoint
@@ -102,18 +102,6 @@ def test_a_path_of_a_delta_table_that_would_be_taken_for_another_is_refused() ->
                 parse(kind=kind, path=path, checkpoint="c", format="delta")
         parse(path=path, checkpoint="c", format="parquet")
     parse(path="/data/100%", checkpoint="c", format="delta")
-
-
-@pytest.mark.parametrize("path", ["gs://bucket/tables", ABFS])
-def test_mirrors_in_a_catalog_need_a_checkpoint(path: str) -> None:
-    # The catalog's client writes these, from what waits in the bucket.
-    values = {"kind": "mirror", "format": "iceberg", "catalog": "a", "path": path}
-    with pytest.raises(ValidationError, match="checkpoint"):
-        parse(**values)
-    options = {"allow_http": "false"}
-    sink = parse(checkpoint="c", storage_options=options, **values)
-    assert sink.storage_options == options
-    assert sink.hadoop_paths == (sink.checkpoint,)
 
 
 @pytest.mark.parametrize("path", ["out/changes", "file:///changes"])
@@ -153,14 +141,6 @@ def test_settings_that_can_not_be_used_say_why(
 ) -> None:
     with pytest.raises(ValidationError, match=re.escape(said)):
         parse(path=path, storage_options=options)
-
-
-def test_a_catalog_of_files_is_refused_for_mirrors_in_an_object_store() -> None:
-    values = {"path": "gs://bucket/tables", "checkpoint": "c", "format": "iceberg"}
-    with pytest.raises(ValidationError, match="needs a catalog"):
-        parse(kind="mirror", **values)
-    parse(kind="mirror", **values, catalog="lake.changes")
-    parse(kind="mirror", **(values | {"path": "out"}))
 
 
 HADOOP_AWS = ["org.apache.hadoop:hadoop-aws:3.4.2"]

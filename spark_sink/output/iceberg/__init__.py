@@ -6,6 +6,8 @@
 - iceberg_commits: the commits of one table, as one process adds them.
 - snapshots: what a table's snapshots say of the pipelines that committed them.
 - columns: a table's columns and data files, in Arrow's words and in Iceberg's.
+- file_rows, snapshot_rows: the rows of a data file, and those of a snapshot, read by tasks.
+- rewrite: a snapshot in which files take the place of others, some rows of which may be gone.
 - table_maintenance: compaction, and removal of old snapshots and files.
 - iceberg_errors: what goes wrong, in our words.
 """

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyiceberg.table.update import AssertTableUUID
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID
 
 if TYPE_CHECKING:
     from pyiceberg.table import Transaction
@@ -21,5 +22,13 @@ def commit_once(transaction: Transaction) -> None:
         Exception: the commit may have been made; see iceberg_errors().
     """
     table = transaction._table
-    requirements = (*transaction._requirements, AssertTableUUID(uuid=table.metadata.table_uuid))
+    metadata = table.metadata
+    requirements = (
+        *transaction._requirements,
+        AssertTableUUID(uuid=metadata.table_uuid),
+        # A REST catalog compares what a change is about; of properties and columns nothing.
+        AssertRefSnapshotId.model_validate(
+            {"ref": MAIN_BRANCH, "snapshot-id": metadata.current_snapshot_id}
+        ),
+    )
     table._do_commit(transaction._updates, requirements)

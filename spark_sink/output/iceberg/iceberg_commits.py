@@ -18,6 +18,7 @@ from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionField, PartitionSpec
 from pyiceberg.schema import assign_fresh_schema_ids
 from pyiceberg.table import Table, Transaction
+from pyiceberg.table.snapshots import Operation
 from pyiceberg.transforms import IdentityTransform
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
@@ -33,6 +34,7 @@ from slackwater.spark_sink.output.iceberg.columns import (
 )
 from slackwater.spark_sink.output.iceberg.commit_once import commit_once
 from slackwater.spark_sink.output.iceberg.iceberg_errors import iceberg_errors
+from slackwater.spark_sink.output.iceberg.rewrite import Rewrite
 from slackwater.spark_sink.output.iceberg.snapshots import (
     last_of,
     owner_of,
@@ -202,6 +204,44 @@ class IcebergCommits:
             added = [data_file(table, file) for file in files]
             self._add_snapshot(transaction, application, version, line, added)
 
+        return self._commit_version(change, application, version)
+
+    def rewrite(
+        self,
+        changes: Callable[[Table], tuple[Sequence[IcebergFile], Sequence[IcebergFile]]],
+        application: str,
+        version: int,
+    ) -> bool:
+        """Replace files in one commit, and return False if it has been made before.
+
+        Args:
+            changes: returns the files that go and those that come, of data and of deletes, for the
+                table as it is. It is called again if another process has committed meanwhile.
+            application, version: see append().
+        """
+
+        def change(transaction: Transaction, table: Table) -> None:
+            removed, added = changes(table)
+            summary = summary_of(application, version, (self.application, self._owner or ""), None)
+            Rewrite(transaction, Operation.OVERWRITE, summary, removed, added).commit()
+
+        return self._commit_version(change, application, version)
+
+    def set_properties(self, properties: Callable[[Table], Mapping[str, str]]) -> None:
+        """Set properties of the table as it is, in a commit that follows it.
+
+        Args:
+            properties: returns them; none for no commit.
+        """
+
+        def change(transaction: Transaction, table: Table) -> None:
+            transaction.set_properties(dict(properties(table)))
+
+        self._commit(change, lambda: not properties(self._loaded()))
+
+    def _commit_version(
+        self, change: Callable[[Transaction, Table], None], application: str, version: int
+    ) -> bool:
         is_new = self._commit(change, lambda: self.has_committed(application, version))
         self._versions[application] = version
         return is_new
@@ -247,11 +287,14 @@ class IcebergCommits:
             table = self._loaded()
             if is_made():
                 return False
-            self._table = None
             with iceberg_errors(self.path):
                 transaction = table.transaction()
                 try:
                     change(transaction, table)
+                finally:
+                    # Whatever failed, the table may have changed.
+                    self._table = None
+                try:
                     commit_once(transaction)
                 except CommitFailedException:
                     continue

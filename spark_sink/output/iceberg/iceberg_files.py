@@ -12,6 +12,7 @@ from slackwater.spark_sink.output.iceberg.iceberg_commits import IcebergCommits
 from slackwater.spark_sink.output.table_files import TableFiles, table_files
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
 # Where Iceberg's own writers have them, too.
@@ -45,9 +46,23 @@ class IcebergFiles:
 
     def writer(self, partition_by: Sequence[str]) -> FileWriter:
         """Return what writes the columns that the table was opened for; see TableFiles."""
-        columns = schema_text(self._commits.columns_of_files)
+        return self._writer(self._commits.columns_of_files, partition_by)
+
+    def writer_of_rows(self, columns: pa.Schema) -> FileWriter:
+        """Return what writes all columns of the table.
+
+        Args:
+            columns: by columns_of_files().
+        """
+        return self._writer(columns, self._commits.partition_columns)
+
+    def plain(self) -> TableFiles:
+        """Return the files without what is the table's own: any rows can be written there."""
+        return self._files()
+
+    def _writer(self, columns: pa.Schema, partition_by: Sequence[str]) -> FileWriter:
         writer = self._files().writer(partition_by)
-        return replace(writer, columns=columns, keeps_partition_columns=True)
+        return replace(writer, columns=schema_text(columns), keeps_partition_columns=True)
 
     def place(self, file: WrittenFile) -> str:
         """Give a file its name in the table; see TableFiles."""

@@ -6,11 +6,13 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.snapshots import Operation, Snapshot
 
 # In a snapshot's summary: the application that committed it, and its version.
 APPLICATION: Final = "slackwater.application"
 VERSION: Final = "slackwater.version"
+# The table's property with the snapshot of the published low watermark: properties have no history.
+PUBLISHED_SNAPSHOT: Final = "slackwater.snapshot"
 # The process, after the application of its epochs; and the line in the watermark log.
 _OWNER: Final = "slackwater.owner"
 _LINE: Final = "slackwater.line"
@@ -54,6 +56,18 @@ def last_of(metadata: TableMetadata, application: str) -> Mapping[str, str]:
 def version_of(summary: Mapping[str, str]) -> int | None:
     """Return the version in a summary; None for none."""
     return int(summary[VERSION]) if VERSION in summary else None
+
+
+def merged_version_of(snapshot: Snapshot, application: str) -> int | None:
+    """Return the version that an application has merged with a snapshot; None for any other.
+
+    A take-over repeats the version of the epoch before, and changes nothing.
+    """
+    fields = fields_of(snapshot)
+    is_take_over = snapshot.summary is not None and snapshot.summary.operation == Operation.APPEND
+    if fields.get(APPLICATION) != application or is_take_over:
+        return None
+    return version_of(fields)
 
 
 def watermark_line_of(summary: Mapping[str, str]) -> str | None:

@@ -6,6 +6,7 @@ So a pipeline has one kind of credentials, and one that retries: those of obstor
 from __future__ import annotations
 
 import io
+import threading
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
@@ -34,6 +35,11 @@ _OPTIONS: Final[Mapping[str, str]] = {
     "adls.auth.shared-key.account.name": "azure_storage_account_name",
     "adls.auth.shared-key.account.key": "azure_storage_account_key",
 }
+# What is never changed: lists of files, and files of rows.
+_IMMUTABLE: Final = (".avro", ".parquet")
+# In bytes: of an object that is kept in memory, and of all of them.
+_CACHED_MAX: Final = 1 << 20
+_CACHE_MAX: Final = 32 << 20
 _CLOUD_STORAGE: Final = "gcs.service.host"
 _LOCAL: Final = "file:"
 
@@ -52,6 +58,10 @@ class StoreIO(FileIO):
         super().__init__(dict(properties or {}))
         self.options = store_options(self.properties) if options is None else dict(options)
         self._stores: dict[str, ObjectStore] = {}
+        # Each commit reads what the one before has written. The latest are the last.
+        self._cache: dict[str, bytes] = {}
+        self._cached = 0
+        self._lock = threading.Lock()
 
     def new_input(self, location: str) -> InputFile:
         """Return a file to read; see FileIO."""
@@ -69,6 +79,37 @@ class StoreIO(FileIO):
             store.delete(key)
         else:
             local_path_of(name).unlink()
+
+    def read(self, location: str) -> bytes:
+        """Return the content of an object, which may be kept in memory.
+
+        Raises:
+            FileNotFoundError: it does not exist.
+        """
+        with self._lock:
+            if (content := self._cache.pop(location, None)) is not None:
+                self._cache[location] = content
+                return content
+        store, name = self.place(location)
+        if (content := read_object(store, name)) is None:
+            raise FileNotFoundError(location)
+        self._keep(location, content)
+        return content
+
+    def write(self, location: str, content: bytes) -> None:
+        """Write an object."""
+        store, name = self.place(location)
+        store.put(name, content, use_multipart=False)
+        self._keep(location, content)
+
+    def _keep(self, location: str, content: bytes) -> None:
+        if not location.endswith(_IMMUTABLE) or len(content) > _CACHED_MAX:
+            return
+        with self._lock:
+            self._cached += len(content) - len(self._cache.pop(location, b""))
+            self._cache[location] = content
+            while self._cached > _CACHE_MAX:
+                self._cached -= len(self._cache.pop(next(iter(self._cache))))
 
     def place(self, location: str) -> tuple[ObjectStore, str]:
         """Return the store of a URL, and its name there."""
@@ -110,11 +151,7 @@ class _Input(InputFile):
     def _read(self) -> bytes:
         if not is_object_store(self.location):
             return local_path_of(self.location).read_bytes()
-        store, name = self._files.place(self.location)
-        content = read_object(store, name)
-        if content is None:
-            raise FileNotFoundError(self.location)
-        return content
+        return self._files.read(self.location)
 
 
 class _Output(OutputFile):
@@ -152,8 +189,7 @@ class _Written(io.BytesIO):
             content = self.getvalue()
             self._file.size = len(content)
             if is_object_store(self._file.location):
-                store, name = self._files.place(self._file.location)
-                store.put(name, content, use_multipart=False)
+                self._files.write(self._file.location, content)
             else:
                 path = local_path_of(self._file.location)
                 path.parent.mkdir(parents=True, exist_ok=True)

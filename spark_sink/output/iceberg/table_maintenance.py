@@ -40,13 +40,14 @@ from slackwater.spark_sink.output.iceberg.folder_catalog import FolderCatalog
 from slackwater.spark_sink.output.iceberg.rewrite import Rewrite
 from slackwater.spark_sink.output.iceberg.snapshots import (
     APPLICATION,
+    PUBLISHED_SNAPSHOT,
     fields_of,
     line_of_snapshots,
 )
 from slackwater.spark_sink.output.iceberg.store_io import files_of, local_path_of
 from slackwater.spark_sink.output.merged_files import in_row_groups, sync
 from slackwater.spark_sink.output.object_store import is_object_store, remove_together
-from slackwater.spark_sink.output.parquet_stats import stats_text
+from slackwater.spark_sink.output.parquet_stats import exact_columns, stats_text
 from slackwater.spark_sink.output.table_commits import DataFile
 from slackwater.timestamp import seconds_to_ms
 
@@ -56,8 +57,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# The table's property with the snapshot of the published low watermark.
-_PUBLISHED: Final = "slackwater.snapshot"
 # A pipeline may commit between two of them.
 _TRIES: Final = 50
 
@@ -134,12 +133,7 @@ def _write_merged(table: Table, files: Sequence[IcebergFile]) -> IcebergFile:
             compression="zstd",
             write_page_checksum=True,
             metadata_collector=footers,
-            # Arrow's bounds of floating-point numbers ignore NaN.
-            write_statistics=[
-                field.name
-                for field in columns
-                if not (pa.types.is_floating(field.type) or pa.types.is_nested(field.type))
-            ],
+            write_statistics=exact_columns(columns),
         ) as writer:
             for rows in in_row_groups(_rows(table, files, columns)):
                 writer.write_table(rows)
@@ -224,7 +218,7 @@ def _expired(
     if len(metadata.refs) > 1 or len(line) < len(metadata.snapshots):
         _log.info("%s keeps its snapshots: it has branches, tags, or others", table.name())
         return []
-    published = table.properties.get(_PUBLISHED)
+    published = table.properties.get(PUBLISHED_SNAPSHOT)
     before_ms = retention.expire_before_ms(
         [
             retention.Snapshot(s.snapshot_id, s.timestamp_ms, fields_of(s).get(APPLICATION))

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from slackwater.spark_sink.tables.by_driver.delta_access import DeltaAccess
 from slackwater.spark_sink.tables.by_driver.driver_access import DriverAccess
 from slackwater.spark_sink.tables.by_driver.iceberg_access import IcebergAccess
-from slackwater.spark_sink.tables.by_driver.iceberg_by_driver import IcebergByDriver
 from slackwater.spark_sink.tables.delta import Delta
+from slackwater.spark_sink.tables.iceberg import Iceberg
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,5 +29,7 @@ def make_access(
     """
     if isinstance(table_format, Delta):
         return DeltaAccess(spark, path, table_format.storage_options, application)
-    assert isinstance(table_format, IcebergByDriver)  # noqa: S101 - there is no other
-    return IcebergAccess(spark, table_format.place(path), application)
+    assert isinstance(table_format, Iceberg)  # noqa: S101 - there is no other
+    access = IcebergAccess(spark, table_format.place(path), application)
+    table_format.accesses[path] = access
+    return access

@@ -7,33 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from slackwater.arrow_schema import arrow_schema_of
 from slackwater.spark_sink.output import delta_maintenance
 from slackwater.spark_sink.output.delta_compaction import compact_and_expire
 from slackwater.spark_sink.output.delta_errors import refusing
-from slackwater.spark_sink.output.file_reader import FileReader
-from slackwater.spark_sink.output.file_writer import written_by_tasks
 from slackwater.spark_sink.output.table_files import table_files
 from slackwater.spark_sink.sql.columns import Column
-from slackwater.spark_sink.sql.quoting import identifier, literal
+from slackwater.spark_sink.tables.by_driver.large_epochs import collected
 from slackwater.spark_sink.tables.by_driver.table_rows import rows_of
 from slackwater.spark_sink.tables.delta import Delta
 from slackwater.spark_sink.tables.row_merges.delta_merge import (
     forget_rows,
     merge_rows,
-)
-from slackwater.spark_sink.tables.row_merges.row_changes import (
-    COMMIT_TIMESTAMP,
-    IS_CHANGED,
-    IS_DELETED,
-    IS_WHOLE,
 )
 from slackwater.spark_sink.tables.table_format import MergeId, OtherRows
 
@@ -98,10 +88,8 @@ class DeltaByDriver(Delta):
         table = self._table(path)
         with refusing(path), table.translating():
             names = [field.name for field in table.load().schema().fields]
-        # Spark and Spanner ignore case, and delta-rs does not.
-        own = {name.lower(): name for name in names}
-        targets = [replace(column, name=own[column.name.lower()]) for column in columns]
-        rows = self._collected(_changed_rows(latest, columns, targets), path)
+        files = table_files(path, self.storage_options)
+        rows, targets = collected(latest, columns, names, files)
         self._merge(path, rows, targets, merge_id, others)
 
     def forget(
@@ -153,38 +141,3 @@ class DeltaByDriver(Delta):
             self._compacted_by_merges.add(path)
         else:
             self._compacted_by_merges.discard(path)
-
-    def _collected(self, rows: DataFrame, path: str) -> pa.Table:
-        """Return rows by way of files of tasks: the JVM's memory need not hold them."""
-        files = table_files(path, self.storage_options)
-        writer = files.writer(())
-        written = written_by_tasks(rows, writer)
-        try:
-            reader = replace(FileReader.of(writer), schema=arrow_schema_of(rows.schema))
-            return reader.table(written)
-        finally:
-            files.discard(written)
-
-
-def _changed_rows(
-    latest: DataFrame, columns: Sequence[Column], targets: Sequence[Column]
-) -> DataFrame:
-    """Return rows of latest_changes() in the columns of latest_rows(), under a table's names."""
-    from pyspark.sql import functions as F
-
-    pairs = list(zip(columns, targets, strict=True))
-    values = (F.col(f"row.{identifier(c.name)}").alias(target.name) for c, target in pairs)
-    changed = (
-        F.expr(f"map_contains_key(changed_columns, {literal(c.name)})").alias(
-            IS_CHANGED + target.name
-        )
-        for c, target in pairs
-        if not c.is_key
-    )
-    return latest.select(
-        *values,
-        F.col("deleted").alias(IS_DELETED),
-        F.col("whole").alias(IS_WHOLE),
-        F.col("commit_timestamp").alias(COMMIT_TIMESTAMP),
-        *changed,
-    )

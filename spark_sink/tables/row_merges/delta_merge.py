@@ -247,9 +247,7 @@ def _same_value(column: Column, same: str) -> str:
         # Spark, and Spanner, take -0.0 for 0.0.
         mirror, latest = (f"CASE WHEN abs({v}) = 0 THEN 0.0 ELSE {v} END" for v in (mirror, latest))
     # DataFusion takes an AND that follows for a part of the right side of IS NOT DISTINCT FROM.
-    condition = f"({mirror} {same} {latest})"
-    # A row that a version without nanoseconds wrote has none.
-    return f"({mirror} IS NULL OR {condition})" if column.nanoseconds_of else condition
+    return f"({mirror} {same} {latest})"
 
 
 def _other_rows(merger: TableMerger, columns: Sequence[Column], others: OtherRows) -> TableMerger:

@@ -1,290 +1,216 @@
-"""The merge of a few rows into an Iceberg table on a local disk, without a job of Spark's.
+"""The merge of an epoch into an Iceberg table, in Arrow: which files change, and to what.
 
-The files with changed rows are written again, and Iceberg's own library commits them. The commit is
-refused if the table has got another snapshot since its own was read, even one that changes no row
-(Iceberg's specification, "Optimistic Concurrency"). So of two owners only one merges an epoch.
+A small file with changed rows is written again. Of a large one a file of deletes says which rows
+are gone (Iceberg's specification, "Position Delete Files"), and the changed rows go to a new file.
 """
 
 from __future__ import annotations
 
-import json
-import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from slackwater.spark_sink.errors import commit_conflict
-from slackwater.spark_sink.java import java_items, jvm_of
-from slackwater.spark_sink.output.small_files import LOCAL_SCHEME, local_path
-from slackwater.spark_sink.sql.columns import Column
-from slackwater.spark_sink.tables.iceberg_commits import (
-    COMMITS_MAX,
-    commit,
-    snapshot_id,
-    with_current,
+from slackwater.spark_sink.output.iceberg.columns import columns_of_files
+from slackwater.spark_sink.output.iceberg.file_rows import (
+    deleted_positions,
+    opened,
+    rows_of_file,
 )
-from slackwater.spark_sink.tables.row_merges import small_table
-from slackwater.spark_sink.tables.row_merges.merged_rows import inserted_rows, places, updated_rows
+from slackwater.spark_sink.output.iceberg.rewrite import is_of_one_file, write_deletes
+from slackwater.spark_sink.output.iceberg.store_io import files_of
+from slackwater.spark_sink.sql.columns import Column
+from slackwater.spark_sink.sql.merge_statement import CHANGED_AT
+from slackwater.spark_sink.sql.merge_statement import IS_DELETED as IS_MARKED_DELETED
+from slackwater.spark_sink.tables.row_merges.merged_rows import (
+    inserted_rows,
+    places,
+    updated_rows,
+)
+from slackwater.spark_sink.tables.row_merges.row_changes import IS_DELETED, IS_WHOLE
+from slackwater.spark_sink.tables.table_format import OtherRows
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyiceberg.manifest import DataFile as IcebergFile
+    from pyiceberg.table import FileScanTask, Table
 
-_FIELD_ID: Final = b"PARQUET:field_id"
-_FLOATS: Final = frozenset({"DOUBLE", "FLOAT"})
-_PARQUET: Final = "PARQUET"
-# Later ones give each row a number, which a rewritten row would lose.
-_FORMAT_VERSION_MAX: Final = 2
-_TYPES: Final[Mapping[str, pa.DataType]] = {
-    "long": pa.int64(),
-    "int": pa.int32(),
-    "double": pa.float64(),
-    "float": pa.float32(),
-    "boolean": pa.bool_(),
-    "timestamptz": pa.timestamp("us", tz="UTC"),
-    "date": pa.date32(),
-    "decimal(38, 9)": pa.decimal128(38, 9),
-    "binary": pa.binary(),
-    "string": pa.string(),
-}
-
-
-class IcebergMergeRefusedError(Exception):
-    """Spark has to merge into this table; the message says why."""
-
-
-class LargeTableError(IcebergMergeRefusedError):
-    """The table is too large to have its files read."""
+# In bytes, compressed: a smaller file is written again.
+SMALL: Final = 16 << 20
+# Of which more rows are gone, a file is written again.
+_GONE_SHARE_MAX: Final = 0.25
+# Before, there are no files of deletes.
+_WITH_DELETES: Final = 2
 
 
 class IcebergMerge:
     """A merge into one snapshot of a table.
 
     Args:
-        spark: a session with Iceberg's jar.
-        table: Iceberg's Table, as it is now.
+        table: as it was loaded.
+        latest: as latest_rows() makes them; None for no changes.
+        columns: the columns of the rows, which the table has.
+        others: what becomes of other rows.
+        files_max: of so many files the small ones become one.
 
-    Raises:
-        LargeTableError: the table is large.
-        IcebergMergeRefusedError: the table is partitioned, or has files of another format, files
-            of deletes, columns that no mirror has, or files that are not on a local disk.
+    Attributes:
+        removed: files that are not the table's any more. With deletes, complete after rows().
+        deletes: new files of deletes.
+        schema: the table's columns, by columns_of_files().
     """
 
-    def __init__(self, spark: SparkSession, table: Any) -> None:
-        self._spark = spark
-        self._jvm = jvm_of(spark)
-        self._table = table
-        self._snapshot = table.currentSnapshot()
-        if table.operations().current().formatVersion() > _FORMAT_VERSION_MAX:
-            raise IcebergMergeRefusedError("it numbers its rows")
-        if not table.spec().isUnpartitioned():
-            raise IcebergMergeRefusedError("it is partitioned")
-        self._schema = _arrow_schema(
-            self._jvm.org.apache.iceberg.SchemaParser.toJson(table.schema())
-        )
-        self._files = {local_file(spark, file.location()): file for file in self._data_files()}
-
-    def merge(
+    def __init__(
         self,
-        latest: pa.Table,
+        table: Table,
+        latest: pa.Table | None,
         columns: Sequence[Column],
-        summary: Mapping[str, str],
-        *,
-        keeps_deleted: bool,
+        others: OtherRows,
+        files_max: int,
     ) -> None:
-        """Apply an epoch's changes in one commit.
+        self._table = table
+        self._files = files_of(table)
+        self._latest = latest
+        self._columns = columns
+        self._others = others
+        self._files_max = files_max
+        self.schema = columns_of_files(table)
+        self._key = [column for column in columns if column.is_key]
+        self._absent = [column.name for column in columns if column.absent_at]
+        self.removed: list[IcebergFile] = []
+        self.deletes: list[IcebergFile] = []
 
-        Args:
-            latest: as latest_rows() makes them.
-            columns: the columns of the rows, which the table has.
-            summary: of the new snapshot.
-            keeps_deleted: a deleted row stays with its last values, and is marked as deleted.
-
-        Raises:
-            IcebergMergeRefusedError: Arrow does not compare the keys as Spark does, or has no room
-                for the texts: an array of them ends at 2 GiB.
-            PublishError: two processes committed at the same time; the epoch is read again.
-            Py4JJavaError: the commit failed.
-        """
-        key = [column for column in columns if column.is_key]
-        if not key or any(column.spark_type in _FLOATS for column in key):
-            raise IcebergMergeRefusedError("it has no key, or one with floating-point numbers")
-        try:
-            changed, rows = self._changed(latest, key, columns, keeps_deleted=keeps_deleted)
-        except pa.ArrowInvalid as error:
-            raise IcebergMergeRefusedError(f"Arrow can't hold its rows: {error}") from error
-        self._commit(changed, rows, summary)
-
-    def _changed(
-        self,
-        latest: pa.Table,
-        key: Sequence[Column],
-        columns: Sequence[Column],
-        *,
-        keeps_deleted: bool,
-    ) -> tuple[list[str], pa.Table]:
-        """Return the files with rows that change, and what becomes of the rows of all of them."""
-        # Each file is read by each merge.
-        is_crowded = len(self._files) >= small_table.FILES_MAX
-        changed, rows, places_of_changed = [], [], list[pa.Array]()
-        for path in self._files:
-            keys = self._read(path, [column.name for column in key])
-            _require_nanoseconds(keys, key)
-            in_file = places(keys, latest, key)
-            if in_file.null_count == len(in_file) and not is_crowded:
-                continue
-            changed.append(path)
-            whole = self._read(path, self._schema.names)
-            is_changed = pc.is_valid(in_file)
-            of_file = latest.take(in_file.drop_null())
-            rows.append(whole.filter(pc.invert(is_changed)))
-            rows.append(
-                updated_rows(
-                    whole.filter(is_changed), of_file, columns, keeps_deleted=keeps_deleted
-                )
-            )
-            places_of_changed.append(in_file.drop_null())
-        is_new = _is_not_in(latest.num_rows, places_of_changed)
-        rows.append(
-            inserted_rows(latest.filter(is_new), columns, self._schema, keeps_deleted=keeps_deleted)
-        )
-        return changed, pa.concat_tables(rows)
-
-    def _commit(self, replaced: Sequence[str], rows: pa.Table, summary: Mapping[str, str]) -> None:
-        overwrite = self._table.newOverwrite()
-        for path in replaced:
-            overwrite.deleteFile(self._files[path])
-        if rows.num_rows:
-            overwrite.addFile(self._write(rows))
-        for name, value in summary.items():
-            overwrite.set(name, value)
-        self._make_current(overwrite.apply())
-
-    def _make_current(self, snapshot: Any) -> None:
-        """Make a snapshot the table's current one, if it follows the one that was read.
-
-        Iceberg's own commit would put it after others' snapshots, unless their files conflict.
+    def rows(self) -> Iterator[pa.Table]:
+        """Yield the rows of new files.
 
         Raises:
-            PublishError: it does not.
-            Py4JJavaError: the commit failed.
+            UnreadableFileError: a file does not say which columns it has.
         """
-        operations = self._table.operations()
-        for _ in range(COMMITS_MAX):
-            base = operations.current()
-            if snapshot_id(base.currentSnapshot()) != snapshot_id(self._snapshot):
-                break
-            if commit(operations, base, with_current(self._spark, base, snapshot)):
-                return
-            # Properties may have been changed, or old snapshots expired.
-            operations.refresh()
-        raise commit_conflict(str(self._table.name()))
+        tasks = list(self._table.scan().plan_files())
+        is_crowded = len(tasks) >= self._files_max
+        taken = [pa.array([], pa.int32())]
+        for task in tasks:
+            yield from self._of_file(task, taken, is_crowded=is_crowded)
+        if self._latest is not None:
+            at = pa.array(range(self._latest.num_rows), pa.int32())
+            is_new = pc.invert(pc.is_in(at, pa.concat_arrays(taken)))
+            yield self._inserted(self._latest.filter(is_new))
 
-    def _write(self, rows: pa.Table) -> Any:
-        """Write a file that no snapshot names yet, and return Iceberg's DataFile."""
-        iceberg = self._jvm.org.apache.iceberg
-        location = self._table.locationProvider().newDataLocation(f"{uuid.uuid4()}.parquet")
-        path = Path(local_file(self._spark, location))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # Arrow's statistics ignore NaN, which for Spark is larger than all other numbers.
-        others = [field.name for field in rows.schema if not pa.types.is_floating(field.type)]
-        pq.write_table(rows, path, compression="zstd", write_statistics=others)
-        file = self._table.io().newInputFile(location)
-        metrics = iceberg.parquet.ParquetUtil.fileMetrics(
-            file, iceberg.MetricsConfig.forTable(self._table)
-        )
-        builder = iceberg.DataFiles.builder(self._table.spec()).withPath(location)
-        builder = builder.withFileSizeInBytes(path.stat().st_size).withFormat(_PARQUET)
-        return builder.withMetrics(metrics).build()
+    def _of_file(
+        self, task: FileScanTask, taken: list[pa.Array], *, is_crowded: bool
+    ) -> Iterator[pa.Table]:
+        file = task.file
+        deletes = [(d.file_path, d.file_size_in_bytes) for d in task.delete_files]
+        gone = deleted_positions(self._files, deletes, file.file_path)
+        in_latest = self._places(file, gone)
+        changed = in_latest.drop_null()
+        taken.append(changed)
+        is_small = file.file_size_in_bytes < SMALL
+        if self._changes_others or (is_small and (is_crowded or len(changed))):
+            yield from self._rewritten(task, in_latest, gone)
+        elif len(changed):
+            positions = pc.indices_nonzero(pc.is_valid(in_latest)).cast(pa.int64())
+            if gone is not None:
+                positions = pa.concat_arrays([positions, gone])
+            is_replaceable = all(map(is_of_one_file, task.delete_files))
+            is_much = len(positions) > _GONE_SHARE_MAX * file.record_count
+            if is_much or not is_replaceable or self._table.format_version < _WITH_DELETES:
+                yield from self._rewritten(task, in_latest, gone)
+            else:
+                self.removed += task.delete_files
+                self.deletes.append(write_deletes(self._table, file, positions))
+                yield from self._changed(file, in_latest)
 
-    def _data_files(self) -> Iterator[Any]:
-        if self._snapshot is None:
+    @property
+    def _changes_others(self) -> bool:
+        return self._others.cleared_at is not None or bool(self._absent)
+
+    def _places(self, file: IcebergFile, gone: pa.Array | None) -> pa.Array:
+        """Return for each row of a file the place of its key among the latest; NULL without one."""
+        if self._latest is None:
+            return pa.nulls(file.record_count, pa.int32())
+        columns = pa.schema([self.schema.field(column.name) for column in self._key])
+        if self._key:
+            with opened(self._files, file.file_path, file.file_size_in_bytes) as source:
+                keys = pa.concat_tables(rows_of_file(source, columns))
+            in_latest = places(keys, self._latest, self._key)
+        else:
+            # A table without a key has at most one row, and so have its changes.
+            in_latest = pa.repeat(pa.scalar(0, pa.int32()), file.record_count)
+        if gone is None:
+            return in_latest
+        at = pa.array(range(len(in_latest)), pa.int64())
+        return pc.if_else(pc.is_in(at, gone), None, in_latest)
+
+    def _rewritten(
+        self, task: FileScanTask, in_latest: pa.Array, gone: pa.Array | None
+    ) -> Iterator[pa.Table]:
+        """Yield what becomes of all rows of a file."""
+        file = task.file
+        self.removed += [file, *filter(is_of_one_file, task.delete_files)]
+        for first, rows in self._row_groups(file):
+            at = in_latest.slice(first, rows.num_rows)
+            is_other = pc.is_null(at)
+            if gone is not None:
+                numbers = pa.array(range(first, first + rows.num_rows), pa.int64())
+                is_other = pc.and_(is_other, pc.invert(pc.is_in(numbers, gone)))
+            yield self._after(rows.filter(is_other))
+            yield self._updated(rows.filter(pc.is_valid(at)), at.drop_null())
+
+    def _changed(self, file: IcebergFile, in_latest: pa.Array) -> Iterator[pa.Table]:
+        """Yield what becomes of the changed rows of a file."""
+        assert self._latest is not None  # noqa: S101 - there are changed ones
+        changes = self._latest.take(in_latest.drop_null())
+        if self._are_whole(changes):
+            yield self._inserted(changes)
             return
-        summary = self._snapshot.summary()
-        totals = [int(summary.get(name) or 0) for name in ("total-files-size", "total-records")]
-        if (reason := small_table.reason_against(*totals)) is not None:
-            raise LargeTableError(reason)
-        tasks = self._table.newScan().useSnapshot(self._snapshot.snapshotId()).planFiles()
-        try:
-            for task in java_items(tasks):
-                if task.deletes().size():
-                    raise IcebergMergeRefusedError("it has files of deletes")
-                file = task.file()
-                if file.format().toString() != _PARQUET:
-                    raise IcebergMergeRefusedError("its files are not in Parquet")
-                yield file
-        finally:
-            tasks.close()
+        for first, rows in self._row_groups(file):
+            at = in_latest.slice(first, rows.num_rows)
+            if at.null_count < len(at):
+                yield self._updated(rows.filter(pc.is_valid(at)), at.drop_null())
 
-    def _read(self, path: str, names: Sequence[str]) -> pa.Table:
-        """Read columns of a file; they may have had other names when it was written."""
-        file = pq.ParquetFile(path, coerce_int96_timestamp_unit="us")
-        in_file = {_field_id(field): field for field in file.schema_arrow}
-        fields = [self._schema.field(name) for name in names]
-        there = [in_file[_field_id(field)].name for field in fields if _field_id(field) in in_file]
-        read = file.read(there)
-        arrays = [
-            read.column(in_file[_field_id(field)].name).cast(field.type)
-            if _field_id(field) in in_file
-            else pa.nulls(file.metadata.num_rows, field.type)
-            for field in fields
-        ]
-        return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+    def _are_whole(self, changes: pa.Table) -> bool:
+        """Return whether changes say all of their rows, of which the files need not be read."""
+        names = {column.name for column in self._columns}
+        marks = {IS_MARKED_DELETED, CHANGED_AT} if self._others.are_kept else set()
+        has_all = set(self.schema.names) <= names | marks
+        is_whole = pc.all(changes.column(IS_WHOLE)).as_py()
+        keeps_old = self._others.are_kept and pc.any(changes.column(IS_DELETED)).as_py()
+        return has_all and is_whole is not False and not keeps_old
 
+    def _row_groups(self, file: IcebergFile) -> Iterator[tuple[int, pa.Table]]:
+        """Yield the rows of a file, and the place of the first of them."""
+        first = 0
+        with opened(self._files, file.file_path, file.file_size_in_bytes) as source:
+            for rows in rows_of_file(source, self.schema):
+                yield first, rows
+                first += rows.num_rows
 
-def local_file(spark: SparkSession, location: str) -> str:
-    """Return a location as Python names it.
+    def _updated(self, rows: pa.Table, at: pa.Array) -> pa.Table:
+        if self._latest is None:
+            return rows
+        keeps_deleted = self._others.are_kept
+        latest = self._latest.take(at)
+        return updated_rows(rows, latest, self._columns, keeps_deleted=keeps_deleted)
 
-    Raises:
-        IcebergMergeRefusedError: it is not on a local disk.
-    """
-    # Hadoop fails at a scheme that only the catalog's own client can read, such as s3.
-    path = local_path(spark, location) if urlsplit(location).scheme in {"", LOCAL_SCHEME} else None
-    if path is None:
-        raise IcebergMergeRefusedError("its files are not on a local disk")
-    return str(path)
+    def _inserted(self, latest: pa.Table) -> pa.Table:
+        keeps_deleted = self._others.are_kept
+        return inserted_rows(latest, self._columns, self.schema, keeps_deleted=keeps_deleted)
 
-
-def _require_nanoseconds(keys: pa.Table, key: Sequence[Column]) -> None:
-    """Refuse rows that a version without nanoseconds wrote: those match any."""
-    for column in key:
-        if column.nanoseconds_of is None:
-            continue
-        times, nanoseconds = keys.column(column.nanoseconds_of), keys.column(column.name)
-        if nanoseconds.null_count > times.null_count:
-            raise IcebergMergeRefusedError("rows have no nanoseconds yet")
+    def _after(self, rows: pa.Table) -> pa.Table:
+        """Return what becomes of rows that the epoch does not change."""
+        if self._others.cleared_at is None:
+            for name in self._absent:
+                rows = _with(rows, name, pa.nulls(rows.num_rows, rows.schema.field(name).type))
+            return rows
+        if not self._others.are_kept:
+            return rows.slice(0, 0)
+        was_marked = rows.column(IS_MARKED_DELETED)
+        at = pc.if_else(was_marked, rows.column(CHANGED_AT), pa.scalar(self._others.cleared_at))
+        rows = _with(rows, CHANGED_AT, at)
+        return _with(rows, IS_MARKED_DELETED, pa.repeat(pa.scalar(True), rows.num_rows))
 
 
-def _is_not_in(size: int, taken: Sequence[pa.Array]) -> pa.Array:
-    """Return for each place below a size whether none of the arrays has it."""
-    at = pa.array(range(size), pa.int32())
-    return pc.invert(pc.is_in(at, pa.concat_arrays([pa.array([], pa.int32()), *taken])))
-
-
-def _arrow_schema(schema_json: str) -> pa.Schema:
-    """Return a table's schema with the identifiers of its columns (Iceberg's "Column Projection").
-
-    Raises:
-        IcebergMergeRefusedError: the table has columns that no mirror has.
-    """
-    fields = json.loads(schema_json)["fields"]
-    return pa.schema([_field(field["name"], field["id"], field["type"]) for field in fields])
-
-
-def _field(name: str, field_id: int, kind: Any) -> pa.Field:
-    if isinstance(kind, dict) and kind["type"] == "list":
-        arrow_type = pa.list_(_field("element", kind["element-id"], kind["element"]))
-    elif isinstance(kind, str) and kind in _TYPES:
-        arrow_type = _TYPES[kind]
-    else:
-        raise IcebergMergeRefusedError(f"its column {name} is of type {kind}")
-    return pa.field(name, arrow_type, metadata={_FIELD_ID: str(field_id)})
-
-
-def _field_id(field: pa.Field) -> bytes | None:
-    value: bytes | None = (field.metadata or {}).get(_FIELD_ID)
-    return value
+def _with(rows: pa.Table, name: str, values: pa.Array | pa.ChunkedArray) -> pa.Table:
+    at = rows.schema.get_field_index(name)
+    field = rows.schema.field(at)
+    return rows.set_column(at, field, values.cast(field.type))

@@ -27,15 +27,15 @@ def places(keys: pa.Table, latest: pa.Table, key: Sequence[Column]) -> pa.Array:
     Args:
         keys: the key's columns of the table's rows.
         latest: as latest_rows() makes them.
-        key: the columns, of types whose equal values are the same ones.
+        key: the columns.
     """
     of_table = pa.repeat(pa.scalar(0, pa.int64()), keys.num_rows)
     of_latest = pa.repeat(pa.scalar(0, pa.int64()), latest.num_rows)
     for column in key:
-        values = _one(latest, column.name)
+        values = _comparable(_one(latest, column.name))
         distinct = pc.unique(values)
         size = len(distinct)
-        in_table = pc.index_in(_one(keys, column.name).cast(values.type), distinct)
+        in_table = pc.index_in(_comparable(_one(keys, column.name).cast(values.type)), distinct)
         of_table = pc.add(pc.multiply(of_table, size), in_table)
         of_latest = pc.add(pc.multiply(of_latest, size), pc.index_in(values, distinct))
         # Small again, however many columns there are.
@@ -73,7 +73,10 @@ def updated_rows(
         # if_else() takes no lists.
         both = pa.concat_arrays([new.cast(old.type), old])
         at = pa.array(range(len(old)), pa.int64())
-        chosen = both.take(pc.if_else(is_new, at, pc.add(at, len(old))))
+        unchanged = pc.add(at, len(old))
+        if column.absent_at is not None:
+            unchanged = pc.if_else(is_deleted, unchanged, None)
+        chosen = both.take(pc.if_else(is_new, at, unchanged))
         rows = _with(rows, column.name, chosen)
     return _marked(rows, latest) if keeps_deleted else rows
 
@@ -124,6 +127,11 @@ def _with(rows: pa.Table, name: str, values: pa.Array) -> pa.Table:
     at = rows.schema.get_field_index(name)
     field = rows.schema.field(at)
     return rows.set_column(at, field, values.cast(field.type))
+
+
+def _comparable(values: Any) -> Any:
+    """Return values of which equal ones are the same: -0.0 is 0.0, for Spark and for Spanner."""
+    return pc.add(values, 0.0) if pa.types.is_floating(values.type) else values
 
 
 def _index_in(values: Any, distinct: Any) -> Any:

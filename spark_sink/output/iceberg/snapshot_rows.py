@@ -1,0 +1,96 @@
+"""The rows of an Iceberg table's snapshot, read by tasks: Spark needs no jar."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from slackwater.spark_sink.java import map_in_arrow
+from slackwater.spark_sink.output.file_writer import parse_schema, schema_text
+from slackwater.spark_sink.output.iceberg.columns import columns_of_files
+from slackwater.spark_sink.output.iceberg.file_rows import (
+    deleted_positions,
+    opened,
+    rows_of_file,
+    without,
+)
+from slackwater.spark_sink.output.iceberg.store_io import StoreIO, files_of
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+    from pyspark.sql import DataFrame, SparkSession
+
+_DELETES: Final = pa.list_(pa.struct({"path": pa.string(), "size": pa.int64()}))
+_FILES: Final = pa.schema({"path": pa.string(), "size": pa.int64(), "deletes": _DELETES})
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Reads files in tasks.
+
+    Attributes:
+        options: see open_object_store().
+        columns: the table's, by schema_text().
+    """
+
+    options: Mapping[str, str]
+    columns: str
+
+    def read(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the files that batches of _FILES name."""
+        files, columns = StoreIO({}, self.options), parse_schema(self.columns)
+        plain = pa.schema([pa.field(field.name, _plain(field.type)) for field in columns])
+        for listed in (row for batch in batches for row in batch.to_pylist()):
+            deletes = [(item["path"], item["size"]) for item in listed["deletes"]]
+            gone = deleted_positions(files, deletes, listed["path"])
+            first = 0
+            with opened(files, listed["path"], listed["size"]) as source:
+                for rows in rows_of_file(source, columns):
+                    yield from without(rows, first, gone).cast(plain).to_batches()
+                    first += rows.num_rows
+
+
+def rows_of(spark: SparkSession, table: Table, snapshot: int | None = None) -> DataFrame:
+    """Return the rows of a table.
+
+    Args:
+        spark: a session.
+        table: as it was loaded.
+        snapshot: its id; None for the current one.
+
+    Raises:
+        UnreadableFileError: in tasks: a file does not say which columns it has.
+    """
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    columns = columns_of_files(table)
+    schema = from_arrow_schema(columns)
+    listed = [
+        {
+            "path": task.file.file_path,
+            "size": task.file.file_size_in_bytes,
+            "deletes": [
+                {"path": deletes.file_path, "size": deletes.file_size_in_bytes}
+                for deletes in task.delete_files
+            ],
+        }
+        for task in table.scan(snapshot_id=snapshot).plan_files()
+    ]
+    if not listed:
+        return spark.createDataFrame([], schema)
+    reader = _Reader(files_of(table).options, schema_text(columns))
+    files = spark.createDataFrame(pa.Table.from_pylist(listed, _FILES))
+    return map_in_arrow(files, reader.read, schema)
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    """Return a type without the identifiers of its parts."""
+    if pa.types.is_struct(kind):
+        parts = (kind.field(place) for place in range(kind.num_fields))
+        return pa.struct([pa.field(part.name, _plain(part.type)) for part in parts])
+    if pa.types.is_list(kind):
+        return pa.list_(_plain(kind.value_type))
+    return kind

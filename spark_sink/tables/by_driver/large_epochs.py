@@ -1,0 +1,77 @@
+"""What Spark has folded of an epoch that is too large for the driver alone, in the driver's memory.
+
+It holds one row for each key that the epoch changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from slackwater.arrow_schema import arrow_schema_of
+from slackwater.spark_sink.output.file_reader import FileReader
+from slackwater.spark_sink.output.file_writer import written_by_tasks
+from slackwater.spark_sink.output.table_files import TableFiles
+from slackwater.spark_sink.sql.columns import Column
+from slackwater.spark_sink.sql.quoting import identifier, literal
+from slackwater.spark_sink.tables.row_merges.row_changes import (
+    COMMIT_TIMESTAMP,
+    IS_CHANGED,
+    IS_DELETED,
+    IS_WHOLE,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def collected(
+    latest: DataFrame, columns: Sequence[Column], names: Sequence[str], files: TableFiles
+) -> tuple[pa.Table, Sequence[Column]]:
+    """Return an epoch's changes as latest_rows() makes them, and their columns.
+
+    They come by way of files of tasks: the JVM's memory need not hold them.
+
+    Args:
+        latest: the rows of latest_changes().
+        columns: the columns of their rows, which the table has.
+        names: those of the table's columns. Spark and Spanner ignore case, and others do not.
+        files: of the table.
+    """
+    own = {name.lower(): name for name in names}
+    targets = [replace(column, name=own[column.name.lower()]) for column in columns]
+    rows = _changed_rows(latest, columns, targets)
+    writer = files.writer(())
+    written = written_by_tasks(rows, writer)
+    try:
+        reader = replace(FileReader.of(writer), schema=arrow_schema_of(rows.schema))
+        return reader.table(written), targets
+    finally:
+        files.discard(written)
+
+
+def _changed_rows(
+    latest: DataFrame, columns: Sequence[Column], targets: Sequence[Column]
+) -> DataFrame:
+    """Return rows of latest_changes() in the columns of latest_rows(), under a table's names."""
+    from pyspark.sql import functions as F
+
+    pairs = list(zip(columns, targets, strict=True))
+    values = (F.col(f"row.{identifier(c.name)}").alias(target.name) for c, target in pairs)
+    changed = (
+        F.expr(f"map_contains_key(changed_columns, {literal(c.name)})").alias(
+            IS_CHANGED + target.name
+        )
+        for c, target in pairs
+        if not c.is_key
+    )
+    return latest.select(
+        *values,
+        F.col("deleted").alias(IS_DELETED),
+        F.col("whole").alias(IS_WHOLE),
+        F.col("commit_timestamp").alias(COMMIT_TIMESTAMP),
+        *changed,
+    )
