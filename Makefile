@@ -67,6 +67,7 @@ on-spark-42:
 		"tests/spark/test_object_stores.py::test_a_large_epoch_and_a_chunk_are_staged_and_land_whole[s3]" \
 		"tests/spark/test_table_epochs.py::test_an_object_store_gets_the_table_that_a_disk_does[flat-s3]" \
 		"$(FIRST_MINUTES)[delta-GOOGLE_STANDARD_SQL]" \
+		"$(FIRST_MINUTES)[iceberg-GOOGLE_STANDARD_SQL]" \
 		"$(FIRST_MINUTES)[changelogs-GOOGLE_STANDARD_SQL]" \
 		"$(FIRST_MINUTES)[mirror-GOOGLE_STANDARD_SQL]" \
 		tests/spark/test_pipeline_session.py \

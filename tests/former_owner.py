@@ -1,7 +1,7 @@
 """A former owner, frozen at a step of publishing, goes on after its successor's next epochs.
 
 Nothing of the successor's may change: no file, no line of the watermark log, no row of a table. A
-step is a call to the JVM, an operation on files, or a call of delta-rs.
+step is a call to the JVM, an operation on files, or a call of delta-rs or pyiceberg.
 
 python -m tests.former_owner [--kind NAME ...] [--every 5]
 """
@@ -28,6 +28,8 @@ from pyspark.sql.classic.dataframe import DataFrame
 from slackwater.pipeline.spark.java import find_java
 from slackwater.pipeline.spark.session import start_spark, stop_spark
 from slackwater.reader.schema import ddl
+from slackwater.spark_sink.output.iceberg.folder_catalog import FolderCatalog
+from slackwater.spark_sink.output.iceberg.store_io import StoreIO
 from slackwater.spark_sink.output.table_files import DiskFiles
 from slackwater.spark_sink.sink import OutputPosition, Sink
 from slackwater.spark_sink.tables.mirror_table import read_mirror
@@ -67,6 +69,10 @@ _OPERATIONS: tuple[tuple[Any, str], ...] = (
     (DeltaTable, "metadata"),
     (DeltaTable, "create_write_transaction"),
     (DeltaTable, "update_incremental"),
+    (FolderCatalog, "load_table"),
+    (FolderCatalog, "commit_table"),
+    (StoreIO, "new_input"),
+    (StoreIO, "new_output"),
     (DiskFiles, "place"),
     (TableMerger, "execute"),
     (TableAlterer, "set_table_properties"),
@@ -164,10 +170,8 @@ def frozen_at(spark: SparkSession, path: Path, kind: str, step: int) -> bool:
     assert seen[0]["position"] == OutputPosition(low_watermark(LAST), None, PIPELINE), (kind, step)
     for name, was in seen[0].items():
         assert now.get(name) == was, (kind, step, name, was, now.get(name), error)
-    # Nothing has become visible either. Files that no commit names do not matter: an Iceberg
-    # snapshot that no metadata.json has is two of them, in Avro.
-    unnamed = (".parquet", ".avro")
-    others = {name for name in now.keys() - seen[0].keys() if not name.endswith(unnamed)}
+    # Nothing has become visible either. Files that no commit names do not matter.
+    others = {name for name in now.keys() - seen[0].keys() if not name.endswith(".parquet")}
     # To ask where a changelog stands is to take it over, which is a commit without files.
     at_once = ["_watermarks", "_delta_log", "_commits"]
     if kind == "changelogs":
@@ -177,11 +181,14 @@ def frozen_at(spark: SparkSession, path: Path, kind: str, step: int) -> bool:
 
 
 def visible(spark: SparkSession, path: Path, kind: str) -> Mapping[str, Any]:
-    """Return what a reader sees: all files but staged ones, rows of tables, and the position."""
+    """Return what a reader sees: all files but staged ones, rows of tables, and the position.
+
+    To ask where an output stands is to take it over, of which Iceberg's metadata speak.
+    """
     seen: dict[str, Any] = {
         str(file.relative_to(path)): file.read_bytes()
         for file in sorted(path.rglob("*"))
-        if file.is_file() and "_staging" not in file.parts and file.name[0] != "."
+        if file.is_file() and not {"_staging", "metadata"} & {*file.parts} and file.name[0] != "."
     }
     settings = KINDS[kind]
     of_tables = [path / table for table in TABLES] if "kind" in settings else [path]

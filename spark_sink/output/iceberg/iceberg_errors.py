@@ -30,6 +30,7 @@ def iceberg_errors(path: str) -> Iterator[None]:
         NotInstalledError,
         TableAlreadyExistsError,
     )
+    from sqlalchemy.exc import SQLAlchemyError
 
     try:
         yield
@@ -47,7 +48,8 @@ def iceberg_errors(path: str) -> Iterator[None]:
             "Install what it names, or use a REST catalog",
         ) from error
     except Exception as error:
-        if not isinstance(error, (BaseError, OSError)) and not _is_of_iceberg(error):
+        of_clients = (BaseError, OSError, SQLAlchemyError)
+        if not isinstance(error, of_clients) and not _is_of_iceberg(error):
             raise
         raise PublishError(
             f"{path}: Iceberg's commit failed: {error}.", "The epoch is read again"

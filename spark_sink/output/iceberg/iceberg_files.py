@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -32,6 +32,7 @@ class IcebergFiles:
         self._commits = commits
         self._epochs = epochs
         self._of_location: TableFiles | None = None
+        self._made_for: tuple[str, Mapping[str, str]] | None = None
 
     def for_scan(self) -> IcebergFiles:
         """Return the same owner's for a scan; see TableFiles."""
@@ -40,7 +41,6 @@ class IcebergFiles:
     def take_over(self, spark: SparkSession) -> None:
         """Find the catalog, and remove what former owners left; see TableFiles."""
         self._commits.connect(spark)
-        self._of_location = None
         if self._commits.location is not None:
             self._files().take_over(spark)
 
@@ -73,13 +73,13 @@ class IcebergFiles:
         self._files().discard(files)
 
     def _files(self) -> TableFiles:
-        if self._of_location is None:
-            location = self._commits.location
-            if self._epochs is not None:
-                self._of_location = self._epochs._files().for_scan()
-            elif location is not None:
-                options = self._commits.store_options
-                self._of_location = table_files(location, options, _DATA)
-            else:
-                raise PublishError(f"{self.path}: the table is gone.")
+        if self._epochs is not None:
+            return self._epochs._files().for_scan()
+        location, options = self._commits.location, self._commits.store_options
+        if location is None:
+            raise PublishError(f"{self.path}: the table is gone.")
+        # Credentials may be others since.
+        if self._of_location is None or self._made_for != (location, options):
+            self._of_location = table_files(location, options, _DATA)
+            self._made_for = (location, options)
         return self._of_location
