@@ -13,6 +13,7 @@ import pytest
 from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.output.iceberg import table_maintenance
 from slackwater.spark_sink.output.iceberg.folder_catalog import FolderCatalog
+from slackwater.spark_sink.output.iceberg.rewrite import write_deletes
 from tests.iceberg_owners import (
     APPLICATION,
     Where,
@@ -104,6 +105,26 @@ def test_old_snapshots_go_with_the_files_that_only_they_have(where: Where) -> No
     ]
     assert where.numbers() == list(range(1, 8))
     assert where.owner().commits.last_version(APPLICATION) == 7
+
+
+def test_files_with_rows_that_are_gone_are_left_alone_and_old_snapshots_go(where: Where) -> None:
+    owner = where.owner()
+    for number in range(1, 4):
+        owner.append(pa.table({"number": [number, 10 * number]}), number)
+    table = where.table()
+    first = next(t.file for t in table.scan().plan_files() if t.file.record_count)
+    gone = write_deletes(table, first, pa.array([1], pa.int64()))
+    assert owner.commits.rewrite(lambda _: ([], [gone]), APPLICATION, 4)
+    assert not owner.commits.rewrite(lambda _: ([], [gone]), APPLICATION, 4)
+    left = where.numbers()
+    assert len(left) == 5
+    for version in (5, 6):
+        owner.append(pa.table({"number": [version]}), version)
+        owner.commits.maintain(0.0)
+    assert where.numbers() == sorted([*left, 5, 6])
+    tasks = list(where.table().scan().plan_files())
+    assert sorted(len(task.delete_files) for task in tasks) == [0, 1]
+    assert len(where.table().snapshots()) <= 2
 
 
 def test_a_table_with_tags_keeps_its_snapshots(where: Where) -> None:

@@ -270,9 +270,12 @@ class IcebergCommits:
 
         assert self._catalog is not None  # noqa: S101 - after connect()
         with iceberg_errors(self.path):
-            compact(self._catalog, self._place.identifier)
-            if keep_s is not None:
-                expire(self._catalog, self._place.identifier, self.application, keep_s)
+            try:
+                compact(self._catalog, self._place.identifier)
+            finally:
+                # Also of a table that can't be compacted.
+                if keep_s is not None:
+                    expire(self._catalog, self._place.identifier, self.application, keep_s)
 
     def _commit(
         self,

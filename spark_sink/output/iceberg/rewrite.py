@@ -202,7 +202,8 @@ def write_deletes(table: Table, file: IcebergFile, positions: pa.Array) -> Icebe
     return made
 
 
-def is_of_one_file(deletes: IcebergFile) -> bool:
-    """Return whether a file of deletes is about the rows of one data file, as those above are."""
+def data_file_of(deletes: IcebergFile) -> str | None:
+    """Return the data file that a file of deletes is about, as those above are; None for many."""
     lower, upper = deletes.lower_bounds or {}, deletes.upper_bounds or {}
-    return _PATH_ID in lower and lower[_PATH_ID] == upper.get(_PATH_ID)
+    path = lower.get(_PATH_ID)
+    return None if path is None or path != upper.get(_PATH_ID) else path.decode()

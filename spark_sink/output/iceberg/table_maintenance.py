@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.manifest import (
+    DataFileContent,
     FileFormat,
-    ManifestContent,
     ManifestEntry,
     ManifestEntryStatus,
     ManifestFile,
@@ -37,7 +37,7 @@ from slackwater.spark_sink.output.iceberg.file_rows import (
     rows_of_file,
 )
 from slackwater.spark_sink.output.iceberg.folder_catalog import FolderCatalog
-from slackwater.spark_sink.output.iceberg.rewrite import Rewrite
+from slackwater.spark_sink.output.iceberg.rewrite import Rewrite, data_file_of
 from slackwater.spark_sink.output.iceberg.snapshots import (
     APPLICATION,
     PUBLISHED_SNAPSHOT,
@@ -96,21 +96,26 @@ def _name(table: Table, entry: ManifestEntry) -> str:
     return entry.data_file.file_path.removeprefix(f"{table.location().rstrip('/')}/")
 
 
-def _entries(table: Table) -> Iterator[ManifestEntry]:
-    """Yield a table's files.
+def _entries(table: Table) -> list[ManifestEntry]:
+    """Return a table's files, but for those of which some rows are gone.
 
     Raises:
-        ObjectStoreError: it has rows that are gone, beside the files, or files of other formats.
+        ObjectStoreError: it cannot be told of which, or there are files of other formats.
     """
     snapshot = table.current_snapshot()
+    data, without_some = list[ManifestEntry](), set[str]()
     for manifest in snapshot.manifests(table.io) if snapshot else ():
-        entries = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
-        if entries and manifest.content == ManifestContent.DELETES:
-            raise _uncompacted(table, "it has files of deletes")
-        for entry in entries:
-            if entry.data_file.file_format != FileFormat.PARQUET:
+        for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
+            file = entry.data_file
+            if file.content == DataFileContent.DATA:
+                data.append(entry)
+            elif (of_file := data_file_of(file)) is not None:
+                without_some.add(of_file)
+            else:
+                raise _uncompacted(table, "it has files of deletes")
+            if file.file_format != FileFormat.PARQUET:
                 raise _uncompacted(table, "its files are not in Parquet")
-            yield entry
+    return [entry for entry in data if entry.data_file.file_path not in without_some]
 
 
 def _uncompacted(table: Table, reason: str) -> ObjectStoreError:

@@ -18,7 +18,7 @@ from slackwater.spark_sink.output.iceberg.file_rows import (
     opened,
     rows_of_file,
 )
-from slackwater.spark_sink.output.iceberg.rewrite import is_of_one_file, write_deletes
+from slackwater.spark_sink.output.iceberg.rewrite import data_file_of, write_deletes
 from slackwater.spark_sink.output.iceberg.store_io import files_of
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.sql.merge_statement import CHANGED_AT
@@ -111,7 +111,7 @@ class IcebergMerge:
             positions = pc.indices_nonzero(pc.is_valid(in_latest)).cast(pa.int64())
             if gone is not None:
                 positions = pa.concat_arrays([positions, gone])
-            is_replaceable = all(map(is_of_one_file, task.delete_files))
+            is_replaceable = all(map(data_file_of, task.delete_files))
             is_much = len(positions) > _GONE_SHARE_MAX * file.record_count
             if is_much or not is_replaceable or self._table.format_version < _WITH_DELETES:
                 yield from self._rewritten(task, in_latest, gone)
@@ -146,7 +146,7 @@ class IcebergMerge:
     ) -> Iterator[pa.Table]:
         """Yield what becomes of all rows of a file."""
         file = task.file
-        self.removed += [file, *filter(is_of_one_file, task.delete_files)]
+        self.removed += [file, *filter(data_file_of, task.delete_files)]
         for first, rows in self._row_groups(file):
             at = in_latest.slice(first, rows.num_rows)
             is_other = pc.is_null(at)
