@@ -250,17 +250,23 @@ class ManagedTables(StagedByTasks, LoggedScans, ABC, Generic[T]):
         listed = self._format.list_tables(spark)
         if listed is not None:
             # The catalog may have other tables, which are not this pipeline's to change.
-            return [
-                name for name in filter(None, map(table_of, listed)) if self._is_own(spark, name)
-            ]
+            own = (self._own_name(spark, name) for name in filter(None, map(table_of, listed)))
+            return [name for name in own if name is not None]
         with self._staging.place.translating():
             names = self._staging.place.names()
         tables = filter(None, (table_of(name) for name in names if not name.startswith("_")))
         return [name for name in tables if self._format.exists(spark, self._place(name))]
 
-    def _is_own(self, spark: SparkSession, name: str) -> bool:
+    def _own_name(self, spark: SparkSession, name: str) -> str | None:
+        """Return the full name of the Spanner table that a catalog's table was made for.
+
+        Args:
+            spark: a session.
+            name: the full name that the catalog's would be; it may have made small letters of it.
+        """
         access = self._access(spark, name)
-        return access is not None and access.source_table() == name
+        source = None if access is None else access.source_table()
+        return source if source is not None and source.lower() == name.lower() else None
 
     def _begin_maintenance(self, spark: SparkSession) -> None:
         """Begin to maintain the tables, if that is due."""

@@ -222,6 +222,7 @@ def test_a_catalog_is_reached_as_spark_conf_says() -> None:
 
     made = properties(type="rest", uri="https://c", io_impl="a.B", warehouse="w")
     assert made.pop("py-io-impl").endswith("StoreIO")
+    assert made.pop("pool_pre_ping") == "true"
     assert made == {"type": "rest", "uri": "https://c", "warehouse": "w"}
     by_class = properties(catalog_impl="org.apache.iceberg.rest.RESTCatalog", uri="https://c")
     assert by_class["type"] == "rest"
@@ -231,12 +232,12 @@ def test_a_catalog_is_reached_as_spark_conf_says() -> None:
             f"{key}.type": "jdbc",
             f"{key}.uri": "jdbc:postgresql://host:5432/lake",
             f"{key}.jdbc.user": "me",
-            f"{key}.jdbc.password": "secret",
+            f"{key}.jdbc.password": "p@s/%41",
         },
     )
     assert (database["type"], database["uri"]) == (
         "sql",
-        "postgresql+psycopg://me:secret@host:5432/lake",
+        "postgresql+psycopg://me:p%40s%2F%2541@host:5432/lake",
     )
     google = catalog_properties(
         "lake",
@@ -247,5 +248,5 @@ def test_a_catalog_is_reached_as_spark_conf_says() -> None:
     )
     assert google["auth"] == {"type": "google"}
     for other in ({"type": "hadoop"}, {"catalog_impl": "com.example.Own"}, {}):
-        with pytest.raises(ObjectStoreError, match=r"go to glue, hive, jdbc, rest"):
+        with pytest.raises(ObjectStoreError, match=r"written to glue, hive, jdbc, rest"):
             properties(**other)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import date
 from typing import Any, Final
 
@@ -13,8 +13,8 @@ from pyiceberg.conversions import to_bytes
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.manifest import DataFileContent, FileFormat
-from pyiceberg.partitioning import PartitionSpec
-from pyiceberg.schema import Schema
+from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionField, PartitionSpec
+from pyiceberg.schema import Schema, assign_fresh_schema_ids
 from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
@@ -34,6 +34,8 @@ from slackwater.spark_sink.output.iceberg.file_rows import FIELD_ID
 from slackwater.spark_sink.output.table_commits import DataFile
 from slackwater.timestamp import ns_to_us, parse_rfc3339
 
+# pyiceberg writes no later ones (0.12.0).
+_FORMAT_VERSION_MAX: Final = 2
 _EPOCH: Final = date(1970, 1, 1)
 
 
@@ -84,7 +86,37 @@ def other_columns(schema: Schema, columns: pa.Schema) -> tuple[str, str] | None:
     return _listed(has, written), _listed(written, has)
 
 
-def demands_on_rows(schema: Schema, columns: pa.Schema) -> list[str]:
+def new_columns(columns: pa.Schema, partition_by: Sequence[str]) -> tuple[Schema, PartitionSpec]:
+    """Return the columns of a new table, and its partitions.
+
+    Args:
+        columns: as Arrow has them.
+        partition_by: the partition columns.
+    """
+    schema = assign_fresh_schema_ids(iceberg_schema(columns))
+    fields = [
+        PartitionField(
+            schema.find_field(name).field_id,
+            PARTITION_FIELD_ID_START + place,
+            IdentityTransform(),
+            name,
+        )
+        for place, name in enumerate(partition_by)
+    ]
+    return schema, PartitionSpec(*fields)
+
+
+def refused_features(table: Table, columns: pa.Schema) -> list[str]:
+    """Return what a table has for which its rows can't be written."""
+    if table.format_version > _FORMAT_VERSION_MAX:
+        return [f"format version {table.format_version}"]
+    if partition_columns(table) is None:
+        fields = ", ".join(f"{f.name}: {f.transform}" for f in table.spec().fields)
+        return [f"the partitions {fields}"]
+    return _demands_on_rows(table.schema(), columns)
+
+
+def _demands_on_rows(schema: Schema, columns: pa.Schema) -> list[str]:
     """Return what a table asks of rows beyond their columns and types."""
     names = set(columns.names)
     return [f"the column {field.name} NOT NULL" for field in schema.fields if field.required] + [

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -100,11 +101,8 @@ def without(rows: pa.Table, first: int, gone: pa.Array | None) -> pa.Table:
     """
     if gone is None:
         return rows
-    return rows.filter(pc.invert(pc.is_in(_places(first, rows.num_rows), gone)))
-
-
-def _places(first: int, size: int) -> pa.Array:
-    return pa.array(range(first, first + size), pa.int64())
+    at = pa.array(np.arange(first, first + rows.num_rows))
+    return rows.filter(pc.invert(pc.is_in(at, gone)))
 
 
 def _id(field: pa.Field) -> bytes | None:

@@ -11,14 +11,17 @@ free again finds that the file before, which it had read, is gone.
 
 from __future__ import annotations
 
+import logging
 import os
 import posixpath
 import re
 import time
 from collections.abc import Mapping
+from itertools import pairwise
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from obstore.exceptions import BaseError
 from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.exceptions import (
     CommitFailedException,
@@ -32,6 +35,7 @@ from pyiceberg.table.metadata import TableMetadata, new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.table.update import TableRequirement, TableUpdate, update_table_metadata
 
+from slackwater.spark_sink.errors import ObjectStoreError, SinkError
 from slackwater.spark_sink.output.iceberg.store_io import StoreIO, local_path_of
 from slackwater.spark_sink.output.object_store import ObjectFiles, is_object_store
 from slackwater.spark_sink.output.small_files import LocalFiles
@@ -39,6 +43,8 @@ from slackwater.spark_sink.output.small_files import LocalFiles
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.schema import Schema
+
+_log = logging.getLogger(__name__)
 
 _FOLDER: Final = "metadata"
 _HINT: Final = "version-hint.text"
@@ -72,6 +78,11 @@ class FolderCatalog(NoopCatalog):
             NoSuchTableError: there is none.
         """
         number = self._latest()
+        if number is None and self._files.read(_HINT) is not None:
+            raise ObjectStoreError(
+                f"{self.location} has a hint, but no metadata file such as {_name(1)}.",
+                "Remove write.metadata.compression-codec from the table, or restore the file",
+            )
         if number is None:
             raise NoSuchTableError(f"there is no table in {self.location}")
         place = self._place(number)
@@ -131,9 +142,9 @@ class FolderCatalog(NoopCatalog):
         """
         before_s = time.time() - keep_s
         written = self._written_s()
-        for number in sorted(written)[:-_STAYING]:
+        for number, following in pairwise(sorted(written)[: 1 - _STAYING]):
             # It was replaced when the next one was written.
-            if written.get(number + 1, before_s) >= before_s:
+            if written[following] >= before_s:
                 break
             self._files.remove([_name(number)])
 
@@ -161,7 +172,11 @@ class FolderCatalog(NoopCatalog):
         if not is_next:
             self._files.remove([_name(number)])
             return False
-        self._hint_at(number)
+        try:
+            self._hint_at(number)
+        except (BaseError, OSError, SinkError) as error:
+            # The commit is made, and whoever reads by the hint reads what was there before.
+            _log.warning("%s: the hint at version %s failed: %s", self.location, number, error)
         return True
 
     def _hint_at(self, number: int) -> None:

@@ -25,6 +25,7 @@ from pyiceberg.manifest import (
     ManifestWriterV2,
 )
 from pyiceberg.table.snapshots import Operation, Summary
+from pyiceberg.table.update import AddSnapshotUpdate, TableUpdate, UpdatesAndRequirements
 from pyiceberg.table.update.snapshot import _SnapshotProducer
 
 from slackwater.spark_sink.output.iceberg.file_rows import FIELD_ID
@@ -41,8 +42,10 @@ _DELETES: Final = pa.schema(
         pa.field("pos", pa.int64(), nullable=False, metadata={FIELD_ID: str(_POSITION_ID)}),
     ]
 )
-# More lists of files than that become one.
+# So many small lists of files become one.
 _MANIFESTS_MAX: Final = 20
+# In bytes.
+_SMALL_MANIFEST: Final = 1 << 20
 
 
 class Rewrite(_SnapshotProducer["Rewrite"]):
@@ -50,7 +53,8 @@ class Rewrite(_SnapshotProducer["Rewrite"]):
 
     Args:
         transaction: of the table.
-        operation: overwrite, or replace if the rows stay the same: readers of changes pass it over.
+        operation: append, overwrite, or replace if the rows stay the same: readers of changes pass
+            it over.
         summary: of the snapshot.
         removed: files of the table.
         added: files of data and of deletes.
@@ -65,17 +69,24 @@ class Rewrite(_SnapshotProducer["Rewrite"]):
         added: Iterable[IcebergFile],
     ) -> None:
         files = transaction._table.io
-        super().__init__(Operation.OVERWRITE, transaction, files, snapshot_properties=dict(summary))
-        self._is_replaced = operation == Operation.REPLACE
+        # pyiceberg does not count for a replacement.
+        counted = Operation.OVERWRITE if operation == Operation.REPLACE else operation
+        super().__init__(counted, transaction, files, snapshot_properties=dict(summary))
+        self._stated = operation
         self._added_data_files = list(added)
         self._deleted_data_files = set(removed)
 
     def _summary(self, snapshot_properties: Mapping[str, str] = {}) -> Summary:
         summary = super()._summary(dict(snapshot_properties))
-        if not self._is_replaced:
-            return summary
-        # pyiceberg does not count for this one.
-        return Summary(Operation.REPLACE, **summary.additional_properties)
+        return Summary(self._stated, **summary.additional_properties)
+
+    def _commit(self) -> UpdatesAndRequirements:
+        updates, requirements = super()._commit()
+        parent = self._transaction.table_metadata.current_snapshot()
+        # Readers refuse a table whose snapshots are not in the order of their times, and clocks
+        # differ.
+        after_ms = 0 if parent is None else parent.timestamp_ms + 1
+        return tuple(_not_before(update, after_ms) for update in updates), requirements
 
     def _manifests(self) -> list[ManifestFile]:
         parent = self._transaction.table_metadata.current_snapshot()
@@ -90,11 +101,16 @@ class Rewrite(_SnapshotProducer["Rewrite"]):
     ) -> list[ManifestFile]:
         """Return the lists of files of one content: those that stay, and one that is new."""
         gone = {file.file_path for file in self._deleted_data_files}
-        is_merged = len(manifests) >= _MANIFESTS_MAX
+        small = [m for m in manifests if m.manifest_length < _SMALL_MANIFEST]
+        is_merged = len(small) >= _MANIFESTS_MAX
         staying, written = [], list[ManifestEntry]()
         for manifest in manifests:
+            if not gone and not is_merged and _has_files(manifest):
+                staying.append(manifest)
+                continue
             entries = manifest.fetch_manifest_entry(self._io, discard_deleted=True)
-            if is_merged or any(entry.data_file.file_path in gone for entry in entries):
+            is_changed = any(entry.data_file.file_path in gone for entry in entries)
+            if is_changed or (is_merged and manifest.manifest_length < _SMALL_MANIFEST):
                 written += [self._after(entry, gone) for entry in entries]
             elif entries:
                 staying.append(manifest)
@@ -151,6 +167,18 @@ class Rewrite(_SnapshotProducer["Rewrite"]):
 
     def _deleted_entries(self) -> list[ManifestEntry]:
         raise NotImplementedError
+
+
+def _not_before(update: TableUpdate, after_ms: int) -> TableUpdate:
+    """Return an update whose snapshot is not earlier than a time."""
+    if not isinstance(update, AddSnapshotUpdate):
+        return update
+    at_ms = max(update.snapshot.timestamp_ms, after_ms)
+    return AddSnapshotUpdate(snapshot=update.snapshot.model_copy(update={"timestamp_ms": at_ms}))
+
+
+def _has_files(manifest: ManifestFile) -> bool:
+    return manifest.has_added_files() or manifest.has_existing_files()
 
 
 class _DeletesWriter(ManifestWriterV2):

@@ -6,6 +6,7 @@ So a pipeline has one kind of credentials, and one that retries: those of obstor
 from __future__ import annotations
 
 import io
+import os
 import threading
 import uuid
 from collections.abc import Mapping
@@ -15,6 +16,7 @@ from urllib.parse import urlsplit
 
 from pyiceberg.io import FileIO, InputFile, OutputFile
 
+from slackwater.spark_sink.errors import ObjectStoreError
 from slackwater.spark_sink.output.object_store import etag, is_object_store, open_object_store
 from slackwater.spark_sink.output.object_store import read as read_object
 
@@ -195,7 +197,11 @@ class _Written(io.BytesIO):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 # Readers find all of it, or what was there before.
                 unfinished = path.with_name(f".{uuid.uuid4().hex}")
-                unfinished.write_bytes(content)
+                with unfinished.open("wb") as out:
+                    out.write(content)
+                    out.flush()
+                    # What names it survives a power cut.
+                    os.fsync(out.fileno())
                 unfinished.replace(path)
         super().close()
 
@@ -208,9 +214,18 @@ def files_of(table: Table) -> StoreIO:
 
 
 def local_path_of(location: str) -> Path:
-    """Return a location on a disk as Python has it: file:/x, file:///x or /x."""
+    """Return a location on a disk as Python has it: file:/x, file:///x or /x.
+
+    Raises:
+        ObjectStoreError: it is elsewhere.
+    """
     if location.startswith(_LOCAL):
         return Path("/" + location.removeprefix(_LOCAL).lstrip("/"))
+    if "://" in location:
+        raise ObjectStoreError(
+            f"{location} is neither on a local disk nor in an object store that is known.",
+            "Have the catalog's warehouse on S3, Cloud Storage or Azure",
+        )
     return Path(location)
 
 

@@ -202,7 +202,18 @@ def expire(catalog: Catalog, identifier: tuple[str, ...], application: str, keep
         application: of the pipeline; see retention.expire_before_ms().
         keep_s: for how many seconds a snapshot that was replaced stays.
     """
-    with suppress(NoSuchTableError, CommitFailedException):
+    for _ in range(_TRIES):
+        with suppress(CommitFailedException):
+            _expire_snapshots(catalog, identifier, application, keep_s)
+            break
+    if isinstance(catalog, FolderCatalog):
+        catalog.remove_old_metadata(keep_s)
+
+
+def _expire_snapshots(
+    catalog: Catalog, identifier: tuple[str, ...], application: str, keep_s: float
+) -> None:
+    with suppress(NoSuchTableError):
         table = catalog.load_table(identifier)
         line = list(line_of_snapshots(table.metadata))
         expired = _expired(table, line, application, keep_s)
@@ -212,8 +223,6 @@ def expire(catalog: Catalog, identifier: tuple[str, ...], application: str, keep
             ExpireSnapshots(transaction).by_ids([s.snapshot_id for s in expired]).commit()
             commit_once(transaction)
             _remove_files(table, expired, oldest)
-    if isinstance(catalog, FolderCatalog):
-        catalog.remove_old_metadata(keep_s)
 
 
 def _expired(

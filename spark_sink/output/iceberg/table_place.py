@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
 
 from pyiceberg.catalog import Catalog, load_catalog
 
@@ -81,13 +84,19 @@ class TablePlace:
         if self.namespace is None:
             return FolderCatalog(location_of(self.path), self.options)
         name = self.namespace.partition(".")[0]
-        return load_catalog(name, **catalog_properties(name, spark.conf.getAll))
+        return _opened(name, json.dumps(catalog_properties(name, spark.conf.getAll)))
 
     def tables(self, spark: SparkSession) -> list[str] | None:
         """Return the names of the namespace's tables; None for a folder."""
         if self.namespace is None:
             return None
         return [identifier[-1] for identifier in self.open(spark).list_tables(self._namespace)]
+
+
+@cache
+def _opened(name: str, properties: str) -> Catalog:
+    """Return a catalog: of all tables one, with its connections and its token."""
+    return load_catalog(name, **json.loads(properties))
 
 
 def location_of(path: str) -> str:
@@ -113,12 +122,14 @@ def catalog_properties(name: str, conf: Mapping[str, str]) -> dict[str, Any]:
     kind = own.pop("type", None) or own.pop("catalog-impl", "").rpartition(".")[2]
     if kind not in _TYPES:
         raise ObjectStoreError(
-            f"sink.catalog {name}: {key}.type is {kind or 'not set'}, and changelogs go to"
+            f"sink.catalog {name}: {key}.type is {kind or 'not set'}, and tables are written to"
             f" {', '.join(sorted(filter(str.islower, _TYPES)))}.",
             "Use one of these; for tables in folders leave sink.catalog out",
         )
     own.pop("io-impl", None)
-    made: dict[str, Any] = {**own, "type": _TYPES[kind], "py-io-impl": _IO}
+    # A database may have been started again.
+    made: dict[str, Any] = {"pool_pre_ping": "true", **own}
+    made |= {"type": _TYPES[kind], "py-io-impl": _IO}
     if "google" in own.get("rest.auth.type", "").lower():
         # As Iceberg in Java has it: application default credentials.
         made["auth"] = {"type": "google"}
@@ -136,4 +147,5 @@ def _with_user(uri: str, properties: Mapping[str, str]) -> str:
     if user is None or not rest.partition("/")[0]:
         return uri
     password = properties.get("jdbc.password")
-    return f"{scheme}{separator}{user}{':' + password if password else ''}@{rest}"
+    own = ":".join(quote(part, safe="") for part in (user, password) if part)
+    return f"{scheme}{separator}{own}@{rest}"

@@ -7,10 +7,12 @@ are gone (Iceberg's specification, "Position Delete Files"), and the changed row
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyiceberg.conversions import from_bytes
 
 from slackwater.spark_sink.output.iceberg.columns import columns_of_files
 from slackwater.spark_sink.output.iceberg.file_rows import (
@@ -76,6 +78,7 @@ class IcebergMerge:
         self.schema = columns_of_files(table)
         self._key = [column for column in columns if column.is_key]
         self._absent = [column.name for column in columns if column.absent_at]
+        self._key_bounds = dict(_bounds(latest, self._key)) if latest is not None else {}
         self.removed: list[IcebergFile] = []
         self.deletes: list[IcebergFile] = []
 
@@ -91,7 +94,7 @@ class IcebergMerge:
         for task in tasks:
             yield from self._of_file(task, taken, is_crowded=is_crowded)
         if self._latest is not None:
-            at = pa.array(range(self._latest.num_rows), pa.int32())
+            at = pa.array(np.arange(self._latest.num_rows, dtype=np.int32))
             is_new = pc.invert(pc.is_in(at, pa.concat_arrays(taken)))
             yield self._inserted(self._latest.filter(is_new))
 
@@ -126,7 +129,7 @@ class IcebergMerge:
 
     def _places(self, file: IcebergFile, gone: pa.Array | None) -> pa.Array:
         """Return for each row of a file the place of its key among the latest; NULL without one."""
-        if self._latest is None:
+        if self._latest is None or not self._may_have_keys(file):
             return pa.nulls(file.record_count, pa.int32())
         columns = pa.schema([self.schema.field(column.name) for column in self._key])
         if self._key:
@@ -138,8 +141,24 @@ class IcebergMerge:
             in_latest = pa.repeat(pa.scalar(0, pa.int32()), file.record_count)
         if gone is None:
             return in_latest
-        at = pa.array(range(len(in_latest)), pa.int64())
+        at = pa.array(np.arange(len(in_latest)))
         return pc.if_else(pc.is_in(at, gone), None, in_latest)
+
+    def _may_have_keys(self, file: IcebergFile) -> bool:
+        """Return whether a file's bounds leave room for the keys that change."""
+        for column in self._key:
+            field = self._table.schema().find_field(column.name)
+            lower, upper = (
+                None if bounds is None else bounds.get(field.field_id)
+                for bounds in (file.lower_bounds, file.upper_bounds)
+            )
+            least, greatest = self._key_bounds.get(column.name, (None, None))
+            if lower is None or upper is None or least is None or greatest is None:
+                continue
+            kind: Any = field.field_type
+            if greatest < int(from_bytes(kind, lower)) or least > int(from_bytes(kind, upper)):
+                return False
+        return True
 
     def _rewritten(
         self, task: FileScanTask, in_latest: pa.Array, gone: pa.Array | None
@@ -151,7 +170,7 @@ class IcebergMerge:
             at = in_latest.slice(first, rows.num_rows)
             is_other = pc.is_null(at)
             if gone is not None:
-                numbers = pa.array(range(first, first + rows.num_rows), pa.int64())
+                numbers = pa.array(np.arange(first, first + rows.num_rows))
                 is_other = pc.and_(is_other, pc.invert(pc.is_in(numbers, gone)))
             yield self._after(rows.filter(is_other))
             yield self._updated(rows.filter(pc.is_valid(at)), at.drop_null())
@@ -208,6 +227,15 @@ class IcebergMerge:
         at = pc.if_else(was_marked, rows.column(CHANGED_AT), pa.scalar(self._others.cleared_at))
         rows = _with(rows, CHANGED_AT, at)
         return _with(rows, IS_MARKED_DELETED, pa.repeat(pa.scalar(True), rows.num_rows))
+
+
+def _bounds(latest: pa.Table, key: Sequence[Column]) -> Iterator[tuple[str, tuple[int, int]]]:
+    """Yield the least and the greatest value of integers among the keys, of which none is NULL."""
+    for column in key:
+        values = latest.column(column.name)
+        if pa.types.is_integer(values.type) and not values.null_count and len(values):
+            bounds = pc.min_max(values).as_py()
+            yield column.name, (bounds["min"], bounds["max"])
 
 
 def _with(rows: pa.Table, name: str, values: pa.Array | pa.ChunkedArray) -> pa.Table:
