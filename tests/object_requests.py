@@ -42,7 +42,7 @@ ON_PAGE: Final = {
     "mirror": "two Delta mirrors",
 }
 # Of an epoch, on average.
-LIMITS: Final = {"parquet": 10, "delta": 16, "iceberg": 20, "mirror": 50}
+LIMITS: Final = {"parquet": 10, "delta": 16, "iceberg": 12, "mirror": 50}
 # Epochs that are counted together, and what the last of them may take more than the first.
 COUNTED: Final = 100
 # Then the log's files have been merged, and those that were merged removed.
