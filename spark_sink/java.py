@@ -14,14 +14,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
 
-def java_call_failed() -> type[Exception]:
-    """Return the error of a failed call: Java raised an exception, or there is no such method."""
-    from py4j.protocol import Py4JError
-
-    error: type[Exception] = Py4JError
-    return error
-
-
 def java_raised() -> type[Exception]:
     """Return the error of a call in which Java raised an exception."""
     from py4j.protocol import Py4JJavaError
@@ -35,34 +27,10 @@ def jvm_of(spark: SparkSession) -> Any:
     return spark._jvm
 
 
-def java_session(spark: SparkSession) -> Any:
-    """Return the session's Java object."""
-    return spark._jsparkSession
-
-
 def hadoop_conf(spark: SparkSession) -> Any:
     """Return the Hadoop configuration of the process."""
     context: Any = spark._jsc
     return context.hadoopConfiguration()
-
-
-def static_method(spark: SparkSession, class_name: str, name: str) -> Any:
-    """Return a static method of a class that has others of that name: py4j looks at one of them."""
-    from py4j.java_gateway import JavaMember
-    from py4j.protocol import STATIC_PREFIX
-
-    gateway: Any = spark.sparkContext._gateway
-    return JavaMember(name, None, f"{STATIC_PREFIX}{class_name}", gateway._gateway_client)
-
-
-def java_items(collection: Any) -> Iterator[Any]:
-    """Yield the items of a Java collection.
-
-    py4j's own iteration ends by a Java exception, whose translation takes a dozen calls.
-    """
-    iterator = collection.iterator()
-    while iterator.hasNext():
-        yield iterator.next()
 
 
 def java_exception(error: Exception) -> Any:

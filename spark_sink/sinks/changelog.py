@@ -19,9 +19,6 @@ from slackwater.spark_sink.output import delta_maintenance
 from slackwater.spark_sink.output.application import application_of
 from slackwater.spark_sink.output.epoch_files import EpochFiles
 from slackwater.spark_sink.output.maintenance import NO_MAINTENANCE
-from slackwater.spark_sink.output.object_store import (
-    is_object_store,
-)
 from slackwater.spark_sink.output.preparation import DATE_COLUMN, Preparation
 from slackwater.spark_sink.output.watermark_log import WatermarkLog
 from slackwater.spark_sink.sink import Sink
@@ -55,12 +52,6 @@ class ChangelogSettings(EnvelopeSettings, ObjectStoreSettings):
 
     kind: str = "changelog"
     partition_by: Annotated[tuple[PartitionColumn, ...], BeforeValidator(listed)] = ()
-
-    @classmethod
-    def is_by_client(cls, path: str, file_format: str) -> bool:
-        """Return whether epochs are written without Spark; see ObjectStoreSettings."""
-        del file_format
-        return is_object_store(path)
 
     @property
     def is_written_without_spark(self) -> bool:

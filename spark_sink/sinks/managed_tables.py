@@ -16,7 +16,6 @@ from slackwater.spark_sink.output.application import application_of, scan_applic
 from slackwater.spark_sink.output.dead_letters import DeadLetters
 from slackwater.spark_sink.output.delta_features import COLUMN_MAPPING, maps_columns
 from slackwater.spark_sink.output.maintenance import Maintenance, MaintenancePolicy
-from slackwater.spark_sink.output.object_store import is_object_store
 from slackwater.spark_sink.output.preparation import Preparation
 from slackwater.spark_sink.output.staging import StagedByTasks, Staging
 from slackwater.spark_sink.output.watermark_log import LoggedScans, WatermarkLog, output_position
@@ -65,12 +64,6 @@ class ManagedTableSettings(ObjectStoreSettings, ABC):
     table_properties: TextMapping = Field(default_factory=dict)
     bad_records: Literal["stop", "dead_letter"] = "stop"
 
-    @classmethod
-    def is_by_client(cls, path: str, file_format: str) -> bool:
-        """Return whether tables are committed without Spark; see ObjectStoreSettings."""
-        del file_format
-        return is_object_store(path)
-
     def require_table_format(self) -> TableFormat:
         """Return the table format, which these kinds always have."""
         if self.format == Delta.using and self.is_in_store:
@@ -91,11 +84,10 @@ class ManagedTableSettings(ObjectStoreSettings, ABC):
 
     @model_validator(mode="after")
     def _mapped_columns_by_spark(self) -> Self:
-        is_by_client = self.is_by_client(self.path, self.format)
-        if is_by_client and maps_columns(self.table_properties):
+        if self.is_in_store and maps_columns(self.table_properties):
             raise ValueError(
                 f"table_properties has {COLUMN_MAPPING}, with which only Spark can write, and in"
-                " an object store it does not: leave it out, or use format iceberg with a catalog"
+                " an object store it does not: leave it out, or use format iceberg"
             )
         return self
 

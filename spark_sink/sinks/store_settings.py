@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from abc import ABC, abstractmethod
+from abc import ABC
 from pathlib import Path
 from typing import Any
 
@@ -12,22 +12,17 @@ from pydantic import model_validator
 
 from slackwater.own_folder import own_folder
 from slackwater.spark_sink.errors import ObjectStoreError
+from slackwater.spark_sink.output.object_store import is_object_store
 from slackwater.spark_sink.sinks.sink_settings import TableSettings
 
 
 class ObjectStoreSettings(TableSettings, ABC):
     """The settings of kinds whose output in an object store says all that a checkpoint says."""
 
-    @classmethod
-    @abstractmethod
-    def is_by_client(cls, path: str, file_format: str) -> bool:
-        """Return whether the output's own commits say where to go on."""
-
     @property
     def has_expendable_checkpoint(self) -> bool:
         """Whether it is the default one, in this machine's folder for temporary files."""
-        is_by_client = self.is_by_client(self.path, self.format)
-        return is_by_client and self.checkpoint == _temporary_checkpoint(self.path)
+        return self.is_in_store and self.checkpoint == _temporary_checkpoint(self.path)
 
     def claim_places(self) -> None:
         """Take the default checkpoint's folder; see SinkSettings."""
@@ -46,16 +41,10 @@ class ObjectStoreSettings(TableSettings, ABC):
         """Fill in a checkpoint where the output says all that it says."""
         if not isinstance(values, dict) or "checkpoint" in values:
             return values
-        path, file_format = values.get("path"), values.get("format", _default_format(cls))
-        if not isinstance(path, str) or not isinstance(file_format, str):
-            return values
-        if not cls.is_by_client(path, file_format):
+        path = values.get("path")
+        if not isinstance(path, str) or not is_object_store(path):
             return values
         return {**values, "checkpoint": _temporary_checkpoint(path)}
-
-
-def _default_format(kind: type[TableSettings]) -> object:
-    return kind.model_fields["format"].default
 
 
 def _temporary_checkpoint(path: str) -> str:

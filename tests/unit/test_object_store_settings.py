@@ -19,7 +19,7 @@ from slackwater.spark_sink.errors import (
 )
 from slackwater.spark_sink.output.hadoop_files import require_file_system
 from slackwater.spark_sink.output.object_store import ObjectFiles, probe
-from slackwater.spark_sink.sinks.registry import parse_sink_settings
+from slackwater.spark_sink.sinks.registry import parse_sink_settings, sink_kinds
 from slackwater.spark_sink.sql.columns import Column
 from tests.object_stores import nobody, s3
 
@@ -87,12 +87,17 @@ def test_delta_tables_in_an_object_store_need_neither_checkpoint_nor_jars(path: 
         assert not parse(kind=kind, path=path, checkpoint="c").has_expendable_checkpoint
 
 
-def test_on_a_disk_only_spark_needs_deltas_jar() -> None:
-    needs = {
-        kind: "delta" in parse(kind=kind, path="out", checkpoint="c", format="delta").spark_needs
-        for kind in ("changelog", "changelogs", "mirror")
-    }
-    assert needs == {"changelog": False, "changelogs": False, "mirror": True}
+@pytest.mark.parametrize("path", ["out", "s3://b/t", "s3a://b/t", "gs://bucket/tables", ABFS])
+@pytest.mark.parametrize("kind", ["changelog", "changelogs", "mirror"])
+def test_no_kind_refuses_a_format_in_any_place_or_needs_a_jar_but_delta_mirrors_on_a_disk(
+    kind: str, path: str
+) -> None:
+    formats = sink_kinds()[kind].formats
+    assert {"delta", "iceberg"} <= set(formats)
+    for file_format in formats:
+        sink = parse(kind=kind, path=path, checkpoint="c", format=file_format)
+        by_spark = (kind, file_format, path) == ("mirror", "delta", "out")
+        assert sink.spark_needs == ({kind, file_format} if by_spark else {kind}), file_format
 
 
 def test_a_path_of_a_delta_table_that_would_be_taken_for_another_is_refused() -> None:

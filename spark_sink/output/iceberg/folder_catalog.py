@@ -128,6 +128,9 @@ class FolderCatalog(NoopCatalog):
         metadata = update_table_metadata(
             table.metadata, updates, metadata_location=table.metadata_location
         )
+        # Readers refuse a table whose metadata are not in the order of their times.
+        at_ms = max(metadata.last_updated_ms, table.metadata.last_updated_ms)
+        metadata = metadata.model_copy(update={"last_updated_ms": at_ms})
         number = _number_of(table.metadata_location.rpartition("/")[2]) or 0
         if not self._create(number + 1, metadata):
             raise CommitFailedException(f"another process has committed to {self.location}")

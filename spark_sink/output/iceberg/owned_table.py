@@ -8,10 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
-from pyiceberg.exceptions import (
-    NoSuchTableError,
-    TableAlreadyExistsError,
-)
+from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.snapshots import Operation
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt

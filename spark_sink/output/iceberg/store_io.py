@@ -11,7 +11,7 @@ import threading
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from pyiceberg.io import FileIO, InputFile, OutputFile
@@ -41,9 +41,42 @@ _OPTIONS: Final[Mapping[str, str]] = {
 _IMMUTABLE: Final = (".avro", ".parquet")
 # In bytes: of an object that is kept in memory, and of all of them.
 _CACHED_MAX: Final = 1 << 20
-_CACHE_MAX: Final = 32 << 20
+_CACHE_MAX: Final = 64 << 20
 _CLOUD_STORAGE: Final = "gcs.service.host"
 _LOCAL: Final = "file:"
+
+
+class _Cache:
+    """The objects of all tables that were read or written last.
+
+    A commit reads what the one before it has written.
+    """
+
+    def __init__(self) -> None:
+        # The latest is the last.
+        self._contents: dict[str, bytes] = {}
+        self._size = 0
+        self._lock = threading.Lock()
+
+    def get(self, location: str) -> bytes | None:
+        """Return the content of an object; None if it is not here."""
+        with self._lock:
+            if (content := self._contents.pop(location, None)) is not None:
+                self._contents[location] = content
+            return content
+
+    def keep(self, location: str, content: bytes) -> None:
+        """Add an object, unless it is large or may change."""
+        if not location.endswith(_IMMUTABLE) or len(content) > _CACHED_MAX:
+            return
+        with self._lock:
+            self._size += len(content) - len(self._contents.pop(location, b""))
+            self._contents[location] = content
+            while self._size > _CACHE_MAX:
+                self._size -= len(self._contents.pop(next(iter(self._contents))))
+
+
+_cache: Final = _Cache()
 
 
 class StoreIO(FileIO):
@@ -60,10 +93,6 @@ class StoreIO(FileIO):
         super().__init__(dict(properties or {}))
         self.options = store_options(self.properties) if options is None else dict(options)
         self._stores: dict[str, ObjectStore] = {}
-        # Each commit reads what the one before has written. The latest are the last.
-        self._cache: dict[str, bytes] = {}
-        self._cached = 0
-        self._lock = threading.Lock()
 
     def new_input(self, location: str) -> InputFile:
         """Return a file to read; see FileIO."""
@@ -88,30 +117,19 @@ class StoreIO(FileIO):
         Raises:
             FileNotFoundError: it does not exist.
         """
-        with self._lock:
-            if (content := self._cache.pop(location, None)) is not None:
-                self._cache[location] = content
-                return content
+        if (content := _cache.get(location)) is not None:
+            return content
         store, name = self.place(location)
         if (content := read_object(store, name)) is None:
             raise FileNotFoundError(location)
-        self._keep(location, content)
+        _cache.keep(location, content)
         return content
 
     def write(self, location: str, content: bytes) -> None:
         """Write an object."""
         store, name = self.place(location)
         store.put(name, content, use_multipart=False)
-        self._keep(location, content)
-
-    def _keep(self, location: str, content: bytes) -> None:
-        if not location.endswith(_IMMUTABLE) or len(content) > _CACHED_MAX:
-            return
-        with self._lock:
-            self._cached += len(content) - len(self._cache.pop(location, b""))
-            self._cache[location] = content
-            while self._cached > _CACHE_MAX:
-                self._cached -= len(self._cache.pop(next(iter(self._cache))))
+        _cache.keep(location, content)
 
     def place(self, location: str) -> tuple[ObjectStore, str]:
         """Return the store of a URL, and its name there."""
@@ -160,7 +178,6 @@ class _Output(OutputFile):
     def __init__(self, location: str, files: StoreIO) -> None:
         super().__init__(location)
         self._files = files
-        self._stream: IO[bytes] | None = None
         self.size = 0
 
     def __len__(self) -> int:
